@@ -1,0 +1,29 @@
+# `make demo` and `make test` do everything, set-up included. `make help` lists the rest.
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint format bench
+
+BIN := .venv/bin
+
+help: ## show this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+setup: ## make .venv with everything the project needs (EXTRA=gpu for a GPU machine)
+	@./setup.sh $(or $(EXTRA),cpu)
+
+demo: setup ## play a BFCL dialogue from ground truth through the two-agent game
+	@$(BIN)/seal-ray play multi_turn_miss_func_16 --oracle
+
+test: setup ## run all tests
+	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+lint: setup ## check style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: setup ## lay the code out
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: setup ## measure the world against the official checker, side by side
+	$(BIN)/python -m tests.bench.world

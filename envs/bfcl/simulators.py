@@ -1,0 +1,123 @@
+"""The eight BFCL simulator classes: loading them, building an instance, and what of an instance is its state."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import inspect
+from collections.abc import Mapping
+from functools import cache
+from types import MappingProxyType
+from typing import Any
+
+from envs.bfcl.package import data_folder
+from envs.bfcl.tools import tool_names
+from envs.errors import EnvironmentFault
+from envs.task import JSON
+
+_SOURCE = "bfcl_eval.eval_checker.multi_turn_eval.func_source_code"
+_MODULES: Mapping[str, str] = MappingProxyType(
+    {
+        "GorillaFileSystem": "gorilla_file_system",
+        "MathAPI": "math_api",
+        "MessageAPI": "message_api",
+        "TwitterAPI": "posting_api",
+        "TicketAPI": "ticket_api",
+        "TradingBot": "trading_bot",
+        "TravelAPI": "travel_booking",
+        "VehicleControlAPI": "vehicle_control",
+    }
+)
+_STATELESS = frozenset({"MathAPI"})
+
+MAX_TREE_NODES = 2_000
+"""Files and folders that a walk over the simulated file system visits at most; the largest in BFCL has 127.
+
+Copying a folder shares its children, so a few dozen calls can build a tree with 2^n paths, or one that contains itself.
+"""
+MAX_TREE_DEPTH = 64
+"""Folders within folders that a walk goes down at most; BFCL's go down to 4."""
+MAX_PATH_CHARACTERS = 100_000
+"""Length of all paths of a walk together; the longest result in BFCL has 31,700 characters."""
+
+
+class Oversized:
+    """Stands for a state too large or too deep to compare; equal to nothing, itself included."""
+
+    def __eq__(self, other: object) -> bool:
+        return False
+
+    __hash__ = object.__hash__
+
+
+@cache
+def simulator_class(class_name: str) -> type:
+    """The simulator class, checked to expose exactly its documented tools."""
+    data_folder()  # a missing or wrong package is one clear sentence
+    module = importlib.import_module(f"{_SOURCE}.{_MODULES[class_name]}")
+    cls: type = getattr(module, class_name)
+    public = {name for name, _ in inspect.getmembers(cls, inspect.isfunction) if not name.startswith("_")}
+    if public != tool_names(class_name):
+        raise EnvironmentFault(f"{class_name}: documented tools and public methods differ")
+    return cls
+
+
+@cache
+def parameter_order(class_name: str, method: str) -> tuple[str, ...]:
+    """The method's parameters as Python binds positional arguments, without self."""
+    return tuple(inspect.signature(getattr(simulator_class(class_name), method)).parameters)[1:]
+
+
+@cache
+def mutable_defaults(class_name: str, method: str) -> Mapping[str, JSON]:
+    """Parameters whose default is a list or dict: objects that Python shares between all calls of the process."""
+    parameters = inspect.signature(getattr(simulator_class(class_name), method)).parameters
+    return {name: value.default for name, value in parameters.items() if isinstance(value.default, list | dict)}
+
+
+def build(class_name: str, config: Mapping[str, JSON], *, long_context: bool) -> object:
+    """A fresh simulator in its start state. `config` is copied; padding shares objects with the package (see World)."""
+    instance = simulator_class(class_name)()
+    if class_name not in _STATELESS:
+        instance._load_scenario(copy.deepcopy(dict(config)), long_context=long_context)
+    return instance
+
+
+def public_state(instance: object) -> dict[str, Any]:
+    """The attributes that count as state: those without a leading underscore, viewed as comparable plain values.
+
+    The view is not a copy. Two views are equal exactly where the official checker's comparison of the two instances
+    finds the attributes equal. The working directory and random generators are private and so not state.
+    """
+    return {name: _view(value) for name, value in vars(instance).items() if not name.startswith("_")}
+
+
+def _view(value: Any) -> Any:
+    # Only the file system keeps objects in its state; they are told by shape, so that its module need not be loaded.
+    if not (hasattr(value, "contents") and hasattr(value, "parent")):
+        return value
+    return Oversized() if is_oversized(value) else _tree(value)
+
+
+def _tree(node: Any) -> tuple[str, Any, Any]:
+    if hasattr(node, "contents"):
+        return ("directory", node.name, {name: _tree(child) for name, child in node.contents.items()})
+    return ("file", node.name, node.content)
+
+
+def is_oversized(directory: Any, *, base: int = 0) -> bool:
+    """Whether a walk along every path below a simulated directory would take too long or go too deep.
+
+    `base` is the length of the text that every path begins with.
+    """
+    nodes = characters = 0
+    waiting = [(directory, 0, base)]
+    while waiting:
+        node, depth, length = waiting.pop()
+        nodes += 1
+        characters += length
+        if nodes > MAX_TREE_NODES or depth > MAX_TREE_DEPTH or characters > MAX_PATH_CHARACTERS:
+            return True
+        for name, child in getattr(node, "contents", {}).items():
+            waiting.append((child, depth + 1, length + 1 + len(str(name))))
+    return False

@@ -1,0 +1,203 @@
+"""Splits of the 800 tasks into train, dev and test.
+
+* `scenario`, the default: the 200 scenarios are divided, so that no story, config, user text or ground truth stands on
+  two sides. 316 / 84 / 400 tasks, equal in category and balanced in the simulators involved.
+* `category`: 100 train and 100 test tasks of each category at random. Comparable in size to the published split, and
+  leaky like it, because a scenario appears in all four categories: most test tasks have a train task
+  with the same calls.
+* A file `{"train": [ids], "test": [ids]}`, with "dev" if wanted.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from envs.bfcl.tasks import get_task, load_tasks
+from envs.errors import UserError, unknown_value
+from envs.task import JSON, Category, Task
+
+PARTS = ("train", "dev", "test")
+SCENARIOS = 200
+_SHARES: Mapping[str, float] = {"train": 79 / SCENARIOS, "dev": 21 / SCENARIOS, "test": 100 / SCENARIOS}
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Three disjoint lists of tasks. `leaky` says that tasks of two parts may share their scenario."""
+
+    name: str
+    train: tuple[Task, ...]
+    dev: tuple[Task, ...]
+    test: tuple[Task, ...]
+    leaky: bool
+
+    def part(self, name: str) -> tuple[Task, ...]:
+        """One part by name; "all" is the three together. Raises `UserError` for an unknown part."""
+        if name == "all":
+            return self.train + self.dev + self.test
+        if name not in PARTS:
+            raise unknown_value("split part", name, (*PARTS, "all"))
+        part: tuple[Task, ...] = getattr(self, name)
+        return part
+
+
+def get_split(name: str = "scenario", *, seed: int = 0) -> Split:
+    """The split of that name, or the one in the file of that name. Raises `UserError` for neither."""
+    if name == "scenario":
+        return scenario_split(seed)
+    if name == "category":
+        return category_split(seed)
+    if name.endswith(".json") or _is_file(name):
+        return load_split(Path(name))
+    raise UserError(f"split: {name!r} is not known; allowed are 'scenario', 'category' or a JSON file.")
+
+
+def linked_scenarios() -> tuple[frozenset[str], ...]:
+    """Groups of two or more scenarios that share a config, the user turns or the ground-truth calls of a task."""
+    return tuple(group for group in _scenario_groups() if len(group) > 1)
+
+
+@cache
+def scenario_split(seed: int = 0) -> Split:
+    """The scenario-disjoint split. Deterministic in `seed`."""
+    rng = random.Random(f"scenario split {seed}")
+    by_classes: dict[tuple[str, ...], list[frozenset[str]]] = defaultdict(list)
+    for group in _scenario_groups():
+        by_classes[_classes_of(group)].append(group)
+    assigned: dict[str, str] = {}
+    sizes = dict.fromkeys(PARTS, 0)
+    # Linked groups first, then the rarest simulators: what is hard to place evenly is placed while there is room.
+    for classes in sorted(by_classes, key=lambda key: (-max(map(len, by_classes[key])), len(by_classes[key]), key)):
+        groups = by_classes[classes]
+        rng.shuffle(groups)
+        groups.sort(key=len, reverse=True)
+        placed = dict.fromkeys(PARTS, 0)
+        total = sum(map(len, groups))
+        for group in groups:
+            room = [part for part in PARTS if sizes[part] + len(group) <= round(_SHARES[part] * SCENARIOS)]
+            part = max(room, key=lambda p: (_SHARES[p] * total - placed[p], _SHARES[p] * SCENARIOS - sizes[p]))
+            placed[part] += len(group)
+            sizes[part] += len(group)
+            assigned |= dict.fromkeys(group, part)
+    parts = {part: tuple(t for t in load_tasks().values() if assigned[t.scenario] == part) for part in PARTS}
+    return Split("scenario", **parts, leaky=False)
+
+
+@cache
+def category_split(seed: int = 0) -> Split:
+    """The leaky split of the published size. Deterministic in `seed`."""
+    rng = random.Random(f"category split {seed}")
+    train: list[Task] = []
+    test: list[Task] = []
+    for category in Category:
+        tasks = [task for task in load_tasks().values() if task.category is category]
+        chosen = set(rng.sample(range(len(tasks)), len(tasks) // 2))
+        for index, task in enumerate(tasks):
+            (train if index in chosen else test).append(task)
+    return Split("category", tuple(train), (), tuple(test), leaky=True)
+
+
+def load_split(path: Path) -> Split:
+    """A split from a file. Raises `UserError` where it is not of the published form or its parts overlap."""
+    try:
+        value: JSON = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"split: {path} cannot be read ({error}).") from None
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"split: {path} is not valid JSON ({error}).") from None
+    if not isinstance(value, dict):
+        raise UserError(f'split: {path} must hold an object {{"train": [ids], "test": [ids]}}, not {value!r:.60}.')
+    for key in value:
+        if key not in PARTS:
+            raise UserError(f"split: {path}: key {key!r} is not known; allowed are {', '.join(PARTS)}.")
+    for key in ("train", "test"):
+        if key not in value:
+            raise UserError(f"split: {path}: key {key!r} is missing; train and test are needed, dev is optional.")
+    parts = {part: _tasks_from(value.get(part, []), f"split: {path}: {part}") for part in PARTS}
+    check_disjoint(parts["train"], parts["test"], names=(f"{path}: train", "test"))
+    check_disjoint(parts["train"], parts["dev"], names=(f"{path}: train", "dev"))
+    check_disjoint(parts["dev"], parts["test"], names=(f"{path}: dev", "test"))
+    sides = [{task.scenario for task in tasks} for tasks in parts.values()]
+    leaky = any(a & b for i, a in enumerate(sides) for b in sides[i + 1 :])
+    return Split(path.name, **parts, leaky=leaky)
+
+
+def _is_file(name: str) -> bool:
+    try:
+        return Path(name).is_file()
+    except OSError:  # too long for a file name
+        return False
+
+
+def check_disjoint(left: Iterable[Task], right: Iterable[Task], *, names: tuple[str, str] = ("train", "eval")) -> None:
+    """Raises `UserError` where a task stands in both sets."""
+    shared = {task.id for task in left} & {task.id for task in right}
+    if shared:
+        first = min(shared)
+        raise UserError(
+            f"split: {names[0]} and {names[1]} share {len(shared)} task(s), {first!r} for one; they must share none."
+        )
+
+
+def _tasks_from(value: JSON, key: str) -> tuple[Task, ...]:
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise UserError(f"{key} must be a list of task ids, not {value!r:.60}.")
+    tasks = []
+    for item in value:
+        try:
+            tasks.append(get_task(item))
+        except UserError as error:
+            raise UserError(f"{key}: {error}") from None
+    if len({task.id for task in tasks}) != len(tasks):
+        repeated = next(task.id for task in tasks if sum(other is task for other in tasks) > 1)
+        raise UserError(f"{key}: {repeated!r} stands there twice; each task may stand once.")
+    return tuple(tasks)
+
+
+@cache
+def _scenario_groups() -> tuple[frozenset[str], ...]:
+    """All scenarios, linked ones together: the units that a scenario split divides."""
+    group_of = {task.scenario: frozenset([task.scenario]) for task in load_tasks().values()}
+    for scenarios in _sharing().values():
+        merged = frozenset().union(*(group_of[scenario] for scenario in scenarios))
+        group_of |= dict.fromkeys(merged, merged)
+    return tuple(sorted(set(group_of.values()), key=lambda group: sorted(map(int, group))))
+
+
+def _sharing() -> Mapping[str, set[str]]:
+    """Content that identifies a story (config, user turns, ground truth) → the scenarios that have it."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for task in load_tasks().values():
+        for content in story_of(task):
+            found[content].add(task.scenario)
+    return found
+
+
+def story_of(task: Task) -> tuple[str, str, str]:
+    """The three contents that two sides of a split may not share: config, user turns, ground-truth calls."""
+    calls = [call.to_dict() for turn in task.turns for call in turn.ground_truth]
+    users = [turn.user for turn in task.turns if turn.user is not None]
+    return (
+        "config " + json.dumps(dict(task.initial_config), sort_keys=True),
+        "users " + json.dumps(users),
+        "calls " + json.dumps(calls, sort_keys=True),
+    )
+
+
+def _classes_of(group: frozenset[str]) -> tuple[str, ...]:
+    return tuple(sorted({name for t in load_tasks().values() if t.scenario in group for name in t.classes}))
+
+
+def class_counts(tasks: Sequence[Task]) -> dict[str, int]:
+    """Tasks by involved simulator, a task counting once for each."""
+    counts: dict[str, int] = defaultdict(int)
+    for task in tasks:
+        for name in task.classes:
+            counts[name] += 1
+    return dict(sorted(counts.items()))

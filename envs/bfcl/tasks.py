@@ -1,0 +1,87 @@
+"""All 800 BFCL V3 multi-turn tasks as typed values."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Mapping, Sequence
+from functools import cache
+from types import MappingProxyType
+
+from envs.bfcl import simulators
+from envs.bfcl.package import data_folder
+from envs.bfcl.tools import all_tools, tools_of, with_python_hint
+from envs.errors import EnvironmentFault, unknown_value
+from envs.task import JSON, Category, Task, ToolCall, ToolDoc, Turn
+
+
+def task_id(category: Category, scenario: int) -> str:
+    """The official id of a scenario in a category, for instance "multi_turn_base_0"."""
+    return f"multi_turn_{category}_{scenario}"
+
+
+@cache
+def load_tasks() -> Mapping[str, Task]:
+    """Every task by id, category by category in published order. Loaded once; about half a second."""
+    return MappingProxyType({task.id: task for category in Category for task in _load_category(category)})
+
+
+def get_task(name: str) -> Task:
+    """The task of that id; the common prefix "multi_turn_" may be left out. Raises `UserError` for an unknown id."""
+    tasks = load_tasks()
+    task = tasks.get(name) or tasks.get(f"multi_turn_{name}")
+    if task is None:
+        raise unknown_value("task", name, tasks)
+    return task
+
+
+def _read_lines(path: str) -> list[dict[str, JSON]]:
+    return [json.loads(line) for line in (data_folder() / path).read_text(encoding="utf-8").splitlines()]
+
+
+def _load_category(category: Category) -> list[Task]:
+    file = f"BFCL_v4_multi_turn_{category}.json"
+    answers = {row["id"]: row["ground_truth"] for row in _read_lines(f"possible_answer/{file}")}
+    return [_task(category, row, answers[row["id"]]) for row in _read_lines(file)]
+
+
+def _task(category: Category, row: Mapping[str, JSON], answers: Sequence[Sequence[str]]) -> Task:
+    classes = tuple(row["involved_classes"])
+    held_out: Mapping[str, Sequence[str]] = row.get("missed_function", {})
+    hidden = {name for names in held_out.values() for name in names}
+    shown = [tool for class_name in classes for tool in tools_of(class_name)]
+    turns = tuple(
+        Turn(
+            user=messages[0]["content"] if messages else None,
+            ground_truth=tuple(parse_ground_truth(text) for text in calls),
+            revealed=tuple(all_tools()[name] for name in held_out.get(str(index), ())),
+        )
+        for index, (messages, calls) in enumerate(zip(row["question"], answers, strict=True))
+    )
+    return Task(
+        id=row["id"],
+        category=category,
+        scenario=row["id"].rsplit("_", 1)[1],
+        turns=turns,
+        tools=_visible(shown, hidden),
+        classes=classes,
+        initial_config=row["initial_config"],
+    )
+
+
+def _visible(tools: Sequence[ToolDoc], hidden: set[str]) -> tuple[ToolDoc, ...]:
+    return tuple(with_python_hint(tool) for tool in tools if tool.name not in hidden)
+
+
+def parse_ground_truth(text: str) -> ToolCall:
+    """One ground-truth call of the data files, "f(1, b='x')", as a structured call. Positional arguments are named."""
+    node = ast.parse(text, mode="eval").body
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+        raise EnvironmentFault(f"ground truth {text!r} is not a call")
+    tool = all_tools().get(node.func.id)
+    if tool is None:
+        raise EnvironmentFault(f"ground truth {text!r} calls an undocumented tool")
+    order = simulators.parameter_order(tool.class_name, tool.name)
+    arguments = {name: ast.literal_eval(value) for name, value in zip(order, node.args, strict=False)}
+    arguments |= {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in node.keywords}
+    return ToolCall(tool.name, arguments)

@@ -1,0 +1,227 @@
+"""`CoEvolutionGame`: curator and solver as two agents of one PettingZoo game.
+
+The curator moves once, first: it reads the failure profile and answers with an interface as JSON. Then the solver plays
+one dialogue under that interface, a step a move. A proposal that is not valid is rejected: the incumbent interface is
+played instead, and the curator earns nothing.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from gymnasium import spaces
+from pettingzoo import AECEnv, ParallelEnv
+
+from envs.diagnosis import Diagnosis
+from envs.dialects import DIALECTS, Dialect
+from envs.dialogue import Dialogue, Protocol
+from envs.errors import UserError, unknown_value
+from envs.interface.document import interface_from_json
+from envs.interface.value import Interface
+from envs.profile import FailureProfile
+from envs.spaces import UnicodeText
+from envs.task import Task
+
+CURATOR = "curator"
+SOLVER = "solver"
+
+Observation = dict[str, str]
+"""`{"text": …}`: PettingZoo's compliance tests accept texts inside a `Dict` space only."""
+
+
+@dataclass(frozen=True, slots=True)
+class GameOutcome:
+    """How a game ended: the interface played, why the proposal was rejected (None where it was not), the diagnosis."""
+
+    task_id: str
+    interface: Interface
+    rejection: str | None
+    diagnosis: Diagnosis
+    reward: float
+
+
+def cooperative_reward(outcome: GameOutcome) -> float:
+    """The curator's reward by default: the solver's under an accepted proposal, 0.0 under a rejected one."""
+    return 0.0 if outcome.rejection is not None else outcome.reward
+
+
+class CoEvolutionGame(AECEnv[str, Observation, str]):
+    """The two-agent game over a set of tasks; actions are texts, observations `{"text": …}`.
+
+    `tasks` is drawn from uniformly at each reset; `options={"task": id}` names one instead. Finished dialogues are
+    added to `profile`. A reset with a seed starts a new series (the profile is emptied, the draw of tasks starts over),
+    one without continues it; so the same seed and actions give the same games. `last_outcome` tells of the last
+    finished game. Nothing in an action makes `step` raise.
+
+    The curator's reward is `curator_reward(outcome)`, the solver's that of its dialogue; both come with the last move.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {
+        "name": "co_evolution_v0",
+        "render_modes": ["ansi"],
+        "is_parallelizable": False,  # the agents move in turn; see ParallelCoEvolutionGame
+    }
+
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        *,
+        dialect: Dialect = DIALECTS["qwen"],
+        protocol: Protocol | str = Protocol.SEAL,
+        incumbent: Interface = Interface.plain(),
+        curator_reward: Callable[[GameOutcome], float] = cooperative_reward,
+        render_mode: str | None = None,
+    ) -> None:
+        super().__init__()
+        if not tasks:
+            raise UserError("tasks: the list is empty; a game needs at least one task.")
+        if render_mode not in (None, "ansi"):
+            raise UserError(f"render_mode: {render_mode!r} is not known; allowed are None and 'ansi'.")
+        self.possible_agents = [CURATOR, SOLVER]
+        self.agents: list[str] = []
+        self._observation_spaces = {agent: spaces.Dict({"text": UnicodeText()}) for agent in self.possible_agents}
+        self._action_spaces = {agent: UnicodeText() for agent in self.possible_agents}
+        self.render_mode = render_mode
+        self.incumbent = incumbent
+        self.profile = FailureProfile()
+        self.last_outcome: GameOutcome | None = None
+        self._tasks = {task.id: task for task in tasks}
+        self._dialect = dialect
+        self._protocol = protocol
+        self._curator_reward = curator_reward
+        self._rng = random.Random(0)
+
+    def observation_space(self, agent: str) -> spaces.Dict:
+        return self._observation_spaces[agent]
+
+    def action_space(self, agent: str) -> spaces.Space[str]:
+        return self._action_spaces[agent]
+
+    @property
+    def dialogue(self) -> Dialogue | None:
+        """The dialogue that the solver plays; None before the curator's move."""
+        return self._dialogue
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
+        if seed is not None:
+            self._rng = random.Random(seed)
+            self.profile = FailureProfile()
+        drawn = self._rng.choice(list(self._tasks))
+        name = (options or {}).get("task", drawn)
+        if name not in self._tasks:
+            raise unknown_value("task", name, self._tasks)
+        self._task = self._tasks[name]
+        self._dialogue: Dialogue | None = None
+        self._rejection: str | None = None
+        self.agents = list(self.possible_agents)
+        self.agent_selection = CURATOR
+        self.rewards = dict.fromkeys(self.agents, 0.0)
+        self._cumulative_rewards = dict.fromkeys(self.agents, 0.0)
+        self.terminations = dict.fromkeys(self.agents, False)
+        self.truncations = dict.fromkeys(self.agents, False)
+        self.infos: dict[str, dict[str, Any]] = {CURATOR: {"task": name}, SOLVER: {"task": name}}
+        self._texts = {CURATOR: self.profile.render(), SOLVER: ""}
+
+    def step(self, action: str | None) -> None:
+        agent = self.agent_selection
+        if self.terminations[agent] or self.truncations[agent]:
+            self._was_dead_step(action)
+            return
+        text = action if isinstance(action, str) else ""
+        self._cumulative_rewards[agent] = 0.0
+        self._clear_rewards()
+        if agent == CURATOR:
+            self._move_curator(text)
+        else:
+            self._move_solver(text)
+        self._accumulate_rewards()
+
+    def observe(self, agent: str) -> Observation:
+        return {"text": self._texts[agent]}
+
+    def render(self) -> str | None:
+        return self._texts[self.agent_selection] if self.render_mode == "ansi" and self.agents else None
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def _move_curator(self, proposal: str) -> None:
+        try:
+            interface = interface_from_json(proposal, source="proposal")
+        except UserError as error:
+            interface, self._rejection = self.incumbent, str(error)
+        dialogue = Dialogue(self._task, dialect=self._dialect, interface=interface, protocol=self._protocol)
+        self._texts[SOLVER], info = dialogue.reset()
+        self._dialogue = dialogue
+        self.infos[SOLVER] = info
+        self.infos[CURATOR] = {"task": self._task.id, "rejection": self._rejection}
+        self.agent_selection = SOLVER
+
+    def _move_solver(self, completion: str) -> None:
+        dialogue = self._dialogue
+        assert dialogue is not None, "the curator moves first"
+        self._texts[SOLVER], reward, terminated, truncated, self.infos[SOLVER] = dialogue.step(completion)
+        if not dialogue.over:
+            return
+        outcome = GameOutcome(self._task.id, dialogue.interface, self._rejection, dialogue.diagnosis, reward)
+        self.last_outcome = outcome
+        self.profile.add(outcome.diagnosis, reward)
+        self.rewards = {CURATOR: float(self._curator_reward(outcome)), SOLVER: reward}
+        self.terminations = dict.fromkeys(self.agents, terminated)
+        self.truncations = dict.fromkeys(self.agents, truncated)
+        self.agent_selection = CURATOR
+
+
+class ParallelCoEvolutionGame(ParallelEnv[str, Observation, str]):
+    """The same game under PettingZoo's parallel interface: both agents act in every step, one of them moves.
+
+    The action of the agent whose move it is counts, the other's is ignored; every info says in `"to_move"` whose move
+    is next. Takes the arguments of `CoEvolutionGame`.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {**CoEvolutionGame.metadata, "is_parallelizable": True}
+
+    def __init__(self, tasks: Sequence[Task], **settings: Any) -> None:
+        self.game = CoEvolutionGame(tasks, **settings)
+        self.possible_agents = list(self.game.possible_agents)
+        self.agents: list[str] = []
+        self.render_mode = self.game.render_mode
+
+    def observation_space(self, agent: str) -> spaces.Dict:
+        return self.game.observation_space(agent)
+
+    def action_space(self, agent: str) -> spaces.Space[str]:
+        return self.game.action_space(agent)
+
+    def reset(
+        self, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Observation], dict[str, dict[str, Any]]]:
+        self.game.reset(seed=seed, options=options)
+        self.agents = list(self.game.agents)
+        return self._observations(), self._infos()
+
+    def step(
+        self, actions: Mapping[str, str]
+    ) -> tuple[dict[str, Observation], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]:
+        self.game.step(actions.get(self.game.agent_selection))
+        rewards = {agent: self.game.rewards[agent] for agent in self.agents}
+        terminations = {agent: self.game.terminations[agent] for agent in self.agents}
+        truncations = {agent: self.game.truncations[agent] for agent in self.agents}
+        result = self._observations(), rewards, terminations, truncations, self._infos()
+        self.agents = [agent for agent in self.agents if not (terminations[agent] or truncations[agent])]
+        return result
+
+    def render(self) -> str | None:
+        return self.game.render()
+
+    def close(self) -> None:
+        self.game.close()
+
+    def _observations(self) -> dict[str, Observation]:
+        return {agent: self.game.observe(agent) for agent in self.agents}
+
+    def _infos(self) -> dict[str, dict[str, Any]]:
+        return {agent: {**self.game.infos[agent], "to_move": self.game.agent_selection} for agent in self.agents}

@@ -1,0 +1,33 @@
+"""Version 0 of the co-evolution game, as PettingZoo environments are made: `env()`, `parallel_env()`, `raw_env()`.
+
+Without `tasks` the game is over the train part of BFCL's scenario split. All other arguments are those of
+`envs.co_evolution.CoEvolutionGame`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pettingzoo.utils.wrappers import OrderEnforcingWrapper
+
+from envs.bfcl.splits import scenario_split
+from envs.co_evolution import CoEvolutionGame, Observation, ParallelCoEvolutionGame
+from envs.task import Task
+
+__all__ = ["env", "parallel_env", "raw_env"]
+
+
+def raw_env(tasks: Sequence[Task] | None = None, **settings: Any) -> CoEvolutionGame:
+    """The game itself."""
+    return CoEvolutionGame(scenario_split().train if tasks is None else tasks, **settings)
+
+
+def env(tasks: Sequence[Task] | None = None, **settings: Any) -> OrderEnforcingWrapper[str, Observation, str]:
+    """The game in PettingZoo's usual wrapper, which turns calls in a wrong order into clear errors."""
+    return OrderEnforcingWrapper(raw_env(tasks, **settings))
+
+
+def parallel_env(tasks: Sequence[Task] | None = None, **settings: Any) -> ParallelCoEvolutionGame:
+    """The game under the parallel interface."""
+    return ParallelCoEvolutionGame(scenario_split().train if tasks is None else tasks, **settings)

@@ -1,0 +1,25 @@
+"""Tool-call dialects by name: `qwen` (Qwen2.5), `llama3_json` (Llama 3.1), `toolace` (ToolACE-2, prompting)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from envs.dialects.base import Dialect, ParsedCompletion, tool_documents
+from envs.dialects.llama3_json import Llama3Json
+from envs.dialects.qwen import Qwen
+from envs.dialects.toolace import ToolAce
+from envs.errors import unknown_value
+
+__all__ = ["DIALECTS", "Dialect", "ParsedCompletion", "get_dialect", "tool_documents"]
+
+DIALECTS: Mapping[str, Dialect] = MappingProxyType(
+    {dialect.name: dialect for dialect in (Qwen(), Llama3Json(), ToolAce())}
+)
+
+
+def get_dialect(name: str) -> Dialect:
+    """The dialect of that name. Raises `UserError` for an unknown one."""
+    if name not in DIALECTS:
+        raise unknown_value("dialect", name, DIALECTS)
+    return DIALECTS[name]

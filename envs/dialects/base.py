@@ -1,0 +1,122 @@
+"""What a dialect is: how one model family is shown tools, writes calls, and is shown results.
+
+A dialect is a value chosen from the model's configuration. Its functions are pure and never raise, whatever the text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from envs.task import JSON, ToolCall, ToolDoc
+from envs.trace import ParseError
+
+MAX_NESTING = 64
+"""Depth of brackets in a call beyond which it is a parse error; the deepest argument that BFCL documents is 2."""
+MAX_CHARACTERS = 100_000
+"""Length beyond which JSON is not parsed; a response of 4,096 tokens is far below it."""
+MAX_ERRORS = 16
+"""Parse errors told of one completion; a model that repeats one mark a thousand times learns nothing from more."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedCompletion:
+    """A completion read as calls. `calls` holds every well-formed call in order, whatever the errors beside it."""
+
+    calls: tuple[ToolCall, ...] = ()
+    errors: tuple[ParseError, ...] = ()
+
+    @property
+    def official_calls(self) -> tuple[ToolCall, ...]:
+        """The calls that the official decoder would hand on: none where an error is fatal to it."""
+        return () if any(error.fatal for error in self.errors) else self.calls
+
+
+class Dialect(Protocol):
+    """One model family's way of calling tools."""
+
+    @property
+    def name(self) -> str:
+        """The name used in configurations."""
+        ...
+
+    @property
+    def result_role(self) -> str:
+        """The chat role under which tool results go back."""
+        ...
+
+    @property
+    def call_format(self) -> str:
+        """One sentence that tells a model how to write a call; shown by the interface's format cue."""
+        ...
+
+    def render_tools(self, tools: Sequence[ToolDoc]) -> str:
+        """The text that shows the tools, as the official handler of the family words it."""
+        ...
+
+    def render_calls(self, calls: Sequence[ToolCall]) -> str:
+        """A completion that parses into exactly these calls."""
+        ...
+
+    def render_result(self, result: str) -> str:
+        """One tool result as it stands in the text of an observation."""
+        ...
+
+    def parse(self, completion: str) -> ParsedCompletion:
+        """Reads a completion. Never raises."""
+        ...
+
+
+def tool_documents(tools: Sequence[ToolDoc]) -> list[dict[str, JSON]]:
+    """The tools' JSON documents, as chat templates take them in their `tools` argument."""
+    return [dict(tool.document) for tool in tools]
+
+
+def nesting(text: str) -> int:
+    """The deepest bracket nesting in a text, by counting brackets alone: a bound to check before a parser recurses."""
+    depth = deepest = 0
+    for character in text:
+        if character in "([{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif character in ")]}":
+            depth -= 1
+    return deepest
+
+
+def check_size(text: str) -> None:
+    """Raises `ValueError` for JSON too long or too deep to parse in good time."""
+    if len(text) > MAX_CHARACTERS:
+        raise ValueError(f"it is longer than {MAX_CHARACTERS} characters")
+    if nesting(text) > MAX_NESTING:
+        raise ValueError(f"brackets are nested deeper than {MAX_NESTING}")
+
+
+def first_errors(errors: Sequence[ParseError]) -> tuple[ParseError, ...]:
+    """At most `MAX_ERRORS` of them, in order; the first fatal one is always among them."""
+    kept, rest = errors[:MAX_ERRORS], errors[MAX_ERRORS:]
+    fatal = [] if any(error.fatal for error in kept) else [error for error in rest if error.fatal]
+    return (*kept, *fatal[:1])
+
+
+def read_json(text: str) -> JSON:
+    """`json.loads` for hostile text: raises `ValueError` and nothing else."""
+    check_size(text)
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("the JSON is nested too deeply") from error
+
+
+def call_from(value: JSON, arguments_key: str) -> ToolCall:
+    """A call from its decoded JSON object `{"name": …, arguments_key: {…}}`. Raises `ValueError` with the reason."""
+    if not isinstance(value, dict):
+        raise ValueError("a tool call must be a JSON object")
+    name, arguments = value.get("name"), value.get(arguments_key)
+    if not isinstance(name, str):
+        raise ValueError('a tool call needs a "name" that is a string')
+    if not isinstance(arguments, dict):
+        raise ValueError(f'a tool call needs "{arguments_key}" that is a JSON object')
+    return ToolCall(name, arguments)

@@ -1,0 +1,77 @@
+"""Reading Python literals out of model text: the text is parsed to a syntax tree and walked, never evaluated."""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+
+from envs.dialects.base import MAX_NESTING, nesting
+from envs.task import JSON
+
+MAX_PYTHON_CHARACTERS = 24_000
+"""Length beyond which Python is not parsed; a response of 4,096 tokens stays below it, and parsing takes milliseconds."""
+MAX_BRACES = 1_000
+"""Opening braces beyond which Python is not parsed: its parser takes quadratic time over the fields of an f-string."""
+
+_FILE_NAME = "<completion>"
+_QUIET = ("ignore", None, Warning, re.compile(_FILE_NAME), 0)
+
+
+def parse_expression(source: str) -> ast.expr:
+    """The syntax tree of one Python expression. Raises `ValueError`, whatever the text."""
+    if len(source) > MAX_PYTHON_CHARACTERS:
+        raise ValueError(f"it is longer than {MAX_PYTHON_CHARACTERS} characters")
+    if source.count("{") > MAX_BRACES:
+        raise ValueError(f"it has more than {MAX_BRACES} braces")
+    if nesting(source) > MAX_NESTING:
+        raise ValueError(f"brackets are nested deeper than {MAX_NESTING}")
+    if warnings.filters[:1] != [_QUIET]:
+        # Python warns about odd escapes in string literals. Here they are the model's and nobody can act on them; where
+        # warnings are turned into errors, they would turn a call that can be read into one that cannot.
+        warnings.filterwarnings("ignore", module=_FILE_NAME)
+    try:
+        return ast.parse(source, filename=_FILE_NAME, mode="eval").body
+    except SyntaxError as error:
+        raise ValueError(error.msg) from error
+    except (ValueError, RecursionError, MemoryError, OverflowError) as error:
+        raise ValueError(str(error) or type(error).__name__) from error
+
+
+def literal_value(node: ast.expr) -> JSON:
+    """The value of a literal: constants, negative numbers, lists, tuples, dicts, and bare words taken as text.
+
+    Bare words and `...` are read as BFCL's decoder reads them. Everything else, arithmetic and calls included, raises
+    `ValueError`.
+    """
+    match node:
+        case ast.Constant(value=value) if value is Ellipsis:
+            return "..."
+        case ast.Constant(value=str() | bool() | float() | None as value):
+            return value
+        case ast.Constant(value=int() as value):
+            return _printable(value)
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
+            return -_printable(value)
+        case ast.List(elts=items):
+            return [literal_value(item) for item in items]
+        case ast.Tuple(elts=items):
+            return tuple(literal_value(item) for item in items)
+        case ast.Dict(keys=keys, values=values):
+            return {_key(key): literal_value(value) for key, value in zip(keys, values, strict=True)}
+        case ast.Name(id=name):
+            return name
+        case _:
+            raise ValueError(f"{type(node).__name__} is not a literal value")
+
+
+def _printable(number: float) -> float:
+    """The number; a hexadecimal one too long for decimal digits raises `ValueError`, as it could never be shown."""
+    str(number)
+    return number
+
+
+def _key(node: ast.expr | None) -> JSON:
+    if not isinstance(node, ast.Constant | ast.Name):
+        raise ValueError("a dict key must be a literal")
+    return literal_value(node)

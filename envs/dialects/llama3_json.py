@@ -1,0 +1,104 @@
+"""The Llama 3.1 dialect: a completion that is a JSON object with name and parameters, or several of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from envs.dialects.base import ParsedCompletion, call_from, check_size, first_errors, tool_documents
+from envs.dialects.literal import literal_value, parse_expression
+from envs.task import JSON, ToolCall, ToolDoc
+from envs.trace import ParseError
+
+_PYTHON_TAG = "<|python_tag|>"
+_INTRODUCTION = (
+    "Given the following functions, please respond with a JSON for a function call with its proper arguments that "
+    "best answers the given prompt.\n\n"
+    'Respond in the format {"name": function name, "parameters": dictionary of argument name and its value}.'
+    "Do not use variables.\n\n"
+)
+_SEPARATORS = " \t\r\n;,"
+
+
+@dataclass(frozen=True, slots=True)
+class Llama3Json:
+    """Reads what BFCL's Llama 3.1 handler reads as JSON; that handler evaluates the text as Python, this one never."""
+
+    name: str = "llama3_json"
+    result_role: str = "ipython"
+    call_format: str = 'Answer with nothing but {"name": …, "parameters": {…}} in valid JSON, one object for each call.'
+
+    def render_tools(self, tools: Sequence[ToolDoc]) -> str:
+        return _INTRODUCTION + "".join(f"{json.dumps(document, indent=4)}\n\n" for document in tool_documents(tools))
+
+    def render_calls(self, calls: Sequence[ToolCall]) -> str:
+        objects = [json.dumps({"name": call.name, "parameters": dict(call.arguments)}) for call in calls]
+        return objects[0] if len(objects) == 1 else f"[{', '.join(objects)}]" if objects else ""
+
+    def render_result(self, result: str) -> str:
+        return result
+
+    def parse(self, completion: str) -> ParsedCompletion:
+        start = completion.find(_PYTHON_TAG)
+        tagged = start >= 0
+        text = completion.replace(_PYTHON_TAG, " " * len(_PYTHON_TAG))  # keeps every position
+        begin = len(text) - len(text.lstrip())
+        if text[begin : begin + 1] not in ("{", "["):
+            return _prose(text, begin, tagged=tagged)
+        try:
+            values = _read(text, begin)
+        except ValueError as error:
+            return ParsedCompletion(errors=(ParseError(begin, f"the tool call is not valid JSON: {error}"),))
+        calls: list[ToolCall] = []
+        errors: list[ParseError] = []
+        for position, value in values:
+            try:
+                calls.append(call_from(value, "parameters"))
+            except ValueError as error:
+                errors.append(ParseError(position, str(error)))
+        return ParsedCompletion(tuple(calls), first_errors(errors))
+
+
+def _prose(text: str, begin: int, *, tagged: bool) -> ParsedCompletion:
+    """A completion that does not begin with JSON: an answer in words, unless it holds a call further on."""
+    call = text.find('{"name"')
+    if call >= 0:
+        return ParsedCompletion(errors=(ParseError(call, "a tool call must stand alone, without text around it"),))
+    if tagged:
+        return ParsedCompletion(errors=(ParseError(begin, f"{_PYTHON_TAG} must be followed by a JSON tool call"),))
+    return ParsedCompletion()
+
+
+def _read(text: str, begin: int) -> list[tuple[int, JSON]]:
+    try:
+        return _read_sequence(text, begin)
+    except ValueError as error:
+        # The official handler takes the text for Python, so that single quotes work too.
+        try:
+            value = literal_value(parse_expression(text[begin:].strip()))
+        except ValueError:
+            raise error from None
+        return [(begin, item) for item in (value if isinstance(value, list | tuple) else [value])]
+
+
+def _read_sequence(text: str, begin: int) -> list[tuple[int, JSON]]:
+    """JSON values one after another (Llama parts them by semicolons, commas or blanks), lists laid flat.
+
+    Returns (position, value) pairs. Raises `ValueError` at the first thing that is no JSON.
+    """
+    check_size(text)
+    decoder = json.JSONDecoder()
+    values: list[tuple[int, JSON]] = []
+    position = begin
+    while position < len(text):
+        if text[position] in _SEPARATORS:
+            position += 1
+            continue
+        try:
+            value, end = decoder.raw_decode(text, position)
+        except RecursionError as error:
+            raise ValueError("the JSON is nested too deeply") from error
+        values += [(position, item) for item in (value if isinstance(value, list) else [value])]
+        position = end
+    return values

@@ -1,0 +1,97 @@
+"""The Qwen2.5 (hermes) dialect: `<tool_call>` blocks that each hold one JSON object with name and arguments."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from envs.dialects.base import MAX_CHARACTERS, ParsedCompletion, call_from, first_errors, read_json, tool_documents
+from envs.task import JSON, ToolCall, ToolDoc
+from envs.trace import ParseError
+
+_OPENING = "<tool_call>"
+_BEGIN, _END = "<tool_call>\n", "\n</tool_call>"
+_HEADER = (
+    "# Tools\n\nYou may call one or more functions to assist with the user query.\n\n"
+    "You are provided with function signatures within <tools></tools> XML tags:\n<tools>"
+)
+_FOOTER = (
+    "\n</tools>\n\nFor each function call, return a json object with function name and arguments within "
+    '<tool_call></tool_call> XML tags:\n<tool_call>\n{"name": <function-name>, "arguments": <args-json-object>}\n'
+    "</tool_call>"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Qwen:
+    """Decodes as BFCL's Qwen function-calling handler does, without its evaluation of strings."""
+
+    name: str = "qwen"
+    result_role: str = "tool"
+    call_format: str = (
+        'Write each call as <tool_call>, a line with {"name": …, "arguments": {…}} in valid JSON, and </tool_call>.'
+    )
+
+    def render_tools(self, tools: Sequence[ToolDoc]) -> str:
+        return _HEADER + "".join(f"\n{json.dumps(document)}" for document in tool_documents(tools)) + _FOOTER
+
+    def render_calls(self, calls: Sequence[ToolCall]) -> str:
+        return "\n".join(f"<tool_call>\n{json.dumps(call.to_dict())}\n</tool_call>" for call in calls)
+
+    def render_result(self, result: str) -> str:
+        return f"<tool_response>\n{result}\n</tool_response>"
+
+    def parse(self, completion: str) -> ParsedCompletion:
+        first = completion.find(_OPENING)
+        if first >= 0 and len(completion) > MAX_CHARACTERS:
+            return ParsedCompletion(
+                errors=(ParseError(first, f"tool calls fit into {MAX_CHARACTERS} characters at most"),)
+            )
+        calls: list[ToolCall] = []
+        errors: list[ParseError] = []
+        position = 0
+        for start, end, content in _blocks(completion):
+            errors += _stray_opening(completion, position, start)
+            position = end
+            try:
+                value = read_json(content)
+            except ValueError as error:
+                # The official decoder skips a block that is no JSON, and keeps the others.
+                errors.append(ParseError(start, f"the tool call is not valid JSON: {error}", fatal=False))
+                continue
+            try:
+                calls.append(call_from(_with_decoded_arguments(value), "arguments"))
+            except ValueError as error:
+                errors.append(ParseError(start, str(error)))
+        errors += _stray_opening(completion, position, len(completion))
+        return ParsedCompletion(tuple(calls), first_errors(errors))
+
+
+def _blocks(text: str) -> Iterator[tuple[int, int, str]]:
+    """(start, end, content) of each complete block: the official `<tool_call>\\n(.*?)\\n</tool_call>`, in linear time."""
+    start = text.find(_BEGIN)
+    while start >= 0:
+        close = text.find(_END, start + len(_BEGIN))
+        if close < 0:
+            return
+        end = close + len(_END)
+        yield start, end, text[start + len(_BEGIN) : close]
+        start = text.find(_BEGIN, end)
+
+
+def _with_decoded_arguments(value: JSON) -> JSON:
+    """Models sometimes quote the arguments object; the official decoder unquotes it."""
+    if isinstance(value, dict) and isinstance(value.get("arguments"), str):
+        return {**value, "arguments": read_json(value["arguments"])}
+    return value
+
+
+def _stray_opening(text: str, start: int, end: int) -> list[ParseError]:
+    """The first opening tag of a stretch without complete blocks; the official decoder does not see it at all."""
+    position = text.find(_OPENING, start, end)
+    if position < 0:
+        return []
+    return [
+        ParseError(position, "<tool_call> needs the JSON on lines of its own and a closing </tool_call>", fatal=False)
+    ]

@@ -1,0 +1,279 @@
+"""`Dialogue`: one task as a Gymnasium environment. Text in, text out; it never sees tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import gymnasium
+from gymnasium import spaces
+
+from envs.diagnosis import Diagnosis, Label, TurnDiagnosis, diagnose_turn
+from envs.dialects import DIALECTS, Dialect, ParsedCompletion
+from envs.errors import UserError, unknown_value
+from envs.interface.show import show_parse_error, show_result, show_system, show_tools
+from envs.interface.value import Interface
+from envs.schema import check_call
+from envs.spaces import UnicodeText
+from envs.task import Task, ToolCall, ToolDoc
+from envs.trace import Availability, CallRecord, Step, Trace
+from envs.verifier import State, Verifier, differing, freeze, prepare
+from envs.world import World
+
+MAX_STEPS = 20
+"""Completions with calls: per turn under the official protocol, per dialogue under the seal protocol."""
+
+REVEAL = "I have updated some more functions you can choose from. What about now?"
+"""The official user message that goes with newly revealed tools, after their documents."""
+
+
+class Protocol(StrEnum):
+    """The rules by which completions become steps and turns."""
+
+    OFFICIAL = "official"
+    """BFCL's own, for evaluation: a completion without a decodable call ends the turn; every simulator method can be
+    called; the step after the 20th of a turn ends the dialogue."""
+    SEAL = "seal"
+    """For training: parse errors, unknown and hidden tools return an error observation and the turn goes on; at most 20
+    steps in the dialogue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One chat message of the environment's side."""
+
+    role: str
+    content: str
+
+
+class Dialogue(gymnasium.Env[str, str]):
+    """Plays one task, from `reset` to the last turn.
+
+    The action is a completion, as text. The observation is the text that the environment adds to the conversation: at
+    `reset` the tools, the interface's guidelines and the first user turn; then tool results or the next user turn. The
+    same content stands as `Message`s in `info["messages"]`, for chat templates, and the tools in `info["tools"]`.
+
+    The reward is terminal and binary: 1.0 where every turn with ground truth passed, else 0.0. `terminated` is True
+    when the last turn has ended, `truncated` when a step budget ended the dialogue earlier. At the end
+    `info["diagnosis"]` holds the `Diagnosis`. `seed` changes nothing, as a dialogue has no randomness of its own.
+
+    Nothing in a completion makes `step` raise. Calling it before `reset` or after the end raises
+    `gymnasium.error.ResetNeeded`; a task whose config or ground truth is broken raises `EnvironmentFault` at `reset`.
+    """
+
+    metadata = {"render_modes": ["ansi"], "name": "dialogue_v0"}  # noqa: RUF012 - as Gymnasium declares it
+
+    def __init__(
+        self,
+        task: Task,
+        *,
+        dialect: Dialect = DIALECTS["qwen"],
+        interface: Interface = Interface.plain(),
+        protocol: Protocol | str = Protocol.OFFICIAL,
+        render_mode: str | None = None,
+    ) -> None:
+        if protocol not in list(Protocol):
+            raise unknown_value("protocol", protocol, Protocol)
+        if render_mode not in (None, "ansi"):
+            raise UserError(f"render_mode: {render_mode!r} is not known; allowed are None and 'ansi'.")
+        self.task = task
+        self.dialect = dialect
+        self.interface = interface
+        self.protocol = Protocol(protocol)
+        self.render_mode = render_mode
+        self.observation_space: spaces.Space[str] = UnicodeText()
+        self.action_space: spaces.Space[str] = UnicodeText()
+        self._running = False
+        self._diagnosis: Diagnosis | None = None
+        self._last_observation = ""
+
+    @property
+    def turn(self) -> int:
+        """The current turn, 0-based; the number of turns once the dialogue is over."""
+        return len(self._verifier.verdicts)
+
+    @property
+    def over(self) -> bool:
+        """Whether the dialogue has ended."""
+        return not self._running
+
+    @property
+    def trace(self) -> Trace:
+        """What has happened so far."""
+        return Trace(self.task.id, tuple(tuple(steps) for steps in self._steps))
+
+    @property
+    def turn_diagnoses(self) -> tuple[TurnDiagnosis, ...]:
+        """The diagnoses of the turns ended so far."""
+        return tuple(self._turn_diagnoses)
+
+    @property
+    def success(self) -> bool:
+        """Whether the dialogue is over and every turn with ground truth passed."""
+        return self.over and not self._cut_off and self._verifier.success
+
+    @property
+    def diagnosis(self) -> Diagnosis:
+        """The diagnosis of the finished dialogue. Raises `UserError` before its end."""
+        if self._diagnosis is None:
+            raise UserError("diagnosis: the dialogue is still running.")
+        return self._diagnosis
+
+    def shown_tools(self) -> tuple[ToolDoc, ...]:
+        """The tools shown from the start, as the interface shows them."""
+        return show_tools(self.interface, self.task.tools)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        super().reset(seed=seed, options=options)
+        ready = prepare(self.task)
+        self._world = World.restore(ready.image)
+        self._truth = ready.turns
+        self._verifier = Verifier(self.task)
+        self._steps: list[list[Step]] = [[] for _ in self.task.turns]
+        self._turn_diagnoses: list[TurnDiagnosis] = []
+        self._budget = MAX_STEPS
+        self._running = True
+        self._cut_off = False
+        self._diagnosis = None
+        self._documents = {tool.name: tool for tool in self.task.all_tools}
+        self._shown = {tool.name for tool in self.task.tools}
+        self._start_turn()
+        system = show_system(self.interface, self.dialect)
+        messages = ([Message("system", system)] if system else []) + [self._user_message()]
+        tools = self.shown_tools()
+        text = "\n\n".join([self.dialect.render_tools(tools), *(message.content for message in messages)])
+        info = self._info(messages)
+        info["tools"] = tools
+        return self._observe(text), info
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        if not self._running:
+            raise gymnasium.error.ResetNeeded("the dialogue is over or was never reset")
+        parsed = self.dialect.parse(action)
+        calls = parsed.official_calls if self.protocol is Protocol.OFFICIAL else parsed.calls
+        turn = self.turn
+        records = tuple(self._call(call) for call in calls)
+        self._steps[turn].append(Step(turn, action, records, parsed.errors))
+        self._verifier.add_results(record.result for record in records if record.executed)
+        if self._ends_turn(parsed, records):
+            self._end_turn()
+            messages = [self._user_message()] if self._running else []
+        else:
+            messages = self._result_messages(parsed, records)
+            self._spend_step(turn)
+        text = "\n".join(self._message_text(message) for message in messages)
+        terminated = self.over and not self._cut_off
+        reward = float(self.success)
+        return self._observe(text), reward, terminated, self.over and self._cut_off, self._info(messages)
+
+    def render(self) -> str | None:  # type: ignore[override]
+        return self._last_observation if self.render_mode == "ansi" else None
+
+    def truncate(self) -> None:
+        """Ends the dialogue from outside, for a spent token budget: this turn and all later ones are not reached."""
+        if self._running:
+            self._cut_off = True
+            self._finish()
+
+    def _ends_turn(self, parsed: ParsedCompletion, records: tuple[CallRecord, ...]) -> bool:
+        if self.protocol is Protocol.OFFICIAL:
+            return not records
+        return not records and not parsed.errors
+
+    def _end_turn(self) -> None:
+        self._judge_turn()
+        if self._verifier.finished:
+            self._finish()
+            return
+        self._start_turn()
+
+    def _start_turn(self) -> None:
+        turn = self.task.turns[self.turn]
+        self._shown |= {tool.name for tool in turn.revealed}
+        # Only where nothing should be called does it matter whether the state changed.
+        self._turn_start: State = {} if turn.ground_truth else freeze(self._world.state())
+        if self.protocol is Protocol.OFFICIAL:
+            self._budget = MAX_STEPS
+
+    def _judge_turn(self) -> None:
+        index = self.turn
+        state = self._world.state()
+        verdict = self._verifier.end_turn(state)
+        self._turn_diagnoses.append(
+            diagnose_turn(
+                self.task.turns[index],
+                self._steps[index],
+                self._truth[index],
+                verdict,
+                changed_state=bool(differing(state, self._turn_start)),
+                seen=self._verifier.saw,
+            )
+        )
+
+    def _spend_step(self, turn: int) -> None:
+        self._budget -= 1
+        # The official handler stops only after it has executed one step more than the limit.
+        if self._budget > (-1 if self.protocol is Protocol.OFFICIAL else 0):
+            return
+        self._judge_turn()
+        # In the last turn nothing is left out, and the official runner grades the dialogue as it stands.
+        self._cut_off = turn < len(self.task.turns) - 1
+        self._finish()
+
+    def _finish(self) -> None:
+        self._verifier.abandon()
+        self._running = False
+        for verdict in self._verifier.verdicts[len(self._turn_diagnoses) :]:
+            self._turn_diagnoses.append(TurnDiagnosis(verdict.turn, Label.NOT_REACHED, "", verdict))
+        self._diagnosis = Diagnosis(self.task.id, str(self.task.category), self.turn_diagnoses, self.success)
+
+    def _call(self, call: ToolCall) -> CallRecord:
+        if call.name in self._shown:
+            availability = Availability.SHOWN
+        elif self._world.offers(call.name):
+            availability = Availability.HIDDEN
+        else:
+            availability = Availability.UNKNOWN
+        if self.protocol is Protocol.SEAL and availability is not Availability.SHOWN:
+            text = f"[ERROR] The tool {call.name!r} is not available."
+            return CallRecord(call, text, True, availability, executed=False)
+        document = self._documents.get(call.name)
+        violations = check_call(call, document) if document is not None else ()
+        result = self._world.execute(call)
+        return CallRecord(call, result.text, result.is_error, availability, violations)
+
+    def _user_message(self) -> Message:
+        turn = self.task.turns[self.turn]
+        if turn.user is not None:
+            return Message("user", turn.user)
+        documents = [dict(tool.document) for tool in show_tools(self.interface, turn.revealed)]
+        return Message("user", f"{documents}\n{REVEAL}")
+
+    def _result_messages(self, parsed: ParsedCompletion, records: tuple[CallRecord, ...]) -> list[Message]:
+        role = self.dialect.result_role
+        messages = [
+            Message(role, show_result(self.interface, record, self._documents.get(record.call.name)))
+            for record in records
+        ]
+        if self.protocol is Protocol.SEAL:
+            messages += [
+                Message(role, show_parse_error(self.interface, f"[ERROR] {error.message}", self.dialect))
+                for error in parsed.errors
+            ]
+        return messages
+
+    def _message_text(self, message: Message) -> str:
+        is_result = message.role == self.dialect.result_role
+        return self.dialect.render_result(message.content) if is_result else message.content
+
+    def _observe(self, text: str) -> str:
+        self._last_observation = text
+        return text
+
+    def _info(self, messages: list[Message]) -> dict[str, Any]:
+        info: dict[str, Any] = {"task": self.task.id, "turn": self.turn, "messages": tuple(messages)}
+        if self._diagnosis is not None:
+            info["success"] = self.success
+            info["diagnosis"] = self._diagnosis
+        return info

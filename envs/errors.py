@@ -1,0 +1,36 @@
+"""The failure model: which things raise, which are data, and what the types mean.
+
+* A bad rollout is data, not a crash. Whatever a model writes becomes a parse error, an error result or a label in the
+  trace; nothing a model writes raises out of a dialogue.
+* A user's mistake is a `UserError`: one sentence that names the key, the value and what is allowed. The command line
+  prints it and exits with code 2 before anything is written.
+* A fault of the world itself (a simulator that cannot be built, a ground truth that cannot be executed) is an
+  `EnvironmentFault`. Callers may retry it and must count it.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class SealError(Exception):
+    """Root of every error that this project raises on purpose."""
+
+
+class UserError(SealError, ValueError):
+    """A mistake in something the user gave: an option, a name or a file. The message is one sentence to act on."""
+
+
+class EnvironmentFault(SealError, RuntimeError):
+    """The world itself failed, through no fault of a model or a user."""
+
+
+def unknown_value(key: str, value: object, allowed: Iterable[str]) -> UserError:
+    """The one sentence for a value outside a known set, with the nearest right ones first."""
+    choices = [str(choice) for choice in allowed]
+    near = difflib.get_close_matches(str(value)[:80], choices, n=3)
+    if near:
+        return UserError(f"{key}: {value!r:.80} is not known; did you mean {' or '.join(map(repr, near))}?")
+    shown = ", ".join(choices[:12]) + (f" and {len(choices) - 12} more" if len(choices) > 12 else "")
+    return UserError(f"{key}: {value!r:.80} is not known; allowed are {shown or 'none'}.")

@@ -1,0 +1,133 @@
+"""An interface as JSON, with validation. Files and curators' proposals come in through this door only."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from envs.bfcl.tools import all_tools
+from envs.dialects.base import read_json
+from envs.errors import UserError, unknown_value
+from envs.interface.value import (
+    MAX_GUIDELINE_CHARACTERS,
+    MAX_GUIDELINES,
+    CueKind,
+    Interface,
+    RecoveryLevel,
+    SchemaCue,
+)
+from envs.task import JSON
+
+_NOT_PLAIN_TEXT = re.compile(r"\{\{|\}\}|\{%|%\}|\{#|<\|.*?\|>|</?tool_call>|</?tool_response>|</?tools>|\[/?INST\]")
+"""Template syntax and chat control marks, which have no place in a guideline."""
+
+_WANTED: Mapping[str, str] = {
+    "model_type": "a JSON object",
+    "tuple_type": "a list",
+    "too_long": f"a list of at most {MAX_GUIDELINES}",
+    "invalid_key": "a string",
+}
+"""What is allowed, by the type of pydantic's error, where pydantic names Python types."""
+
+
+class _CueDocument(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    kind: CueKind
+    tools: tuple[str, ...] = ()
+
+    @field_validator("tools")
+    @classmethod
+    def _known_tools(cls, tools: tuple[str, ...]) -> tuple[str, ...]:
+        for tool in tools:
+            if tool not in all_tools():
+                raise unknown_value("tool", tool, all_tools())
+        return tools
+
+
+class _InterfaceDocument(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    schema_cues: tuple[_CueDocument, ...] = ()
+    recovery: RecoveryLevel = RecoveryLevel.NONE
+    guidelines: Annotated[tuple[str, ...], Field(max_length=MAX_GUIDELINES)] = ()
+    fade: Annotated[float, Field(ge=0.0, le=1.0, strict=True, allow_inf_nan=False)] = 0.0
+
+    @field_validator("guidelines")
+    @classmethod
+    def _plain_text(cls, guidelines: tuple[str, ...]) -> tuple[str, ...]:
+        for text in guidelines:
+            if not text.strip():
+                raise ValueError("a guideline is empty")
+            if len(text) > MAX_GUIDELINE_CHARACTERS:
+                raise ValueError(f"a guideline has {len(text)} characters, at most {MAX_GUIDELINE_CHARACTERS} fit")
+            if not text.isprintable():
+                raise ValueError(f"a guideline must be one line of printable text, not {text[:40]!r}")
+            if _NOT_PLAIN_TEXT.search(text):
+                raise ValueError(f"a guideline must be plain text without template or control marks, not {text[:40]!r}")
+        return guidelines
+
+
+def interface_to_dict(interface: Interface) -> dict[str, JSON]:
+    """The JSON form, with every key present."""
+    return {
+        "schema_cues": [{"kind": str(cue.kind), "tools": list(cue.tools)} for cue in interface.schema_cues],
+        "recovery": str(interface.recovery),
+        "guidelines": list(interface.guidelines),
+        "fade": interface.fade,
+    }
+
+
+def interface_from_dict(value: JSON, *, source: str = "interface") -> Interface:
+    """The interface that a JSON value describes. Raises `UserError` naming the key, the value and what is allowed."""
+    try:
+        document = _InterfaceDocument.model_validate(value)
+    except ValidationError as error:
+        raise UserError(f"{source}: {_first_problem(error)}") from None
+    cues = tuple(SchemaCue(cue.kind, tuple(sorted(set(cue.tools)))) for cue in document.schema_cues)
+    return Interface(tuple(sorted(set(cues))), document.recovery, document.guidelines, document.fade)
+
+
+def interface_from_json(text: str, *, source: str = "interface") -> Interface:
+    """As `interface_from_dict`, from JSON text of any origin."""
+    try:
+        value = read_json(text)
+    except ValueError as error:
+        raise UserError(f"{source}: not valid JSON ({error}).") from None
+    return interface_from_dict(value, source=source)
+
+
+def load_interface(path: Path) -> Interface:
+    """The interface in a JSON file. Raises `UserError` where it cannot be read or is not valid."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"interface: {path} cannot be read ({error}).") from None
+    return interface_from_json(text, source=str(path))
+
+
+def dump_interface(interface: Interface) -> str:
+    """The JSON text, one line, keys in a fixed order."""
+    return json.dumps(interface_to_dict(interface), ensure_ascii=False)
+
+
+def _first_problem(error: ValidationError) -> str:
+    problem = error.errors(include_url=False)[0]
+    place = [str(part) for part in problem["loc"]] or ["document"]
+    key = ".".join(place)
+    if problem["type"] == "extra_forbidden":
+        fields = _CueDocument.model_fields if len(place) > 1 else _InterfaceDocument.model_fields
+        within = f"{'.'.join(place[:-1])}: " if len(place) > 1 else ""
+        return f"{within}key {place[-1]!r:.80} is not known; allowed are {', '.join(fields)}."
+    if problem["type"] == "missing":
+        return f"{key}: this key is missing."
+    if problem["type"] == "value_error":
+        reason = str(problem["ctx"]["error"])
+        return f"{key}: {reason}" if reason.endswith((".", "?")) else f"{key}: {reason}."
+    wanted = _WANTED.get(problem["type"], problem["msg"].removeprefix("Input should be "))
+    if key == "fade":
+        wanted = "a number from 0 to 1"
+    return f"{key}: {problem['input']!r:.80} does not fit; it must be {wanted}."

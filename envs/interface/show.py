@@ -1,0 +1,98 @@
+"""Applying an interface: tools → tools, system text → system text, result → result. Pure functions.
+
+With the plain interface each of them returns its input unchanged. What they add is taken from public documentation, the
+class of an error, and the guidelines; never from a ground truth.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+
+from envs.dialects.base import Dialect
+from envs.interface.value import CueKind, Interface, RecoveryLevel
+from envs.task import JSON, Parameter, ToolDoc
+from envs.trace import Availability, CallRecord, ViolationKind
+
+HINT = "[HINT]"
+"""Marks every line that recovery feedback adds to a result."""
+
+_VIOLATION_HINTS: Mapping[ViolationKind, str] = {
+    ViolationKind.MISSING: "a required argument is missing",
+    ViolationKind.UNKNOWN: "an argument is not in the tool's documentation",
+    ViolationKind.TYPE: "an argument has the wrong type",
+    ViolationKind.ENUM: "an argument's value is not one of the documented choices",
+}
+
+
+def show_tools(interface: Interface, tools: Sequence[ToolDoc]) -> tuple[ToolDoc, ...]:
+    """The tools with the interface's schema cues written into their documents."""
+    return tuple(_show_tool(interface, tool) for tool in tools)
+
+
+def show_system(interface: Interface, dialect: Dialect) -> str:
+    """The text that the interface adds before the dialogue: the format cue and the guidelines; empty when plain."""
+    parts = []
+    if interface.has_cue(CueKind.FORMAT):
+        parts.append(dialect.call_format)
+    if interface.guidelines:
+        parts.append("Guidelines:\n" + "\n".join(f"- {guideline}" for guideline in interface.guidelines))
+    return "\n\n".join(parts)
+
+
+def show_result(interface: Interface, record: CallRecord, tool: ToolDoc | None) -> str:
+    """A call's result with recovery feedback. `tool` is the document of the called tool, if the model was shown it."""
+    if interface.recovery is RecoveryLevel.NONE or record.clean:
+        return record.result
+    lines = [record.result]
+    if record.availability is not Availability.SHOWN or tool is None:
+        lines.append(f"{HINT} This tool is not available now. Use only the tools that are listed, or call none.")
+        return "\n".join(lines)
+    kinds = dict.fromkeys(violation.kind for violation in record.violations)
+    lines += [f"{HINT} The call does not fit the tool: {_VIOLATION_HINTS[kind]}." for kind in kinds]
+    if not kinds:
+        lines.append(f"{HINT} The call was well-formed but failed. Read the error, mend its cause, then try again.")
+    if interface.recovery is RecoveryLevel.SCHEMA:
+        lines.append(f"{HINT} Documentation of {tool.name}: {_schema_line(tool)}")
+    return "\n".join(lines)
+
+
+def show_parse_error(interface: Interface, message: str, dialect: Dialect) -> str:
+    """The text of a parse error with recovery feedback."""
+    if interface.recovery is RecoveryLevel.NONE:
+        return message
+    return f"{message}\n{HINT} The call could not be read. {dialect.call_format}"
+
+
+def _show_tool(interface: Interface, tool: ToolDoc) -> ToolDoc:
+    cues = {cue.kind for cue in interface.schema_cues if cue.concerns(tool.name)} - {CueKind.FORMAT}
+    if not cues:
+        return tool
+    document = copy.deepcopy(dict(tool.document))
+    if CueKind.REQUIRED in cues:
+        needed = ", ".join(tool.required) or "none"
+        document["description"] += f" Required arguments: {needed}."
+    properties = document["parameters"]["properties"]
+    for parameter in tool.parameters:
+        if CueKind.TYPE in cues:
+            _append(properties[parameter.name], f"Type: {_type_name(parameter)}.")
+        if CueKind.ENUM in cues and parameter.enum:
+            _append(properties[parameter.name], f"Allowed values: {', '.join(parameter.enum)}.")
+            properties[parameter.name]["enum"] = list(parameter.enum)
+    return ToolDoc(tool.name, tool.class_name, document, tool.parameters)
+
+
+def _append(schema: dict[str, JSON], sentence: str) -> None:
+    schema["description"] = f"{schema.get('description', '').rstrip()} {sentence}".lstrip()
+
+
+def _type_name(parameter: Parameter) -> str:
+    return f"array of {parameter.items.type}" if parameter.items else str(parameter.type)
+
+
+def _schema_line(tool: ToolDoc) -> str:
+    shown = []
+    for parameter in tool.parameters:
+        text = f"{parameter.name} ({_type_name(parameter)}, {'required' if parameter.required else 'optional'}"
+        shown.append(text + (f", one of {', '.join(parameter.enum)})" if parameter.enum else ")"))
+    return "; ".join(shown) or "no arguments"

@@ -1,0 +1,77 @@
+"""The learning interface Ω: how existing information is shown to the solver during training (SEAL eq. 8-9).
+
+Ω never changes tool semantics, results, labels or the verifier. It has three parts: schema cues (φ_schema), recovery
+feedback (φ_err) and guidelines (φ_cap). The plain interface is the identity, and the only one evaluation may use.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+MAX_GUIDELINES = 8
+"""Guidelines that an interface may show at once."""
+MAX_GUIDELINE_CHARACTERS = 400
+"""Length of one guideline."""
+
+
+class CueKind(StrEnum):
+    """A kind of schema cue: a part of the public documentation that is repeated where the model will see it."""
+
+    REQUIRED = "required"
+    """Names the required arguments in the tool's description."""
+    ENUM = "enum"
+    """Spells the allowed values out at the argument, as a structured `enum` too."""
+    TYPE = "type"
+    """Spells the argument's type out in its description."""
+    FORMAT = "format"
+    """Says once, before the dialogue, how a call is written."""
+
+
+class RecoveryLevel(StrEnum):
+    """How much feedback follows an error."""
+
+    NONE = "none"
+    """Nothing is added."""
+    CLASS = "class"
+    """Names the class of the error and the way to go on."""
+    SCHEMA = "schema"
+    """Also repeats the public schema of the tool concerned."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SchemaCue:
+    """A schema cue for some tools, or for all where `tools` is empty. The format cue concerns no single tool."""
+
+    kind: CueKind
+    tools: tuple[str, ...] = ()
+
+    def concerns(self, tool: str) -> bool:
+        return not self.tools or tool in self.tools
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """One interface, as a value. `fade` is the share of training groups, 0 to 1, that get the plain interface instead.
+
+    `fade` is carried for the trainer, which draws it per group; showing an interface does not depend on it.
+    """
+
+    schema_cues: tuple[SchemaCue, ...] = ()
+    recovery: RecoveryLevel = RecoveryLevel.NONE
+    guidelines: tuple[str, ...] = ()
+    fade: float = 0.0
+
+    @classmethod
+    def plain(cls) -> Interface:
+        """The identity: the benchmark as published."""
+        return cls()
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether showing this interface changes nothing."""
+        return not self.schema_cues and self.recovery is RecoveryLevel.NONE and not self.guidelines
+
+    def has_cue(self, kind: CueKind, tool: str = "") -> bool:
+        """Whether a cue of that kind is on, for that tool where one is named."""
+        return any(cue.kind is kind and (not tool or cue.concerns(tool)) for cue in self.schema_cues)

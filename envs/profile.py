@@ -1,0 +1,174 @@
+"""The failure profile C: what diagnoses add up to. It is all a curator sees: counts, labels and error statistics.
+
+Counts are kept twice: since the last interface update (the window), and in total.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from envs.bfcl.tools import all_tools
+from envs.diagnosis import Diagnosis, Label
+from envs.errors import UserError
+from envs.task import JSON
+
+Scope = Literal["window", "total"]
+_UNDOCUMENTED = "(undocumented)"
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts over one key. `turns` counts turns; the rest counts rollouts in which the key occurred at least once."""
+
+    turns: int = 0
+    rollouts: int = 0
+    successes: int = 0
+    reward_sum: float = 0.0
+
+    def add(self, turns: int, *, success: bool, reward: float) -> None:
+        self.turns += turns
+        self.rollouts += 1
+        self.successes += success
+        self.reward_sum += reward
+
+    @property
+    def success_rate(self) -> float:
+        """Share of these rollouts that succeeded; 0 where there are none."""
+        return self.successes / self.rollouts if self.rollouts else 0.0
+
+    @property
+    def reward_mean(self) -> float:
+        """Mean reward of these rollouts; 0 where there are none."""
+        return self.reward_sum / self.rollouts if self.rollouts else 0.0
+
+
+@dataclass(slots=True)
+class Statistics:
+    """Tallies by key; a key of several parts is joined by a slash.
+
+    Keys are "all", "label/L", "category/C", "category/C/label/L", "position/P/label/L", "tool/T/label/L",
+    "argument/T/A/D" (T's argument A, violation kind D) and "flag/F".
+    """
+
+    tallies: dict[str, Tally] = field(default_factory=dict)
+
+    def get(self, key: str) -> Tally:
+        """The tally of a key, empty where it never occurred."""
+        return self.tallies.get(key, Tally())
+
+    def add(self, diagnosis: Diagnosis, reward: float) -> None:
+        counts: dict[str, int] = {}
+        for key in _keys(diagnosis):
+            counts[key] = counts.get(key, 0) + 1
+        counts["all"] = counts[f"category/{diagnosis.category}"] = len(diagnosis.turns)
+        for key, turns in counts.items():
+            self.tallies.setdefault(key, Tally()).add(turns, success=diagnosis.success, reward=reward)
+
+
+class FailureProfile:
+    """The running aggregate C = Agg({Z(τ)}) over rollouts (SEAL section on the closed loop)."""
+
+    def __init__(self) -> None:
+        self.window = Statistics()
+        self.total = Statistics()
+
+    def add(self, diagnosis: Diagnosis, reward: float) -> None:
+        """Adds one rollout with its terminal reward."""
+        self.window.add(diagnosis, reward)
+        self.total.add(diagnosis, reward)
+
+    def start_window(self) -> None:
+        """Forgets the window; called when the interface changes."""
+        self.window = Statistics()
+
+    def prevalence(self, label: Label, scope: Scope = "window") -> float:
+        """The label's share of all failed turns, 0 to 1; 0 where nothing failed."""
+        statistics = getattr(self, scope)
+        failures = sum(statistics.get(f"label/{other}").turns for other in Label if other.is_failure)
+        return statistics.get(f"label/{label}").turns / failures if failures and label.is_failure else 0.0
+
+    def to_dict(self) -> dict[str, JSON]:
+        """The whole state as JSON values."""
+        return {scope: _dump(getattr(self, scope)) for scope in ("window", "total")}
+
+    @classmethod
+    def from_dict(cls, value: JSON) -> FailureProfile:
+        """The inverse of `to_dict`. Raises `UserError` for anything else."""
+        profile = cls()
+        try:
+            profile.window, profile.total = _load(value["window"]), _load(value["total"])
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise UserError(f"failure profile: not a profile's JSON form ({error!r}).") from None
+        return profile
+
+    def render(self, scope: Scope = "window") -> str:
+        """The profile as the text that a curator reads: labels by count, then the tools and arguments concerned."""
+        statistics: Statistics = getattr(self, scope)
+        everything = statistics.get("all")
+        lines = [
+            f"Rollouts: {everything.rollouts}, turns: {everything.turns}, success: {everything.success_rate:.1%}, "
+            f"mean reward: {everything.reward_mean:.3f}"
+        ]
+        lines += _section(statistics, "By category", "category/", depth=2)
+        lines += _section(statistics, "By label", "label/", depth=2)
+        lines += _section(statistics, "By turn position", "position/", depth=4, most=12)
+        lines += _section(statistics, "Tools in failed turns", "tool/", depth=4, most=12)
+        lines += _section(statistics, "Arguments that broke a schema", "argument/", depth=4, most=12)
+        return "\n".join(lines)
+
+
+def turn_position(turn: int, turns: int) -> str:
+    """Where a 0-based turn stands in its dialogue: "only", "early", "middle" or "late" (thirds)."""
+    if turns == 1:
+        return "only"
+    return ("early", "middle", "late")[min(2, 3 * turn // turns)]
+
+
+def _keys(diagnosis: Diagnosis) -> Iterator[str]:
+    for turn in diagnosis.turns:
+        yield f"label/{turn.label}"
+        yield f"category/{diagnosis.category}/label/{turn.label}"
+        yield f"position/{turn_position(turn.turn, len(diagnosis.turns))}/label/{turn.label}"
+        if turn.label.is_failure and turn.tool is not None:
+            # A called name may be anything a model wrote, and a curator reads this: only documented names pass.
+            tool = all_tools().get(turn.tool)
+            yield f"tool/{tool.name if tool else _UNDOCUMENTED}/label/{turn.label}"
+            if turn.argument is not None:
+                known = tool is not None and tool.parameter(turn.argument) is not None
+                argument = turn.argument if known else _UNDOCUMENTED
+                yield f"argument/{tool.name if tool else _UNDOCUMENTED}/{argument}/{turn.detail}"
+        for flag in turn.flags:
+            yield f"flag/{flag}"
+
+
+def _section(statistics: Statistics, title: str, prefix: str, *, depth: int, most: int = 20) -> list[str]:
+    rows = [
+        (key.removeprefix(prefix).replace("/label/", ": ").replace("/", " "), tally)
+        for key, tally in statistics.tallies.items()
+        if key.startswith(prefix) and key.count("/") == depth - 1
+    ]
+    rows.sort(key=lambda row: (-row[1].turns, row[0]))
+    lines = [f"- {name}: {tally.turns} turns, success {tally.success_rate:.1%}" for name, tally in rows[:most]]
+    return [f"{title}:", *lines] if lines else []
+
+
+def _dump(statistics: Statistics) -> JSON:
+    return {
+        key: [tally.turns, tally.rollouts, tally.successes, tally.reward_sum]
+        for key, tally in sorted(statistics.tallies.items())
+    }
+
+
+def _load(value: JSON) -> Statistics:
+    return Statistics({str(key): _tally(*row) for key, row in value.items()})
+
+
+def _tally(turns: JSON, rollouts: JSON, successes: JSON, reward_sum: JSON) -> Tally:
+    if not all(type(count) is int and count >= 0 for count in (turns, rollouts, successes)):
+        raise ValueError("a count is not a whole number")
+    if not isinstance(reward_sum, int | float) or not math.isfinite(reward_sum):
+        raise ValueError("a sum of rewards is not a number")
+    return Tally(turns, rollouts, successes, float(reward_sum))

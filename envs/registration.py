@@ -1,0 +1,38 @@
+"""Registers the dialogue with Gymnasium as "seal_ray/Dialogue-v0"; importing this module is enough."""
+
+from __future__ import annotations
+
+import gymnasium
+
+from envs.bfcl.tasks import get_task
+from envs.dialects import get_dialect
+from envs.dialogue import Dialogue
+from envs.interface.document import interface_from_dict
+from envs.interface.value import Interface
+from envs.task import JSON
+
+DIALOGUE_ID = "seal_ray/Dialogue-v0"
+
+
+def make_dialogue(
+    task: str,
+    *,
+    dialect: str = "qwen",
+    interface: JSON = None,
+    protocol: str = "official",
+    render_mode: str | None = None,
+) -> Dialogue:
+    """A dialogue from plain values, as `gymnasium.make` passes them; `interface` is its JSON form, None for plain."""
+    shown = Interface.plain() if interface is None else interface_from_dict(interface)
+    return Dialogue(
+        get_task(task), dialect=get_dialect(dialect), interface=shown, protocol=protocol, render_mode=render_mode
+    )
+
+
+def register() -> None:
+    """Registers once; calling it again changes nothing."""
+    if DIALOGUE_ID not in gymnasium.registry:
+        gymnasium.register(id=DIALOGUE_ID, entry_point="envs.registration:make_dialogue")
+
+
+register()

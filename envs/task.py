@@ -1,0 +1,135 @@
+"""The nouns of a problem: `Task`, its `Turn`s, the `ToolDoc`s it shows and the `ToolCall`s that solve it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+JSON = Any
+"""A JSON value. Python's type checkers gain nothing from spelling the recursion out."""
+
+
+class Category(StrEnum):
+    """The four multi-turn categories of BFCL V3; each poses the same scenarios with another difficulty."""
+
+    BASE = "base"
+    """Every tool is shown and every needed value is given."""
+    MISS_FUNC = "miss_func"
+    """A needed tool is held out, and revealed one turn after it was needed first."""
+    MISS_PARAM = "miss_param"
+    """A needed value is left out by the user, and supplied one turn later."""
+    LONG_CONTEXT = "long_context"
+    """As base, with the simulators' state padded so that results become long."""
+
+
+class ParameterType(StrEnum):
+    """The argument types that BFCL's tool documents use."""
+
+    STRING = "string"
+    INTEGER = "integer"
+    FLOAT = "float"
+    BOOLEAN = "boolean"
+    ARRAY = "array"
+    DICT = "dict"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One call as data: a tool's name and keyword arguments (JSON values). It is never rendered into code."""
+
+    name: str
+    arguments: Mapping[str, JSON]
+
+    def to_dict(self) -> dict[str, JSON]:
+        return {"name": self.name, "arguments": dict(self.arguments)}
+
+    def __str__(self) -> str:
+        return f"{self.name}({', '.join(f'{key}={value!r}' for key, value in self.arguments.items())})"
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One documented argument of a tool.
+
+    `enum` holds the allowed values, parsed from the "[Enum]: …" text of the description; for an array they bind each
+    item. `items` describes an array's items, `properties` a dict's keys.
+    """
+
+    name: str
+    type: ParameterType
+    description: str
+    required: bool
+    enum: tuple[str, ...] = ()
+    items: Parameter | None = None
+    properties: tuple[Parameter, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ToolDoc:
+    """The public documentation of one tool.
+
+    `document` is the JSON document that a model is shown; `parameters` is the same information typed, for checking
+    calls. An `Interface` may show a changed `document`; it never changes `parameters`.
+    """
+
+    name: str
+    class_name: str
+    document: Mapping[str, JSON]
+    parameters: tuple[Parameter, ...]
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """Names of the required arguments, in documented order."""
+        return tuple(parameter.name for parameter in self.parameters if parameter.required)
+
+    def parameter(self, name: str) -> Parameter | None:
+        """The documented argument of that name, or None."""
+        return next((parameter for parameter in self.parameters if parameter.name == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One user turn.
+
+    `user` is the user's text, or None in the turn that reveals held-out tools; `revealed` holds those tools' documents;
+    an empty `ground_truth` means that the right thing is to call nothing.
+    """
+
+    user: str | None
+    ground_truth: tuple[ToolCall, ...]
+    revealed: tuple[ToolDoc, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """One multi-turn problem. Immutable; compared and hashed by identity, since `id` names it and its content is large.
+
+    `tools` are the documents shown from the start; `classes` the simulators involved, in the benchmark's order;
+    `initial_config` their start state by class; `scenario` the id shared by all variants of the same story, which must
+    stay on one side of a split.
+    """
+
+    id: str
+    category: Category
+    scenario: str
+    turns: tuple[Turn, ...]
+    tools: tuple[ToolDoc, ...]
+    classes: tuple[str, ...]
+    initial_config: Mapping[str, JSON]
+
+    @property
+    def long_context(self) -> bool:
+        """Whether the simulators pad their state."""
+        return self.category is Category.LONG_CONTEXT
+
+    def tools_at(self, turn: int) -> tuple[ToolDoc, ...]:
+        """The documents a model has been shown by the start of turn `turn` (0-based)."""
+        revealed = tuple(doc for past in self.turns[: turn + 1] for doc in past.revealed)
+        return self.tools + revealed
+
+    @property
+    def all_tools(self) -> tuple[ToolDoc, ...]:
+        """Every document of the task, held-out ones included."""
+        return self.tools_at(len(self.turns) - 1)

@@ -1,0 +1,193 @@
+"""The verifier V: what the ground truth does, and whether what a model did amounts to the same, turn by turn.
+
+Per turn with ground truth, two checks (the official checker's): the public state of every simulator equals that after
+the ground truth, and every result of the ground truth's calls in this turn is among all results so far. A dialogue
+succeeds when every such turn passes. Verdicts are known at the end of each turn, while the dialogue runs.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+import weakref
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from envs.task import Task
+from envs.world import World, pristine
+
+State = Mapping[str, Any]
+"""A frozen state: "Class.attribute" → plain value."""
+
+
+class Outcome(StrEnum):
+    """How a turn ended, as the official checker sees it."""
+
+    PASS = "pass"
+    EMPTY_TURN = "empty_turn"
+    """Nothing was called in a turn that has ground truth."""
+    STATE_MISMATCH = "state_mismatch"
+    RESPONSE_MISMATCH = "response_mismatch"
+    """The state is right, but a result that the ground truth brings about never appeared."""
+    UNSCORED = "unscored"
+    """The turn has no ground truth; nothing is checked."""
+    NOT_REACHED = "not_reached"
+    """The dialogue ended before or within this turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnVerdict:
+    """The verdict on one turn.
+
+    `wrong_state` names the attributes ("Class.attribute") that differ from the ground truth's at the end of the turn,
+    `wrong_before` those that differed at its start; `missing_results` are the ground truth's results of this turn that
+    are not among all results so far.
+    """
+
+    turn: int
+    outcome: Outcome
+    wrong_state: frozenset[str] = frozenset()
+    wrong_before: frozenset[str] = frozenset()
+    missing_results: tuple[str, ...] = ()
+
+    @property
+    def scorable(self) -> bool:
+        """Whether this turn counts towards success: it was reached and has ground truth."""
+        return self.outcome not in (Outcome.UNSCORED, Outcome.NOT_REACHED)
+
+    @property
+    def passed(self) -> bool:
+        return self.outcome is Outcome.PASS
+
+
+@dataclass(frozen=True, slots=True)
+class TruthTurn:
+    """What the ground truth of one turn does: its calls' results, which of them are errors, and the state after."""
+
+    results: tuple[str, ...]
+    errors: tuple[bool, ...]
+    state: State
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A task made ready: an image of its start, and its executed ground truth, one entry a turn."""
+
+    image: bytes = field(repr=False)
+    turns: tuple[TruthTurn, ...] = field(repr=False)
+
+
+_PREPARED: weakref.WeakKeyDictionary[Task, Prepared] = weakref.WeakKeyDictionary()
+_PREPARED_LOCK = threading.Lock()
+
+
+def prepare(task: Task) -> Prepared:
+    """Executes the task's ground truth once; later calls for the same `Task` object return the same value."""
+    with _PREPARED_LOCK:
+        ready = _PREPARED.get(task)
+    if ready is None:
+        ready = _execute_ground_truth(task)
+        with _PREPARED_LOCK:
+            ready = _PREPARED.setdefault(task, ready)
+    return ready
+
+
+def _execute_ground_truth(task: Task) -> Prepared:
+    image = pristine(task.classes, task.initial_config, long_context=task.long_context)
+    world = World.restore(image)
+    state: State | None = None
+    turns = []
+    for turn in task.turns:
+        results = [world.execute(call) for call in turn.ground_truth]
+        state = freeze(world.state(), previous=state)
+        turns.append(TruthTurn(tuple(r.text for r in results), tuple(r.is_error for r in results), state))
+    return Prepared(image, tuple(turns))
+
+
+def freeze(state: Mapping[str, Any], previous: State | None = None) -> State:
+    """A copy of a state view that later calls cannot change; values equal to `previous` share its objects."""
+    known = previous or {}
+    return {
+        key: known[key] if key in known and known[key] == value else copy.deepcopy(value)
+        for key, value in state.items()
+    }
+
+
+def differing(state: Mapping[str, Any], truth: State) -> frozenset[str]:
+    """The attributes of `truth` that `state` does not equal."""
+    return frozenset(key for key, value in truth.items() if not _equal(state[key], value))
+
+
+def _equal(value: Any, truth: Any) -> bool:
+    try:
+        return bool(value == truth)
+    except RecursionError:  # a value nested too deeply to compare is not the ground truth's
+        return False
+
+
+class Verifier:
+    """Follows one dialogue: feed it every result, end every turn, read the verdicts."""
+
+    def __init__(self, task: Task) -> None:
+        self._truth = prepare(task).turns
+        self._scorable = [bool(turn.ground_truth) for turn in task.turns]
+        self._results: Counter[str] = Counter()
+        self._called = False
+        self._verdicts: list[TurnVerdict] = []
+
+    @property
+    def verdicts(self) -> tuple[TurnVerdict, ...]:
+        """The verdicts of the turns ended so far."""
+        return tuple(self._verdicts)
+
+    @property
+    def finished(self) -> bool:
+        """Whether every turn has a verdict."""
+        return len(self._verdicts) == len(self._truth)
+
+    @property
+    def success(self) -> bool:
+        """Whether all turns are done and every turn with ground truth passed."""
+        return self.finished and all(v.passed or v.outcome is Outcome.UNSCORED for v in self._verdicts)
+
+    def saw(self, result: str) -> bool:
+        """Whether this result text has appeared so far."""
+        return self._results[result] > 0
+
+    def add_results(self, results: Iterable[str]) -> None:
+        """Adds results of executed calls of the current turn."""
+        for result in results:
+            self._results[result] += 1
+            self._called = True
+
+    def end_turn(self, state: Mapping[str, Any]) -> TurnVerdict:
+        """Judges the current turn, which ends in this state of the world, and moves to the next."""
+        turn = len(self._verdicts)
+        truth = self._truth[turn]
+        wrong = differing(state, truth.state)
+        needed = Counter(truth.results)
+        missing = tuple(result for result, count in needed.items() if self._results[result] < count)
+        if not self._scorable[turn]:
+            outcome = Outcome.UNSCORED
+        elif not self._called:
+            outcome = Outcome.EMPTY_TURN
+        elif wrong:
+            outcome = Outcome.STATE_MISMATCH
+        elif missing:
+            outcome = Outcome.RESPONSE_MISMATCH
+        else:
+            outcome = Outcome.PASS
+        before = self._verdicts[-1].wrong_state if self._verdicts else frozenset()
+        verdict = TurnVerdict(turn, outcome, wrong, before, missing)
+        self._verdicts.append(verdict)
+        self._called = False
+        return verdict
+
+    def abandon(self) -> None:
+        """Marks every turn without a verdict as not reached."""
+        for turn in range(len(self._verdicts), len(self._truth)):
+            before = self._verdicts[-1].wrong_state if self._verdicts else frozenset()
+            self._verdicts.append(TurnVerdict(turn, Outcome.NOT_REACHED, before, before))

@@ -1,0 +1,1 @@
+"""The RLlib algorithm, everything Ray, and the command line."""

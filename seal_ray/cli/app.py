@@ -1,0 +1,37 @@
+"""The `seal-ray` application: its commands, and how its errors end."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from envs.errors import UserError
+from seal_ray.cli.play import play
+from seal_ray.cli.tasks import tasks
+
+app = typer.Typer(
+    help=(
+        "Co-evolution of a tool-use solver and an environment curator on BFCL multi-turn.\n\n"
+        "Start with [bold]seal-ray tasks --counts[/bold] to see what there is, and with "
+        "[bold]seal-ray play multi_turn_base_0 --oracle[/bold] to watch one dialogue being solved and judged."
+    ),
+    rich_markup_mode="rich",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command()(tasks)
+app.command()(play)
+
+
+def main() -> None:
+    """Runs the command line. Exit codes: 0 success, 2 a user's mistake, 130 interrupted."""
+    try:
+        app()
+    except UserError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        sys.exit(130)

@@ -1,0 +1,193 @@
+"""`seal-ray play`: one dialogue in the terminal, solved by a person or from ground truth, judged and labelled."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from envs.bfcl.tasks import get_task
+from envs.co_evolution import CoEvolutionGame
+from envs.diagnosis import TurnDiagnosis
+from envs.dialects import get_dialect
+from envs.dialogue import Dialogue, Protocol
+from envs.errors import UserError, unknown_value
+from envs.interface import Interface, interface_diff
+from envs.interface.document import dump_interface, load_interface
+from envs.interface.show import show_tools
+from envs.task import Task, ToolDoc
+
+_SHOWN_CHARACTERS = 600
+_HELP = """\
+Type calls as [tool(argument='value'), …], or one call without the brackets. An empty line, or anything that is no
+call, ends your turn. /tools lists the tools you may call now, /tool NAME shows one, /help this text, /quit stops."""
+
+
+def play(
+    task: Annotated[str, typer.Argument(help="Task id, for instance multi_turn_base_0.")],
+    oracle: Annotated[bool, typer.Option("--oracle", help="Replay the ground truth instead of asking you.")] = False,
+    interface: Annotated[
+        Path | None, typer.Option(help="JSON file of a learning interface; what it changes is shown first.")
+    ] = None,
+    protocol: Annotated[str, typer.Option(help="official (evaluation) or seal (training).")] = "official",
+    dialect: Annotated[str, typer.Option(help="How calls are written: toolace, qwen or llama3_json.")] = "toolace",
+) -> None:
+    """Play one dialogue through the two-agent game: you are the solver, the verifier judges every turn."""
+    chosen = get_task(task)
+    if protocol not in list(Protocol):
+        raise unknown_value("protocol", protocol, Protocol)
+    shown = Interface.plain() if interface is None else load_interface(interface)
+    console = Console(highlight=False)
+    game = CoEvolutionGame([chosen], dialect=get_dialect(dialect), protocol=protocol)
+    game.reset(seed=0)
+    console.print(
+        f"[bold]{chosen.id}[/bold]: {len(chosen.turns)} turns, {len(chosen.tools)} tools, protocol {protocol}"
+    )
+    _show_interface(console, chosen, shown)
+    game.step(dump_interface(shown))  # the curator's move
+    if not oracle:
+        console.print(escape(_HELP), style="dim")
+    _play_solver(console, game, oracle=oracle)
+    _show_outcome(console, game)
+
+
+def _play_solver(console: Console, game: CoEvolutionGame, *, oracle: bool) -> None:
+    dialogue = _dialogue(game)
+    announced = -1
+    while not dialogue.over:
+        turn = dialogue.turn
+        if announced < turn:
+            announced = turn
+            _show_turn(console, dialogue)
+        completion = _oracle_completion(dialogue) if oracle else _ask(console, dialogue)
+        console.print(f"[cyan]solver[/cyan]  {escape(_short(completion)) or '[dim](ends the turn)[/dim]'}")
+        steps_before = len(dialogue.trace.turns[turn])
+        game.step(completion)
+        for step in dialogue.trace.turns[turn][steps_before:]:
+            for record in step.calls:
+                style = "red" if record.is_error else "green"
+                console.print(f"[{style}]result[/{style}]  {escape(record.call.name)}: {escape(_short(record.result))}")
+            for error in step.parse_errors:
+                console.print(f"[red]unread[/red]  at character {error.position}: {escape(error.message)}")
+        if dialogue.turn > turn or dialogue.over:
+            _show_verdict(console, dialogue.turn_diagnoses[turn])
+
+
+def _dialogue(game: CoEvolutionGame) -> Dialogue:
+    assert game.dialogue is not None, "the curator has moved"
+    return game.dialogue
+
+
+def _oracle_completion(dialogue: Dialogue) -> str:
+    """All ground-truth calls of the turn in one completion, then nothing."""
+    turn = dialogue.task.turns[dialogue.turn]
+    if turn.ground_truth and not dialogue.trace.turns[dialogue.turn]:
+        return dialogue.dialect.render_calls(turn.ground_truth)
+    return ""
+
+
+def _ask(console: Console, dialogue: Dialogue) -> str:
+    while True:
+        try:
+            line = console.input("[bold cyan]you[/bold cyan] > ").strip()
+        except EOFError:
+            raise KeyboardInterrupt from None
+        command, _, rest = line.partition(" ")
+        if command == "/quit":
+            raise KeyboardInterrupt
+        if command == "/help":
+            console.print(escape(_HELP), style="dim")
+        elif command == "/tools":
+            names = [tool.name for tool in _available(dialogue)]
+            console.print(", ".join(names), style="dim")
+        elif command == "/tool":
+            _show_tool(console, dialogue, rest.strip())
+        elif command.startswith("/"):
+            console.print(
+                f"{escape(command)} is not known; allowed are /tools, /tool NAME, /help and /quit.", style="red"
+            )
+        else:
+            return line
+
+
+def _available(dialogue: Dialogue) -> tuple[ToolDoc, ...]:
+    return show_tools(dialogue.interface, dialogue.task.tools_at(dialogue.turn))
+
+
+def _show_tool(console: Console, dialogue: Dialogue, name: str) -> None:
+    tools = {tool.name: tool for tool in _available(dialogue)}
+    if name not in tools:
+        console.print(escape(str(unknown_value("tool", name, tools))), style="red")
+        return
+    console.print_json(data=dict(tools[name].document))
+
+
+def _show_interface(console: Console, task: Task, interface: Interface) -> None:
+    changes = interface_diff(Interface.plain(), interface)
+    if not changes:
+        return
+    console.print("\n[magenta]curator[/magenta] changes the plain interface (training only):")
+    for line in changes:
+        console.print(f"         {escape(line)}")
+    changed = [
+        (before, after)
+        for before, after in zip(task.tools, show_tools(interface, task.tools), strict=True)
+        if before.document != after.document
+    ]
+    if changed:
+        before, after = changed[0]
+        console.print(f"         {len(changed)} of {len(task.tools)} tool documents change; {before.name}, for one:")
+        for line in _document_changes(before, after):
+            console.print(f"           {escape(line)}", style="dim")
+
+
+def _document_changes(before: ToolDoc, after: ToolDoc) -> list[str]:
+    lines = []
+    if before.document["description"] != after.document["description"]:
+        lines.append("+ " + after.document["description"].removeprefix(before.document["description"]).strip())
+    for name, new in after.document["parameters"]["properties"].items():
+        old = before.document["parameters"]["properties"][name]
+        if old != new:
+            lines.append(f"+ {name}: {new['description'].removeprefix(old['description'].rstrip()).strip()}")
+    return lines
+
+
+def _show_turn(console: Console, dialogue: Dialogue) -> None:
+    turn = dialogue.task.turns[dialogue.turn]
+    console.print(f"\n[bold]turn {dialogue.turn + 1} of {len(dialogue.task.turns)}[/bold]")
+    if turn.user is not None:
+        console.print(f"[yellow]user[/yellow]    {escape(turn.user)}")
+    else:
+        names = ", ".join(tool.name for tool in turn.revealed)
+        console.print(f"[yellow]user[/yellow]    (reveals {names}) I have updated some more functions. What about now?")
+
+
+def _show_verdict(console: Console, turn: TurnDiagnosis) -> None:
+    bad = turn.label.is_failure
+    parts = [str(turn.verdict.outcome), f"label {turn.label}"]
+    if turn.detail:
+        parts.append(turn.detail)
+    if turn.tool:
+        parts.append(f"tool {turn.tool}")
+    if turn.argument:
+        parts.append(f"argument {turn.argument}")
+    if turn.flags:
+        parts.append(", ".join(sorted(turn.flags)))
+    console.print(f"[{'red' if bad else 'green'}]verdict[/] {escape(' · '.join(parts))}")
+
+
+def _show_outcome(console: Console, game: CoEvolutionGame) -> None:
+    outcome = game.last_outcome
+    if outcome is None:
+        raise UserError("play: the dialogue did not end.")
+    ended = "[green]success[/green]" if outcome.reward else "[red]failure[/red]"
+    console.print(f"\n[bold]{ended}[/bold], reward {outcome.reward:g}: {', '.join(outcome.diagnosis.labels)}")
+
+
+def _short(text: str) -> str:
+    if len(text) <= _SHOWN_CHARACTERS:
+        return text
+    return f"{text[:_SHOWN_CHARACTERS]} … ({len(text)} characters)"

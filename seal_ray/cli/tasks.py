@@ -1,0 +1,131 @@
+"""`seal-ray tasks`: what tasks there are, filtered, listed or counted."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from envs.bfcl.splits import PARTS, Split, class_counts, get_split
+from envs.bfcl.tasks import load_tasks
+from envs.bfcl.tools import DOCUMENT_FILES
+from envs.errors import UserError, unknown_value
+from envs.task import JSON, Category, Task
+
+
+def tasks(
+    category: Annotated[list[str] | None, typer.Option(help="Only this category; can be given several times.")] = None,
+    involves: Annotated[
+        list[str] | None, typer.Option("--class", help="Only tasks that involve this simulator class.")
+    ] = None,
+    split: Annotated[
+        str, typer.Option(help="scenario, category, or a JSON file with train and test ids.")
+    ] = "scenario",
+    part: Annotated[str, typer.Option(help="train, dev, test or all.")] = "all",
+    seed: Annotated[int, typer.Option(help="Seed of the split.")] = 0,
+    limit: Annotated[int, typer.Option(help="Rows to list; 0 lists all.", min=0)] = 20,
+    counts: Annotated[bool, typer.Option("--counts", help="Count instead of listing.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line instead of a table.")] = False,
+) -> None:
+    """List the tasks, filtered by category, simulator class or split, or count them."""
+    for name in category or ():
+        if name not in list(Category):
+            raise unknown_value("category", name, Category)
+    for name in involves or ():
+        if name not in DOCUMENT_FILES:
+            raise unknown_value("class", name, DOCUMENT_FILES)
+    if counts and as_json:
+        raise UserError("--counts and --json: give one of them, not both.")
+    divided = get_split(split, seed=seed)
+    chosen = [
+        task
+        for task in divided.part(part)
+        if (not category or task.category in category) and (not involves or set(involves) & set(task.classes))
+    ]
+    if as_json:
+        _print_json(chosen, divided)
+    else:
+        _print_tables(chosen, divided, limit=limit, counts=counts)
+
+
+def _part_of(split: Split) -> dict[str, str]:
+    return {task.id: part for part in PARTS for task in split.part(part)}
+
+
+def _print_json(chosen: Sequence[Task], split: Split) -> None:
+    parts = _part_of(split)
+    for task in chosen:
+        row: dict[str, JSON] = {
+            "id": task.id,
+            "category": str(task.category),
+            "scenario": task.scenario,
+            "part": parts[task.id],
+            "turns": len(task.turns),
+            "calls": _calls(task),
+            "tools": len(task.all_tools),
+            "classes": list(task.classes),
+        }
+        typer.echo(json.dumps(row))
+
+
+def _print_tables(chosen: Sequence[Task], split: Split, *, limit: int, counts: bool) -> None:
+    console = Console()
+    if not counts:
+        shown = chosen if limit == 0 else chosen[:limit]
+        console.print(_listing(shown, split))
+        if len(shown) < len(chosen):
+            console.print(f"… and {len(chosen) - len(shown)} more (--limit 0 lists all, --counts counts them)")
+    else:
+        console.print(_count_table(chosen, split))
+        console.print(_class_table(chosen))
+    console.print(f"{len(chosen)} of {len(load_tasks())} tasks, split {split.name}")
+    if split.leaky:
+        console.print(
+            "[yellow]This split leaks: parts share scenarios, many with identical ground-truth calls. "
+            "Use --split scenario for results that mean something.[/yellow]"
+        )
+
+
+def _listing(chosen: Sequence[Task], split: Split) -> Table:
+    table = Table()
+    for name in ("task", "category", "part"):
+        table.add_column(name, no_wrap=True)
+    for name in ("turns", "calls", "tools"):
+        table.add_column(name, justify="right")
+    table.add_column("classes")
+    parts = _part_of(split)
+    for task in chosen:
+        numbers = (str(len(task.turns)), str(_calls(task)), str(len(task.all_tools)))
+        table.add_row(task.id, str(task.category), parts[task.id], *numbers, ", ".join(task.classes))
+    return table
+
+
+def _count_table(chosen: Sequence[Task], split: Split) -> Table:
+    table = Table("category", title="tasks by category and part")
+    for part in (*PARTS, "all"):
+        table.add_column(part, justify="right")
+    parts = _part_of(split)
+    cells = Counter((task.category, parts[task.id]) for task in chosen)
+    for category in Category:
+        row = [cells[category, part] for part in PARTS]
+        table.add_row(str(category), *map(str, row), str(sum(row)))
+    totals = [sum(cells[category, part] for category in Category) for part in PARTS]
+    table.add_row("all", *map(str, totals), str(sum(totals)), style="bold")
+    return table
+
+
+def _class_table(chosen: Sequence[Task]) -> Table:
+    table = Table("simulator class", title="tasks by simulator class (most involve two)")
+    table.add_column("tasks", justify="right")
+    for name, count in class_counts(chosen).items():
+        table.add_row(name, str(count))
+    return table
+
+
+def _calls(task: Task) -> int:
+    return sum(len(turn.ground_truth) for turn in task.turns)

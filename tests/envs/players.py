@@ -1,0 +1,49 @@
+"""Playing trajectories through a `Dialogue` in the tests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from envs.dialects import DIALECTS, Dialect
+from envs.dialogue import Dialogue, Protocol
+from envs.interface import Interface
+from envs.task import Task, ToolCall
+
+Action = tuple[ToolCall, ...] | str
+
+
+def play(
+    task: Task,
+    turns: Sequence[Sequence[Action]],
+    *,
+    dialect: Dialect = DIALECTS["qwen"],
+    protocol: Protocol = Protocol.OFFICIAL,
+    interface: Interface = Interface.plain(),
+) -> Dialogue:
+    """Plays the actions of every turn, each turn ended by a word, as far as the dialogue lets it; returns it, over."""
+    dialogue = Dialogue(task, dialect=dialect, protocol=protocol, interface=interface)
+    dialogue.reset()
+    for index, actions in enumerate(turns):
+        for action in actions:
+            if dialogue.over or dialogue.turn != index:
+                break
+            dialogue.step(action if isinstance(action, str) else dialect.render_calls(action))
+        if not dialogue.over and dialogue.turn == index:
+            dialogue.step("That is all.")
+    assert dialogue.over
+    return dialogue
+
+
+def play_ground_truth(task: Task, *, dialect: Dialect = DIALECTS["qwen"]) -> Dialogue:
+    """Plays the ground truth, one completion a turn."""
+    return play(task, [[turn.ground_truth] if turn.ground_truth else [] for turn in task.turns], dialect=dialect)
+
+
+def calls_made(dialogue: Dialogue) -> list[list[list[ToolCall]]]:
+    """turn → step → call, of the steps that called something."""
+    return [[[record.call for record in step.calls] for step in turn if step.calls] for turn in dialogue.trace.turns]
+
+
+def results_shown(dialogue: Dialogue) -> list[list[list[str]]]:
+    """turn → step → result text, of the same steps."""
+    return [[[record.result for record in step.calls] for step in turn if step.calls] for turn in dialogue.trace.turns]
