@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from typing import Any
 
 import gymnasium
@@ -12,7 +13,7 @@ from gymnasium import spaces
 from envs.diagnosis import Diagnosis, Label, TurnDiagnosis, diagnose_turn
 from envs.dialects import DIALECTS, Dialect, ParsedCompletion
 from envs.errors import UserError, unknown_value
-from envs.interface.show import show_parse_error, show_result, show_system, show_tools
+from envs.interface.show import render_tools, show_parse_error, show_result, show_system, show_tools
 from envs.interface.value import Interface
 from envs.schema import check_call
 from envs.spaces import UnicodeText
@@ -82,11 +83,19 @@ class Dialogue(gymnasium.Env[str, str]):
         self.interface = interface
         self.protocol = Protocol(protocol)
         self.render_mode = render_mode
-        self.observation_space: spaces.Space[str] = UnicodeText()
-        self.action_space: spaces.Space[str] = UnicodeText()
         self._running = False
         self._diagnosis: Diagnosis | None = None
         self._last_observation = ""
+
+    @cached_property
+    def observation_space(self) -> spaces.Space[str]:  # type: ignore[override]
+        """Any text. Made when asked for, as training plays thousands of dialogues that never ask."""
+        return UnicodeText()
+
+    @cached_property
+    def action_space(self) -> spaces.Space[str]:  # type: ignore[override]
+        """Any text."""
+        return UnicodeText()
 
     @property
     def turn(self) -> int:
@@ -142,7 +151,8 @@ class Dialogue(gymnasium.Env[str, str]):
         system = show_system(self.interface, self.dialect)
         messages = ([Message("system", system)] if system else []) + [self._user_message()]
         tools = self.shown_tools()
-        text = "\n\n".join([self.dialect.render_tools(tools), *(message.content for message in messages)])
+        shown = render_tools(self.interface, self.dialect, self.task.tools)
+        text = "\n\n".join([shown, *(message.content for message in messages)])
         info = self._info(messages)
         info["tools"] = tools
         return self._observe(text), info

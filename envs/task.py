@@ -66,9 +66,9 @@ class Parameter:
     properties: tuple[Parameter, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ToolDoc:
-    """The public documentation of one tool.
+    """The public documentation of one tool. Immutable; compared and hashed by identity, like `Task`.
 
     `document` is the JSON document that a model is shown; `parameters` is the same information typed, for checking
     calls. An `Interface` may show a changed `document`; it never changes `parameters`.

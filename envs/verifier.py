@@ -118,6 +118,8 @@ def freeze(state: Mapping[str, Any], previous: State | None = None) -> State:
 
 def differing(state: Mapping[str, Any], truth: State) -> frozenset[str]:
     """The attributes of `truth` that `state` does not equal."""
+    if _equal(state, truth):
+        return frozenset()
     return frozenset(key for key, value in truth.items() if not _equal(state[key], value))
 
 

@@ -12,6 +12,7 @@ import math
 import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from envs.bfcl import simulators
@@ -39,7 +40,7 @@ class World:
 
     def __init__(self, instances: Mapping[str, object]) -> None:
         self._instances = dict(instances)
-        self._class_of = {name: class_name for class_name in instances for name in tool_names(class_name)}
+        self._class_of = _classes_by_tool(tuple(instances))
         self._defaults: dict[str, dict[str, JSON]] = {}
 
     @classmethod
@@ -69,11 +70,7 @@ class World:
 
     def state(self) -> dict[str, Any]:
         """The comparable state: "Class.attribute" → value, viewed and not copied."""
-        return {
-            f"{class_name}.{attribute}": value
-            for class_name, instance in self._instances.items()
-            for attribute, value in simulators.public_state(instance).items()
-        }
+        return simulators.public_state(self._instances)
 
     def _dispatch(self, call: ToolCall) -> Any:
         stem = call.name.split("(")[0]
@@ -94,6 +91,11 @@ class World:
         method = getattr(self._instances[class_name], call.name)
         guard = GUARDS.get(call.name)
         return method(**arguments) if guard is None else guard(method, arguments)
+
+
+@cache
+def _classes_by_tool(classes: tuple[str, ...]) -> Mapping[str, str]:
+    return {name: class_name for class_name in classes for name in tool_names(class_name)}
 
 
 def pristine(classes: Sequence[str], config: Mapping[str, JSON], *, long_context: bool) -> bytes:

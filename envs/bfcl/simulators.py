@@ -29,6 +29,7 @@ _MODULES: Mapping[str, str] = MappingProxyType(
     }
 )
 _STATELESS = frozenset({"MathAPI"})
+_ROOT = "GorillaFileSystem.root"
 
 MAX_TREE_NODES = 2_000
 """Files and folders that a walk over the simulated file system visits at most; the largest in BFCL has 127.
@@ -83,20 +84,22 @@ def build(class_name: str, config: Mapping[str, JSON], *, long_context: bool) ->
     return instance
 
 
-def public_state(instance: object) -> dict[str, Any]:
-    """The attributes that count as state: those without a leading underscore, viewed as comparable plain values.
+def public_state(instances: Mapping[str, object]) -> dict[str, Any]:
+    """What counts as state, "Class.attribute" → value: the attributes without a leading underscore.
 
-    The view is not a copy. Two views are equal exactly where the official checker's comparison of the two instances
-    finds the attributes equal. The working directory and random generators are private and so not state.
+    Values are comparable plain ones, viewed and not copied. Two views are equal exactly where the official checker's
+    comparison of the instances finds the attributes equal. The working directory and random generators are private.
     """
-    return {name: _view(value) for name, value in vars(instance).items() if not name.startswith("_")}
-
-
-def _view(value: Any) -> Any:
-    # Only the file system keeps objects in its state; they are told by shape, so that its module need not be loaded.
-    if not (hasattr(value, "contents") and hasattr(value, "parent")):
-        return value
-    return Oversized() if is_oversized(value) else _tree(value)
+    state = {
+        f"{class_name}.{attribute}": value
+        for class_name, instance in instances.items()
+        for attribute, value in vars(instance).items()
+        if attribute[0] != "_"
+    }
+    root = state.get(_ROOT)
+    if root is not None:  # the one attribute that holds objects
+        state[_ROOT] = Oversized() if is_oversized(root) else _tree(root)
+    return state
 
 
 def _tree(node: Any) -> tuple[str, Any, Any]:

@@ -15,9 +15,7 @@ from envs.errors import EnvironmentFault, unknown_value
 from envs.task import JSON, Category, Task, ToolCall, ToolDoc, Turn
 
 
-def task_id(category: Category, scenario: int) -> str:
-    """The official id of a scenario in a category, for instance "multi_turn_base_0"."""
-    return f"multi_turn_{category}_{scenario}"
+_PREFIX = "multi_turn_"
 
 
 @cache
@@ -29,9 +27,10 @@ def load_tasks() -> Mapping[str, Task]:
 def get_task(name: str) -> Task:
     """The task of that id; the common prefix "multi_turn_" may be left out. Raises `UserError` for an unknown id."""
     tasks = load_tasks()
-    task = tasks.get(name) or tasks.get(f"multi_turn_{name}")
+    task = tasks.get(name) or tasks.get(_PREFIX + name)
     if task is None:
-        raise unknown_value("task", name, tasks)
+        short = not name.startswith(_PREFIX)
+        raise unknown_value("task", name, [known.removeprefix(_PREFIX) if short else known for known in tasks])
     return task
 
 

@@ -64,6 +64,7 @@ def parse_parameter(name: str, schema: Mapping[str, JSON], *, required: bool) ->
     )
 
 
+@cache
 def with_python_hint(tool: ToolDoc) -> ToolDoc:
     """The document as the official loader shows it from the start of a dialogue (held-out tools come without)."""
     document = {**tool.document, "description": tool.document["description"] + PYTHON_HINT}

@@ -7,7 +7,8 @@ class of an error, and the guidelines; never from a ground truth.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import lru_cache
 
 from envs.dialects.base import Dialect
 from envs.interface.value import CueKind, Interface, RecoveryLevel
@@ -17,6 +18,9 @@ from envs.trace import Availability, CallRecord, ViolationKind
 HINT = "[HINT]"
 """Marks every line that recovery feedback adds to a result."""
 
+_CACHED = 1024
+"""Lists of tools kept as shown: about one for each task, whose text has some 20,000 characters."""
+
 _VIOLATION_HINTS: Mapping[ViolationKind, str] = {
     ViolationKind.MISSING: "a required argument is missing",
     ViolationKind.UNKNOWN: "an argument is not in the tool's documentation",
@@ -25,9 +29,18 @@ _VIOLATION_HINTS: Mapping[ViolationKind, str] = {
 }
 
 
-def show_tools(interface: Interface, tools: Sequence[ToolDoc]) -> tuple[ToolDoc, ...]:
+@lru_cache(maxsize=_CACHED)
+def show_tools(interface: Interface, tools: tuple[ToolDoc, ...]) -> tuple[ToolDoc, ...]:
     """The tools with the interface's schema cues written into their documents."""
+    if not interface.schema_cues:
+        return tools
     return tuple(_show_tool(interface, tool) for tool in tools)
+
+
+@lru_cache(maxsize=_CACHED)
+def render_tools(interface: Interface, dialect: Dialect, tools: tuple[ToolDoc, ...]) -> str:
+    """The text that shows the tools; rendered once for all dialogues of a group."""
+    return dialect.render_tools(show_tools(interface, tools))
 
 
 def show_system(interface: Interface, dialect: Dialect) -> str:

@@ -7,93 +7,24 @@ is expected only where the perturbation leaves no doubt; the test applies it whe
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 
 from envs.bfcl.tasks import load_tasks
 from envs.bfcl.tools import all_tools, tools_of
 from envs.diagnosis import Label
 from envs.task import JSON, Category, ParameterType, Task, ToolCall
-
-Action = tuple[ToolCall, ...] | str
-"""One completion: calls, or a text that is not one."""
-BROKEN = '<tool_call>\n{"name": "cd", "arguments": {"folder": \n</tool_call>'
-
-
-@dataclass
-class Trajectory:
-    """What a model does in every turn, the kind of perturbation, and the label that its `turn` should get."""
-
-    kind: str
-    task: Task
-    turns: list[list[Action]]
-    turn: int
-    expected: Label | None = None
-    expected_flags: frozenset[str] = field(default_factory=frozenset)
-
-
-Kind = Callable[[Task, random.Random], Trajectory | None]
-KINDS: dict[str, Kind] = {}
-
-
-def kind(function: Kind) -> Kind:
-    KINDS[function.__name__] = function
-    return function
-
-
-def truth(task: Task) -> list[list[Action]]:
-    return [[turn.ground_truth] if turn.ground_truth else [] for turn in task.turns]
-
-
-def _turn_with(task: Task, rng: random.Random, calls: int = 1) -> int | None:
-    fitting = [index for index, turn in enumerate(task.turns) if len(turn.ground_truth) >= calls]
-    return rng.choice(fitting) if fitting else None
-
-
-def _empty_turn(task: Task) -> int | None:
-    return next((index for index, turn in enumerate(task.turns) if not turn.ground_truth), None)
-
-
-def _with_call(
-    task: Task, rng: random.Random, change: Callable[[ToolCall], ToolCall | None]
-) -> tuple[int, list[list[Action]]] | None:
-    """Ground truth with one changeable call changed; the turn it is in."""
-    places = [(t, c) for t, turn in enumerate(task.turns) for c in range(len(turn.ground_truth))]
-    rng.shuffle(places)
-    for t, c in places:
-        calls = list(task.turns[t].ground_truth)
-        changed = change(calls[c])
-        if changed is None or sum(call.name == changed.name for call in calls) > 1:
-            continue
-        calls[c] = changed
-        turns = truth(task)
-        turns[t] = [tuple(calls)]
-        return t, turns
-    return None
-
-
-def _changed(
-    name: str,
-    task: Task,
-    rng: random.Random,
-    change: Callable[[ToolCall], ToolCall | None],
-    label: Label | None,
-    *,
-    only_last: bool = False,
-) -> Trajectory | None:
-    """`only_last` withholds the label unless the turn ends with the changed call: nothing follows from it then."""
-    found = _with_call(task, rng, change)
-    if found is None:
-        return None
-    turn, turns = found
-    calls = turns[turn][0]
-    last = isinstance(calls, tuple) and calls[-1] != task.turns[turn].ground_truth[-1]
-    return Trajectory(name, task, turns, turn, label if last or not only_last else None)
-
-
-def _replace(call: ToolCall, name: str, value: JSON) -> ToolCall:
-    return ToolCall(call.name, {**call.arguments, name: value})
-
+from tests.envs.perturbing import (
+    BROKEN,
+    KINDS,
+    Trajectory,
+    changed,
+    empty_turn_of,
+    kind,
+    replace,
+    truth,
+    turn_with,
+)
+from tests.envs.players import Action
 
 READ_ONLY: dict[str, ToolCall] = {
     "GorillaFileSystem": ToolCall("pwd", {}),
@@ -116,20 +47,20 @@ MUTATING: dict[str, ToolCall] = {
 
 @kind
 def ground_truth(task: Task, rng: random.Random) -> Trajectory | None:
-    turn = _turn_with(task, rng)
+    turn = turn_with(task, rng)
     return None if turn is None else Trajectory("ground_truth", task, truth(task), turn, Label.PASS)
 
 
 @kind
 def abstains_rightly(task: Task, rng: random.Random) -> Trajectory | None:
-    turn = _empty_turn(task)
+    turn = empty_turn_of(task)
     return None if turn is None else Trajectory("abstains_rightly", task, truth(task), turn, Label.CORRECT_ABSTENTION)
 
 
 @kind
 def single_steps(task: Task, rng: random.Random) -> Trajectory | None:
     turns: list[list[Action]] = [[(call,) for call in turn.ground_truth] for turn in task.turns]
-    turn = _turn_with(task, rng)
+    turn = turn_with(task, rng)
     if turn is None or any(len(steps) > 20 for steps in turns):
         return None
     return Trajectory("single_steps", task, turns, turn, Label.PASS)
@@ -137,7 +68,7 @@ def single_steps(task: Task, rng: random.Random) -> Trajectory | None:
 
 @kind
 def empty_turn(task: Task, rng: random.Random) -> Trajectory | None:
-    turn = _turn_with(task, rng)
+    turn = turn_with(task, rng)
     if turn is None:
         return None
     turns = truth(task)
@@ -147,13 +78,13 @@ def empty_turn(task: Task, rng: random.Random) -> Trajectory | None:
 
 @kind
 def everything_empty(task: Task, rng: random.Random) -> Trajectory | None:
-    turn = _turn_with(task, rng)
+    turn = turn_with(task, rng)
     return None if turn is None else Trajectory("everything_empty", task, [[] for _ in task.turns], turn, None)
 
 
 @kind
 def drop_a_call(task: Task, rng: random.Random) -> Trajectory | None:
-    turn = _turn_with(task, rng, 2)
+    turn = turn_with(task, rng, 2)
     if turn is None:
         return None
     calls = list(task.turns[turn].ground_truth)
@@ -199,14 +130,12 @@ def missing_argument(task: Task, rng: random.Random) -> Trajectory | None:
         dropped = rng.choice(required)
         return ToolCall(call.name, {key: value for key, value in call.arguments.items() if key != dropped})
 
-    return _changed("missing_argument", task, rng, change, Label.ARGUMENT_MISMATCH)
+    return changed("missing_argument", task, rng, change, Label.ARGUMENT_MISMATCH)
 
 
 @kind
 def unknown_argument(task: Task, rng: random.Random) -> Trajectory | None:
-    return _changed(
-        "unknown_argument", task, rng, lambda call: _replace(call, "verbose", True), Label.ARGUMENT_MISMATCH
-    )
+    return changed("unknown_argument", task, rng, lambda call: replace(call, "verbose", True), Label.ARGUMENT_MISMATCH)
 
 
 @kind
@@ -225,9 +154,9 @@ def wrong_type(task: Task, rng: random.Random) -> Trajectory | None:
         if not given:
             return None
         parameter = rng.choice(given)
-        return _replace(call, parameter.name, wrong[parameter.type])
+        return replace(call, parameter.name, wrong[parameter.type])
 
-    return _changed("wrong_type", task, rng, change, Label.ARGUMENT_MISMATCH)
+    return changed("wrong_type", task, rng, change, Label.ARGUMENT_MISMATCH)
 
 
 @kind
@@ -238,9 +167,9 @@ def outside_enum(task: Task, rng: random.Random) -> Trajectory | None:
             return None
         parameter = rng.choice(given)
         value: JSON = ["elsewhere"] if parameter.type is ParameterType.ARRAY else "elsewhere"
-        return _replace(call, parameter.name, value)
+        return replace(call, parameter.name, value)
 
-    return _changed("outside_enum", task, rng, change, Label.ARGUMENT_MISMATCH)
+    return changed("outside_enum", task, rng, change, Label.ARGUMENT_MISMATCH)
 
 
 @kind
@@ -248,7 +177,7 @@ def unknown_tool(task: Task, rng: random.Random) -> Trajectory | None:
     def change(call: ToolCall) -> ToolCall:
         return ToolCall(f"{call.name}_v2", call.arguments)
 
-    return _changed("unknown_tool", task, rng, change, Label.INVALID_TOOL_CALL, only_last=True)
+    return changed("unknown_tool", task, rng, change, Label.INVALID_TOOL_CALL, only_last=True)
 
 
 @kind
@@ -258,7 +187,7 @@ def tool_of_another_class(task: Task, rng: random.Random) -> Trajectory | None:
     def change(_: ToolCall) -> ToolCall:
         return READ_ONLY[rng.choice(others)]
 
-    return _changed("tool_of_another_class", task, rng, change, Label.INVALID_TOOL_CALL, only_last=True)
+    return changed("tool_of_another_class", task, rng, change, Label.INVALID_TOOL_CALL, only_last=True)
 
 
 @kind
@@ -268,12 +197,12 @@ def blocked_name(task: Task, rng: random.Random) -> Trajectory | None:
     def change(call: ToolCall) -> ToolCall:
         return ToolCall(rng.choice(names), call.arguments)
 
-    return _changed("blocked_name", task, rng, change, Label.INVALID_TOOL_CALL, only_last=True)
+    return changed("blocked_name", task, rng, change, Label.INVALID_TOOL_CALL, only_last=True)
 
 
 @kind
 def unreadable(task: Task, rng: random.Random) -> Trajectory | None:
-    turn = _turn_with(task, rng)
+    turn = turn_with(task, rng)
     if turn is None:
         return None
     turns = truth(task)
@@ -283,7 +212,7 @@ def unreadable(task: Task, rng: random.Random) -> Trajectory | None:
 
 @kind
 def unreadable_where_nothing_is_due(task: Task, rng: random.Random) -> Trajectory | None:
-    turn = _empty_turn(task)
+    turn = empty_turn_of(task)
     if turn is None:
         return None
     turns = truth(task)
@@ -293,7 +222,7 @@ def unreadable_where_nothing_is_due(task: Task, rng: random.Random) -> Trajector
 
 @kind
 def spurious_read(task: Task, rng: random.Random) -> Trajectory | None:
-    turn = _empty_turn(task)
+    turn = empty_turn_of(task)
     if turn is None:
         return None
     turns = truth(task)
@@ -303,7 +232,7 @@ def spurious_read(task: Task, rng: random.Random) -> Trajectory | None:
 
 @kind
 def spurious_change(task: Task, rng: random.Random) -> Trajectory | None:
-    turn = _empty_turn(task)
+    turn = empty_turn_of(task)
     classes = [name for name in task.classes if name in MUTATING]
     if turn is None or not classes:
         return None
@@ -330,7 +259,7 @@ def hidden_tool(task: Task, rng: random.Random) -> Trajectory | None:
 
 @kind
 def error_then_right(task: Task, rng: random.Random) -> Trajectory | None:
-    turn = _turn_with(task, rng)
+    turn = turn_with(task, rng)
     if turn is None:
         return None
     calls = task.turns[turn].ground_truth
@@ -342,7 +271,7 @@ def error_then_right(task: Task, rng: random.Random) -> Trajectory | None:
 
 @kind
 def unknown_then_right(task: Task, rng: random.Random) -> Trajectory | None:
-    turn = _turn_with(task, rng)
+    turn = turn_with(task, rng)
     if turn is None:
         return None
     calls = task.turns[turn].ground_truth
@@ -353,7 +282,7 @@ def unknown_then_right(task: Task, rng: random.Random) -> Trajectory | None:
 
 @kind
 def extra_read(task: Task, rng: random.Random) -> Trajectory | None:
-    turn = _turn_with(task, rng)
+    turn = turn_with(task, rng)
     if turn is None:
         return None
     turns = truth(task)
@@ -363,7 +292,7 @@ def extra_read(task: Task, rng: random.Random) -> Trajectory | None:
 
 @kind
 def extra_change(task: Task, rng: random.Random) -> Trajectory | None:
-    turn = _turn_with(task, rng)
+    turn = turn_with(task, rng)
     classes = [name for name in task.classes if name in MUTATING]
     if turn is None or not classes:
         return None
@@ -390,7 +319,7 @@ def wrong_tool(task: Task, rng: random.Random) -> Trajectory | None:
         other = READ_ONLY[all_tools()[call.name].class_name]
         return None if other.name == call.name else other
 
-    return _changed("wrong_tool", task, rng, change, Label.MISSING_TOOL_CALL, only_last=True)
+    return changed("wrong_tool", task, rng, change, Label.MISSING_TOOL_CALL, only_last=True)
 
 
 @kind
@@ -403,9 +332,9 @@ def no_such_thing(task: Task, rng: random.Random) -> Trajectory | None:
     }  # fmt: skip
 
     def change(call: ToolCall) -> ToolCall | None:
-        return _replace(call, about[call.name], "no_such_thing") if call.name in about else None
+        return replace(call, about[call.name], "no_such_thing") if call.name in about else None
 
-    return _changed("no_such_thing", task, rng, change, Label.RECOVERY_FAILURE)
+    return changed("no_such_thing", task, rng, change, Label.RECOVERY_FAILURE)
 
 
 @kind
@@ -421,9 +350,9 @@ def other_content(task: Task, rng: random.Random) -> Trajectory | None:
     }  # fmt: skip
 
     def change(call: ToolCall) -> ToolCall | None:
-        return _replace(call, *about[call.name]) if call.name in about else None
+        return replace(call, *about[call.name]) if call.name in about else None
 
-    return _changed("other_content", task, rng, change, Label.STATE_MISMATCH)
+    return changed("other_content", task, rng, change, Label.STATE_MISMATCH)
 
 
 @kind
@@ -439,14 +368,14 @@ def other_question(task: Task, rng: random.Random) -> Trajectory | None:
     }  # fmt: skip
 
     def change(call: ToolCall) -> ToolCall | None:
-        return _replace(call, *about[call.name]) if call.name in about else None
+        return replace(call, *about[call.name]) if call.name in about else None
 
-    return _changed("other_question", task, rng, change, Label.RESPONSE_MISMATCH)
+    return changed("other_question", task, rng, change, Label.RESPONSE_MISMATCH)
 
 
 @kind
 def doubled(task: Task, rng: random.Random) -> Trajectory | None:
-    turn = _turn_with(task, rng)
+    turn = turn_with(task, rng)
     if turn is None:
         return None
     turns = truth(task)
@@ -456,7 +385,7 @@ def doubled(task: Task, rng: random.Random) -> Trajectory | None:
 
 @kind
 def reversed_calls(task: Task, rng: random.Random) -> Trajectory | None:
-    turn = _turn_with(task, rng, 2)
+    turn = turn_with(task, rng, 2)
     if turn is None:
         return None
     turns = truth(task)
@@ -470,9 +399,9 @@ def equal_numbers(task: Task, rng: random.Random) -> Trajectory | None:
 
     def change(call: ToolCall) -> ToolCall | None:
         whole = [key for key, value in call.arguments.items() if type(value) is int]
-        return _replace(call, rng.choice(whole), float(call.arguments[whole[0]])) if len(whole) == 1 else None
+        return replace(call, rng.choice(whole), float(call.arguments[whole[0]])) if len(whole) == 1 else None
 
-    return _changed("equal_numbers", task, rng, change, None)
+    return changed("equal_numbers", task, rng, change, None)
 
 
 @kind
@@ -500,7 +429,7 @@ def arbitrary_values(task: Task, rng: random.Random) -> Trajectory | None:
         if "precision" in arguments:
             arguments["precision"] = rng.choice([0, -1, 3, 50, 2.5, "7", None])  # the official code has no bound
         calls.append(ToolCall(tool.name, arguments))
-    turn = _turn_with(task, rng)
+    turn = turn_with(task, rng)
     if turn is None:
         return None
     turns = truth(task)
@@ -513,7 +442,7 @@ def calls_of_a_stranger(task: Task, rng: random.Random) -> Trajectory | None:
     """Another task's calls, in the same simulators."""
     others = [o for o in load_tasks().values() if set(o.classes) & set(task.classes) and o.scenario != task.scenario]
     other = rng.choice(others)
-    turn = _turn_with(task, rng)
+    turn = turn_with(task, rng)
     if turn is None:
         return None
     turns = truth(task)

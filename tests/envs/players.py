@@ -10,6 +10,7 @@ from envs.interface import Interface
 from envs.task import Task, ToolCall
 
 Action = tuple[ToolCall, ...] | str
+"""One completion: calls, or a text that is not one."""
 
 
 def play(

@@ -11,8 +11,9 @@ from envs.bfcl.tasks import get_task, load_tasks
 from envs.diagnosis import Flag, Label, TurnDiagnosis
 from envs.dialogue import Dialogue, Protocol
 from envs.task import Task, ToolCall
-from tests.envs.perturbations import BROKEN, Action, sample, truth
-from tests.envs.players import play
+from tests.envs.perturbations import sample
+from tests.envs.perturbing import BROKEN, truth
+from tests.envs.players import Action, play
 
 ALWAYS_APPLIES = {Label.PASS, Label.CORRECT_ABSTENTION, Label.SPURIOUS_TOOL_CALL, Label.NOT_REACHED}
 """Labels expected whatever the verdict; the others name a failure, and are expected where the turn failed."""
@@ -97,11 +98,9 @@ def test_state_before_response_and_inherited_before_both(files: Task) -> None:
     first, second = dialogue.diagnosis.turns[:2]
     assert (first.label, first.detail) == (Label.STATE_MISMATCH, "GorillaFileSystem.root")
     assert (second.label, second.detail) == (Label.INHERITED_STATE, "GorillaFileSystem.root")
-    searched = [
-        *truth(files)[:1],
-        [calls(("cd", {"folder": "temp"}), ("grep", {"file_name": "final_report.pdf", "pattern": "q"}))],
-    ]
-    turn = play(files, [*searched, *truth(files)[2:]]).diagnosis.turns[1]
+    turns = truth(files)
+    turns[1] = [calls(("cd", {"folder": "temp"}), ("grep", {"file_name": "final_report.pdf", "pattern": "q"}))]
+    turn = play(files, turns).diagnosis.turns[1]
     assert (turn.label, turn.detail) == (Label.RESPONSE_MISMATCH, "1 missing")
 
 

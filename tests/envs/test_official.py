@@ -12,8 +12,9 @@ from envs.bfcl.tasks import get_task, load_tasks
 from envs.task import ToolCall
 from envs.verifier import Outcome, prepare
 from tests.envs.official import Official, running
-from tests.envs.perturbations import KINDS, Action, sample, truth
-from tests.envs.players import calls_made, play, play_ground_truth, results_shown
+from tests.envs.perturbations import sample
+from tests.envs.perturbing import KINDS, truth
+from tests.envs.players import Action, calls_made, play, play_ground_truth, results_shown
 
 
 @pytest.fixture(scope="module")

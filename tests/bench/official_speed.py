@@ -1,0 +1,90 @@
+"""The official side of `make bench`, as a program: "WHAT ID ID …" a line in, items a second a line out.
+
+Like the official runner, every task gets a model name of its own, as its simulators stay in module globals.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+import time
+from typing import Any
+
+from bfcl_eval.eval_checker.multi_turn_eval.multi_turn_checker import multi_turn_checker
+from bfcl_eval.eval_checker.multi_turn_eval.multi_turn_utils import execute_multi_turn_func_call
+
+from envs.bfcl.package import data_folder
+
+_FRESH = itertools.count()
+
+
+def entries() -> dict[str, dict[str, Any]]:
+    found = {}
+    for path in data_folder().glob("BFCL_v4_multi_turn_*.json"):
+        answers = (data_folder() / "possible_answer" / path.name).read_text(encoding="utf-8").splitlines()
+        for line, answer in zip(path.read_text(encoding="utf-8").splitlines(), answers, strict=True):
+            entry = json.loads(line)
+            found[entry["id"]] = entry | {"ground_truth": json.loads(answer)["ground_truth"]}
+    return found
+
+
+def execute(entry: dict[str, Any], name: str) -> int:
+    """One official executor call for each ground-truth call; returns their number."""
+    count = 0
+    for calls in entry["ground_truth"]:
+        for call in calls:
+            execute_multi_turn_func_call(
+                [call],
+                entry["initial_config"],
+                entry["involved_classes"],
+                name,
+                entry["id"],
+                long_context="long_context" in entry["id"],
+            )
+            count += 1
+    return count
+
+
+def check(entry: dict[str, Any], name: str) -> None:
+    """One official checker call."""
+    turns = [[[call] for call in calls] for calls in entry["ground_truth"]]
+    found = multi_turn_checker(turns, entry["ground_truth"], entry, entry["id"].rsplit("_", 1)[0], name)
+    assert found["valid"]
+
+
+def steps(some: list[dict[str, Any]]) -> int:
+    return sum(execute(entry, f"speed{next(_FRESH)}") for entry in some)
+
+
+def verifications(some: list[dict[str, Any]]) -> int:
+    for entry in some:
+        check(entry, f"speed{next(_FRESH)}")
+    return len(some)
+
+
+def dialogues(some: list[dict[str, Any]]) -> int:
+    """Execution while the model plays, and the checker's own afterwards, as the official runner does it."""
+    for entry in some:
+        name = f"speed{next(_FRESH)}"
+        execute(entry, name)
+        check(entry, name)
+    return len(some)
+
+
+WORKS = {"steps": steps, "verifications": verifications, "dialogues": dialogues}
+
+
+def main() -> None:
+    known = entries()
+    for line in sys.stdin:
+        what, *names = line.split()
+        some = [known[name] for name in names]
+        started = time.perf_counter()
+        count = WORKS[what](some)
+        sys.stdout.write(f"{count / (time.perf_counter() - started)}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

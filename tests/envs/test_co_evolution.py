@@ -1,0 +1,132 @@
+"""The two-agent game: PettingZoo's contract, the moves, rejected proposals, seeds."""
+
+from __future__ import annotations
+
+import pytest
+from pettingzoo.test import api_test, parallel_api_test, parallel_seed_test, seed_test
+
+from envs import co_evolution_v0
+from envs.bfcl.splits import scenario_split
+from envs.bfcl.tasks import get_task
+from envs.co_evolution import CURATOR, SOLVER, CoEvolutionGame, GameOutcome
+from envs.diagnosis import Label
+from envs.dialects import DIALECTS
+from envs.errors import UserError
+from envs.interface import Interface, RecoveryLevel
+
+PLAIN = "{}"
+TASK = get_task("multi_turn_base_0")
+
+
+def test_pettingzoos_compliance_tests_pass() -> None:
+    api_test(co_evolution_v0.env(), num_cycles=500)
+    parallel_api_test(co_evolution_v0.parallel_env(), num_cycles=500)
+    seed_test(co_evolution_v0.env, num_cycles=200)
+    parallel_seed_test(co_evolution_v0.parallel_env, num_cycles=200)
+
+
+def finish(game: CoEvolutionGame) -> GameOutcome:
+    """Plays the ground truth to the end of the game."""
+    dialogue = game.dialogue
+    assert dialogue is not None
+    while not dialogue.over:
+        turn = dialogue.turn
+        game.step(DIALECTS["qwen"].render_calls(dialogue.task.turns[turn].ground_truth))
+        if not dialogue.over and dialogue.turn == turn:
+            game.step("Done.")
+    assert game.last_outcome is not None
+    return game.last_outcome
+
+
+def test_the_curator_reads_the_profile_and_moves_first() -> None:
+    game = co_evolution_v0.raw_env([TASK])
+    game.reset(seed=0)
+    assert game.agent_selection == CURATOR
+    assert game.observe(CURATOR) == {"text": game.profile.render()}
+    assert game.observe(SOLVER) == {"text": ""}
+    game.step('{"recovery": "class", "guidelines": ["Check the folder first."]}')
+    assert game.agent_selection == SOLVER
+    assert "Check the folder first." in game.observe(SOLVER)["text"]
+    outcome = finish(game)
+    assert outcome.interface == Interface(recovery=RecoveryLevel.CLASS, guidelines=("Check the folder first.",))
+    assert game.rewards == {CURATOR: 1.0, SOLVER: 1.0}
+    assert game.terminations == {CURATOR: True, SOLVER: True}
+    assert game.profile.total.get(f"label/{Label.PASS}").turns == len(TASK.turns)
+
+
+@pytest.mark.parametrize(
+    "proposal", ["", "nonsense", "[1]", '{"recovery": "answers"}', '{"guidelines": ["{{ secret }}"]}', "[" * 100_000]
+)
+def test_a_proposal_that_is_not_valid_costs_the_curator_its_reward_only(proposal: str) -> None:
+    incumbent = Interface(guidelines=("Stay calm.",))
+    game = co_evolution_v0.raw_env([TASK], incumbent=incumbent)
+    game.reset(seed=0)
+    game.step(proposal)
+    outcome = finish(game)
+    assert outcome.interface == incumbent
+    assert outcome.rejection is not None
+    assert game.infos[CURATOR]["rejection"] == outcome.rejection
+    assert game.rewards == {CURATOR: 0.0, SOLVER: 1.0}
+
+
+def test_the_curators_reward_can_be_chosen() -> None:
+    game = co_evolution_v0.raw_env([TASK], curator_reward=lambda outcome: 1.0 - outcome.reward)
+    game.reset(seed=0)
+    game.step(PLAIN)
+    for _ in TASK.turns:
+        game.step("I would rather not.")
+    assert game.rewards == {CURATOR: 1.0, SOLVER: 0.0}
+
+
+def test_a_seed_starts_the_same_series_and_no_seed_goes_on() -> None:
+    def series(game: CoEvolutionGame) -> list[tuple[str, str]]:
+        seen = []
+        for index in range(6):
+            game.reset(seed=3 if index == 0 else None)
+            seen.append((game.infos[SOLVER]["task"], game.observe(CURATOR)["text"]))
+            game.step(PLAIN)
+            while game.agent_selection == SOLVER:
+                game.step("no")
+        return seen
+
+    game = co_evolution_v0.raw_env()
+    first = series(game)
+    assert first == series(game) == series(co_evolution_v0.raw_env())
+    assert len({task for task, _ in first}) > 1
+    assert len({profile for _, profile in first}) == 6, "the profile grows from game to game"
+
+
+def test_a_task_can_be_named_and_must_be_in_the_set() -> None:
+    game = co_evolution_v0.raw_env()
+    name = scenario_split().train[5].id
+    game.reset(options={"task": name})
+    assert game.infos[SOLVER]["task"] == name
+    with pytest.raises(UserError, match="task: 'multi_turn_base_x' is not known"):
+        game.reset(options={"task": "multi_turn_base_x"})
+    with pytest.raises(UserError, match="at least one"):
+        co_evolution_v0.raw_env([])
+
+
+def test_in_parallel_only_the_mover_counts() -> None:
+    game = co_evolution_v0.parallel_env([TASK])
+    observations, infos = game.reset(seed=0)
+    assert set(observations) == set(infos) == {CURATOR, SOLVER}
+    assert infos[SOLVER]["to_move"] == CURATOR
+    calls = DIALECTS["qwen"].render_calls(TASK.turns[0].ground_truth)
+    observations, _, _, _, infos = game.step({CURATOR: PLAIN, SOLVER: calls})
+    assert infos[CURATOR]["to_move"] == SOLVER
+    assert str(TASK.turns[0].user) in observations[SOLVER]["text"], "the solver's early action was ignored"
+    while game.agents:
+        _, rewards, terminations, truncations, _ = game.step({CURATOR: "ignored", SOLVER: "no"})
+    assert rewards == {CURATOR: 0.0, SOLVER: 0.0}
+    assert all(terminations.values())
+    assert not any(truncations.values())
+
+
+def test_a_cut_off_dialogue_truncates_both_agents() -> None:
+    game = co_evolution_v0.raw_env([TASK])
+    game.reset(seed=0)
+    game.step(PLAIN)
+    while game.agent_selection == SOLVER:
+        game.step("<tool_call>broken")
+    assert game.truncations == {CURATOR: True, SOLVER: True}

@@ -1,0 +1,168 @@
+"""The dialogue: Gymnasium's contract, the two protocols, their budgets, and what is shown when."""
+
+from __future__ import annotations
+
+import gymnasium
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+from envs.bfcl.tasks import get_task, load_tasks
+from envs.diagnosis import Label
+from envs.dialects import DIALECTS, Dialect
+from envs.dialogue import MAX_STEPS, REVEAL, Dialogue, Protocol
+from envs.errors import UserError
+from envs.interface import CueKind, Interface, RecoveryLevel, SchemaCue
+from envs.registration import DIALOGUE_ID
+from envs.task import ToolCall
+from tests.envs.perturbing import BROKEN, truth
+from tests.envs.players import Action, play, play_ground_truth
+
+PWD = (ToolCall("pwd", {}),)
+
+
+@pytest.mark.parametrize("name", ["multi_turn_base_0", "multi_turn_miss_func_3", "multi_turn_long_context_150"])
+def test_gymnasiums_own_check_passes(name: str) -> None:
+    check_env(Dialogue(get_task(name)), skip_render_check=True)
+    made = gymnasium.make(DIALOGUE_ID, task=name, dialect="toolace", protocol="seal", render_mode="ansi")
+    check_env(made.unwrapped, skip_render_check=True)
+    observation, _ = made.reset(seed=1)
+    assert made.render() == observation
+
+
+@pytest.mark.parametrize("dialect", DIALECTS.values(), ids=list(DIALECTS))
+def test_every_ground_truth_succeeds_through_every_dialect(dialect: Dialect) -> None:
+    for task in list(load_tasks().values())[::7]:
+        dialogue = play_ground_truth(task, dialect=dialect)
+        assert dialogue.success, task.id
+        assert set(dialogue.diagnosis.labels) <= {Label.PASS, Label.CORRECT_ABSTENTION}, task.id
+
+
+def test_same_actions_same_dialogue() -> None:
+    def observations(name: str) -> list[object]:
+        dialogue = Dialogue(get_task(name), protocol=Protocol.SEAL)
+        seen: list[object] = [dialogue.reset(seed=5)]
+        actions = [BROKEN, "x", "", dialogue.dialect.render_calls(PWD), *["done"] * 8]
+        while not dialogue.over:
+            seen.append(dialogue.step(actions[len(seen) - 1]))
+        return seen
+
+    for name in ("multi_turn_base_5", "multi_turn_miss_func_16", "multi_turn_miss_param_77"):
+        assert observations(name) == observations(name)
+
+
+def test_the_first_observation_shows_tools_and_user_and_nothing_more_when_plain() -> None:
+    task = get_task("multi_turn_base_0")
+    dialogue = Dialogue(task)
+    observation, info = dialogue.reset()
+    assert observation == f"{dialogue.dialect.render_tools(task.tools)}\n\n{task.turns[0].user}"
+    assert [(message.role, message.content) for message in info["messages"]] == [("user", task.turns[0].user)]
+    assert info["tools"] == task.tools
+
+
+def test_an_interface_adds_guidelines_format_cues_and_hints() -> None:
+    interface = Interface(
+        (SchemaCue(CueKind.FORMAT), SchemaCue(CueKind.REQUIRED, ("cd",))), RecoveryLevel.SCHEMA, ("Ask when unsure.",)
+    )
+    dialogue = Dialogue(get_task("multi_turn_base_0"), interface=interface)
+    observation, info = dialogue.reset()
+    assert info["messages"][0].role == "system"
+    assert "- Ask when unsure." in observation
+    assert dialogue.dialect.call_format in observation
+    assert "Required arguments: folder." in observation
+    observation, *_ = dialogue.step(dialogue.dialect.render_calls([ToolCall("cd", {})]))
+    assert "[HINT] The call does not fit the tool: a required argument is missing." in observation
+    assert "folder (string, required)" in observation
+    record = dialogue.trace.turns[0][0].calls[0]
+    assert "[HINT]" not in record.result, "the verifier and the trace see the plain result"
+
+
+def test_held_out_tools_are_shown_when_they_are_revealed() -> None:
+    task = get_task("multi_turn_miss_func_16")
+    hidden = [tool.name for tool in task.turns[1].revealed]
+    assert hidden == ["cp", "echo"]
+    dialogue = Dialogue(task)
+    observation, _ = dialogue.reset()
+    assert '"name": "cp"' not in observation
+    observation, *_ = dialogue.step("I cannot copy.")
+    assert observation == f"{[dict(tool.document) for tool in task.turns[1].revealed]}\n{REVEAL}"
+
+
+def test_official_steps_without_a_call_end_the_turn_and_hidden_tools_run() -> None:
+    dialogue = Dialogue(get_task("multi_turn_miss_func_16"))
+    dialogue.reset()
+    observation, *_ = dialogue.step(dialogue.dialect.render_calls([ToolCall("echo", {"content": "hi"})]))
+    assert "terminal_output" in observation
+    dialogue.step(BROKEN)
+    assert dialogue.turn == 1
+
+
+def test_seal_errors_return_and_the_turn_goes_on() -> None:
+    dialogue = Dialogue(get_task("multi_turn_miss_func_16"), protocol=Protocol.SEAL)
+    dialogue.reset()
+    for action in (
+        BROKEN,
+        dialogue.dialect.render_calls([ToolCall("echo", {"content": "hi"})]),
+        dialogue.dialect.render_calls([ToolCall("no_such_tool", {})]),
+    ):
+        observation, _, terminated, truncated, _ = dialogue.step(action)
+        assert "[ERROR]" in observation
+        assert not terminated
+        assert not truncated
+        assert dialogue.turn == 0
+    dialogue.step("I cannot copy.")
+    assert dialogue.turn == 1
+
+
+def test_the_official_budget_is_per_turn_and_stops_after_one_step_more() -> None:
+    task = get_task("multi_turn_base_0")
+    full = play(task, [[turn.ground_truth, *[PWD] * (MAX_STEPS - 1)] for turn in task.turns])
+    assert full.success
+    cut = play(task, [[task.turns[0].ground_truth, *[PWD] * MAX_STEPS], *truth(task)[1:]])
+    assert len(cut.trace.turns[0]) == MAX_STEPS + 1
+    assert cut.diagnosis.labels == (Label.PASS, *[Label.NOT_REACHED] * 3)
+    assert not cut.success
+
+
+def test_the_seal_budget_is_per_dialogue() -> None:
+    task = get_task("multi_turn_base_0")
+    cut = play(task, [[turn.ground_truth, *[PWD] * 9] for turn in task.turns], protocol=Protocol.SEAL)
+    assert sum(len(steps) for steps in cut.trace.turns) == MAX_STEPS + 1, "20 with calls, and one that ended a turn"
+    assert cut.diagnosis.labels[2:] == (Label.NOT_REACHED, Label.NOT_REACHED)
+    last: list[list[Action]] = [*truth(task)[:-1], [task.turns[-1].ground_truth, *[PWD] * 30]]
+    assert play(task, last, protocol=Protocol.SEAL).success, "nothing was left out when the budget ended"
+
+
+def test_reward_and_ends_come_with_the_last_step_only() -> None:
+    task = get_task("multi_turn_base_1")
+    dialogue = Dialogue(task)
+    dialogue.reset()
+    ends = []
+    for turn in task.turns:
+        for action in (dialogue.dialect.render_calls(turn.ground_truth), "Done."):
+            _, reward, terminated, truncated, info = dialogue.step(action)
+            ends.append((reward, terminated, truncated, "diagnosis" in info))
+    assert ends[-1] == (1.0, True, False, True)
+    assert set(ends[:-1]) == {(0.0, False, False, False)}
+
+
+def test_calls_at_the_wrong_time_are_clear_errors() -> None:
+    task = get_task("multi_turn_base_1")
+    dialogue = Dialogue(task)
+    with pytest.raises(gymnasium.error.ResetNeeded):
+        dialogue.step("hello")
+    with pytest.raises(UserError, match="still running"):
+        _ = dialogue.diagnosis
+    over = play_ground_truth(task)
+    with pytest.raises(gymnasium.error.ResetNeeded):
+        over.step("hello")
+    with pytest.raises(UserError, match="did you mean"):
+        Dialogue(task, protocol="offical")
+
+
+def test_a_reset_starts_over() -> None:
+    task = get_task("multi_turn_base_1")
+    dialogue = play(task, [[] for _ in task.turns])
+    first, _ = dialogue.reset()
+    assert first == Dialogue(task).reset()[0]
+    assert not dialogue.over
+    assert dialogue.turn_diagnoses == ()

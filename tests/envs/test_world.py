@@ -1,0 +1,212 @@
+"""The executor: what it dispatches, what it isolates, and what it bounds."""
+
+from __future__ import annotations
+
+import decimal
+import json
+import pickle
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import mpmath
+import pytest
+
+from envs.bfcl.tasks import get_task, load_tasks
+from envs.bfcl.tools import DOCUMENT_FILES, all_tools
+from envs.errors import EnvironmentFault, UserError
+from envs.task import JSON, Task, ToolCall
+from envs.verifier import prepare
+from envs.world import World
+from tests.envs.perturbations import sample
+from tests.envs.players import play, results_shown
+
+
+def world_of(task: Task) -> World:
+    return World.restore(prepare(task).image)
+
+
+def world(*classes: str, long_context: bool = False, **config: JSON) -> World:
+    return World.create(classes, config, long_context=long_context)
+
+
+def run(target: World, tool: str, **arguments: JSON) -> str:
+    return target.execute(ToolCall(tool, arguments)).text
+
+
+def test_the_allow_list_is_the_documentation() -> None:
+    assert len(all_tools()) == 128
+    everything = world(*DOCUMENT_FILES)
+    assert all(everything.offers(name) for name in all_tools())
+    for name in ("_load_scenario", "__init__", "__class__", "_random", "__reduce__", "print", "eval"):
+        assert not everything.offers(name)
+        assert everything.execute(ToolCall(name, {})).is_error
+
+
+def test_results_are_rendered_as_the_official_executor_renders_them() -> None:
+    math, files = world("MathAPI"), world("GorillaFileSystem")
+    assert run(math, "add", a=1, b=2) == '{"result": 3}'
+    assert run(math, "logarithm", value=10, base=10, precision=5) == "{'result': mpf('1.0')}"
+    assert run(math, "square_root", number=2, precision=5) == "{'result': Decimal('1.4142')}"
+    assert run(files, "touch", file_name="a") == "None"
+    assert run(files, "cd", folder="b") == """{"error": "cd: 'b': No such file or directory"}"""
+    assert run(files, "cd") == (
+        "Error during execution: GorillaFileSystem.cd() missing 1 required positional argument: 'folder'"
+    )
+    assert run(files, "cd", folder="a", deep=True) == (
+        "Error during execution: GorillaFileSystem.cd() got an unexpected keyword argument 'deep'"
+    )
+    assert run(files, "chdir", folder="a") == "Error during execution: name 'chdir' is not defined"
+    assert run(files, "os.remove", path="a") == "Error during execution: Function call remove is not allowed."
+    assert run(math, "add", a=float("nan"), b=1) == "Error during execution: name 'nan' is not defined"
+    assert run(math, "add", a=1, b=[float("-inf")]) == "Error during execution: name 'inf' is not defined"
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "is_error"),
+    [
+        ("get_watchlist", {}, True),
+        ("get_order_history", {}, True),
+        ("get_current_time", {}, False),
+        ("get_order_details", {"order_id": -1}, True),
+        ("get_symbol_by_name", {"name": "nobody"}, False),
+        ("place_order", {}, True),
+    ],
+)
+def test_errors_are_told_from_results(tool: str, arguments: dict[str, JSON], is_error: bool) -> None:
+    assert world("TradingBot").execute(ToolCall(tool, arguments)).is_error is is_error
+
+
+def test_mutable_defaults_are_shared_within_an_episode_and_not_beyond() -> None:
+    def post(target: World) -> list[str]:
+        mentions: list[str] = json.loads(run(target, "post_tweet", content="x"))["mentions"]
+        return mentions
+
+    first, second = world("TwitterAPI"), world("TwitterAPI")
+    for target in (first, second):
+        run(target, "authenticate_twitter", username="john", password="john123")
+    assert post(first) == []
+    run(first, "mention", tweet_id=0, mentioned_usernames=["@eve"])
+    assert post(first) == ["@eve"], "Python shares the default list between the calls of a process"
+    assert post(second) == []
+
+
+def test_padding_is_detached_from_the_package() -> None:
+    task = next(task for task in load_tasks().values() if task.long_context and "TravelAPI" in task.classes)
+    first, second = world_of(task), world_of(task)
+    run(
+        first,
+        "purchase_insurance",
+        access_token=task.initial_config["TravelAPI"]["access_token"],
+        insurance_type="basic",
+        booking_id="booking_901",
+        insurance_cost=5.0,
+        card_id="1234567812345678",
+    )
+    cards = first.state()["TravelAPI.credit_card_list"], second.state()["TravelAPI.credit_card_list"]
+    assert cards[0]["1234567812345678"]["balance"] == cards[1]["1234567812345678"]["balance"] - 5.0
+
+
+def test_arguments_are_copied_before_a_simulator_keeps_them() -> None:
+    mentions = ["@a"]
+    target = world("TwitterAPI")
+    run(target, "authenticate_twitter", username="john", password="john123")
+    run(target, "post_tweet", content="x", mentions=mentions)
+    run(target, "mention", tweet_id=0, mentioned_usernames=["@b"])
+    assert mentions == ["@a"]
+
+
+def test_process_wide_settings_stay_as_they_were() -> None:
+    before = mpmath.mp.dps, decimal.getcontext().prec
+    target = world("MathAPI")
+    run(target, "logarithm", value=7, base=3, precision=77)
+    run(target, "square_root", number=7, precision=77)
+    assert (mpmath.mp.dps, decimal.getcontext().prec) == before
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "shown"),
+    [
+        ("power", {"base": 9, "exponent": 10**9}, "Exceeds the limit"),
+        ("power", {"base": -(10**300), "exponent": 10**6}, "Exceeds the limit"),
+        ("logarithm", {"value": 2, "base": 10, "precision": 10**9}, "above the limit of 5000"),
+        ("logarithm", {"value": 2, "base": 10, "precision": "999999999"}, "above the limit of 5000"),
+        ("logarithm", {"value": 2, "base": 10, "precision": 1e9}, "above the limit of 5000"),
+        ("square_root", {"number": 2, "precision": 10**9}, "above the limit of 5000"),
+        ("round_number", {"number": 5, "decimal_places": -(10**9)}, '{"result": 0}'),
+    ],
+)
+def test_costly_arithmetic_is_refused_at_once(tool: str, arguments: dict[str, JSON], shown: str) -> None:
+    target = world("MathAPI")
+    started = time.perf_counter()
+    assert shown in run(target, tool, **arguments)
+    assert time.perf_counter() - started < 0.1
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "shown"),
+    [
+        ("power", {"base": 2, "exponent": 10}, '{"result": 1024}'),
+        ("power", {"base": 1, "exponent": 10**12}, '{"result": 1}'),
+        ("power", {"base": 2, "exponent": -1}, '{"result": 0.5}'),
+        ("round_number", {"number": 1234, "decimal_places": -2}, '{"result": 1200}'),
+        ("square_root", {"number": -1, "precision": 10**9}, "negative number"),
+    ],
+)
+def test_ordinary_arithmetic_is_untouched_by_the_bounds(tool: str, arguments: dict[str, JSON], shown: str) -> None:
+    assert shown in run(world("MathAPI"), tool, **arguments)
+
+
+def test_a_directory_that_contains_itself_is_walked_by_nothing() -> None:
+    target = world("GorillaFileSystem")
+    run(target, "mkdir", dir_name="a")
+    run(target, "mv", source="a", destination="a")
+    run(target, "mkdir", dir_name="a")
+    run(target, "cp", source="a", destination="a")
+    for tool in ("find", "du"):
+        started = time.perf_counter()
+        assert target.execute(ToolCall(tool, {})).is_error
+        assert time.perf_counter() - started < 0.1
+    assert target.state()["GorillaFileSystem.root"] != target.state()["GorillaFileSystem.root"]
+
+
+def test_sets_are_printed_in_the_same_order_in_every_process() -> None:
+    target = world("TicketAPI", TicketAPI={"ticket_queue": [{"id": 1}], "ticket_counter": 2})
+    shown = run(target, "edit_ticket", ticket_id=1, updates={"zeta": 1, "alpha": 2, "title": "t", "mu": 3})
+    assert shown == '{"error": "Invalid fields for update: alpha, mu, zeta"}'
+
+
+def test_a_config_that_a_simulator_rejects_is_a_fault() -> None:
+    with pytest.raises(EnvironmentFault, match="GorillaFileSystem rejects"):
+        world("GorillaFileSystem", GorillaFileSystem={"root": {"w": {"type": "directory"}}})
+
+
+def test_tasks_survive_pickling() -> None:
+    task = get_task("multi_turn_miss_func_3")
+    again = pickle.loads(pickle.dumps(task))
+    assert again is not task
+    assert prepare(again).turns == prepare(task).turns
+
+
+def test_an_unknown_task_names_the_nearest() -> None:
+    with pytest.raises(UserError, match="multi_turn_base_1"):
+        get_task("multi_turn_bsae_1")
+    assert get_task("base_7") is get_task("multi_turn_base_7")
+
+
+def test_many_threads_play_as_one_does() -> None:
+    trajectories = list(sample(per_kind=12, seed=3))
+    alone = [results_shown(play(t.task, t.turns)) for t in trajectories]
+    with ThreadPoolExecutor(16) as pool:
+        together = list(pool.map(lambda t: results_shown(play(t.task, t.turns)), trajectories))
+    assert together == alone
+
+
+def test_the_padded_weather_report_is_not_mixed_up_between_threads() -> None:
+    def report(seed: int) -> list[str]:
+        target = world("VehicleControlAPI", long_context=True, VehicleControlAPI={"random_seed": seed})
+        return [run(target, "get_outside_temperature_from_google") for _ in range(200)]
+
+    alone = [report(seed) for seed in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(report, range(8))) == alone
+    assert len({reports[0] for reports in alone}) == 8

@@ -1,0 +1,178 @@
+"""The command line as a user meets it: in a subprocess, with its texts and exit codes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+EXAMPLE = ROOT / "docs" / "examples" / "interface.json"
+
+
+def seal_ray(*arguments: str, stdin: str = "", cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", "from seal_ray.cli import main; main()", *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        check=False,
+    )
+
+
+def test_help_tells_a_newcomer_where_to_start() -> None:
+    shown = seal_ray("--help")
+    assert shown.returncode == 0
+    text = " ".join(shown.stdout.split())
+    assert "seal-ray tasks --counts" in text
+    assert "seal-ray play multi_turn_base_0 --oracle" in text
+
+
+def test_tasks_counts_every_category_and_part() -> None:
+    shown = seal_ray("tasks", "--counts").stdout
+    rows = {cells[0]: cells[1:] for line in shown.splitlines() if (cells := line.replace("│", " ").split())}
+    assert rows["base"] == ["79", "21", "100", "200"]
+    assert rows["all"] == ["316", "84", "400", "800"]
+    assert rows["TravelAPI"] == ["200"]
+
+
+def test_tasks_lists_what_is_asked_for() -> None:
+    filters = ("--category", "miss_func", "--class", "TravelAPI", "--part", "dev")
+    rows = [json.loads(line) for line in seal_ray("tasks", *filters, "--json").stdout.splitlines()]
+    assert rows
+    for row in rows:
+        assert row["category"] == "miss_func"
+        assert row["part"] == "dev"
+        assert "TravelAPI" in row["classes"]
+    listed = seal_ray("tasks", *filters, "--limit", "0").stdout
+    assert all(row["id"] in listed for row in rows)
+    assert f"{len(rows)} of 800 tasks" in listed
+
+
+def test_the_leaky_split_says_so() -> None:
+    assert "leaks" in seal_ray("tasks", "--split", "category", "--counts").stdout
+    assert "leaks" not in seal_ray("tasks", "--counts").stdout
+
+
+def test_play_replays_ground_truth_turn_by_turn() -> None:
+    shown = seal_ray("play", "multi_turn_miss_func_16", "--oracle")
+    assert shown.returncode == 0
+    assert [line for line in shown.stdout.splitlines() if line.startswith("turn ")] == [
+        f"turn {turn} of 4" for turn in range(1, 5)
+    ]
+    assert "reveals cp, echo" in shown.stdout
+    assert "verdict unscored · label correct_abstention" in shown.stdout
+    assert shown.stdout.count("verdict pass · label pass") == 3
+    assert "success, reward 1" in shown.stdout
+
+
+def test_play_lets_a_person_solve_and_fail() -> None:
+    lines = [
+        "/tools",
+        "/tool cd",
+        "/tool cdd",
+        "/nonsense",
+        "cd(folder='document')",
+        "[mkdir(dir_name='temp'), mv(source='final_report.pdf', destination='temp')]",
+        "",
+        "cat(file_name='nowhere.txt')",
+        "",
+        "",
+        "",
+    ]
+    shown = seal_ray("play", "base_0", stdin="\n".join(lines) + "\n")
+    assert shown.returncode == 0, shown.stderr
+    assert "did you mean" in shown.stdout
+    assert "/nonsense is not known" in shown.stdout
+    assert "label pass" in shown.stdout
+    assert "label recovery_failure" in shown.stdout
+    assert "label missing_tool_call" in shown.stdout
+    assert "failure, reward 0" in shown.stdout
+
+
+def test_play_shows_what_an_interface_changes() -> None:
+    shown = seal_ray("play", "base_0", "--oracle", "--interface", str(EXAMPLE))
+    assert shown.returncode == 0, shown.stderr
+    assert "+ cue required on every tool" in shown.stdout
+    assert "+ guideline: Before you end the turn" in shown.stdout
+    assert "tool documents change" in shown.stdout
+    assert "success, reward 1" in shown.stdout
+
+
+def test_quitting_a_game_is_an_interruption() -> None:
+    assert seal_ray("play", "base_0", stdin="/quit\n").returncode == 130
+    assert seal_ray("play", "base_0", stdin="").returncode == 130
+
+
+def written(tmp_path: Path, value: object) -> str:
+    path = tmp_path / "file.json"
+    path.write_text(value if isinstance(value, str) else json.dumps(value), encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("play", "multi_turn_bsae_1"), ("task", "multi_turn_bsae_1", "multi_turn_base_1")),
+        (("play", "base_0", "--protocol", "offical"), ("protocol", "offical", "official")),
+        (("play", "base_0", "--dialect", "qwenn"), ("dialect", "qwenn", "qwen")),
+        (("play", "base_0", "--interface", "nowhere.json"), ("interface", "nowhere.json", "cannot be read")),
+        (("tasks", "--category", "bse"), ("category", "bse", "base")),
+        (("tasks", "--class", "TravelApi"), ("class", "TravelApi", "TravelAPI")),
+        (("tasks", "--part", "validation"), ("split part", "validation", "train")),
+        (("tasks", "--split", "random"), ("split", "random", "scenario")),
+        (("tasks", "--split", "nowhere.json"), ("split", "nowhere.json", "cannot be read")),
+        (("tasks", "--counts", "--json"), ("--counts", "--json", "not both")),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_exit_code_2(
+    arguments: tuple[str, ...], named: tuple[str, ...], tmp_path: Path
+) -> None:
+    expect_mistake(seal_ray(*arguments, cwd=tmp_path), named)
+    assert list(tmp_path.iterdir()) == [], "nothing is written"
+
+
+@pytest.mark.parametrize(
+    ("value", "named"),
+    [
+        ({"train": ["base_0"], "test": ["base_0"]}, ("train", "test", "multi_turn_base_0", "share")),
+        ({"train": ["base_0"], "test": ["base_1"], "dev": ["base_1"]}, ("dev", "test", "multi_turn_base_1")),
+        ({"train": ["base_0"], "test": ["bse_1"]}, ("test", "bse_1", "did you mean")),
+        ({"train": ["base_0"]}, ("test", "missing")),
+        ({"train": "base_0", "test": []}, ("train", "list", "base_0")),
+        ({"train": [], "test": [], "extra": []}, ("extra", "allowed")),
+        ("{", ("not valid JSON",)),
+    ],
+)
+def test_a_malformed_split_file_is_one_sentence(value: object, named: tuple[str, ...], tmp_path: Path) -> None:
+    expect_mistake(seal_ray("tasks", "--split", written(tmp_path, value)), named)
+
+
+@pytest.mark.parametrize(
+    ("value", "named"),
+    [
+        ({"schema_cue": []}, ("schema_cue", "allowed", "schema_cues")),
+        ({"schema_cues": [{"kind": "answers"}]}, ("kind", "answers", "required")),
+        ({"schema_cues": [{"kind": "enum", "tools": ["cdd"]}]}, ("tools", "cdd", "cd")),
+        ({"recovery": "all"}, ("recovery", "all", "class")),
+        ({"fade": 2}, ("fade", "2", "1")),
+        ({"guidelines": ["{{ x }}"]}, ("guidelines", "plain text")),
+        ([], ("document", "[]")),
+        ("{", ("not valid JSON",)),
+    ],
+)
+def test_a_malformed_interface_file_is_one_sentence(value: object, named: tuple[str, ...], tmp_path: Path) -> None:
+    expect_mistake(seal_ray("play", "base_0", "--oracle", "--interface", written(tmp_path, value)), named)
+
+
+def expect_mistake(shown: subprocess.CompletedProcess[str], named: tuple[str, ...]) -> None:
+    assert shown.returncode == 2, shown
+    assert shown.stdout == ""
+    assert shown.stderr.startswith("error: ")
+    assert shown.stderr.count("\n") == 1, "one sentence"
+    for text in named:
+        assert text in shown.stderr

@@ -1,0 +1,81 @@
+"""The house rules that a machine can check: imports go downward, importing the world is quick, rooms stay small."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+FORBIDDEN = {
+    "envs": {"policies", "seal_ray", "tuning", "torch", "ray", "vllm", "transformers"},
+    "policies": {"seal_ray", "tuning", "ray"},
+    "seal_ray": {"tuning"},
+}
+"""Floor → what no module of it may import."""
+
+
+def modules(floor: str) -> Iterator[Path]:
+    yield from sorted((ROOT / floor).rglob("*.py"))
+
+
+def imported(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (name.name.split(".")[0] for name in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.split(".")[0]
+
+
+@pytest.mark.parametrize("floor", FORBIDDEN)
+def test_imports_go_downward(floor: str) -> None:
+    assert list(modules(floor))
+    for path in modules(floor):
+        assert not FORBIDDEN[floor] & set(imported(path)), path
+
+
+def test_importing_the_world_is_quick_and_loads_neither_torch_nor_ray() -> None:
+    program = (
+        "import time; start = time.perf_counter(); import envs; took = time.perf_counter() - start\n"
+        "import importlib, pathlib, sys\n"
+        "for path in pathlib.Path('envs').rglob('*.py'):\n"
+        "    importlib.import_module('.'.join(path.with_suffix('').parts).removesuffix('.__init__'))\n"
+        "print(took, 'torch' in sys.modules, 'ray' in sys.modules)"
+    )
+    found = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    took, torch, ray = found.stdout.split()
+    assert float(took) < 1.0
+    assert (torch, ray) == ("False", "False")
+
+
+def test_every_public_name_of_the_world_loads() -> None:
+    import envs
+
+    for name in envs.__all__:
+        assert getattr(envs, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        _ = envs.Nothing
+
+
+@pytest.mark.parametrize("floor", ["envs", "policies", "seal_ray", "tuning", "tests"])
+def test_rooms_stay_small_and_say_what_they_are(floor: str) -> None:
+    for path in modules(floor):
+        text = path.read_text(encoding="utf-8")
+        assert text.count("\n") <= 500, path
+        if path.name != "__init__.py" or text:
+            assert ast.get_docstring(ast.parse(text)), path
+
+
+def test_the_installed_stack_is_the_pinned_one_and_works_on_cpu() -> None:
+    program = (
+        "import importlib.util, torch, ray, transformers, peft\n"
+        "from transformers import AutoModelForCausalLM\n"
+        "assert importlib.util.find_spec('vllm') and importlib.util.find_spec('bfcl_eval')\n"
+        "print(ray.__version__, torch.__version__.split('+')[0])"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert found.stdout.split()[-2:] == ["2.60.0", "2.13.0"]
