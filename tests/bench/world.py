@@ -3,8 +3,8 @@
 Both sides play the same ground truths, one call a step, on the same machine, in alternating rounds.
 
 * steps: calls executed on fresh simulators, a step each, neither parsed nor judged.
-* verifications: from the calls of a finished trajectory to its verdict; ours has the ground truth cached, as in training,
-  the official checker executes it anew every time.
+* verifications: from the calls of a finished trajectory to its verdict; ours has the ground truth cached, as in
+  training, the official checker executes it anew every time.
 * dialogues: played and judged. The official side executes each step, then runs its checker; ours is a whole `Dialogue`,
   which also parses completions, checks schemas, renders observations and labels every turn.
 """

@@ -64,8 +64,8 @@ def serve(request: dict[str, Any]) -> dict[str, Any]:
     with os.fdopen(reader) as pipe:
         text = pipe.read()
     os.waitpid(child, 0)
-    answer: dict[str, Any] = json.loads(text)
-    return answer
+    served: dict[str, Any] = json.loads(text)
+    return served
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from envs.diagnosis import Label
 from envs.task import JSON, Task, ToolCall
+from tests.envs.players import Action
 
 BROKEN = '<tool_call>\n{"name": "cd", "arguments": {"folder": \n</tool_call>'
 
