@@ -121,10 +121,10 @@ class FailureProfile:
 
 
 def turn_position(turn: int, turns: int) -> str:
-    """Where a 0-based turn stands in its dialogue: "only", "early", "middle" or "late" (thirds)."""
+    """Where a 0-based turn stands in its dialogue: "only", "early" (the first), "late" (the last) or "middle"."""
     if turns == 1:
         return "only"
-    return ("early", "middle", "late")[min(2, 3 * turn // turns)]
+    return "early" if turn == 0 else "late" if turn == turns - 1 else "middle"
 
 
 def _keys(diagnosis: Diagnosis) -> Iterator[str]:

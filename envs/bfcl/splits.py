@@ -29,7 +29,7 @@ _SHARES: Mapping[str, float] = {"train": 79 / SCENARIOS, "dev": 21 / SCENARIOS, 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Three disjoint lists of tasks. `leaky` says that tasks of two parts may share their scenario."""
+    """Three disjoint lists of tasks. `leaky` says that tasks of two parts may share their story."""
 
     name: str
     train: tuple[Task, ...]
@@ -123,7 +123,8 @@ def load_split(path: Path) -> Split:
     check_disjoint(parts["train"], parts["test"], names=(f"{path}: train", "test"))
     check_disjoint(parts["train"], parts["dev"], names=(f"{path}: train", "dev"))
     check_disjoint(parts["dev"], parts["test"], names=(f"{path}: dev", "test"))
-    sides = [{task.scenario for task in tasks} for tasks in parts.values()]
+    story = {scenario: group for group in _scenario_groups() for scenario in group}
+    sides = [{story[task.scenario] for task in tasks} for tasks in parts.values()]
     leaky = any(a & b for i, a in enumerate(sides) for b in sides[i + 1 :])
     return Split(path.name, **parts, leaky=leaky)
 

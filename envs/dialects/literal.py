@@ -9,8 +9,8 @@ import warnings
 from envs.dialects.base import MAX_NESTING, nesting
 from envs.task import JSON
 
-MAX_PYTHON_CHARACTERS = 24_000
-"""Length beyond which Python is not parsed; a response of 4,096 tokens stays below it, and parsing takes milliseconds."""
+MAX_PYTHON_CHARACTERS = 20_000
+"""Length beyond which Python is not parsed; a response of 4,096 tokens stays below it."""
 MAX_BRACES = 1_000
 """Opening braces beyond which Python is not parsed: its parser takes quadratic time over the fields of an f-string."""
 

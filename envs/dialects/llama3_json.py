@@ -19,6 +19,8 @@ _INTRODUCTION = (
     "Do not use variables.\n\n"
 )
 _SEPARATORS = " \t\r\n;,"
+_MAX_VALUES = 5_000
+"""JSON values in one completion; more calls than these do not fit into the characters that are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,7 @@ def _read_sequence(text: str, begin: int) -> list[tuple[int, JSON]]:
     check_size(text)
     decoder = json.JSONDecoder()
     values: list[tuple[int, JSON]] = []
+    read = 0
     position = begin
     while position < len(text):
         if text[position] in _SEPARATORS:
@@ -101,4 +104,7 @@ def _read_sequence(text: str, begin: int) -> list[tuple[int, JSON]]:
             raise ValueError("the JSON is nested too deeply") from error
         values += [(position, item) for item in (value if isinstance(value, list) else [value])]
         position = end
+        read += 1
+        if max(read, len(values)) > _MAX_VALUES:
+            raise ValueError(f"it holds more than {_MAX_VALUES} values")
     return values

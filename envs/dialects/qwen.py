@@ -69,7 +69,7 @@ class Qwen:
 
 
 def _blocks(text: str) -> Iterator[tuple[int, int, str]]:
-    """(start, end, content) of each complete block: the official `<tool_call>\\n(.*?)\\n</tool_call>`, in linear time."""
+    """(start, end, content) of each match of the official `<tool_call>\\n(.*?)\\n</tool_call>`, in linear time."""
     start = text.find(_BEGIN)
     while start >= 0:
         close = text.find(_END, start + len(_BEGIN))

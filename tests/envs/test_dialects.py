@@ -1,0 +1,302 @@
+"""The three tool-call dialects: what they render, and exactly what they read out of a completion."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Sequence
+
+import pytest
+
+from envs.bfcl.tasks import load_tasks
+from envs.bfcl.tools import all_tools
+from envs.dialects import DIALECTS, Dialect, get_dialect
+from envs.dialects.base import MAX_CHARACTERS, MAX_ERRORS, MAX_NESTING
+from envs.dialects.literal import MAX_BRACES, MAX_PYTHON_CHARACTERS
+from envs.errors import UserError
+from envs.task import JSON, ToolCall
+
+LS = ToolCall("ls", {})
+CD = ToolCall("cd", {"folder": "a"})
+
+NASTY_VALUES: tuple[JSON, ...] = (
+    "", " ", "ünïcode ☃ 🦙 Ελ", 'both \' and "', "back\\slash \\n", "line\nbreak\r\ttab\x0b\u2028",
+    "\x00\x1f\x7f", "lone \ud800 surrogate", "</tool_call>\n<tool_call>", "\n</tool_call>", "<|python_tag|x>",
+    "a; b, c", "```", "'quoted'", '{"name": "ls"}', "__import__('os').system('true')", "{x} %s ${y}", "True", "None",
+    0, -1, 10**30, -(10**30), 0.0, -0.0, 0.1, -2.5e-300, 1e308, True, False, None,
+    [], {}, [[]], [None, [True, [1.5, ["x", {"k": [{}]}]]]], {"": None, "a b": {"'": '"', "ü": [1, -2]}}, ["a"] * 50,
+)  # fmt: skip
+
+Found = tuple[tuple[ToolCall, ...], tuple[tuple[int, bool], ...]]
+"""Calls, and (position, fatal) of each error."""
+
+
+def found(dialect: str, completion: str) -> Found:
+    parsed = DIALECTS[dialect].parse(completion)
+    fatal = any(error.fatal for error in parsed.errors)
+    assert parsed.official_calls == (() if fatal else parsed.calls)
+    assert all(error.message and error.message.isprintable() for error in parsed.errors)
+    return parsed.calls, tuple((error.position, error.fatal) for error in parsed.errors)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS.values(), ids=list(DIALECTS))
+def test_every_ground_truth_turn_survives_rendering_and_parsing(dialect: Dialect) -> None:
+    turns = {str(turn.ground_truth): turn.ground_truth for task in load_tasks().values() for turn in task.turns}
+    assert len(turns) > 500
+    for calls in turns.values():
+        parsed = dialect.parse(dialect.render_calls(calls))
+        assert (parsed.calls, parsed.errors) == (calls, ())
+
+
+@pytest.mark.parametrize("dialect", DIALECTS.values(), ids=list(DIALECTS))
+@pytest.mark.parametrize("value", NASTY_VALUES, ids=ascii)
+def test_nasty_values_survive_rendering_and_parsing(dialect: Dialect, value: JSON) -> None:
+    calls = (ToolCall("echo", {"content": value, "file_name": "x"}), LS, ToolCall("mean", {"numbers": [value, value]}))
+    for some in (calls[:1], calls):
+        parsed = dialect.parse(dialect.render_calls(some))
+        assert (parsed.calls, parsed.errors) == (some, ())
+        assert repr(parsed.calls) == repr(some)  # 1 == 1.0 == True, and 0.0 == -0.0, but not in a result's text
+
+
+@pytest.mark.parametrize("dialect", DIALECTS.values(), ids=list(DIALECTS))
+@pytest.mark.parametrize(
+    "prose", ["", " \n", "Done", "Done.", "Yes!", "I will call ls() now.", "The price is 5 [USD]", "5"]
+)
+def test_words_are_an_answer_and_no_call(dialect: Dialect, prose: str) -> None:
+    assert found(dialect.name, prose) == ((), ())
+    assert dialect.render_calls(()) == ""
+
+
+def block(text: str) -> str:
+    return f"<tool_call>\n{text}\n</tool_call>"
+
+
+LS_BLOCK = block('{"name": "ls", "arguments": {}}')
+CD_BLOCK = block('{"name": "cd", "arguments": {"folder": "a"}}')
+
+QWEN: Sequence[tuple[str, Found]] = (
+    (LS_BLOCK, ((LS,), ())),
+    (LS_BLOCK + CD_BLOCK, ((LS, CD), ())),
+    (f"Let me look.\n{LS_BLOCK} and then\n{CD_BLOCK}\nthat is all", ((LS, CD), ())),
+    (f"{block('{broken')}\n{LS_BLOCK}", ((LS,), ((0, False),))),
+    (f"{LS_BLOCK}\n{block('')}\n{CD_BLOCK}", ((LS, CD), ((len(LS_BLOCK) + 1, False),))),
+    (f"{block('not JSON')}{block('neither')}", ((), ((0, False), (len(block("not JSON")), False)))),
+    (f'ab{block(chr(123) + chr(34) + "arguments" + chr(34) + ": {}}")}{LS_BLOCK}', ((LS,), ((2, True),))),
+    (block('{"name": null, "arguments": {}}'), ((), ((0, True),))),
+    (block('{"name": ["ls"], "arguments": {}}'), ((), ((0, True),))),
+    (block('{"name": "ls"}'), ((), ((0, True),))),
+    (block('{"name": "ls", "parameters": {}}'), ((), ((0, True),))),
+    (block('{"name": "cd", "arguments": ["a"]}'), ((), ((0, True),))),
+    (block('{"name": "cd", "arguments": "{\\"folder\\": \\"a\\"}"}'), ((CD,), ())),
+    (block('{"name": "cd", "arguments": "a"}'), ((), ((0, True),))),
+    (block('{"name": "cd", "arguments": "[1]"}'), ((), ((0, True),))),
+    (block('[{"name": "ls", "arguments": {}}]'), ((), ((0, True),))),
+    (block('"ls"'), ((), ((0, True),))),
+    (block('{"name": "echo", "arguments": {"content": true}}'), ((ToolCall("echo", {"content": True}),), ())),
+    (block('{"name": "cd", "arguments": {"folder": 1, "folder": "a"}}'), ((CD,), ())),
+    ('<tool_call>\n{"name": "ls", "arguments": {}}', ((), ((0, False),))),
+    ('<tool_call>{"name": "ls", "arguments": {}}</tool_call>', ((), ((0, False),))),
+    (f"{LS_BLOCK} <tool_call>", ((LS,), ((len(LS_BLOCK) + 1, False),))),
+    (f"so <tool_call> {LS_BLOCK}", ((LS,), ((3, False),))),
+    (f"<tool_call><tool_call> {LS_BLOCK}", ((LS,), ((0, False),))),
+    # As the official lazy pattern does, a block runs from the first opening tag to the next closing one.
+    (f"<tool_call>\n{LS_BLOCK}", ((), ((0, False),))),
+    (f"<tool_call>\n</tool_call>{LS_BLOCK}", ((), ((0, False),))),
+    ("</tool_call>", ((), ())),
+    (block("[" * (MAX_NESTING + 1)) + LS_BLOCK, ((LS,), ((0, False),))),
+    (LS_BLOCK + " " * MAX_CHARACTERS, ((), ((0, True),))),
+    ("a word " * MAX_CHARACTERS, ((), ())),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("completion", "expected"), QWEN, ids=[ascii(row[0])[:60] for row in QWEN])
+def test_qwen_reads(completion: str, expected: Found) -> None:
+    assert found("qwen", completion) == expected
+
+
+def spoken(text: str) -> str:
+    return f"<|python_tag|>{text}"
+
+
+LS_JSON = '{"name": "ls", "parameters": {}}'
+CD_JSON = '{"name": "cd", "parameters": {"folder": "a"}}'
+FLAGS = ToolCall("f", {"a": True, "b": False, "c": None})
+
+LLAMA: Sequence[tuple[str, Found]] = (
+    (LS_JSON, ((LS,), ())),
+    (f"  \n{LS_JSON}\n", ((LS,), ())),
+    (f"[{LS_JSON}, {CD_JSON}]", ((LS, CD), ())),
+    (f"{LS_JSON}; {CD_JSON}", ((LS, CD), ())),
+    (f"{LS_JSON};{CD_JSON};", ((LS, CD), ())),
+    (f"{LS_JSON}, {CD_JSON}", ((LS, CD), ())),
+    (f"{LS_JSON}\n{CD_JSON}", ((LS, CD), ())),
+    (f"[{LS_JSON}]; [{CD_JSON}]", ((LS, CD), ())),
+    ('{"name": "echo", "parameters": {"content": "a; b"}}', ((ToolCall("echo", {"content": "a; b"}),), ())),
+    (spoken(LS_JSON), ((LS,), ())),
+    (spoken(f"{LS_JSON}{spoken(CD_JSON)}"), ((LS, CD), ())),
+    (spoken("ls()"), ((), ((14, True),))),
+    (spoken(f" {{}}; {LS_JSON}"), ((LS,), ((15, True),))),
+    (f"Sure: {LS_JSON}", ((), ((6, True),))),
+    (f"{LS_JSON} is the call", ((), ((0, True),))),
+    (f"{LS_JSON}; ls()", ((), ((0, True),))),
+    ('{"name": "ls"', ((), ((0, True),))),
+    ('{"name": "ls", "arguments": {}}', ((), ((0, True),))),
+    ('{"parameters": {}}', ((), ((0, True),))),
+    ('{"name": "ls", "parameters": []}', ((), ((0, True),))),
+    ('{"name": "ls", "parameters": "{}"}', ((), ((0, True),))),
+    (f'[1, {LS_JSON}, "x"]', ((LS,), ((0, True), (0, True)))),
+    (f"{LS_JSON}; 7", ((LS,), ((len(LS_JSON) + 2, True),))),
+    ("[]", ((), ())),
+    ('{"name": "f", "parameters": {"a": true, "b": false, "c": null}}', ((FLAGS,), ())),
+    ("{'name': 'f', 'parameters': {'a': True, 'b': False, 'c': None}}", ((FLAGS,), ())),
+    ("[{'name': 'ls', 'parameters': {}}, {'name': 'cd', 'parameters': {'folder': 'a'}}]", ((LS, CD), ())),
+    ("{'name': 'cd', 'parameters': {'folder': __import__('os').sep}}", ((), ((0, True),))),
+    ("{'name': 'cd', 'parameters': {'folder': 'a' + 'b'}}", ((), ((0, True),))),
+    ("{'name': 'f', 'parameters': {**{}}}", ((), ((0, True),))),
+    ("[" * (MAX_NESTING + 1), ((), ((0, True),))),
+    (LS_JSON + ';' * MAX_CHARACTERS, ((), ((0, True),))),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("completion", "expected"), LLAMA, ids=[ascii(row[0])[:60] for row in LLAMA])
+def test_llama3_json_reads(completion: str, expected: Found) -> None:
+    assert found("llama3_json", completion) == expected
+
+
+def f(value: JSON) -> Found:
+    return ((ToolCall("f", {"a": value}),), ())
+
+
+TOOLACE: Sequence[tuple[str, Found]] = (
+    ("[ls()]", ((LS,), ())),
+    ("[ls(), cd(folder='a')]", ((LS, CD), ())),
+    ("ls()", ((LS,), ())),
+    ("ls(), cd(folder='a')", ((LS, CD), ())),
+    ("[ls()", ((LS,), ())),
+    ("ls()]", ((LS,), ())),
+    ("```\n[ls()]\n```", ((LS,), ())),
+    (" `ls()` ", ((LS,), ())),
+    ("[]", ((), ())),
+    ("[cd('a')]", ((ToolCall("cd", {}),), ((0, False),))),
+    ("\n[ls(), mv('x', destination='y')]", ((LS, ToolCall("mv", {"destination": "y"})), ((1, False),))),
+    ("[cd(*['a'])]", ((ToolCall("cd", {}),), ((0, False),))),
+    ("[cd(folder=a)]", ((CD,), ())),
+    ("[f(a=...)]", f("...")),
+    ("[f(a=-1)]", f(-1)),
+    ("[f(a=[1, (2, {'k': -3.5})])]", f([1, (2, {"k": -3.5})])),
+    ("[f(a=1, a=2)]", f(2)),
+    ("[f(a='\\d \\q')]", f("\\d \\q")),
+    ("[f(a='one' ' two')]", f("one two")),
+    ("[f(a=False)]", f(False)),
+    ("[f(a=false)]", f("false")),
+    ("[math.f(a=1)]", ((ToolCall("math.f", {"a": 1}),), ())),
+    # What the official decoder would name these calls; no simulator has them, and the inner call is never made.
+    ("[cd(folder='a')(x=1)]", ((ToolCall("", {"x": 1}),), ())),
+    ("[__import__('os').system(a=1)]", ((ToolCall("system", {"a": 1}),), ())),
+)  # fmt: skip
+
+TOOLACE_ERRORS = (
+    *("[f(a=ls())]", "[f(a=[ls()])]", "[f(a={'k': ls()})]", "[f(a={ls(): 1})]", "[f(a=1 + 1)]", "[f(a=9**9**9)]"),
+    *("[f(a=+1)]", "[f(a=--1)]", "[f(a=not 1)]", "[f(a=1 if 1 else 2)]", "[f(a=1 < 2)]", "[f(a=1 or 2)]", "[f(a=1j)]"),
+    *("[f(a=lambda: 1)]", "[f(a=f'{1}')]", "[f(a=b'x')]", "[f(a=[x for x in y])]", "[f(a=(x for x in y))]"),
+    *(
+        "[f(a={1, 2})]",
+        "[f(a={**b})]",
+        "[f(a=[*b])]",
+        "[f(**{'a': 1})]",
+        "[f(a=(b := 1))]",
+        "[f(a=b.c)]",
+        "[f(a=b[0])]",
+    ),
+    *("[f(a={(1, 2): 3})]", f"[f(a=0x{'f' * 4000})]", "[ls]", "[ls(), 5]", "[ls()] done", "ls(a=1", "[import os]"),
+    *("[f(a='\x00')]", "[f(a='\ud800')]", "[" * (MAX_NESTING + 1), f"[f(a='{'x' * MAX_PYTHON_CHARACTERS}')]"),
+    f"[f(a='{'{' * (MAX_BRACES + 1)}')]",
+)
+
+
+@pytest.mark.parametrize("completion", TOOLACE_ERRORS, ids=lambda completion: ascii(completion)[:60])
+def test_toolace_refuses_all_that_is_not_a_literal(completion: str) -> None:
+    assert found("toolace", completion) == ((), ((0, True),))
+    assert found("toolace", f"\n  {completion}") == ((), ((3, True),))
+
+
+@pytest.mark.parametrize(("completion", "expected"), TOOLACE, ids=[ascii(row[0])[:60] for row in TOOLACE])
+def test_toolace_reads(completion: str, expected: Found) -> None:
+    assert found("toolace", completion) == expected
+
+
+def test_nesting_up_to_the_bound_is_read() -> None:
+    value: JSON = "x"
+    for _ in range(MAX_NESTING - 3):
+        value = [value]
+    call = ToolCall("echo", {"content": value})
+    for dialect in DIALECTS.values():
+        assert dialect.parse(dialect.render_calls([call])).calls == (call,), dialect.name
+
+
+def test_odd_escapes_are_read_whatever_is_done_with_warnings() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert found("toolace", "[f(a='\\d')]") == f("\\d")
+        assert found("toolace", "[f(a=0or 1)]") == ((), ((0, True),))  # "invalid decimal literal" is a warning too
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        assert found("toolace", "[f(a='\\w')]") == f("\\w")
+    assert seen == []
+
+
+def test_a_thousand_errors_are_told_as_a_few_and_stay_fatal() -> None:
+    broken, fatal = block("x"), block('{"name": 1}')
+    parsed = get_dialect("qwen").parse(broken * 500 + fatal * 2 + LS_BLOCK)
+    assert [error.position for error in parsed.errors] == [
+        *range(0, MAX_ERRORS * len(broken), len(broken)),
+        500 * len(broken),
+    ]
+    assert [error.fatal for error in parsed.errors] == [False] * MAX_ERRORS + [True]
+    assert (parsed.calls, parsed.official_calls) == ((LS,), ())
+    assert len(get_dialect("llama3_json").parse("[" + "1, " * 999 + "1]").errors) == MAX_ERRORS
+
+
+def test_qwen_renders_tools_as_the_official_handler_does() -> None:
+    tools = [all_tools()["cd"], all_tools()["post_tweet"]]
+    text = get_dialect("qwen").render_tools(tools)
+    assert text.startswith(
+        "# Tools\n\nYou may call one or more functions to assist with the user query.\n\n"
+        'You are provided with function signatures within <tools></tools> XML tags:\n<tools>\n{"name": "cd", '
+    )
+    assert text.endswith(
+        "}\n</tools>\n\nFor each function call, return a json object with function name and arguments within "
+        '<tool_call></tool_call> XML tags:\n<tool_call>\n{"name": <function-name>, "arguments": <args-json-object>}\n'
+        "</tool_call>"
+    )
+    lines = text.partition("<tools>\n")[2].partition("\n</tools>")[0].splitlines()
+    assert [json.loads(line) for line in lines] == [tool.document for tool in tools]
+
+
+@pytest.mark.parametrize("name", ["llama3_json", "toolace"])
+def test_prompted_dialects_show_the_documents_as_json(name: str) -> None:
+    tools = [all_tools()["cd"], all_tools()["post_tweet"]]
+    text = get_dialect(name).render_tools(tools)
+    assert all(json.dumps(tool.document["description"]) in text for tool in tools)
+    documents: list[JSON] = []
+    decoder = json.JSONDecoder()
+    position = text.find("[\n    {\n" if name == "toolace" else '{\n    "name"')
+    while position >= 0 and len(documents) < 2:
+        value, position = decoder.raw_decode(text, position)
+        documents += value if isinstance(value, list) else [value]
+        position = text.find("{\n", position)
+    assert documents == [tool.document for tool in tools]
+
+
+def test_results_are_shown_in_the_family_s_way() -> None:
+    shown = {name: (dialect.result_role, dialect.render_result('{"a": 1}')) for name, dialect in DIALECTS.items()}
+    assert shown == {
+        "qwen": ("tool", '<tool_response>\n{"a": 1}\n</tool_response>'),
+        "llama3_json": ("ipython", '{"a": 1}'),
+        "toolace": ("ipython", '{"a": 1}'),
+    }
+
+
+def test_an_unknown_dialect_is_a_users_mistake() -> None:
+    with pytest.raises(UserError, match=r"^dialect: 'qwem' is not known; did you mean 'qwen'\?$"):
+        get_dialect("qwem")

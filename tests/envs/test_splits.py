@@ -1,0 +1,269 @@
+"""Splits: sizes and balance, no story on two sides, determinism, and split files."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from envs.bfcl.splits import (
+    PARTS,
+    Split,
+    category_split,
+    check_disjoint,
+    class_counts,
+    get_split,
+    linked_scenarios,
+    load_split,
+    scenario_split,
+)
+from envs.bfcl.tasks import get_task, load_tasks
+from envs.errors import UserError
+from envs.task import JSON, Category, Task
+
+SEEDS = (0, 1, 2, 3, 7, 42, 1234, 2**40)
+SIZES = {"train": 316, "dev": 84, "test": 400}
+LINKED = {frozenset(group.split()) for group in ("63 83", "66 70 74", "100 104 133", "107 136", "120 124")}
+
+
+def frozen(value: JSON) -> object:
+    """A JSON value as something hashable, equal exactly where the values are."""
+    if isinstance(value, Mapping):
+        return frozenset((key, frozen(item)) for key, item in value.items())
+    if isinstance(value, list | tuple):
+        return tuple(frozen(item) for item in value)
+    return (type(value).__name__, value)
+
+
+def contents(task: Task) -> tuple[object, object, object]:
+    """What tells a story: the config, the users' words, the calls that solve it, by turn or not."""
+    users = tuple(turn.user for turn in task.turns if turn.user is not None)
+    calls = tuple((call.name, frozen(call.arguments)) for turn in task.turns for call in turn.ground_truth)
+    return ("config", frozen(task.initial_config)), ("users", users), ("calls", calls)
+
+
+def shared(left: Iterable[Task], right: Iterable[Task]) -> set[object]:
+    return {c for task in left for c in contents(task)} & {c for task in right for c in contents(task)}
+
+
+def ids(tasks: Iterable[Task]) -> list[str]:
+    return [task.id for task in tasks]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_scenario_split_is_a_partition_without_shared_stories(seed: int) -> None:
+    split = get_split("scenario", seed=seed)
+    parts = {name: split.part(name) for name in PARTS}
+    assert {name: len(tasks) for name, tasks in parts.items()} == SIZES
+    assert sorted(ids(split.part("all"))) == sorted(load_tasks())
+    assert not split.leaky
+    for left, right in itertools.combinations(parts.values(), 2):
+        assert shared(left, right) == set()
+        assert not {task.scenario for task in left} & {task.scenario for task in right}
+    for tasks in parts.values():
+        assert Counter(task.category for task in tasks) == dict.fromkeys(Category, len(tasks) // 4)
+        assert len({task.scenario for task in tasks}) == len(tasks) // 4
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_simulators_are_spread_evenly(seed: int) -> None:
+    split = get_split("scenario", seed=seed)
+    overall = Counter(name for task in load_tasks().values() for name in task.classes)
+    for part, tolerance in (
+        ("train", 0.03),
+        ("test", 0.03),
+        ("dev", 0.06),
+    ):  # the dev part has 21 scenarios: 0.06 is 1.3
+        tasks = split.part(part)
+        counted = Counter(name for task in tasks for name in task.classes)
+        assert class_counts(tasks) == dict(sorted(counted.items()))
+        for name, count in overall.items():
+            assert abs(counted[name] / len(tasks) - count / 800) <= tolerance, (part, name)
+            assert counted[name] > 0, (part, name)
+
+
+def test_the_linked_scenarios_are_those_that_share_content() -> None:
+    assert set(linked_scenarios()) == LINKED
+    holders: dict[object, set[str]] = defaultdict(set)
+    for task in load_tasks().values():
+        for content in contents(task):
+            holders[content].add(task.scenario)
+    pairs = {pair for scenarios in holders.values() for pair in itertools.combinations(sorted(scenarios), 2)}
+    assert pairs, "nothing is linked"
+    for pair in pairs:
+        assert any(set(pair) <= group for group in LINKED)
+    for group in LINKED:  # connected: no group could be divided without dividing a pair
+        reached = {min(group)}
+        for _ in group:
+            reached |= {scenario for pair in pairs if reached & set(pair) for scenario in pair}
+        assert reached == group
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("name", ["scenario", "category"])
+def test_a_seed_says_everything(name: str, seed: int) -> None:
+    split = get_split(name, seed=seed)
+    (scenario_split if name == "scenario" else category_split).cache_clear()
+    again = get_split(name, seed=seed)
+    assert [ids(again.part(part)) for part in PARTS] == [ids(split.part(part)) for part in PARTS]
+    others = [ids(get_split(name, seed=other).train) for other in SEEDS if other != seed]
+    assert ids(split.train) not in others
+
+
+def test_the_default_split_is_pinned() -> None:
+    split = get_split()
+    assert split == get_split("scenario", seed=0)
+    assert split.name == "scenario"
+    dev = "18 27 39 45 46 61 71 73 84 88 98 110 134 141 142 146 160 164 184 189 190"
+    assert {task.scenario for task in split.dev} == set(dev.split())
+    train = sorted({int(task.scenario) for task in split.train})
+    assert (train[:8], train[-8:], sum(train)) == (
+        [2, 3, 6, 7, 8, 10, 17, 21],
+        [183, 187, 188, 191, 193, 194, 196, 199],
+        7767,
+    )
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_category_split_is_half_and_half_and_leaks(seed: int) -> None:
+    split = get_split("category", seed=seed)
+    assert split.leaky
+    assert split.dev == ()
+    assert sorted(ids(split.train) + ids(split.test)) == sorted(load_tasks())
+    for tasks in (split.train, split.test):
+        assert Counter(task.category for task in tasks) == dict.fromkeys(Category, 100)
+    known = {content for task in split.train for content in contents(task)}
+    leaked = [task for task in split.test if known & set(contents(task))]
+    assert len(leaked) > 300, "most test tasks have a relative in the train part"
+
+
+def test_the_order_of_a_part_is_the_published_one() -> None:
+    order = {name: index for index, name in enumerate(load_tasks())}
+    for split in (get_split("scenario"), get_split("category")):
+        for part in PARTS:
+            places = [order[task.id] for task in split.part(part)]
+            assert places == sorted(places)
+
+
+def test_an_unknown_part_is_refused() -> None:
+    with pytest.raises(UserError, match=r"^split part: 'tset' is not known; did you mean 'test'\?$"):
+        get_split().part("tset")
+
+
+@pytest.mark.parametrize("name", ["scenarios", "", ".", "/", "a" * 5_000, "\x00", "\ud800"])
+def test_an_unknown_split_is_refused(name: str) -> None:
+    with pytest.raises(
+        UserError, match=r"^split: .* is not known; allowed are 'scenario', 'category' or a JSON file\.$"
+    ):
+        get_split(name)
+
+
+def written(path: Path, value: JSON) -> Path:
+    path.write_text(value if isinstance(value, str) else json.dumps(value), encoding="utf-8")
+    return path
+
+
+def test_a_split_file_is_read(tmp_path: Path) -> None:
+    path = written(
+        tmp_path / "mine.json", {"train": ["multi_turn_base_3", "base_1"], "test": ["miss_func_2"], "dev": ["base_9"]}
+    )
+    split = get_split(str(path))
+    assert isinstance(split, Split)
+    assert (ids(split.train), ids(split.dev), ids(split.test)) == (
+        ["multi_turn_base_3", "multi_turn_base_1"],
+        ["multi_turn_base_9"],
+        ["multi_turn_miss_func_2"],
+    )
+    assert split.train[0] is get_task("base_3")
+    assert (split.name, split.leaky) == ("mine.json", False)
+    no_ending = written(tmp_path / "mine", {"train": [], "test": ["base_0"]})
+    assert ids(get_split(str(no_ending)).part("all")) == ["multi_turn_base_0"]
+
+
+@pytest.mark.parametrize(
+    ("parts", "leaky"),
+    [
+        ({"train": ["base_5"], "test": ["miss_func_5"]}, True),
+        ({"train": ["base_5"], "dev": ["long_context_5"], "test": ["base_6"]}, True),
+        ({"train": ["base_1"], "dev": ["base_5"], "test": ["miss_param_5"]}, True),
+        ({"train": ["base_63"], "test": ["base_83"]}, True),
+        ({"train": ["base_100"], "test": ["miss_func_133"]}, True),
+        ({"train": ["base_5", "miss_func_5"], "test": ["base_6"]}, False),
+    ],
+)
+def test_a_split_file_that_leaks_says_so(tmp_path: Path, parts: JSON, leaky: bool) -> None:
+    assert load_split(written(tmp_path / "split.json", parts)).leaky is leaky
+
+
+REFUSED: Sequence[tuple[JSON, str]] = (
+    ({"train": ["base_0"]}, "key 'test' is missing; train and test are needed, dev is optional."),
+    ({"test": ["base_0"]}, "key 'train' is missing; train and test are needed, dev is optional."),
+    ({"train": [], "test": [], "eval": []}, "key 'eval' is not known; allowed are train, dev, test."),
+    ({"train": ["base_0"], "test": ["base_200"]}, "test: task: 'base_200' is not known; did you mean 'base_20' or"),
+    ({"train": ["base_0", "multi_turn_base_0"], "test": []}, "train: 'multi_turn_base_0' stands there twice"),
+    (
+        {"train": ["base_0"], "test": ["base_1", "base_0"]},
+        "train and test share 1 task(s), 'multi_turn_base_0' for one",
+    ),
+    (
+        {"train": ["base_0"], "test": [], "dev": ["base_0"]},
+        "train and dev share 1 task(s), 'multi_turn_base_0' for one",
+    ),
+    ({"train": [], "test": ["base_7"], "dev": ["base_7"]}, "dev and test share 1 task(s), 'multi_turn_base_7' for one"),
+    ({"train": "base_0", "test": []}, "train must be a list of task ids, not 'base_0'."),
+    ({"train": [0], "test": []}, "train must be a list of task ids, not [0]."),
+    ({"train": {"base_0": 1}, "test": []}, "train must be a list of task ids, not {'base_0': 1}."),
+    ({"train": [], "test": None}, "test must be a list of task ids, not None."),
+    (["base_0"], 'must hold an object {"train": [ids], "test": [ids]}, not [\'base_0\'].'),
+    (5, 'must hold an object {"train": [ids], "test": [ids]}, not 5.'),
+    ("train: base_0", "is not valid JSON ("),
+    ("", "is not valid JSON ("),
+    ("[" * 100_000, "is not valid JSON ("),
+    ('{"train": ' * 100_000, "is not valid JSON ("),
+    ("9" * 5_000, "is not valid JSON ("),
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"), REFUSED, ids=[ascii(row[1])[:40] + str(n) for n, row in enumerate(REFUSED)]
+)
+def test_a_split_file_that_is_wrong_is_refused_in_one_sentence(tmp_path: Path, value: JSON, reason: str) -> None:
+    path = written(tmp_path / "split.json", value)
+    with pytest.raises(UserError, match=rf"^split: {re.escape(str(path))}") as caught:
+        get_split(str(path))
+    assert reason in str(caught.value)
+    assert str(caught.value).isprintable()
+    assert str(caught.value)[-1] in ".?"
+    assert len(str(caught.value)) < 400 + len(str(path))
+
+
+def test_a_split_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "latin.json").write_bytes(b'{"train": ["\xff"], "test": []}')
+    (tmp_path / "folder.json").mkdir()
+    for name in ("latin.json", "folder.json", "absent.json"):
+        with pytest.raises(UserError, match=rf"^split: .*{name} cannot be read \(.*\)\.$"):
+            get_split(str(tmp_path / name))
+
+
+@pytest.mark.parametrize("depth", [50, 200, 400, *range(900, 1_000, 3), 2_000])
+def test_nesting_of_any_depth_is_refused(tmp_path: Path, depth: int) -> None:
+    for opening, middle, closing in (("[", "", "]"), ('{"train":', "1", "}")):
+        path = written(tmp_path / "split.json", opening * depth + middle + closing * depth)
+        with pytest.raises(UserError, match=r"^split: "):
+            load_split(path)
+
+
+def test_two_sets_must_be_disjoint() -> None:
+    one, two = get_task("base_0"), get_task("base_1")
+    check_disjoint([one], [two])
+    check_disjoint([], [one])
+    with pytest.raises(
+        UserError,
+        match=r"^split: train and eval share 2 task\(s\), 'multi_turn_base_0' for one; they must share none\.$",
+    ):
+        check_disjoint([two, one], [one, two])
