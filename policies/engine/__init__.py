@@ -1,0 +1,25 @@
+"""Engines: one interface, several ways to sample from a model."""
+
+from policies.engine.base import Engine
+from policies.engine.types import (
+    BASE,
+    BadRequest,
+    DeliveryError,
+    EngineDead,
+    EngineReport,
+    Finish,
+    GenRequest,
+    GenResult,
+)
+
+__all__ = [
+    "BASE",
+    "BadRequest",
+    "DeliveryError",
+    "Engine",
+    "EngineDead",
+    "EngineReport",
+    "Finish",
+    "GenRequest",
+    "GenResult",
+]

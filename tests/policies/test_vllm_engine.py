@@ -1,0 +1,245 @@
+"""The vLLM engine on tiny random models: exact tokens and log-probs, seeds, weight delivery, faults."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+from policies.engine import BadRequest, DeliveryError, EngineDead, Finish, GenRequest
+from policies.engine.vllm_engine import VllmEngine, VllmSettings
+from tests.policies.models import VOCABULARY, greedy, load, logprobs_of, random_qwen2
+
+PROMPT = tuple(range(20, 60))
+
+
+class Served:
+    """An engine with the event loop it lives on."""
+
+    def __init__(self, settings: VllmSettings) -> None:
+        self.runner = asyncio.Runner()
+        self.engine = self.runner.run(VllmEngine.start(settings))
+
+    def all(self, *requests: GenRequest) -> list[object]:
+        async def together() -> list[object]:
+            return list(await asyncio.gather(*map(self.engine.generate, requests)))
+
+        return self.runner.run(together())
+
+    def one(self, request: GenRequest):  # type: ignore[no-untyped-def]
+        return self.runner.run(self.engine.generate(request))
+
+    def close(self) -> None:
+        self.runner.run(self.engine.close())
+        self.runner.close()
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("models")
+    return {
+        "tied": random_qwen2(root / "tied", seed=0),
+        "untied": random_qwen2(root / "untied", seed=1, tied=False),
+        "next": random_qwen2(root / "next", seed=2),
+    }
+
+
+@pytest.fixture(scope="module", params=["tied", "untied"])
+def served(request: pytest.FixtureRequest, folders: dict[str, Path]) -> Iterator[Served]:
+    served = Served(
+        VllmSettings(
+            folders[request.param],
+            context=512,
+            kv_cache_bytes=64 << 20,
+            max_batched_tokens=256,
+            worker_extension="tests.policies.sabotage.KeepsOneTensor",
+        )
+    )
+    yield served
+    served.close()
+
+
+def reset(served: Served, version: int = 0) -> Path:
+    """Gives the engine the weights of its own folder again."""
+    folder = Path(served.engine.report().model)
+    served.runner.run(served.engine.update_weights(load_file(folder / "model.safetensors"), version))
+    return folder
+
+
+def test_greedy_tokens_and_logprobs_are_hugging_faces(served: Served) -> None:
+    model = load(reset(served))
+    result = served.one(GenRequest(PROMPT, max_tokens=24, temperature=0.0))
+    assert list(result.token_ids_T) == greedy(model, PROMPT, 24)
+    assert result.logprobs_T == pytest.approx(logprobs_of(model, PROMPT, result.token_ids_T), abs=1e-4)
+    assert result.finish is Finish.LENGTH
+
+
+def test_sampled_logprobs_are_recomputed_within_1e_4(served: Served) -> None:
+    model = load(reset(served))
+    requests = [GenRequest((*PROMPT, 100 + seed), max_tokens=32, seed=seed) for seed in range(16)]
+    for request, result in zip(requests, served.all(*requests), strict=True):
+        recomputed = logprobs_of(model, request.prompt_ids, result.token_ids_T)  # type: ignore[attr-defined]
+        assert result.logprobs_T == pytest.approx(recomputed, abs=1e-4)  # type: ignore[attr-defined]
+        scored = served.runner.run(
+            served.engine.score(request.prompt_ids + result.token_ids_T, len(request.prompt_ids))  # type: ignore[attr-defined]
+        )
+        assert scored == pytest.approx(recomputed, abs=1e-4)
+
+
+def test_logprobs_are_those_of_the_distribution_sampled_from(served: Served) -> None:
+    import torch
+
+    model = load(reset(served))
+    result = served.one(GenRequest(PROMPT, max_tokens=8, temperature=0.5, seed=1))
+    with torch.no_grad():
+        logits = model(torch.tensor([[*PROMPT, *result.token_ids_T]])).logits[0] / 0.5
+    expected = [float(logits[len(PROMPT) + i - 1].log_softmax(-1)[token]) for i, token in enumerate(result.token_ids_T)]
+    assert result.logprobs_T == pytest.approx(expected, abs=1e-3)
+
+
+def test_a_seed_gives_the_same_tokens_alone_and_among_63_others(served: Served) -> None:
+    reset(served)
+    rng = random.Random(0)
+    prompts = [tuple(rng.randrange(VOCABULARY) for _ in range(rng.randrange(5, 300))) for _ in range(64)]
+    requests = [GenRequest(prompt, max_tokens=48, seed=index) for index, prompt in enumerate(prompts)]
+    together = served.all(*requests)
+    again = served.all(*reversed(requests))[::-1]
+    for index in range(0, 64, 7):
+        alone = served.one(requests[index])
+        for other in (together[index], again[index]):
+            assert other.token_ids_T == alone.token_ids_T  # type: ignore[attr-defined]
+            assert other.logprobs_T == pytest.approx(alone.logprobs_T, abs=1e-4)  # type: ignore[attr-defined]
+
+
+def test_a_stop_token_ends_the_completion_and_is_kept(served: Served) -> None:
+    reset(served)
+    free = served.one(GenRequest(PROMPT, max_tokens=16, seed=3))
+    stop = free.token_ids_T[5]
+    stopped = served.one(GenRequest(PROMPT, max_tokens=16, seed=3, stop_token_ids=(stop,)))
+    assert stopped.finish is Finish.STOP
+    assert stopped.token_ids_T == free.token_ids_T[: free.token_ids_T.index(stop) + 1]
+
+
+def test_after_each_of_10_updates_the_engine_is_the_new_model(served: Served, tmp_path: Path) -> None:
+    tied = "lm_head.weight" not in load_file(Path(served.engine.report().model) / "model.safetensors")
+    for version in range(1, 11):
+        folder = random_qwen2(tmp_path / str(version), seed=100 + version, tied=tied)
+        served.runner.run(served.engine.update_weights(load_file(folder / "model.safetensors"), version))
+        result = served.one(GenRequest(PROMPT, max_tokens=12, temperature=0.0))
+        model = load(folder)
+        assert list(result.token_ids_T) == greedy(model, PROMPT, 12)
+        assert result.logprobs_T == pytest.approx(logprobs_of(model, PROMPT, result.token_ids_T), abs=1e-4)
+        assert set(result.versions_T) == {version}
+        assert result.cached_tokens == 0, "the prefix cache outlived its weights"
+        assert served.one(GenRequest(PROMPT, max_tokens=1)).cached_tokens > 0
+        assert served.engine.report().versions == {"base": version}
+
+
+def test_an_update_in_flight_keeps_requests_and_marks_their_tokens(served: Served, folders: dict[str, Path]) -> None:
+    old = reset(served, version=1)
+    weights = load_file(old / "model.safetensors")
+
+    async def overtaken() -> list[object]:
+        running = [
+            asyncio.create_task(served.engine.generate(GenRequest((*PROMPT, seed), max_tokens=400, seed=seed)))
+            for seed in range(8)
+        ]
+        await asyncio.sleep(0.4)
+        await served.engine.update_weights(weights, 2)
+        return list(await asyncio.gather(*running))
+
+    results = served.runner.run(overtaken())
+    assert all(len(result.token_ids_T) == 400 for result in results)  # type: ignore[attr-defined]
+    versions = [result.versions_T for result in results]  # type: ignore[attr-defined]
+    assert all(list(spans) == sorted(spans) for spans in versions)
+    assert {version for spans in versions for version in spans} == {1, 2}
+
+
+def test_wrong_names_and_shapes_are_refused_before_anything_is_touched(served: Served) -> None:
+    folder = reset(served, version=5)
+    weights = load_file(folder / "model.safetensors")
+    before = served.one(GenRequest(PROMPT, max_tokens=8, temperature=0.0))
+    missing = {name: tensor for name, tensor in weights.items() if name != "model.norm.weight"}
+    for wrong, named in (
+        (missing, "'model.norm.weight' is missing"),
+        ({**weights, "extra": weights["model.norm.weight"]}, "'extra' is not a tensor"),
+        ({**weights, "model.norm.weight": weights["model.norm.weight"][:5]}, "has shape"),
+    ):
+        with pytest.raises(BadRequest, match=named):
+            served.runner.run(served.engine.update_weights(wrong, 6))
+    assert served.one(GenRequest(PROMPT, max_tokens=8, temperature=0.0)) == replace(before, cached_tokens=32)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        GenRequest((), max_tokens=4),
+        GenRequest(PROMPT, max_tokens=0),
+        GenRequest(PROMPT, max_tokens=500),
+        GenRequest((VOCABULARY + 5,), max_tokens=4),
+        GenRequest(PROMPT, max_tokens=4, policy="nobody"),
+        GenRequest(PROMPT, max_tokens=4, temperature=-1.0),
+        GenRequest(PROMPT, max_tokens=4, json_schema={"type": "no such type"}),
+    ],
+)
+def test_a_bad_request_is_told_at_once_and_hurts_nobody(served: Served, bad: GenRequest) -> None:
+    with pytest.raises(BadRequest):
+        served.one(bad)
+    assert len(served.one(GenRequest(PROMPT, max_tokens=4)).token_ids_T) == 4
+
+
+def test_a_killed_core_is_noticed_and_a_restart_brings_the_weights_back(served: Served, tmp_path: Path) -> None:
+    tied = "lm_head.weight" not in load_file(Path(served.engine.report().model) / "model.safetensors")
+    folder = random_qwen2(tmp_path / "new", seed=77, tied=tied)
+    served.runner.run(served.engine.update_weights(load_file(folder / "model.safetensors"), 9))
+    request = GenRequest(PROMPT, max_tokens=64, seed=4)
+    before = served.one(request)
+    for process in served.engine.processes():
+        os.kill(process, signal.SIGKILL)
+    with pytest.raises(EngineDead):
+        served.one(request)
+    served.runner.run(served.engine.restart())
+    after = served.one(request)
+    assert after.token_ids_T == before.token_ids_T
+    assert after.versions_T == before.versions_T == (9,) * 64
+
+
+STALE = (
+    "model.embed_tokens.weight",
+    "model.layers.0.self_attn.k_proj.weight",
+    "model.layers.0.self_attn.q_proj.bias",
+    "model.layers.1.mlp.up_proj.weight",
+    "model.layers.1.mlp.down_proj.weight",
+    "model.layers.1.input_layernorm.weight",
+    "model.norm.weight",
+)
+
+
+def test_one_stale_tensor_is_a_delivery_error(served: Served, tmp_path: Path) -> None:
+    folder = reset(served)
+    old = load_file(folder / "model.safetensors")
+    tied = "lm_head.weight" not in old
+    new = load_file(random_qwen2(tmp_path / "new", seed=50, tied=tied) / "model.safetensors")
+
+    def keep(name: str) -> None:
+        path = str(folder / "model.safetensors")
+        served.runner.run(served.engine._llm.collective_rpc("keep_tensor", args=(path, name)))
+
+    for name in STALE if tied else (*STALE, "lm_head.weight"):
+        keep(name)
+        # All but the one tensor arrives; a difference in its last bits is enough.
+        update = {**new, name: old[name] * (1 + 1e-6)}
+        with pytest.raises(DeliveryError, match="does not compute with version 3"):
+            served.runner.run(served.engine.update_weights(update, 3))
+        with pytest.raises(DeliveryError, match="restart"):
+            served.one(GenRequest(PROMPT, max_tokens=1))
+    keep("")
+    served.runner.run(served.engine.update_weights(new, 4))
+    assert set(served.one(GenRequest(PROMPT, max_tokens=2)).versions_T) == {4}
