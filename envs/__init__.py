@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from envs.bfcl.splits import Split, get_split
     from envs.bfcl.tasks import get_task, load_tasks
+    from envs.catalog import find_task
     from envs.diagnosis import Diagnosis, Flag, Label, TurnDiagnosis
     from envs.dialects import DIALECTS, Dialect, get_dialect
     from envs.dialogue import Dialogue, Message, Protocol
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "envs.bfcl.splits": ("Split", "get_split"),
     "envs.bfcl.tasks": ("get_task", "load_tasks"),
+    "envs.catalog": ("find_task",),
     "envs.diagnosis": ("Diagnosis", "Flag", "Label", "TurnDiagnosis"),
     "envs.dialects": ("DIALECTS", "Dialect", "get_dialect"),
     "envs.dialogue": ("Dialogue", "Message", "Protocol"),
@@ -81,6 +83,7 @@ __all__ = [
     "Verifier",
     "World",
     "dump_interface",
+    "find_task",
     "get_dialect",
     "get_split",
     "get_task",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gymnasium
 
-from envs.bfcl.tasks import get_task
+from envs.catalog import find_task
 from envs.dialects import get_dialect
 from envs.dialogue import Dialogue
 from envs.interface.document import interface_from_dict
@@ -25,7 +25,7 @@ def make_dialogue(
     """A dialogue from plain values, as `gymnasium.make` passes them; `interface` is its JSON form, None for plain."""
     shown = Interface.plain() if interface is None else interface_from_dict(interface)
     return Dialogue(
-        get_task(task), dialect=get_dialect(dialect), interface=shown, protocol=protocol, render_mode=render_mode
+        find_task(task), dialect=get_dialect(dialect), interface=shown, protocol=protocol, render_mode=render_mode
     )
 
 

@@ -21,7 +21,7 @@ class Category(StrEnum):
     MISS_PARAM = "miss_param"
     """A needed value is left out by the user, and supplied one turn later."""
     LONG_CONTEXT = "long_context"
-    """As base, with the simulators' state padded so that results become long."""
+    """As base, with so much state that results become long."""
 
 
 class ParameterType(StrEnum):
@@ -108,7 +108,8 @@ class Task:
 
     `tools` are the documents shown from the start; `classes` the simulators involved, in the benchmark's order;
     `initial_config` their start state by class; `scenario` the id shared by all variants of the same story, which must
-    stay on one side of a split.
+    stay on one side of a split. `padded` asks the simulators to pad their state, by up to 31,000 characters a result,
+    as BFCL's long_context tasks do.
     """
 
     id: str
@@ -118,11 +119,7 @@ class Task:
     tools: tuple[ToolDoc, ...]
     classes: tuple[str, ...]
     initial_config: Mapping[str, JSON]
-
-    @property
-    def long_context(self) -> bool:
-        """Whether the simulators pad their state."""
-        return self.category is Category.LONG_CONTEXT
+    padded: bool = False
 
     def tools_at(self, turn: int) -> tuple[ToolDoc, ...]:
         """The documents a model has been shown by the start of turn `turn` (0-based)."""

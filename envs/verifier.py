@@ -96,7 +96,7 @@ def prepare(task: Task) -> Prepared:
 
 
 def _execute_ground_truth(task: Task) -> Prepared:
-    image = pristine(task.classes, task.initial_config, long_context=task.long_context)
+    image = pristine(task.classes, task.initial_config, long_context=task.padded)
     world = World.restore(image)
     state: State | None = None
     turns = []

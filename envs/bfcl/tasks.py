@@ -14,7 +14,6 @@ from envs.bfcl.tools import all_tools, tools_of, with_python_hint
 from envs.errors import EnvironmentFault, unknown_value
 from envs.task import JSON, Category, Task, ToolCall, ToolDoc, Turn
 
-
 _PREFIX = "multi_turn_"
 
 
@@ -65,6 +64,7 @@ def _task(category: Category, row: Mapping[str, JSON], answers: Sequence[Sequenc
         tools=_visible(shown, hidden),
         classes=classes,
         initial_config=row["initial_config"],
+        padded=category is Category.LONG_CONTEXT,
     )
 
 

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from envs.bfcl.tasks import get_task
+from envs.catalog import find_task
 from envs.co_evolution import CoEvolutionGame
 from envs.diagnosis import TurnDiagnosis
 from envs.dialects import get_dialect
@@ -27,7 +27,9 @@ call, ends your turn. /tools lists the tools you may call now, /tool NAME shows 
 
 
 def play(
-    task: Annotated[str, typer.Argument(help="Task id, for instance multi_turn_base_0.")],
+    task: Annotated[
+        str, typer.Argument(help="Task id, for instance multi_turn_base_0 or toolworld_train_base_000003.")
+    ],
     oracle: Annotated[bool, typer.Option("--oracle", help="Replay the ground truth instead of asking you.")] = False,
     interface: Annotated[
         Path | None, typer.Option(help="JSON file of a learning interface; what it changes is shown first.")
@@ -36,7 +38,7 @@ def play(
     dialect: Annotated[str, typer.Option(help="How calls are written: toolace, qwen or llama3_json.")] = "toolace",
 ) -> None:
     """Play one dialogue through the two-agent game: you are the solver, the verifier judges every turn."""
-    chosen = get_task(task)
+    chosen = find_task(task)
     if protocol not in list(Protocol):
         raise unknown_value("protocol", protocol, Protocol)
     shown = Interface.plain() if interface is None else load_interface(interface)
@@ -151,7 +153,8 @@ def _document_changes(before: ToolDoc, after: ToolDoc) -> list[str]:
     for name, new in after.document["parameters"]["properties"].items():
         old = before.document["parameters"]["properties"][name]
         if old != new:
-            lines.append(f"+ {name}: {new['description'].removeprefix(old['description'].rstrip()).strip()}")
+            before_text = old.get("description", "").rstrip()  # compact documents describe no arguments
+            lines.append(f"+ {name}: {new['description'].removeprefix(before_text).strip()}")
     return lines
 
 

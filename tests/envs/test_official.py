@@ -76,7 +76,7 @@ def test_a_cut_off_last_turn_is_judged_as_the_official_runner_does(official: Off
 
 def _spurious_insurance() -> tuple[str, list[list[Action]]]:
     """An extension card pays for an insurance that nobody asked for."""
-    task = next(task for task in load_tasks().values() if task.long_context and "TravelAPI" in task.classes)
+    task = next(task for task in load_tasks().values() if task.padded and "TravelAPI" in task.classes)
     insurance = ToolCall(
         "purchase_insurance",
         {

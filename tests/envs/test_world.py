@@ -91,7 +91,7 @@ def test_mutable_defaults_are_shared_within_an_episode_and_not_beyond() -> None:
 
 
 def test_padding_is_detached_from_the_package() -> None:
-    task = next(task for task in load_tasks().values() if task.long_context and "TravelAPI" in task.classes)
+    task = next(task for task in load_tasks().values() if task.padded and "TravelAPI" in task.classes)
     first, second = world_of(task), world_of(task)
     run(
         first,

@@ -176,3 +176,13 @@ def expect_mistake(shown: subprocess.CompletedProcess[str], named: tuple[str, ..
     assert shown.stderr.count("\n") == 1, "one sentence"
     for text in named:
         assert text in shown.stderr
+
+
+def test_generated_tasks_are_played_like_any_other() -> None:
+    shown = seal_ray("play", "toolworld_dev_miss_func_000003", "--oracle", "--interface", str(EXAMPLE))
+    assert shown.returncode == 0, shown.stderr
+    assert "success" in shown.stdout
+    assert "Required arguments" in shown.stdout
+    unknown = seal_ray("play", "toolworld_dev_miss_func_3", "--oracle")
+    assert unknown.returncode == 2
+    assert "toolworld_train_base_000123" in unknown.stderr

@@ -1,0 +1,130 @@
+"""Generating tasks from seeds: the ids, the draw, and the check that every ground truth does what it should."""
+
+from __future__ import annotations
+
+import random
+import re
+
+from envs.errors import EnvironmentFault, UserError, unknown_value
+from envs.task import Category, Task
+from envs.toolworld.compose import Composition, Stuck, compose
+from envs.toolworld.difficulty import DEFAULT, Difficulty
+from envs.toolworld.words import SPLITS, UsedUp
+from envs.verifier import Prepared, differing, prepare
+from envs.world import World
+
+PREFIX = "toolworld_"
+"""What the id of every generated task begins with."""
+BLOCK = 1_000_000
+"""Tasks of one seed of `tasks`."""
+
+_MAX_RESULTS = 2_000
+"""Characters of a task's results at most, so that a dialogue fits into about 1,000 tokens of a small vocabulary."""
+_MAX_RESULTS_A_CALL = 350
+"""The same for each call, where a task has more calls than the default difficulty gives it."""
+_ATTEMPTS = 200
+"""Draws for one task. Of 3,000 default tasks five in six took one and none more than 8; the hardest took up to 21."""
+_MAX_SEED = 10**12
+_ID = re.compile(rf"{PREFIX}({'|'.join(SPLITS)})_({'|'.join(Category)})_(\d{{6,12}})(?:_(t\d.*))?")
+
+
+def generate(
+    seed: int, *, split: str = "train", category: Category | None = None, difficulty: Difficulty = DEFAULT
+) -> Task:
+    """The task of that seed, split, category and difficulty: the same in every process.
+
+    Without a category the four alternate with the seed. Raises `UserError` for an argument that is not allowed.
+    """
+    return generate_composition(seed, split=split, category=category, difficulty=difficulty).task
+
+
+def generate_composition(
+    seed: int, *, split: str = "train", category: Category | None = None, difficulty: Difficulty = DEFAULT
+) -> Composition:
+    """As `generate`, with the intents behind the task."""
+    if type(seed) is not int or not 0 <= seed < _MAX_SEED:
+        raise UserError(f"seed: {seed!r:.80} is not allowed; it must be a whole number from 0 to {_MAX_SEED - 1}.")
+    if split not in SPLITS:
+        raise unknown_value("split", split, SPLITS)
+    if category is not None and category not in list(Category):
+        raise unknown_value("category", category, Category)
+    kind = list(Category)[seed % len(Category)] if category is None else Category(category)
+    name = f"{PREFIX}{split}_{kind}_{seed:06d}"
+    if difficulty != DEFAULT:
+        name += f"_{difficulty.code}"
+    for attempt in range(_ATTEMPTS):
+        rng = random.Random(f"{name} {attempt}")
+        try:
+            made = compose(rng, name=name, split=split, category=kind, difficulty=difficulty)
+        except (Stuck, UsedUp):
+            continue
+        if _is_sound(made):
+            return made
+    raise EnvironmentFault(f"{name}: no sound task in {_ATTEMPTS} draws")
+
+
+def tasks(n: int, *, split: str, seed: int = 0, difficulty: Difficulty = DEFAULT) -> tuple[Task, ...]:
+    """`n` tasks, the four categories in turn. Different seeds give different tasks. Raises `UserError`."""
+    if type(n) is not int or not 0 <= n <= BLOCK:
+        raise UserError(f"n: {n!r:.80} is not allowed; it must be a whole number from 0 to {BLOCK}.")
+    if type(seed) is not int or not 0 <= seed < _MAX_SEED // BLOCK:
+        limit = _MAX_SEED // BLOCK - 1
+        raise UserError(f"seed: {seed!r:.80} is not allowed; it must be a whole number from 0 to {limit}.")
+    return tuple(generate(seed * BLOCK + index, split=split, difficulty=difficulty) for index in range(n))
+
+
+def task_from_id(name: str) -> Task:
+    """The task of that id, generated again. Raises `UserError` for an id that `generate` never gives."""
+    match = _ID.fullmatch(name)
+    if match is not None:
+        split, category, seed, code = match.groups()
+        difficulty = DEFAULT if code is None else Difficulty.from_code(code)
+        task = generate(int(seed), split=split, category=Category(category), difficulty=difficulty)
+        if task.id == name:
+            return task
+    raise UserError(
+        f"task: {name!r:.80} is not the id of a generated task; the form is {PREFIX}train_base_000123, with a split of "
+        f"{', '.join(SPLITS)} and a category of {', '.join(Category)}."
+    )
+
+
+def _is_sound(made: Composition) -> bool:
+    """Executes the ground truth and checks it.
+
+    No call may fail, every call must be needed for its turn to pass, the results must not grow too long, and a value
+    that is left out must not have been seen before it is supplied.
+    """
+    task, ready = made.task, prepare(made.task)
+    results = [text for truth in ready.turns for text in truth.results]
+    if any(any(truth.errors) for truth in ready.turns):
+        return False
+    if sum(map(len, results)) > max(_MAX_RESULTS, _MAX_RESULTS_A_CALL * len(results)):
+        return False
+    seen: set[str] = set()
+    told = ""
+    for index, (turn, truth) in enumerate(zip(task.turns, ready.turns, strict=True)):
+        told = f"{told}\n{turn.user or ''}"
+        if not turn.ground_truth and made.omitted is not None and mentions(told, made.omitted):
+            return False
+        for place, text in enumerate(truth.results):
+            # A result that has not appeared before this turn would be missing without its call.
+            if text in seen and _can_go_without(task, ready, index, place):
+                return False
+        seen.update(truth.results)
+        told = "\n".join((told, *truth.results))
+    return True
+
+
+def _can_go_without(task: Task, ready: Prepared, index: int, place: int) -> bool:
+    """Whether turn `index` ends in the ground truth's state although its call at `place` is not made."""
+    world = World.restore(ready.image)
+    made = [call for turn in task.turns[:index] for call in turn.ground_truth]
+    turn = task.turns[index].ground_truth
+    for call in (*made, *turn[:place], *turn[place + 1 :]):
+        world.execute(call)
+    return not differing(world.state(), ready.turns[index].state)
+
+
+def mentions(text: str, value: str) -> bool:
+    """Whether the value stands in the text as a word or number of its own."""
+    return value in text and re.search(rf"(?<![\w.]){re.escape(value)}(?!\w)", text) is not None

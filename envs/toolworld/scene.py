@@ -1,0 +1,67 @@
+"""What a scene is: one simulator's start state, and the requests that make sense in its current state.
+
+A scene keeps its own small picture of the simulator and proposes `Beat`s: a request with the calls that fulfil it. It
+changes its picture only when a beat's `effect` is run, so that a beat that does not fit can be thrown away.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from envs.task import JSON, ToolCall
+from envs.toolworld.words import Words
+
+
+def nothing() -> None:
+    """The effect of a request that only asks."""
+
+
+def call(tool: str, /, **arguments: JSON) -> ToolCall:
+    """A ground-truth call, written as one."""
+    return ToolCall(tool, arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """One request and the calls that fulfil it.
+
+    `intent` names its phrases ("files.show"); `slots` are the texts put into them; `clause` names phrases of a second
+    sentence (who is asking); `helpers` are tools that are worth having although no ground truth calls them; `bulk` says
+    that the result grows with the state.
+    """
+
+    intent: str
+    calls: tuple[ToolCall, ...]
+    slots: Mapping[str, str]
+    effect: Callable[[], None] = nothing
+    clause: str | None = None
+    helpers: tuple[str, ...] = ()
+    bulk: bool = False
+
+
+Intent = Callable[[], Beat | None]
+"""Proposes a request that is possible now, or None."""
+
+
+class Scene(ABC):
+    """One simulator with its start state, drawn when made. `rich` asks for long results."""
+
+    class_name: ClassVar[str]
+
+    def __init__(self, words: Words, size: int, *, rich: bool = False) -> None:
+        self.words = words
+        self.rng = words.rng
+        self.size = size
+        self.rich = rich
+
+    @abstractmethod
+    def start_config(self) -> Mapping[str, JSON]:
+        """Draws the rest of the start state and returns it. To be called once, before any effect is run."""
+
+    @property
+    @abstractmethod
+    def intents(self) -> tuple[Intent, ...]:
+        """Every kind of request of this scene."""

@@ -1,0 +1,174 @@
+"""The message workspace: contacts have ids that must be looked up, and writing needs a login."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from envs.task import JSON, ToolCall
+from envs.toolworld.scene import Beat, Intent, Scene, call, nothing
+from envs.toolworld.words import Words
+
+
+class Messages(Scene):
+    class_name = "MessageAPI"
+
+    def __init__(self, words: Words, size: int, *, rich: bool = False) -> None:
+        super().__init__(words, size, rich=rich)
+        count = size + 1
+        start = words.identifier(3) % 700 + 100
+        self._ids = {words.person(): f"USR{start + place}" for place in range(count)}
+        self._counter = start + count - 1
+        self._me = self.rng.choice(list(self._ids.values()))
+        self._logged_in = self.rng.random() < 0.6
+        others = [number for number in self._ids.values() if number != self._me]
+        self._inbox = [(self.rng.choice(others), words.sentence()) for _ in range(size)]
+        self._known: set[str] = set()
+
+    def start_config(self) -> Mapping[str, JSON]:
+        return {
+            "user_count": self._counter,
+            "user_map": dict(self._ids),
+            "inbox": [{number: text} for number, text in self._inbox],
+            "message_count": len(self._inbox),
+            "current_user": self._me if self._logged_in else None,
+        }
+
+    @property
+    def intents(self) -> tuple[Intent, ...]:
+        return (
+            *(self.send, self.send, self.send_known, self.send_id, self.add, self.add_and_send, self.unsend),
+            *(self.unsend_id, self.people, self.sent, self.search, self.stats, self.id_of, self.login),
+        )
+
+    def send(self) -> Beat | None:
+        name, text = self._someone(known=False), self.words.sentence()
+        if name is None:
+            return None
+        calls = (call("get_user_id", user=name), call("send_message", receiver_id=self._ids[name], message=text))
+        return self._with_login("send", calls, {"name": name, "text": text}, lambda: self._send(name, text))
+
+    def send_known(self) -> Beat | None:
+        """To somebody whose id an earlier turn has brought up."""
+        name, text = self._someone(known=True), self.words.sentence()
+        if name is None:
+            return None
+        calls = (call("send_message", receiver_id=self._ids[name], message=text),)
+        return self._with_login("send_known", calls, {"name": name, "text": text}, lambda: self._send(name, text))
+
+    def send_id(self) -> Beat | None:
+        name, text = self._someone(), self.words.sentence()
+        if name is None:
+            return None
+        number = self._ids[name]
+        calls = (call("send_message", receiver_id=number, message=text),)
+        effect = partial(self._inbox.append, (number, text))
+        return self._with_login("send_id", calls, {"id": number, "text": text}, effect)
+
+    def add(self) -> Beat | None:
+        name = self.words.person()
+        return Beat("messages.add", (call("add_contact", user_name=name),), {"name": name}, lambda: self._add(name))
+
+    def add_and_send(self) -> Beat | None:
+        name, text, number = self.words.person(), self.words.sentence(), f"USR{self._counter + 1}"
+        calls = (call("add_contact", user_name=name), call("send_message", receiver_id=number, message=text))
+
+        def effect() -> None:
+            self._add(name)
+            self._send(name, text)
+
+        return self._with_login("add_and_send", calls, {"name": name, "text": text}, effect)
+
+    def unsend(self) -> Beat | None:
+        written = {number for number, _ in self._inbox}
+        names = [name for name, number in self._ids.items() if number in written and name not in self._known]
+        if not names:
+            return None
+        name = self.words.pick(names)
+        number = self._ids[name]
+        calls = (call("get_user_id", user=name), call("delete_message", receiver_id=number))
+
+        def effect() -> None:
+            self._known.add(name)
+            self._delete(number)
+
+        return self._with_login("unsend", calls, {"name": name}, effect)
+
+    def unsend_id(self) -> Beat | None:
+        if not self._inbox:
+            return None
+        number, _ = self.rng.choice(self._inbox)
+        calls = (call("delete_message", receiver_id=number),)
+        return self._with_login("unsend_id", calls, {"id": number}, lambda: self._delete(number))
+
+    def people(self) -> Beat | None:
+        return Beat("messages.people", (call("list_users"),), {}, bulk=True)
+
+    def sent(self) -> Beat | None:
+        return self._with_login("sent", (call("view_messages_sent"),), {}, bulk=True)
+
+    def search(self) -> Beat | None:
+        if not self._inbox:
+            return None
+        word = self.words.pick(self.rng.choice(self._inbox)[1].split())
+        return self._with_login("search", (call("search_messages", keyword=word),), {"word": word})
+
+    def stats(self) -> Beat | None:
+        return self._with_login("stats", (call("get_message_stats"),), {})
+
+    def id_of(self) -> Beat | None:
+        name = self._someone(known=False)
+        if name is None:
+            return None
+        calls = (call("get_user_id", user=name),)
+        return Beat("messages.id_of", calls, {"name": name}, lambda: self._known.add(name))
+
+    def login(self) -> Beat | None:
+        if self._logged_in:
+            return None
+        return Beat("messages.login", (call("message_login", user_id=self._me),), {"me": self._me}, self._log_in)
+
+    def _with_login(
+        self,
+        intent: str,
+        calls: tuple[ToolCall, ...],
+        slots: Mapping[str, str],
+        effect: Callable[[], None] = nothing,
+        *,
+        bulk: bool = False,
+    ) -> Beat:
+        if self._logged_in:
+            return Beat(f"messages.{intent}", calls, slots, effect, bulk=bulk)
+
+        def with_login() -> None:
+            self._log_in()
+            effect()
+
+        calls = (call("message_login", user_id=self._me), *calls)
+        slots = {**slots, "me": self._me}
+        return Beat(f"messages.{intent}", calls, slots, with_login, clause="clause.id", bulk=bulk)
+
+    def _someone(self, *, known: bool | None = None) -> str | None:
+        """A contact other than the user; `known` asks for one whose id has been brought up, or has not."""
+        names = [
+            name
+            for name, number in self._ids.items()
+            if number != self._me and (known is None or (name in self._known) == known)
+        ]
+        return self.words.pick(names) if names else None
+
+    def _send(self, name: str, text: str) -> None:
+        self._known.add(name)
+        self._inbox.append((self._ids[name], text))
+
+    def _add(self, name: str) -> None:
+        self._counter += 1
+        self._ids[name] = f"USR{self._counter}"
+        self._known.add(name)
+
+    def _delete(self, number: str) -> None:
+        last = max(place for place, (receiver, _) in enumerate(self._inbox) if receiver == number)
+        del self._inbox[last]
+
+    def _log_in(self) -> None:
+        self._logged_in = True

@@ -1,0 +1,153 @@
+"""The help desk: tickets with a title, a priority and a status; opening and listing them needs a login."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from envs.task import JSON, ToolCall
+from envs.toolworld.scene import Beat, Intent, Scene, call, nothing
+from envs.toolworld.words import Words
+
+
+class Tickets(Scene):
+    class_name = "TicketAPI"
+
+    def __init__(self, words: Words, size: int, *, rich: bool = False) -> None:
+        super().__init__(words, size, rich=rich)
+        self._user, self._password = words.account(), words.password()
+        self._logged_in = self.rng.random() < 0.6
+        start = words.identifier(3)
+        self._titles = {start + place: words.title() for place in range(max(2, size // 3 if rich else size))}
+        self._open = list(self._titles)
+        self._next = start + len(self._titles)
+        self._created: int | None = None
+
+    def start_config(self) -> Mapping[str, JSON]:
+        queue = [
+            {
+                "id": number,
+                "title": title,
+                "description": self.words.sentence() if self.rich else "",
+                "status": "Open",
+                "priority": self.rng.randint(1, 3),
+                "created_by": self._user,
+            }
+            for number, title in self._titles.items()
+        ]
+        user = self._user if self._logged_in else None
+        return {"ticket_queue": queue, "ticket_counter": self._next, "current_user": user}
+
+    @property
+    def intents(self) -> tuple[Intent, ...]:
+        return (
+            *(self.create, self.create_urgent, self.read, self.close, self.close_created, self.resolve),
+            *(self.resolve_created, self.priority, self.priority_created, self.retitle, self.mine),
+            *(self.login, self.logout),
+        )
+
+    def create(self) -> Beat | None:
+        title = self.words.title()
+        return self._with_login("create", call("create_ticket", title=title), {"title": title}, self._create)
+
+    def create_urgent(self) -> Beat | None:
+        title, priority = self.words.title(), self.rng.randint(2, 5)
+        wanted = call("create_ticket", title=title, priority=priority)
+        return self._with_login("create_urgent", wanted, {"title": title, "priority": str(priority)}, self._create)
+
+    def read(self) -> Beat | None:
+        number = self.rng.choice(list(self._titles))
+        return Beat("tickets.read", (call("get_ticket", ticket_id=number),), {"ticket": str(number)})
+
+    def close(self) -> Beat | None:
+        return self._finish("close", None)
+
+    def close_created(self) -> Beat | None:
+        return None if self._created is None else self._finish("close_created", self._created)
+
+    def resolve(self) -> Beat | None:
+        return self._finish("resolve", None, self.words.sentence())
+
+    def resolve_created(self) -> Beat | None:
+        return None if self._created is None else self._finish("resolve_created", self._created, self.words.sentence())
+
+    def priority(self) -> Beat | None:
+        return self._edit("priority", self.rng.choice(list(self._titles)), named=True)
+
+    def priority_created(self) -> Beat | None:
+        return None if self._created is None else self._edit("priority_created", self._created, named=False)
+
+    def retitle(self) -> Beat | None:
+        number, title = self.rng.choice(list(self._titles)), self.words.title()
+        calls = (call("edit_ticket", ticket_id=number, updates={"title": title}),)
+        return Beat("tickets.retitle", calls, {"ticket": str(number), "title": title})
+
+    def mine(self) -> Beat | None:
+        return self._with_login("mine", call("get_user_tickets"), {}, bulk=True)
+
+    def login(self) -> Beat | None:
+        if self._logged_in:
+            return None
+        slots = {"user": self._user, "password": self._password}
+        return Beat("tickets.login", (self._login_call(),), slots, self._log_in)
+
+    def logout(self) -> Beat | None:
+        return Beat("tickets.logout", (call("logout"),), {}, self._log_out) if self._logged_in else None
+
+    def _finish(self, intent: str, number: int | None, resolution: str | None = None) -> Beat | None:
+        """Closing or resolving a ticket: the one of that number, or any open one, which is then named."""
+        if not self._open:
+            return None
+        chosen = self.rng.choice(self._open) if number is None else number
+        slots = {} if number is not None else {"ticket": str(chosen)}
+        if resolution is None:
+            done = call("close_ticket", ticket_id=chosen)
+        else:
+            done = call("resolve_ticket", ticket_id=chosen, resolution=resolution)
+            slots["text"] = resolution
+
+        def effect() -> None:
+            if chosen in self._open:
+                self._open.remove(chosen)
+            if chosen == self._created:
+                self._created = None
+
+        return Beat(f"tickets.{intent}", (done,), slots, effect)
+
+    def _edit(self, intent: str, number: int, *, named: bool) -> Beat:
+        priority = self.rng.randint(4, 5)
+        slots = {"priority": str(priority)} | ({"ticket": str(number)} if named else {})
+        calls = (call("edit_ticket", ticket_id=number, updates={"priority": priority}),)
+        return Beat(f"tickets.{intent}", calls, slots)
+
+    def _with_login(
+        self,
+        intent: str,
+        wanted: ToolCall,
+        slots: Mapping[str, str],
+        effect: Callable[[], None] = nothing,
+        *,
+        bulk: bool = False,
+    ) -> Beat:
+        if self._logged_in:
+            return Beat(f"tickets.{intent}", (wanted,), slots, effect, bulk=bulk)
+
+        def with_login() -> None:
+            self._log_in()
+            effect()
+
+        slots = {**slots, "user": self._user, "password": self._password}
+        calls = (self._login_call(), wanted)
+        return Beat(f"tickets.{intent}", calls, slots, with_login, clause="clause.account", bulk=bulk)
+
+    def _login_call(self) -> ToolCall:
+        return call("ticket_login", username=self._user, password=self._password)
+
+    def _create(self) -> None:
+        self._created = self._next
+        self._next += 1
+
+    def _log_in(self) -> None:
+        self._logged_in = True
+
+    def _log_out(self) -> None:
+        self._logged_in = False

@@ -1,0 +1,182 @@
+"""The trading account: stocks, orders, a watch list; most of it needs a login."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from envs.task import JSON, ToolCall
+from envs.toolworld.scene import Beat, Intent, Scene, call, nothing
+from envs.toolworld.words import Words
+
+
+class Trading(Scene):
+    class_name = "TradingBot"
+
+    def __init__(self, words: Words, size: int, *, rich: bool = False) -> None:
+        super().__init__(words, size, rich=rich)
+        self._symbols = [words.symbol() for _ in range((2 * size if rich else size) + 1)]
+        self._prices = {symbol: self.rng.randrange(1000, 30000) / 100 for symbol in self._symbols}
+        self._watched = self._symbols[: (2 * size if rich else self.rng.randint(1, 2))]
+        self._logged_in = self.rng.random() < 0.5
+        first = words.identifier(4)
+        self._orders = {first + step: self.rng.choice(("Open", "Pending", "Completed")) for step in range(size)}
+        self._next = first + size
+        self._placed: int | None = None
+        self._account = words.identifier(5)
+        self._balance = float(words.identifier(5))
+
+    def start_config(self) -> Mapping[str, JSON]:
+        orders = {
+            str(number): {
+                "id": number,
+                "order_type": self.words.pick(("Buy", "Sell")),
+                "symbol": symbol,
+                "price": self._prices[symbol],
+                "amount": self.rng.randint(5, 60),
+                "status": status,
+            }
+            for (number, status), symbol in zip(self._orders.items(), self._symbols, strict=False)
+        }
+        stocks = {
+            symbol: {"price": price, "percent_change": 0.2, "volume": 1.5, "MA(5)": price, "MA(20)": price}
+            for symbol, price in self._prices.items()
+        }
+        return {
+            "orders": orders,
+            "account_info": {"account_id": self._account, "balance": self._balance, "binding_card": self._account + 7},
+            "authenticated": self._logged_in,
+            "market_status": "Open",
+            "order_counter": self._next,
+            "stocks": stocks,
+            "watch_list": list(self._watched),
+            "transaction_history": [],
+        }
+
+    @property
+    def intents(self) -> tuple[Intent, ...]:
+        return (
+            *(self.quote, self.watch, self.unwatch, self.order, self.order, self.cancel, self.cancel_placed),
+            *(self.details, self.details_placed, self.fund, self.withdraw, self.account, self.watchlist),
+            *(self.history, self.between, self.login, self.logout),
+        )
+
+    def quote(self) -> Beat | None:
+        symbol = self.words.pick(self._symbols)
+        return Beat("trading.quote", (call("get_stock_info", symbol=symbol),), {"symbol": symbol})
+
+    def watch(self) -> Beat | None:
+        symbol = self.words.pick(self._symbols)
+        if symbol in self._watched:
+            return None
+        calls = (call("add_to_watchlist", stock=symbol),)
+        return Beat("trading.watch", calls, {"symbol": symbol}, lambda: self._watched.append(symbol), bulk=True)
+
+    def unwatch(self) -> Beat | None:
+        if not self._watched:
+            return None
+        symbol = self.words.pick(self._watched)
+        effect = partial(self._watched.remove, symbol)
+        wanted = call("remove_stock_from_watchlist", symbol=symbol)
+        return self._with_login("unwatch", wanted, {"symbol": symbol}, effect)
+
+    def order(self) -> Beat | None:
+        symbol, price, shares = self.words.pick(self._symbols), self.words.decimal(10, 100), self.rng.randint(11, 90)
+        kind = self.words.pick(("Buy", "Sell"))
+        slots = {"symbol": symbol, "price": str(price), "shares": str(shares)}
+        placed = call("place_order", order_type=kind, symbol=symbol, price=price, amount=shares)
+        return self._with_login(kind.lower(), placed, slots, self._place)
+
+    def cancel(self) -> Beat | None:
+        return self._cancel([number for number, status in self._orders.items() if status != "Completed"], "cancel")
+
+    def cancel_placed(self) -> Beat | None:
+        return None if self._placed is None else self._cancel([self._placed], "cancel_placed")
+
+    def details(self) -> Beat | None:
+        number = self.rng.choice(list(self._orders))
+        return Beat("trading.details", (call("get_order_details", order_id=number),), {"order": str(number)})
+
+    def details_placed(self) -> Beat | None:
+        if self._placed is None:
+            return None
+        return Beat("trading.details_placed", (call("get_order_details", order_id=self._placed),), {})
+
+    def fund(self) -> Beat | None:
+        amount = self.words.number(100, 2000)
+        return self._with_login("fund", call("fund_account", amount=amount), {"amount": str(amount)})
+
+    def withdraw(self) -> Beat | None:
+        amount = self.words.number(100, 2000)
+        return self._with_login("withdraw", call("withdraw_funds", amount=amount), {"amount": str(amount)})
+
+    def account(self) -> Beat | None:
+        return self._with_login("account", call("get_account_info"), {})
+
+    def watchlist(self) -> Beat | None:
+        return self._with_login("watchlist", call("get_watchlist"), {}, bulk=True)
+
+    def history(self) -> Beat | None:
+        return self._with_login("history", call("get_order_history"), {}, bulk=True)
+
+    def between(self) -> Beat | None:
+        low, high = self.words.number(20, 90), self.words.number(120, 280)
+        stocks = self.rng.sample(self._symbols, 2)
+        calls = (call("filter_stocks_by_price", stocks=stocks, min_price=low, max_price=high),)
+        slots = {"first": stocks[0], "second": stocks[1], "low": str(low), "high": str(high)}
+        return Beat("trading.between", calls, slots)
+
+    def login(self) -> Beat | None:
+        if self._logged_in:
+            return None
+        slots = {"user": self.words.account(), "password": self.words.password()}
+        return Beat("trading.login", (_login(slots),), slots, self._log_in)
+
+    def logout(self) -> Beat | None:
+        return Beat("trading.logout", (call("trading_logout"),), {}, self._log_out) if self._logged_in else None
+
+    def _with_login(
+        self,
+        intent: str,
+        wanted: ToolCall,
+        slots: Mapping[str, str],
+        effect: Callable[[], None] = nothing,
+        *,
+        bulk: bool = False,
+    ) -> Beat:
+        if self._logged_in:
+            return Beat(f"trading.{intent}", (wanted,), slots, effect, bulk=bulk)
+        slots = {**slots, "user": self.words.account(), "password": self.words.password()}
+
+        def with_login() -> None:
+            self._log_in()
+            effect()
+
+        calls = (_login(slots), wanted)
+        return Beat(f"trading.{intent}", calls, slots, with_login, clause="clause.account", bulk=bulk)
+
+    def _cancel(self, numbers: list[int], intent: str) -> Beat | None:
+        if not numbers:
+            return None
+        number = self.rng.choice(numbers)
+
+        def effect() -> None:
+            self._orders[number] = "Completed"
+            self._placed = None
+
+        slots = {"order": str(number)} if intent == "cancel" else {}
+        return Beat(f"trading.{intent}", (call("cancel_order", order_id=number),), slots, effect)
+
+    def _place(self) -> None:
+        self._placed = self._next
+        self._next += 1
+
+    def _log_in(self) -> None:
+        self._logged_in = True
+
+    def _log_out(self) -> None:
+        self._logged_in = False
+
+
+def _login(slots: Mapping[str, str]) -> ToolCall:
+    return call("trading_login", username=slots["user"], password=slots["password"])

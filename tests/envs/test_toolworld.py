@@ -1,0 +1,446 @@
+"""Generated tasks: the same everywhere, disjoint by split, sound under the verifier, and what their category says."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pickle
+import re
+import string
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache
+
+import pytest
+
+from envs.bfcl.tasks import get_task, load_tasks
+from envs.bfcl.tools import DOCUMENT_FILES, all_tools
+from envs.catalog import find_task
+from envs.diagnosis import Flag, Label
+from envs.dialects import DIALECTS, Dialect
+from envs.dialogue import Protocol
+from envs.errors import UserError
+from envs.interface import CueKind, Interface, SchemaCue
+from envs.interface.show import show_tools
+from envs.schema import check_call
+from envs.task import JSON, Category, Task, ToolCall
+from envs.toolworld import SPLITS, Difficulty, compact_signature, compact_tool, generate, task_from_id, tasks
+from envs.toolworld.compose import MAX_WORDS
+from envs.toolworld.documents import DESCRIPTIONS, SUBSTITUTES
+from envs.toolworld.generation import generate_composition, mentions
+from envs.toolworld.phrases import _book, phrases
+from envs.toolworld.scenes import LARGE, MAIN
+from envs.toolworld.words import owner
+from envs.verifier import Outcome, prepare
+from tests.envs.players import play, play_ground_truth
+
+SMALLEST = Difficulty(turns=(1, 1), calls_per_turn=(1, 1), distractor_tools=(0, 0), state_size=(2, 2))
+LARGER = Difficulty(turns=(4, 5), calls_per_turn=(3, 4), distractor_tools=(4, 6), state_size=(5, 8))
+USELESS = (ToolCall("no_such_tool", {}),)
+MOST_CHARACTERS = 3_500
+"""Of a whole default dialogue. A vocabulary of 2,000 has 3.2 characters a token on these tasks: about 1,000 tokens."""
+
+
+@cache
+def pool() -> tuple[Task, ...]:
+    return tasks(1_200, split="train")
+
+
+def some(n: int = 240) -> tuple[Task, ...]:
+    """The first training tasks of the default difficulty."""
+    return pool()[:n]
+
+
+def content(task: Task) -> str:
+    """Everything in a task, order included."""
+    turns = [
+        (turn.user, [call.to_dict() for call in turn.ground_truth], [doc.document for doc in turn.revealed])
+        for turn in task.turns
+    ]
+    tools = [tool.document for tool in task.tools]
+    return json.dumps([task.id, task.category, task.scenario, turns, tools, task.classes, task.initial_config])
+
+
+def truth(task: Task) -> tuple[tuple[ToolCall, ...], ...]:
+    return tuple(turn.ground_truth for turn in task.turns)
+
+
+def results(task: Task) -> list[str]:
+    return [text for turn in prepare(task).turns for text in turn.results]
+
+
+def names(config: JSON) -> Iterator[str]:
+    """The names in a start config that tell it from another's."""
+    for class_name, state in config.items():
+        match class_name:
+            case "GorillaFileSystem":
+                (root,) = state["root"].values()
+                yield from state["root"]
+                yield from root["contents"]
+            case "TradingBot":
+                yield from state["stocks"]
+            case "MessageAPI":
+                yield from state["user_map"]
+            case "TwitterAPI":
+                yield from (state["username"], *state["following_list"])
+            case "VehicleControlAPI":
+                yield state["destination"]
+            case "TicketAPI":
+                yield from (ticket["title"] for ticket in state["ticket_queue"])
+            case other:
+                assert other == "MathAPI", "a simulator without state"
+
+
+def digest(n: int) -> str:
+    made = "".join(content(task) for split in SPLITS for task in tasks(n, split=split, seed=5))
+    return hashlib.sha256(made.encode()).hexdigest()
+
+
+@pytest.mark.parametrize("hash_seed", ["0", "1", "4242"])
+def test_a_seed_gives_the_same_tasks_in_every_process(hash_seed: str) -> None:
+    program = "from tests.envs.test_toolworld import digest; print(digest(40))"
+    environment = {"PYTHONHASHSEED": hash_seed, "PATH": ""}
+    found = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == digest(40)
+
+
+def test_seeds_splits_categories_and_difficulties_give_different_tasks() -> None:
+    every = [
+        generate(seed, split=split, category=category) for seed in (0, 1) for split in SPLITS for category in Category
+    ]
+    every += [generate(0, difficulty=SMALLEST), *tasks(8, split="train", seed=1)]
+    assert len({content(task) for task in every}) == len({task.id for task in every}) == len(every)
+    stories = {json.dumps([truth(task), task.initial_config], default=str) for task in every}
+    assert len(stories) == len(every), "not the id alone differs"
+
+
+def test_the_four_categories_take_turns() -> None:
+    assert [task.category for task in some(8)] == list(Category) * 2
+    assert some(8)[3] is not generate(3)
+    assert content(some(8)[3]) == content(generate(3)) == content(generate(3, category=Category.LONG_CONTEXT))
+
+
+@pytest.mark.parametrize("difficulty", [Difficulty(), SMALLEST], ids=["default", "smallest"])
+def test_no_two_splits_share_a_config_a_user_text_or_a_ground_truth(difficulty: Difficulty) -> None:
+    # With the smallest difficulty tasks repeat each other within a split, so that a leak could not hide.
+    sides: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for split in SPLITS:
+        for task in (generate(seed, split=split, difficulty=difficulty) for seed in range(2_000)):
+            sides["config"][split].add(json.dumps(task.initial_config))
+            sides["user"][split].add(json.dumps([turn.user for turn in task.turns]))
+            sides["calls"][split].add(str(truth(task)))
+    if difficulty is SMALLEST:
+        assert len(sides["calls"]["dev"]) < 1_990
+    for kind, side in sides.items():
+        for a, b in (("train", "dev"), ("train", "test"), ("dev", "test")):
+            assert not side[a] & side[b], kind
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_every_name_in_a_start_config_belongs_to_the_split(split: str) -> None:
+    for task in tasks(200, split=split):
+        found = list(names(task.initial_config))
+        assert found
+        assert {owner(name) for name in found} == {split}, task.id
+
+
+@pytest.mark.parametrize("dialect", DIALECTS.values(), ids=list(DIALECTS))
+def test_every_ground_truth_passes_through_every_dialect(dialect: Dialect) -> None:
+    for task in some():
+        dialogue = play_ground_truth(task, dialect=dialect)
+        assert dialogue.success, task.id
+        assert set(dialogue.diagnosis.labels) <= {Label.PASS, Label.CORRECT_ABSTENTION}, task.id
+        assert not any(Flag.RECOVERED in turn.flags for turn in dialogue.turn_diagnoses), task.id
+
+
+def test_every_ground_truth_passes_under_the_training_protocol() -> None:
+    for task in some(80):
+        actions = [[calls] if calls else [] for calls in truth(task)]
+        assert play(task, actions, protocol=Protocol.SEAL).success, task.id
+
+
+def test_ground_truth_fits_the_schemas_of_the_shown_tools() -> None:
+    for task in (*some(), *tasks(40, split="dev", difficulty=LARGER)):
+        for index, turn in enumerate(task.turns):
+            shown = {tool.name: tool for tool in task.tools_at(index)}
+            for call in turn.ground_truth:
+                assert check_call(call, shown[call.name]) == (), f"{task.id}: {call}"
+
+
+def test_doing_nothing_fails_and_so_does_doing_something_else() -> None:
+    for task in some(160):
+        idle = play(task, [[] for _ in task.turns])
+        assert not idle.success
+        for index, turn in enumerate(task.turns):
+            if not turn.ground_truth:
+                continue
+            assert idle.turn_diagnoses[index].verdict.outcome is Outcome.EMPTY_TURN
+            actions = [[calls] if calls else [] for calls in truth(task)]
+            actions[index] = [USELESS]
+            verdict = play(task, actions).turn_diagnoses[index].verdict
+            assert verdict.outcome in (Outcome.STATE_MISMATCH, Outcome.RESPONSE_MISMATCH), f"{task.id}, turn {index}"
+
+
+def test_every_call_of_a_ground_truth_is_needed() -> None:
+    for task in some(160):
+        for index, calls in enumerate(truth(task)):
+            for place in range(len(calls) if len(calls) > 1 else 0):
+                actions = [[others] if others else [] for others in truth(task)]
+                actions[index] = [(*calls[:place], *calls[place + 1 :])]
+                verdict = play(task, actions).turn_diagnoses[index].verdict
+                assert not verdict.passed, f"{task.id}, turn {index} without {calls[place]}"
+
+
+def test_a_natural_first_try_often_fails_and_can_be_made_good() -> None:
+    needy = failed = 0
+    for task in some():
+        for index, calls in enumerate(truth(task)):
+            if len(calls) < 2:
+                continue
+            needy += 1
+            actions = [[others] if others else [] for others in truth(task)]
+            actions[index] = [calls[-1:], calls]
+            dialogue = play(task, actions)
+            if dialogue.trace.turns[index][0].calls[0].is_error:
+                failed += 1
+                assert dialogue.success, f"{task.id}, turn {index}"
+                assert Flag.RECOVERED in dialogue.turn_diagnoses[index].flags
+    assert failed > needy / 5
+
+
+def test_a_held_out_tool_is_missing_until_it_is_revealed_and_needed_then() -> None:
+    seen = set()
+    for task in (task for task in some(400) if task.category is Category.MISS_FUNC):
+        (reveal,) = [index for index, turn in enumerate(task.turns) if turn.revealed]
+        turn, asked = task.turns[reveal], task.turns[reveal - 1]
+        (hidden,) = turn.revealed
+        seen.add(hidden.name)
+        assert turn.user is None
+        assert turn.ground_truth
+        assert asked.user
+        assert not asked.ground_truth
+        assert hidden.name in {call.name for call in turn.ground_truth}
+        assert hidden.name not in {call.name for earlier in task.turns[:reveal] for call in earlier.ground_truth}
+        shown = {tool.name for tool in task.tools}
+        assert hidden.name not in shown
+        assert not SUBSTITUTES.get(hidden.name, frozenset()) & shown
+        rest = tuple(call for call in turn.ground_truth if call.name != hidden.name)
+        actions = [[calls] if calls else [] for calls in truth(task)]
+        actions[reveal] = [rest or USELESS]
+        assert not play(task, actions).turn_diagnoses[reveal].verdict.passed, task.id
+    assert len(seen) > 30
+
+
+def test_a_left_out_value_cannot_be_known_before_it_is_supplied() -> None:
+    for seed in range(200):
+        made = generate_composition(seed, category=Category.MISS_PARAM)
+        task, value = made.task, made.omitted
+        assert value is not None
+        (vague,) = [index for index, turn in enumerate(task.turns) if not turn.ground_truth]
+        supplied = task.turns[vague + 1]
+        assert supplied.user
+        assert mentions(supplied.user, value)
+        assert value in str(supplied.ground_truth)
+        before = [turn.user or "" for turn in task.turns[: vague + 1]]
+        before += [text for turn in prepare(task).turns[:vague] for text in turn.results]
+        before += [str(call) for turn in task.turns[:vague] for call in turn.ground_truth]
+        assert not any(mentions(text, value) for text in before), f"{task.id}: {value}"
+
+
+def test_what_cannot_be_done_yet_stands_alone() -> None:
+    for task in some(400):
+        for turn in task.turns:
+            if not turn.ground_truth:
+                assert turn.user
+                assert not re.search(r"[.?] (Then|After that,|Also,|Next,) ", turn.user), task.id
+
+
+def test_long_context_has_results_several_times_longer_and_is_not_padded() -> None:
+    characters: dict[Category, list[int]] = defaultdict(list)
+    for task in some(1_200):
+        assert not task.padded
+        characters[task.category].append(sum(map(len, results(task))))
+    mean = {category: sum(sizes) / len(sizes) for category, sizes in characters.items()}
+    assert mean[Category.LONG_CONTEXT] > 2.5 * mean[Category.BASE]
+    assert all(task.padded == (task.category is Category.LONG_CONTEXT) for task in load_tasks().values())
+
+
+@pytest.mark.parametrize("difficulty", [Difficulty(), SMALLEST, LARGER], ids=["default", "smallest", "larger"])
+def test_a_difficulty_is_kept(difficulty: Difficulty) -> None:
+    turn_counts, call_counts, distractors = set(), set(), set()
+    for task in tasks(160, split="test", difficulty=difficulty):
+        added = task.category in (Category.MISS_FUNC, Category.MISS_PARAM)
+        assert [bool(turn.ground_truth) for turn in task.turns].count(False) == added
+        turn_counts.add(len(task.turns) - added)
+        call_counts |= {len(calls) for calls in truth(task) if calls}
+        needed = {call.name for calls in truth(task) for call in calls} | {"find"}
+        spare = [tool for tool in task.tools if tool.name not in needed]
+        assert {tool.class_name for tool in task.all_tools} <= set(task.classes)
+        pool = sum(tool.class_name in task.classes for tool in all_tools().values())
+        if pool > 20:  # a small simulator may have too few tools
+            distractors.add(len(spare))
+    assert turn_counts == set(range(difficulty.turns[0], difficulty.turns[1] + 1))
+    assert call_counts == set(range(difficulty.calls_per_turn[0], difficulty.calls_per_turn[1] + 1))
+    low, high = difficulty.distractor_tools
+    assert {low, high} <= distractors | {low - 1}
+    assert max(distractors) == high
+    assert min(distractors) >= low - 1, "`find` may be a distractor, too"
+
+
+def test_the_hardest_difficulty_can_be_met() -> None:
+    hardest = Difficulty(turns=(6, 6), calls_per_turn=(4, 4), distractor_tools=(10, 10), state_size=(8, 8))
+    for split in SPLITS:
+        for task in tasks(12, split=split, difficulty=hardest):
+            assert sum(len(calls) for calls in truth(task)) == 24
+
+
+def test_default_tasks_stay_short() -> None:
+    render = DIALECTS["qwen"].render_calls
+    for task in some(1_200):
+        assert all(len(turn.user.split()) <= MAX_WORDS for turn in task.turns if turn.user is not None)
+        assert len(task.all_tools) <= 12
+        signatures = [compact_signature(tool) for tool in task.all_tools]
+        said = [turn.user or "" for turn in task.turns]
+        calls = [render(calls) for calls in truth(task)]
+        assert sum(map(len, (*signatures, *said, *calls, *results(task)))) <= MOST_CHARACTERS, task.id
+
+
+def test_simulators_and_intents_are_all_used_and_none_dominates() -> None:
+    made = [generate_composition(seed) for seed in range(1_500)]
+    involved = [classes for each in made for classes in each.task.classes]
+    for scene in MAIN:
+        assert involved.count(scene.class_name) > len(made) / 10
+    intents = [intent for each in made for intent in each.intents]
+    assert set(intents) == set(phrases()), "no phrases without a use"
+    assert max(map(intents.count, set(intents))) < len(intents) / 20
+    assert 0.1 < sum(len(each.task.classes) == 2 for each in made) / len(made) < 0.4
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_every_split_and_category_has_every_simulator(split: str) -> None:
+    for category in Category:
+        made = [generate(seed, split=split, category=category) for seed in range(60)]
+        expected = {scene.class_name for scene in (LARGE if category is Category.LONG_CONTEXT else MAIN)}
+        assert expected <= {class_name for task in made for class_name in task.classes}, category
+
+
+def fields(text: str) -> set[str]:
+    return {name for _, name, _, _ in string.Formatter().parse(text) if name}
+
+
+def test_every_request_has_three_paraphrases_that_say_the_same() -> None:
+    for intent, known in phrases().items():
+        (slots,) = {frozenset(fields(text)) for text in known.ask}
+        assert len(set(known.ask)) >= 3, intent
+        for slot, texts in known.without.items():
+            assert len(set(texts)) >= 3, intent
+            assert {frozenset(fields(text)) for text in texts} == {slots - {slot}}, intent
+            assert all(fields(text) == {slot} for text in _book().supplies[slot])
+
+
+def test_compact_documents_keep_names_and_parameters_and_drop_the_rest() -> None:
+    public = {name: tool for name, tool in all_tools().items() if tool.class_name != "TravelAPI"}
+    assert set(DESCRIPTIONS) == set(public)
+    assert set(DOCUMENT_FILES) - {"TravelAPI"} == {tool.class_name for tool in public.values()}
+    for name, tool in public.items():
+        compact = compact_tool(name)
+        assert compact.parameters == tool.parameters
+        schema = compact.document["parameters"]
+        assert set(compact.document) == {"name", "description", "parameters"}
+        assert schema["required"] == list(tool.required)
+        assert {key: value["type"] for key, value in schema["properties"].items()} == {
+            parameter.name: parameter.type for parameter in tool.parameters
+        }
+        assert len(compact.document["description"].split()) <= 8
+        assert len(compact_signature(compact)) <= 110
+
+
+def test_a_signature_is_one_line_and_shows_the_cues_of_an_interface() -> None:
+    assert compact_signature(compact_tool("mv")) == "mv(source, destination) Move or rename a file."
+    assert compact_signature(compact_tool("tail")) == "tail(file_name, lines?) Show the last lines of a file."
+    cues = Interface((SchemaCue(CueKind.ENUM), SchemaCue(CueKind.REQUIRED), SchemaCue(CueKind.TYPE)))
+    (shown,) = show_tools(cues, (compact_tool("setHeadlights"),))
+    assert compact_signature(shown) == (
+        "setHeadlights(mode: Type: string. Allowed values: on, off, auto.) Turn the headlights on or off. "
+        "Required arguments: mode."
+    )
+    for task in some(40):
+        for tool in show_tools(cues, task.all_tools):
+            assert "\n" not in compact_signature(tool)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("turns", (0, 2)),
+        ("turns", (3, 2)),
+        ("turns", (2, 7)),
+        ("turns", 2),
+        ("calls_per_turn", (1, 2, 3)),
+        ("calls_per_turn", (1, 9)),
+        ("calls_per_turn", (True, True)),
+        ("distractor_tools", (-1, 2)),
+        ("distractor_tools", ("1", "2")),
+        ("state_size", (1.0, 2.0)),
+        ("state_size", None),
+    ],
+)
+def test_a_bad_difficulty_is_one_clear_sentence(key: str, value: object) -> None:
+    with pytest.raises(UserError, match=rf"^{key}: {re.escape(repr(value))} is not allowed; .* <= greatest <= \d+\.$"):
+        Difficulty(**{key: value})  # type: ignore[arg-type]
+
+
+def test_other_bad_arguments_are_user_errors() -> None:
+    with pytest.raises(UserError, match=r"split: 'tain' is not known; did you mean 'train'"):
+        generate(0, split="tain")
+    with pytest.raises(UserError, match="category: 'bass' is not known"):
+        generate(0, category="bass")  # type: ignore[arg-type]
+    for seed in (-1, 10**12, 1.0, "1", True):
+        with pytest.raises(UserError, match=r"seed: .* is not allowed"):
+            generate(seed)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="n: -1 is not allowed"):
+        tasks(-1, split="train")
+    with pytest.raises(UserError, match="seed: -1 is not allowed"):
+        tasks(1, split="train", seed=-1)
+
+
+def test_ids_name_tasks_in_full() -> None:
+    assert generate(123, category=Category.BASE).id == "toolworld_train_base_000123"
+    for task in (
+        *tasks(16, split="dev"),
+        *tasks(8, split="test", difficulty=LARGER),
+        *tasks(4, split="train", seed=77),
+    ):
+        assert content(task_from_id(task.id)) == content(find_task(task.id)) == content(task)
+    assert find_task("multi_turn_base_0") is get_task("base_0")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "toolworld_",
+        "toolworld_train_base_123",
+        "toolworld_train_base_0000123",
+        "toolworld_train_base_-00123",
+        "toolworld_all_base_000123",
+        "toolworld_train_bass_000123",
+        "toolworld_train_base_000123_t2-3_c1-2_d1-3_s2-4",
+        "toolworld_train_base_000123_t1-9_c1-2_d1-3_s2-4",
+        "toolworld_train_base_000123_t1",
+        "toolworld_train_base_000123_t01-2_c1-2_d1-3_s2-4",
+        "toolworld_train_base_000123\n",
+        "toolworld_train_base_٠٠٠١٢٣",
+    ],
+)
+def test_other_ids_are_user_errors(name: str) -> None:
+    with pytest.raises(UserError):
+        find_task(name)
+
+
+def test_tasks_travel_between_processes() -> None:
+    for task in some(8):
+        copy = pickle.loads(pickle.dumps(task))
+        assert content(copy) == content(task)
+        assert play_ground_truth(copy).success
