@@ -100,7 +100,7 @@ class Dialogue(gymnasium.Env[str, str]):
     @property
     def turn(self) -> int:
         """The current turn, 0-based; the number of turns once the dialogue is over."""
-        return len(self._verifier.verdicts)
+        return self._verifier.turn
 
     @property
     def over(self) -> bool:

@@ -146,6 +146,11 @@ class Verifier:
         return tuple(self._verdicts)
 
     @property
+    def turn(self) -> int:
+        """The current turn, 0-based; the number of turns once all have a verdict."""
+        return len(self._verdicts)
+
+    @property
     def finished(self) -> bool:
         """Whether every turn has a verdict."""
         return len(self._verdicts) == len(self._truth)

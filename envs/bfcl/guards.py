@@ -24,6 +24,11 @@ from envs.task import JSON
 MAX_PRECISION = 5_000
 """Decimal digits that `logarithm` and `square_root` compute at most."""
 
+_FREE_PRECISION = 100
+_DIALOGUE_DIGITS = 20_000
+"""Digits that one dialogue may ask for in all, calls of up to `_FREE_PRECISION` not counted: a completion can hold
+hundreds of calls."""
+
 _MAX_POWER_BITS = 200_000
 """Bits of an integer power beyond which it is not computed: its decimal form is past Python's limit on digits."""
 
@@ -50,9 +55,14 @@ def _power(method: MethodType, arguments: Arguments) -> Any:
     return method(**arguments)
 
 
-def _refuse_precision(precision: JSON) -> None:
-    if precision > MAX_PRECISION:
-        raise CallRefused(f"precision {precision} is above the limit of {MAX_PRECISION} digits")
+def _spend_digits(calculator: Any, digits: int) -> None:
+    if digits > MAX_PRECISION:
+        raise CallRefused(f"precision {digits} is above the limit of {MAX_PRECISION} digits")
+    if digits > _FREE_PRECISION:
+        # Private attributes of a simulator are no state, and each dialogue has its own.
+        calculator._digits_spent = getattr(calculator, "_digits_spent", 0) + digits
+        if calculator._digits_spent > _DIALOGUE_DIGITS:
+            raise CallRefused(f"the dialogue has asked for more than {_DIALOGUE_DIGITS} digits")
 
 
 def _logarithm(method: MethodType, arguments: Arguments) -> Any:
@@ -60,7 +70,7 @@ def _logarithm(method: MethodType, arguments: Arguments) -> Any:
         digits = int(arguments["precision"])  # as mpmath reads it: text and fractions pass
     except (KeyError, TypeError, ValueError, OverflowError):
         digits = 0  # the simulator words this error itself
-    _refuse_precision(digits)
+    _spend_digits(method.__self__, digits)
     with _PROCESS_WIDE, mpmath.workdps(mpmath.mp.dps):
         result = method(**arguments)
         # An mpmath number prints with the global precision of the moment, so it is printed here.
@@ -70,7 +80,7 @@ def _logarithm(method: MethodType, arguments: Arguments) -> Any:
 def _square_root(method: MethodType, arguments: Arguments) -> Any:
     number, precision = arguments.get("number"), arguments.get("precision")
     if isinstance(precision, int) and isinstance(number, int | float) and number >= 0:
-        _refuse_precision(precision)
+        _spend_digits(method.__self__, precision)
     with decimal.localcontext():
         return method(**arguments)
 

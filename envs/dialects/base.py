@@ -76,23 +76,26 @@ def tool_documents(tools: Sequence[ToolDoc]) -> list[dict[str, JSON]]:
     return [dict(tool.document) for tool in tools]
 
 
-def nesting(text: str) -> int:
-    """The deepest bracket nesting in a text, by counting brackets alone: a bound to check before a parser recurses."""
-    depth = deepest = 0
+def too_deep(text: str) -> bool:
+    """Whether brackets are nested deeper than `MAX_NESTING`, by counting alone: to know before a parser recurses."""
+    if sum(map(text.count, "([{")) <= MAX_NESTING:
+        return False
+    depth = 0
     for character in text:
         if character in "([{":
             depth += 1
-            deepest = max(deepest, depth)
+            if depth > MAX_NESTING:
+                return True
         elif character in ")]}":
             depth -= 1
-    return deepest
+    return False
 
 
 def check_size(text: str) -> None:
     """Raises `ValueError` for JSON too long or too deep to parse in good time."""
     if len(text) > MAX_CHARACTERS:
         raise ValueError(f"it is longer than {MAX_CHARACTERS} characters")
-    if nesting(text) > MAX_NESTING:
+    if too_deep(text):
         raise ValueError(f"brackets are nested deeper than {MAX_NESTING}")
 
 

@@ -6,7 +6,7 @@ import ast
 import re
 import warnings
 
-from envs.dialects.base import MAX_NESTING, nesting
+from envs.dialects.base import MAX_NESTING, too_deep
 from envs.task import JSON
 
 MAX_PYTHON_CHARACTERS = 20_000
@@ -24,7 +24,7 @@ def parse_expression(source: str) -> ast.expr:
         raise ValueError(f"it is longer than {MAX_PYTHON_CHARACTERS} characters")
     if source.count("{") > MAX_BRACES:
         raise ValueError(f"it has more than {MAX_BRACES} braces")
-    if nesting(source) > MAX_NESTING:
+    if too_deep(source):
         raise ValueError(f"brackets are nested deeper than {MAX_NESTING}")
     if warnings.filters[:1] != [_QUIET]:
         # Python warns about odd escapes in string literals. Here they are the model's and nobody can act on them; where

@@ -166,7 +166,7 @@ def test_a_tool_that_a_model_invented_is_counted_but_not_named() -> None:
         "By category:\n- base: 2 turns, success 0.0%\n"
         "By label:\n- argument_mismatch: 2 turns, success 0.0%\n"
         "By turn position:\n- early: argument_mismatch: 1 turns, success 0.0%\n"
-        "- middle: argument_mismatch: 1 turns, success 0.0%\n"
+        "- late: argument_mismatch: 1 turns, success 0.0%\n"
         "Tools in failed turns:\n- (undocumented): argument_mismatch: 1 turns, success 0.0%\n"
         "- cd: argument_mismatch: 1 turns, success 0.0%\n"
         "Arguments that broke a schema:\n- (undocumented) (undocumented) unknown: 1 turns, success 0.0%\n"
