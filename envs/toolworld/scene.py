@@ -65,3 +65,56 @@ class Scene(ABC):
     @abstractmethod
     def intents(self) -> tuple[Intent, ...]:
         """Every kind of request of this scene."""
+
+
+class SceneWithLogin(Scene):
+    """A scene in which most requests need a login; while nobody is logged in, they also say who is asking."""
+
+    family: ClassVar[str]
+    """First part of the scene's intents, as in "trading.quote"."""
+    login_clause: ClassVar[str] = "clause.account"
+    """Phrases of the sentence that says who is asking."""
+    _logged_in: bool
+
+    @abstractmethod
+    def credentials(self) -> Mapping[str, str]:
+        """The slots that say who is asking."""
+
+    @abstractmethod
+    def login_call(self, credentials: Mapping[str, str]) -> ToolCall:
+        """The call that logs in with these."""
+
+    def login(self) -> Beat | None:
+        """The request that only logs in."""
+        if self._logged_in:
+            return None
+        slots = self.credentials()
+        return Beat(f"{self.family}.login", (self.login_call(slots),), slots, self._log_in)
+
+    def with_login(
+        self,
+        intent: str,
+        calls: tuple[ToolCall, ...],
+        slots: Mapping[str, str],
+        effect: Callable[[], None] = nothing,
+        *,
+        bulk: bool = False,
+    ) -> Beat:
+        """The request, with the login before it where one is needed."""
+        name = f"{self.family}.{intent}"
+        if self._logged_in:
+            return Beat(name, calls, slots, effect, bulk=bulk)
+        credentials = self.credentials()
+
+        def log_in_first() -> None:
+            self._log_in()
+            effect()
+
+        calls = (self.login_call(credentials), *calls)
+        return Beat(name, calls, {**slots, **credentials}, log_in_first, clause=self.login_clause, bulk=bulk)
+
+    def _log_in(self) -> None:
+        self._logged_in = True
+
+    def _log_out(self) -> None:
+        self._logged_in = False

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 
 from envs.task import JSON, ToolCall
-from envs.toolworld.scene import Beat, Intent, Scene, call, nothing
+from envs.toolworld.scene import Beat, Intent, SceneWithLogin, call
 from envs.toolworld.words import Words
 
 
-class Messages(Scene):
+class Messages(SceneWithLogin):
     class_name = "MessageAPI"
+    family = "messages"
+    login_clause = "clause.id"
 
     def __init__(self, words: Words, size: int, *, rich: bool = False) -> None:
         super().__init__(words, size, rich=rich)
@@ -46,7 +48,7 @@ class Messages(Scene):
         if name is None:
             return None
         calls = (call("get_user_id", user=name), call("send_message", receiver_id=self._ids[name], message=text))
-        return self._with_login("send", calls, {"name": name, "text": text}, lambda: self._send(name, text))
+        return self.with_login("send", calls, {"name": name, "text": text}, lambda: self._send(name, text))
 
     def send_known(self) -> Beat | None:
         """To somebody whose id an earlier turn has brought up."""
@@ -54,7 +56,7 @@ class Messages(Scene):
         if name is None:
             return None
         calls = (call("send_message", receiver_id=self._ids[name], message=text),)
-        return self._with_login("send_known", calls, {"name": name, "text": text}, lambda: self._send(name, text))
+        return self.with_login("send_known", calls, {"name": name, "text": text}, lambda: self._send(name, text))
 
     def send_id(self) -> Beat | None:
         name, text = self._someone(), self.words.sentence()
@@ -63,7 +65,7 @@ class Messages(Scene):
         number = self._ids[name]
         calls = (call("send_message", receiver_id=number, message=text),)
         effect = partial(self._inbox.append, (number, text))
-        return self._with_login("send_id", calls, {"id": number, "text": text}, effect)
+        return self.with_login("send_id", calls, {"id": number, "text": text}, effect)
 
     def add(self) -> Beat | None:
         name = self.words.person()
@@ -77,7 +79,7 @@ class Messages(Scene):
             self._add(name)
             self._send(name, text)
 
-        return self._with_login("add_and_send", calls, {"name": name, "text": text}, effect)
+        return self.with_login("add_and_send", calls, {"name": name, "text": text}, effect)
 
     def unsend(self) -> Beat | None:
         written = {number for number, _ in self._inbox}
@@ -92,29 +94,29 @@ class Messages(Scene):
             self._known.add(name)
             self._delete(number)
 
-        return self._with_login("unsend", calls, {"name": name}, effect)
+        return self.with_login("unsend", calls, {"name": name}, effect)
 
     def unsend_id(self) -> Beat | None:
         if not self._inbox:
             return None
         number, _ = self.rng.choice(self._inbox)
         calls = (call("delete_message", receiver_id=number),)
-        return self._with_login("unsend_id", calls, {"id": number}, lambda: self._delete(number))
+        return self.with_login("unsend_id", calls, {"id": number}, lambda: self._delete(number))
 
     def people(self) -> Beat | None:
         return Beat("messages.people", (call("list_users"),), {}, bulk=True)
 
     def sent(self) -> Beat | None:
-        return self._with_login("sent", (call("view_messages_sent"),), {}, bulk=True)
+        return self.with_login("sent", (call("view_messages_sent"),), {}, bulk=True)
 
     def search(self) -> Beat | None:
         if not self._inbox:
             return None
         word = self.words.pick(self.rng.choice(self._inbox)[1].split())
-        return self._with_login("search", (call("search_messages", keyword=word),), {"word": word})
+        return self.with_login("search", (call("search_messages", keyword=word),), {"word": word})
 
     def stats(self) -> Beat | None:
-        return self._with_login("stats", (call("get_message_stats"),), {})
+        return self.with_login("stats", (call("get_message_stats"),), {})
 
     def id_of(self) -> Beat | None:
         name = self._someone(known=False)
@@ -122,31 +124,6 @@ class Messages(Scene):
             return None
         calls = (call("get_user_id", user=name),)
         return Beat("messages.id_of", calls, {"name": name}, lambda: self._known.add(name))
-
-    def login(self) -> Beat | None:
-        if self._logged_in:
-            return None
-        return Beat("messages.login", (call("message_login", user_id=self._me),), {"me": self._me}, self._log_in)
-
-    def _with_login(
-        self,
-        intent: str,
-        calls: tuple[ToolCall, ...],
-        slots: Mapping[str, str],
-        effect: Callable[[], None] = nothing,
-        *,
-        bulk: bool = False,
-    ) -> Beat:
-        if self._logged_in:
-            return Beat(f"messages.{intent}", calls, slots, effect, bulk=bulk)
-
-        def with_login() -> None:
-            self._log_in()
-            effect()
-
-        calls = (call("message_login", user_id=self._me), *calls)
-        slots = {**slots, "me": self._me}
-        return Beat(f"messages.{intent}", calls, slots, with_login, clause="clause.id", bulk=bulk)
 
     def _someone(self, *, known: bool | None = None) -> str | None:
         """A contact other than the user; `known` asks for one whose id has been brought up, or has not."""
@@ -170,5 +147,8 @@ class Messages(Scene):
         last = max(place for place, (receiver, _) in enumerate(self._inbox) if receiver == number)
         del self._inbox[last]
 
-    def _log_in(self) -> None:
-        self._logged_in = True
+    def credentials(self) -> Mapping[str, str]:
+        return {"me": self._me}
+
+    def login_call(self, credentials: Mapping[str, str]) -> ToolCall:
+        return call("message_login", user_id=credentials["me"])

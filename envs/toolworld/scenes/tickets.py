@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from envs.task import JSON, ToolCall
-from envs.toolworld.scene import Beat, Intent, Scene, call, nothing
+from envs.toolworld.scene import Beat, Intent, SceneWithLogin, call
 from envs.toolworld.words import Words
 
 
-class Tickets(Scene):
+class Tickets(SceneWithLogin):
     class_name = "TicketAPI"
+    family = "tickets"
 
     def __init__(self, words: Words, size: int, *, rich: bool = False) -> None:
         super().__init__(words, size, rich=rich)
@@ -47,12 +48,12 @@ class Tickets(Scene):
 
     def create(self) -> Beat | None:
         title = self.words.title()
-        return self._with_login("create", call("create_ticket", title=title), {"title": title}, self._create)
+        return self.with_login("create", (call("create_ticket", title=title),), {"title": title}, self._create)
 
     def create_urgent(self) -> Beat | None:
         title, priority = self.words.title(), self.rng.randint(2, 5)
         wanted = call("create_ticket", title=title, priority=priority)
-        return self._with_login("create_urgent", wanted, {"title": title, "priority": str(priority)}, self._create)
+        return self.with_login("create_urgent", (wanted,), {"title": title, "priority": str(priority)}, self._create)
 
     def read(self) -> Beat | None:
         number = self.rng.choice(list(self._titles))
@@ -82,13 +83,7 @@ class Tickets(Scene):
         return Beat("tickets.retitle", calls, {"ticket": str(number), "title": title})
 
     def mine(self) -> Beat | None:
-        return self._with_login("mine", call("get_user_tickets"), {}, bulk=True)
-
-    def login(self) -> Beat | None:
-        if self._logged_in:
-            return None
-        slots = {"user": self._user, "password": self._password}
-        return Beat("tickets.login", (self._login_call(),), slots, self._log_in)
+        return self.with_login("mine", (call("get_user_tickets"),), {}, bulk=True)
 
     def logout(self) -> Beat | None:
         return Beat("tickets.logout", (call("logout"),), {}, self._log_out) if self._logged_in else None
@@ -119,35 +114,12 @@ class Tickets(Scene):
         calls = (call("edit_ticket", ticket_id=number, updates={"priority": priority}),)
         return Beat(f"tickets.{intent}", calls, slots)
 
-    def _with_login(
-        self,
-        intent: str,
-        wanted: ToolCall,
-        slots: Mapping[str, str],
-        effect: Callable[[], None] = nothing,
-        *,
-        bulk: bool = False,
-    ) -> Beat:
-        if self._logged_in:
-            return Beat(f"tickets.{intent}", (wanted,), slots, effect, bulk=bulk)
-
-        def with_login() -> None:
-            self._log_in()
-            effect()
-
-        slots = {**slots, "user": self._user, "password": self._password}
-        calls = (self._login_call(), wanted)
-        return Beat(f"tickets.{intent}", calls, slots, with_login, clause="clause.account", bulk=bulk)
-
-    def _login_call(self) -> ToolCall:
-        return call("ticket_login", username=self._user, password=self._password)
-
     def _create(self) -> None:
         self._created = self._next
         self._next += 1
 
-    def _log_in(self) -> None:
-        self._logged_in = True
+    def credentials(self) -> Mapping[str, str]:
+        return {"user": self._user, "password": self._password}
 
-    def _log_out(self) -> None:
-        self._logged_in = False
+    def login_call(self, credentials: Mapping[str, str]) -> ToolCall:
+        return call("ticket_login", username=credentials["user"], password=credentials["password"])

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 
 from envs.task import JSON, ToolCall
-from envs.toolworld.scene import Beat, Intent, Scene, call, nothing
+from envs.toolworld.scene import Beat, Intent, SceneWithLogin, call
 from envs.toolworld.words import Words
 
 
-class Trading(Scene):
+class Trading(SceneWithLogin):
     class_name = "TradingBot"
+    family = "trading"
 
     def __init__(self, words: Words, size: int, *, rich: bool = False) -> None:
         super().__init__(words, size, rich=rich)
@@ -78,14 +79,14 @@ class Trading(Scene):
         symbol = self.words.pick(self._watched)
         effect = partial(self._watched.remove, symbol)
         wanted = call("remove_stock_from_watchlist", symbol=symbol)
-        return self._with_login("unwatch", wanted, {"symbol": symbol}, effect)
+        return self.with_login("unwatch", (wanted,), {"symbol": symbol}, effect)
 
     def order(self) -> Beat | None:
         symbol, price, shares = self.words.pick(self._symbols), self.words.decimal(10, 100), self.rng.randint(11, 90)
         kind = self.words.pick(("Buy", "Sell"))
         slots = {"symbol": symbol, "price": str(price), "shares": str(shares)}
         placed = call("place_order", order_type=kind, symbol=symbol, price=price, amount=shares)
-        return self._with_login(kind.lower(), placed, slots, self._place)
+        return self.with_login(kind.lower(), (placed,), slots, self._place)
 
     def cancel(self) -> Beat | None:
         return self._cancel([number for number, status in self._orders.items() if status != "Completed"], "cancel")
@@ -104,20 +105,20 @@ class Trading(Scene):
 
     def fund(self) -> Beat | None:
         amount = self.words.number(100, 2000)
-        return self._with_login("fund", call("fund_account", amount=amount), {"amount": str(amount)})
+        return self.with_login("fund", (call("fund_account", amount=amount),), {"amount": str(amount)})
 
     def withdraw(self) -> Beat | None:
         amount = self.words.number(100, 2000)
-        return self._with_login("withdraw", call("withdraw_funds", amount=amount), {"amount": str(amount)})
+        return self.with_login("withdraw", (call("withdraw_funds", amount=amount),), {"amount": str(amount)})
 
     def account(self) -> Beat | None:
-        return self._with_login("account", call("get_account_info"), {})
+        return self.with_login("account", (call("get_account_info"),), {})
 
     def watchlist(self) -> Beat | None:
-        return self._with_login("watchlist", call("get_watchlist"), {}, bulk=True)
+        return self.with_login("watchlist", (call("get_watchlist"),), {}, bulk=True)
 
     def history(self) -> Beat | None:
-        return self._with_login("history", call("get_order_history"), {}, bulk=True)
+        return self.with_login("history", (call("get_order_history"),), {}, bulk=True)
 
     def between(self) -> Beat | None:
         low, high = self.words.number(20, 90), self.words.number(120, 280)
@@ -126,34 +127,8 @@ class Trading(Scene):
         slots = {"first": stocks[0], "second": stocks[1], "low": str(low), "high": str(high)}
         return Beat("trading.between", calls, slots)
 
-    def login(self) -> Beat | None:
-        if self._logged_in:
-            return None
-        slots = {"user": self.words.account(), "password": self.words.password()}
-        return Beat("trading.login", (_login(slots),), slots, self._log_in)
-
     def logout(self) -> Beat | None:
         return Beat("trading.logout", (call("trading_logout"),), {}, self._log_out) if self._logged_in else None
-
-    def _with_login(
-        self,
-        intent: str,
-        wanted: ToolCall,
-        slots: Mapping[str, str],
-        effect: Callable[[], None] = nothing,
-        *,
-        bulk: bool = False,
-    ) -> Beat:
-        if self._logged_in:
-            return Beat(f"trading.{intent}", (wanted,), slots, effect, bulk=bulk)
-        slots = {**slots, "user": self.words.account(), "password": self.words.password()}
-
-        def with_login() -> None:
-            self._log_in()
-            effect()
-
-        calls = (_login(slots), wanted)
-        return Beat(f"trading.{intent}", calls, slots, with_login, clause="clause.account", bulk=bulk)
 
     def _cancel(self, numbers: list[int], intent: str) -> Beat | None:
         if not numbers:
@@ -171,12 +146,9 @@ class Trading(Scene):
         self._placed = self._next
         self._next += 1
 
-    def _log_in(self) -> None:
-        self._logged_in = True
+    def credentials(self) -> Mapping[str, str]:
+        # The benchmark accepts any name and password here, so the user's words are all there is.
+        return {"user": self.words.account(), "password": self.words.password()}
 
-    def _log_out(self) -> None:
-        self._logged_in = False
-
-
-def _login(slots: Mapping[str, str]) -> ToolCall:
-    return call("trading_login", username=slots["user"], password=slots["password"])
+    def login_call(self, credentials: Mapping[str, str]) -> ToolCall:
+        return call("trading_login", username=credentials["user"], password=credentials["password"])

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 
 from envs.task import JSON, ToolCall
-from envs.toolworld.scene import Beat, Intent, Scene, call, nothing
+from envs.toolworld.scene import Beat, Intent, SceneWithLogin, call
 from envs.toolworld.words import Words
 
 
-class Twitter(Scene):
+class Twitter(SceneWithLogin):
     class_name = "TwitterAPI"
+    family = "twitter"
 
     def __init__(self, words: Words, size: int, *, rich: bool = False) -> None:
         super().__init__(words, size, rich=rich)
@@ -51,29 +52,29 @@ class Twitter(Scene):
 
     def post(self) -> Beat | None:
         text = self.words.sentence()
-        return self._with_login("post", (call("post_tweet", content=text),), {"text": text}, self._post)
+        return self.with_login("post", (call("post_tweet", content=text),), {"text": text}, self._post)
 
     def post_tagged(self) -> Beat | None:
         text, tag = self.words.sentence(), f"#{self.words.topic()}"
         calls = (call("post_tweet", content=text, tags=[tag]),)
-        return self._with_login("post_tagged", calls, {"text": text, "tag": tag}, self._post)
+        return self.with_login("post_tagged", calls, {"text": text, "tag": tag}, self._post)
 
     def post_to(self) -> Beat | None:
         text, name = self.words.sentence(), f"@{self.words.account()}"
         calls = (call("post_tweet", content=text, mentions=[name]),)
-        return self._with_login("post_to", calls, {"text": text, "name": name}, self._post)
+        return self.with_login("post_to", calls, {"text": text, "name": name}, self._post)
 
     def comment(self) -> Beat | None:
         number, text = self.rng.choice(list(self._tweets)), self.words.sentence()
         calls = (call("comment", tweet_id=number, comment_content=text),)
-        return self._with_login("comment", calls, {"tweet": str(number), "text": text})
+        return self.with_login("comment", calls, {"tweet": str(number), "text": text})
 
     def comment_posted(self) -> Beat | None:
         if self._posted is None:
             return None
         text = self.words.sentence()
         calls = (call("comment", tweet_id=self._posted, comment_content=text),)
-        return self._with_login("comment_posted", calls, {"text": text})
+        return self.with_login("comment_posted", calls, {"text": text})
 
     def retweet(self) -> Beat | None:
         numbers = [number for number in self._tweets if number not in self._retweeted]
@@ -81,7 +82,7 @@ class Twitter(Scene):
             return None
         number = self.rng.choice(numbers)
         effect = partial(self._retweeted.add, number)
-        return self._with_login("retweet", (call("retweet", tweet_id=number),), {"tweet": str(number)}, effect)
+        return self.with_login("retweet", (call("retweet", tweet_id=number),), {"tweet": str(number)}, effect)
 
     def retweet_author(self) -> Beat | None:
         """The one post of an author: its id must be looked up."""
@@ -96,7 +97,7 @@ class Twitter(Scene):
         number = self.rng.choice(numbers)
         author, _ = self._tweets[number]
         calls = (call("get_user_tweets", username=author), call("retweet", tweet_id=number))
-        return self._with_login("retweet_author", calls, {"author": author}, lambda: self._retweeted.add(number))
+        return self.with_login("retweet_author", calls, {"author": author}, lambda: self._retweeted.add(number))
 
     def mention(self) -> Beat | None:
         number, name = self.rng.choice(list(self._tweets)), f"@{self.words.account()}"
@@ -106,17 +107,17 @@ class Twitter(Scene):
     def follow(self) -> Beat | None:
         user = self.words.account()
         calls = (call("follow_user", username_to_follow=user),)
-        return self._with_login("follow", calls, {"author": user}, lambda: self._following.append(user))
+        return self.with_login("follow", calls, {"author": user}, lambda: self._following.append(user))
 
     def unfollow(self) -> Beat | None:
         if not self._following:
             return None
         user = self.words.pick(self._following)
         calls = (call("unfollow_user", username_to_unfollow=user),)
-        return self._with_login("unfollow", calls, {"author": user}, lambda: self._following.remove(user))
+        return self.with_login("unfollow", calls, {"author": user}, lambda: self._following.remove(user))
 
     def following(self) -> Beat | None:
-        return self._with_login("following", (call("list_all_following"),), {}, bulk=True)
+        return self.with_login("following", (call("list_all_following"),), {}, bulk=True)
 
     def read(self) -> Beat | None:
         number = self.rng.choice(list(self._tweets))
@@ -136,38 +137,12 @@ class Twitter(Scene):
         author, _ = self.rng.choice(list(self._tweets.values()))
         return Beat("twitter.stats", (call("get_user_stats", username=author),), {"author": author})
 
-    def login(self) -> Beat | None:
-        if self._logged_in:
-            return None
-        slots = {"user": self._user, "password": self._password}
-        return Beat("twitter.login", (self._login_call(),), slots, self._log_in)
-
-    def _with_login(
-        self,
-        intent: str,
-        calls: tuple[ToolCall, ...],
-        slots: Mapping[str, str],
-        effect: Callable[[], None] = nothing,
-        *,
-        bulk: bool = False,
-    ) -> Beat:
-        if self._logged_in:
-            return Beat(f"twitter.{intent}", calls, slots, effect, bulk=bulk)
-
-        def with_login() -> None:
-            self._log_in()
-            effect()
-
-        slots = {**slots, "user": self._user, "password": self._password}
-        calls = (self._login_call(), *calls)
-        return Beat(f"twitter.{intent}", calls, slots, with_login, clause="clause.account", bulk=bulk)
-
-    def _login_call(self) -> ToolCall:
-        return call("authenticate_twitter", username=self._user, password=self._password)
-
     def _post(self) -> None:
         self._posted = self._next
         self._next += 1
 
-    def _log_in(self) -> None:
-        self._logged_in = True
+    def credentials(self) -> Mapping[str, str]:
+        return {"user": self._user, "password": self._password}
+
+    def login_call(self, credentials: Mapping[str, str]) -> ToolCall:
+        return call("authenticate_twitter", username=credentials["user"], password=credentials["password"])
