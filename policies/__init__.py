@@ -1,1 +1,1 @@
-"""Language models that act: engines, solver and curators. No Ray. Empty until the engines come."""
+"""Language models that act: engines, solver and curators. No Ray."""

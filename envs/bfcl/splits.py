@@ -3,8 +3,8 @@
 * `scenario`, the default: the 200 scenarios are divided, so that no story, config, user text or ground truth stands on
   two sides. 316 / 84 / 400 tasks, equal in category and balanced in the simulators involved.
 * `category`: 100 train and 100 test tasks of each category at random. Comparable in size to the published split, and
-  leaky like it, because a scenario appears in all four categories: most test tasks have a train task
-  with the same calls.
+  leaky like it, because a scenario appears in all four categories: over 300 of the 400 test tasks share their config,
+  user text or calls with a train task.
 * A file `{"train": [ids], "test": [ids]}`, with "dev" if wanted.
 """
 
