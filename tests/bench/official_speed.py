@@ -6,7 +6,6 @@ Like the official runner, every task gets a model name of its own, as its simula
 from __future__ import annotations
 
 import itertools
-import json
 import sys
 import time
 from typing import Any
@@ -14,19 +13,9 @@ from typing import Any
 from bfcl_eval.eval_checker.multi_turn_eval.multi_turn_checker import multi_turn_checker
 from bfcl_eval.eval_checker.multi_turn_eval.multi_turn_utils import execute_multi_turn_func_call
 
-from envs.bfcl.package import data_folder
+from tests.envs.official import raw_entries
 
 _FRESH = itertools.count()
-
-
-def entries() -> dict[str, dict[str, Any]]:
-    found = {}
-    for path in data_folder().glob("BFCL_v4_multi_turn_*.json"):
-        answers = (data_folder() / "possible_answer" / path.name).read_text(encoding="utf-8").splitlines()
-        for line, answer in zip(path.read_text(encoding="utf-8").splitlines(), answers, strict=True):
-            entry = json.loads(line)
-            found[entry["id"]] = entry | {"ground_truth": json.loads(answer)["ground_truth"]}
-    return found
 
 
 def execute(entry: dict[str, Any], name: str) -> int:
@@ -76,7 +65,7 @@ WORKS = {"steps": steps, "verifications": verifications, "dialogues": dialogues}
 
 
 def main() -> None:
-    known = entries()
+    known = raw_entries()
     for line in sys.stdin:
         what, *names = line.split()
         some = [known[name] for name in names]

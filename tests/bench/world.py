@@ -17,7 +17,6 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import cache
-from pathlib import Path
 
 from envs.bfcl.tasks import load_tasks
 from envs.dialects import DIALECTS
@@ -86,7 +85,7 @@ class OfficialSide:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("official_speed.py"))],
+            [sys.executable, "-m", "tests.bench.official_speed"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
