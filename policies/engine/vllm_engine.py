@@ -163,12 +163,13 @@ class VllmEngine:
     async def _deliver(self, weights: Mapping[str, torch.Tensor], version: int) -> None:
         from safetensors.torch import save_file
 
-        from policies.engine.fingerprint import digest
+        from policies.engine.delivery import digest
 
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
         folder = _SHARED_MEMORY if os.path.isdir(_SHARED_MEMORY) else None
         with tempfile.NamedTemporaryFile(dir=folder, suffix=".safetensors") as file:
             save_file(tensors, file.name)
+            # Cached prefixes were computed with the old weights; kept requests compute theirs again when they resume.
             await self._guard(self._llm.pause_generation(mode="keep", clear_cache=True))
             self._undelivered = True
             try:
@@ -178,8 +179,6 @@ class VllmEngine:
         stale = sorted({name for answer in answers for name in answer})
         if stale:
             raise DeliveryError(f"the engine does not compute with version {version} in: {', '.join(stale)}")
-        # Cached prefixes were computed with the old weights; running requests compute theirs again.
-        await self._guard(self._llm.reset_prefix_cache(reset_running_requests=True))
         await self._guard(self._llm.update_weight_version(str(version)))
         self._version = version
         self._last_weights = tensors
