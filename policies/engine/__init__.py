@@ -3,6 +3,7 @@
 from policies.engine.base import Engine
 from policies.engine.types import (
     BASE,
+    Adapter,
     BadRequest,
     DeliveryError,
     EngineDead,
@@ -14,6 +15,7 @@ from policies.engine.types import (
 
 __all__ = [
     "BASE",
+    "Adapter",
     "BadRequest",
     "DeliveryError",
     "Engine",

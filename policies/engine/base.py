@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from policies.engine.types import EngineReport, GenRequest, GenResult
+from policies.engine.types import Adapter, EngineReport, GenRequest, GenResult
 
 if TYPE_CHECKING:
     import torch
@@ -31,8 +31,17 @@ class Engine(Protocol):
         """
         ...
 
+    async def update_adapter(self, policy: str, adapter: Adapter, version: int) -> None:
+        """Serves `adapter` on top of the base as `policy`, in place of an earlier one of that name.
+
+        Requests of other policies are not disturbed, and running requests of this policy end with the adapter they
+        began with. Raises `BadRequest` for an adapter that does not fit the model (or the name `BASE`), before anything
+        is touched, and `DeliveryError` where the engine does not compute with what it was sent.
+        """
+        ...
+
     async def restart(self) -> None:
-        """Starts the engine anew and gives it the weights that it held last."""
+        """Starts the engine anew and gives it the weights and adapters that it held last."""
         ...
 
     def report(self) -> EngineReport:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from envs.errors import SealError
+
+if TYPE_CHECKING:
+    import torch
 
 BASE = "base"
 """The policy that is the base model alone, with no adapter."""
@@ -68,6 +71,18 @@ class GenResult:
     finish: Finish
     masked: bool = False
     cached_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Adapter:
+    """A LoRA adapter as PEFT saves it: `config` is its adapter_config.json, `tensors` its safetensors file.
+
+    Names are PEFT's, for instance `base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight` of shape (r, in) and
+    `….lora_B.weight` of shape (out, r).
+    """
+
+    config: Mapping[str, Any]
+    tensors: Mapping[str, torch.Tensor]
 
 
 @dataclass(frozen=True, slots=True)
