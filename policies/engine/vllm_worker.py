@@ -1,19 +1,22 @@
-"""Weight updates inside a vLLM worker; the proof that they arrived is in `delivery`.
+"""Weight and adapter updates inside a vLLM worker; the proof that they arrived is in `delivery`.
 
 vLLM loads this class into its worker process (`worker_extension_cls`); the engine calls its methods by
-`collective_rpc`. Weights travel as a safetensors file. Written for vLLM 0.32 and one tensor-parallel rank.
+`collective_rpc`. Weights travel as a safetensors file, adapters as a folder in PEFT's format. Written for vLLM 0.32 and
+one tensor-parallel rank.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from policies.engine.delivery import digest, stale_modules
+from policies.engine.adapters import TENSOR_FILE
+from policies.engine.delivery import digest, stale_adapter_modules, stale_modules
 from policies.engine.vllm_patches import apply_patches
 
 apply_patches()  # this module is imported by workers only
@@ -39,6 +42,41 @@ class WeightsExtension:
     def load(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Loads checkpoint tensors into the model as it stands."""
         _reload(self.model_runner.model, tensors, self.vllm_config.model_config)
+
+    def adaptable_modules(self) -> list[str]:
+        """The modules that can be adapted, by their names in a checkpoint."""
+        from vllm.lora.layers.base_linear import BaseLinearLayerWithLoRA
+
+        model = self.model_runner.model
+        fused: Mapping[str, list[str]] = getattr(model, "packed_modules_mapping", {})
+        names = []
+        for name, module in model.named_modules():
+            if isinstance(module, BaseLinearLayerWithLoRA):
+                parent, _, leaf = name.rpartition(".")
+                names += [f"{parent}.{part}" for part in fused.get(leaf, [leaf])]
+        return names
+
+    def update_adapter(self, folder: str, name: str, number: int, expected_digest: str, scaling: float) -> list[str]:
+        """Loads the adapter and returns the names of modules that do not compute with it (none, if well).
+
+        Raises `RuntimeError` where the file is not what was sent, or where there is no room.
+        """
+        tensors = load_file(Path(folder) / TENSOR_FILE)
+        if digest(tensors) != expected_digest:
+            raise RuntimeError("the adapter file is not the one that was sent")
+        slots = self.model_runner.lora_manager._adapter_manager.lora_index_to_id
+        if None not in slots:
+            raise RuntimeError("no slot is free; vLLM would drop an adapter that is in use")
+        self.load_adapter(folder, name, number)
+        if number not in slots:
+            raise RuntimeError("vLLM has put the adapter into no slot")
+        return stale_adapter_modules(self.model_runner.model, slots.index(number), tensors, scaling)
+
+    def load_adapter(self, folder: str, name: str, number: int) -> None:
+        """Loads the folder into a free slot, under this name and number."""
+        from vllm.lora.request import LoRARequest
+
+        self.model_runner.add_lora(LoRARequest(lora_name=name, lora_int_id=number, lora_path=folder))
 
 
 def _reload(model: nn.Module, tensors: Mapping[str, torch.Tensor], model_config: Any) -> None:

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from peft import LoraConfig, get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
+from tokenizers import Tokenizer
+from tokenizers.decoders import ByteLevel as ByteLevelDecoder
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
+from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+
+from policies.engine import Adapter
 
 VOCABULARY = 512
 
@@ -52,3 +60,46 @@ def greedy(model: Qwen2ForCausalLM, prompt: Sequence[int], length: int) -> list[
     for _ in range(length):
         tokens.append(int(model(torch.tensor([tokens])).logits[0, -1].argmax()))
     return tokens[len(prompt) :]
+
+
+ADAPTED = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+
+def random_adapter(folder: Path, *, seed: int, modules: Sequence[str] = ADAPTED, **config: Any) -> Adapter:
+    """A random LoRA adapter of the model in `folder`, strong enough to change its tokens, as PEFT would save it."""
+    torch.manual_seed(seed)
+    settings = {"r": 8, "lora_alpha": 12, "target_modules": list(modules), "lora_dropout": 0.0, **config}
+    model = get_peft_model(load(folder), LoraConfig(**settings))
+    tensors = get_peft_model_state_dict(model)
+    for tensor in tensors.values():
+        tensor.copy_(torch.randn_like(tensor) * 0.1)
+    return Adapter(model.peft_config["default"].to_dict(), tensors)
+
+
+def load_adapted(folder: Path, adapter: Adapter) -> Qwen2ForCausalLM:
+    """Hugging Face's model of `folder` with PEFT's adapter on it."""
+    model: Any = get_peft_model(load(folder), LoraConfig(**{**adapter.config, "base_model_name_or_path": None}))
+    missed: Any = set_peft_model_state_dict(model, dict(adapter.tensors))
+    assert not missed.unexpected_keys
+    adapted: Qwen2ForCausalLM = model.eval()
+    return adapted
+
+
+def byte_tokenizer(folder: Path) -> None:
+    """Gives the model in `folder` a tokenizer of its vocabulary: end of sequence at 1, a token per byte, fillers.
+
+    The first token has the name that transformers would add for this architecture, beyond the vocabulary.
+    """
+    alphabet = sorted(ByteLevel.alphabet())
+    words = [
+        "<|endoftext|>",
+        "</s>",
+        *alphabet,
+        *(f"<filler-{index}>" for index in range(VOCABULARY - 2 - len(alphabet))),
+    ]
+    tokenizer = Tokenizer(BPE({word: index for index, word in enumerate(words)}, []))
+    tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = ByteLevelDecoder()
+    tokenizer.add_special_tokens([words[0], words[1], *words[2 + len(alphabet) :]])
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token=words[0], eos_token=words[1])  # type: ignore[no-untyped-call]
+    fast.save_pretrained(folder)

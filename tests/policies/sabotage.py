@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 
 import torch
 
+from policies.engine.adapters import CONFIG_FILE, TENSOR_FILE
 from policies.engine.vllm_worker import WeightsExtension
 
 
@@ -21,3 +24,29 @@ class KeepsOneTensor(WeightsExtension):
 
     def load(self, tensors: Mapping[str, torch.Tensor]) -> None:
         super().load(tensors if self._kept is None else {**tensors, self._kept[0]: self._kept[1]})
+
+
+class SpoilsAdapters(KeepsOneTensor):
+    """Changes the tensor named by `spoil_adapter` in its last bits, in every adapter; an empty name ends this.
+
+    The name "alpha" stands for a scaling that is off by as little.
+    """
+
+    _spoiled = ""
+
+    def spoil_adapter(self, name: str) -> None:
+        self._spoiled = name
+
+    def load_adapter(self, folder: str, name: str, number: int) -> None:
+        from safetensors.torch import load_file, save_file
+
+        if self._spoiled == "alpha":
+            path = Path(folder) / CONFIG_FILE
+            config = json.loads(path.read_text("utf-8"))
+            path.write_text(json.dumps({**config, "lora_alpha": config["lora_alpha"] * (1 + 1e-6)}), "utf-8")
+        elif self._spoiled:
+            path = Path(folder) / TENSOR_FILE
+            tensors = load_file(path)
+            tensors[self._spoiled][-1, -1] *= 1 + 1e-6
+            save_file(tensors, path)
+        super().load_adapter(folder, name, number)

@@ -1,0 +1,126 @@
+"""What makes a LoRA adapter fit a model, how strongly it counts, and the files it travels in."""
+
+from __future__ import annotations
+
+import json
+import math
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from policies.engine.types import Adapter, BadRequest
+
+if TYPE_CHECKING:
+    import torch
+
+CONFIG_FILE = "adapter_config.json"
+TENSOR_FILE = "adapter_model.safetensors"
+
+_SILENT = (
+    *(
+        "auto_mapping",
+        "base_model_name_or_path",
+        "inference_mode",
+        "peft_type",
+        "peft_version",
+        "revision",
+        "task_type",
+    ),
+    *("exclude_modules", "layers_pattern", "layers_to_transform", "megatron_core", "target_modules"),
+    *("corda_config", "eva_config", "init_lora_weights", "loftq_config", "lora_ga_config"),
+    *("bias", "ensure_weight_tying", "lora_alpha", "lora_dropout", "qalora_group_size", "r", "use_rslora"),
+)
+"""Keys of PEFT's config that are read here, or do not change what a trained adapter computes. Any other key that is
+set is a feature that an engine would leave out without a word."""
+
+_PLAIN_STARTS = ("gaussian", "eva", "orthogonal")
+"""Named initialisations that leave the base model as it is; the others change its weights too."""
+
+
+def names_of(module: str) -> tuple[str, str]:
+    """The names of a module's two halves, A of shape (r, in) and B of shape (out, r), in PEFT's files."""
+    return f"base_model.model.{module}.lora_A.weight", f"base_model.model.{module}.lora_B.weight"
+
+
+def scaling(config: Mapping[str, Any]) -> float:
+    """What B·A is multiplied by: alpha / r (Hu et al. 2021), or alpha / √r with rsLoRA (Kalajdzievski 2023)."""
+    rank = int(config["r"])
+    return float(config["lora_alpha"]) / (math.sqrt(rank) if config.get("use_rslora") else rank)
+
+
+def check_adapter(adapter: Adapter, shapes: Mapping[str, tuple[int, ...]], max_rank: int) -> None:
+    """Refuses with `BadRequest` what an engine could not serve exactly.
+
+    `shapes` holds each module that can be adapted and its weight's shape (out, in).
+    """
+    _check_config(adapter.config, max_rank)
+    rank = int(adapter.config["r"])
+    modules = {name: module for module in shapes for name in names_of(module)}
+    if not adapter.tensors:
+        raise BadRequest("adapter: it has no tensors.")
+    for name, tensor in adapter.tensors.items():
+        if name not in modules:
+            raise BadRequest(f"adapter: {name!r} is no half of a module of the model that can be adapted.")
+        module = modules[name]
+        outputs, inputs = shapes[module]
+        half_a, half_b = names_of(module)
+        for half in (half_a, half_b):
+            if half not in adapter.tensors:
+                raise BadRequest(f"adapter: {half!r} is missing.")
+        expected = (rank, inputs) if name == half_a else (outputs, rank)
+        if tuple(tensor.shape) != expected:
+            raise BadRequest(f"adapter: {name!r} has shape {tuple(tensor.shape)}; with r = {rank} it is {expected}.")
+        if not tensor.is_floating_point() or not bool(tensor.isfinite().all()):
+            raise BadRequest(f"adapter: {name!r} has values that are no finite floating-point numbers.")
+
+
+def _check_config(config: Mapping[str, Any], max_rank: int) -> None:
+    rank, alpha = config.get("r"), config.get("lora_alpha")
+    if not isinstance(rank, int) or not 1 <= rank <= max_rank:
+        raise BadRequest(f"adapter: r is {rank!r}; the engine takes 1 to {max_rank} (its max_lora_rank).")
+    if not isinstance(alpha, int | float) or not math.isfinite(alpha):
+        raise BadRequest(f"adapter: lora_alpha is {alpha!r}; it is a finite number.")
+    kind = str(getattr(config.get("peft_type"), "value", config.get("peft_type", "LORA")))
+    if kind != "LORA":
+        raise BadRequest(f"adapter: peft_type is {kind!r}; only 'LORA' is served.")
+    if config.get("bias", "none") != "none":
+        raise BadRequest(f"adapter: bias is {config['bias']!r}; only 'none' is served.")
+    start = config.get("init_lora_weights", True)
+    if isinstance(start, str) and start not in _PLAIN_STARTS:
+        raise BadRequest(f"adapter: init_lora_weights {start!r} changes the base model; convert it to a plain LoRA.")
+    for name in sorted(config):
+        if config[name] and name not in _SILENT:
+            raise BadRequest(f"adapter: {name} is {config[name]!r}; this feature of PEFT is not served.")
+
+
+def own_copy(adapter: Adapter) -> Adapter:
+    """The adapter with tensors of its own, on the CPU: the sender may train on."""
+    tensors: dict[str, torch.Tensor] = {
+        name: tensor.detach().cpu().clone().contiguous() for name, tensor in adapter.tensors.items()
+    }
+    return Adapter(dict(adapter.config), tensors)
+
+
+@contextmanager
+def saved(adapter: Adapter, parent: str | None) -> Iterator[Path]:
+    """The adapter as a folder in PEFT's format, below `parent`; gone afterwards.
+
+    Of the config, only what `check_adapter` leaves open is written: a config made in memory may hold sets and enums.
+    """
+    from safetensors.torch import save_file
+
+    config = {
+        "peft_type": "LORA",
+        "bias": "none",
+        "r": adapter.config["r"],
+        "lora_alpha": adapter.config["lora_alpha"],
+        "use_rslora": bool(adapter.config.get("use_rslora")),
+        "target_modules": sorted({name.split(".")[-3] for name in adapter.tensors}),
+    }
+    with tempfile.TemporaryDirectory(dir=parent, prefix="adapter-") as name:
+        folder = Path(name)
+        (folder / CONFIG_FILE).write_text(json.dumps(config), "utf-8")
+        save_file(dict(adapter.tensors), folder / TENSOR_FILE)
+        yield folder

@@ -1,0 +1,53 @@
+"""Which engine serves a model here, and how large its cache is."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+
+from envs.errors import UserError, unknown_value
+from policies.engine.base import Engine
+
+KINDS = ("vllm", "transformers")
+_LEAST_CACHE = 64 << 20
+_SHARE_OF_MEMORY = 0.25
+"""Share of the machine's memory that a cache on CPU takes at most, where it is to hold many long dialogues."""
+
+
+def default_kind() -> str:
+    """vLLM where it is installed, else transformers."""
+    return "vllm" if importlib.util.find_spec("vllm") else "transformers"
+
+
+async def start_engine(
+    kind: str, model: Path, *, context: int, dtype: str, concurrent: int, kv_bytes_per_token: int
+) -> Engine:
+    """Starts an engine of that kind. Raises `UserError` for an unknown kind, or one that is not installed."""
+    if kind not in KINDS:
+        raise unknown_value("engine", kind, KINDS)
+    if kind == "transformers":
+        from policies.engine.transformers_engine import TransformersEngine, TransformersSettings
+
+        return await TransformersEngine.start(
+            TransformersSettings(model, context=context, dtype=dtype, max_concurrent=concurrent)
+        )
+    if not importlib.util.find_spec("vllm"):
+        raise UserError("engine: vllm is not installed; install the cpu or gpu extra, or use transformers.")
+    import torch
+
+    from policies.engine.vllm_engine import VllmEngine, VllmSettings
+
+    on_gpu = torch.cuda.is_available()
+    cache = None if on_gpu else cache_bytes(context, concurrent, kv_bytes_per_token)
+    return await VllmEngine.start(
+        VllmSettings(model, context=context, dtype=dtype, kv_cache_bytes=cache, max_concurrent=concurrent)
+    )
+
+
+def cache_bytes(context: int, concurrent: int, kv_bytes_per_token: int) -> int:
+    """A cache that holds all dialogues whole, if a quarter of the memory can; one dialogue at least."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    one = context * kv_bytes_per_token
+    wanted = min(one * concurrent, int(memory * _SHARE_OF_MEMORY))
+    return max(wanted, one + (1 << 20), _LEAST_CACHE)

@@ -1,0 +1,61 @@
+"""What every engine refuses alike: requests that cannot be served, and weights that are not the model's."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from policies.engine.types import BadRequest, GenRequest
+
+
+def check_request(request: GenRequest, *, vocabulary: int, context: int, policies: Collection[str]) -> None:
+    """Raises `BadRequest` with one sentence that names the field, its value and what is allowed."""
+    if request.policy not in policies:
+        allowed = ", ".join(map(repr, sorted(policies)))
+        raise BadRequest(f"policy: {request.policy!r} is not loaded; allowed are {allowed}.")
+    if request.prompt_ids and not 0 <= min(request.prompt_ids) <= max(request.prompt_ids) < vocabulary:
+        raise BadRequest(f"prompt_ids: a token is outside 0 to {vocabulary - 1}.")
+    if not request.temperature >= 0 or not 0 < request.top_p <= 1:  # nan included
+        raise BadRequest(
+            f"sampling: temperature {request.temperature} and top_p {request.top_p} are not possible; "
+            "temperature is 0 or more, top_p above 0 and at most 1."
+        )
+    used = len(request.prompt_ids) + request.max_tokens
+    if not request.prompt_ids or request.max_tokens < 1 or used > context:
+        raise BadRequest(
+            f"request: {len(request.prompt_ids)} prompt and {request.max_tokens} response tokens do not fit; "
+            f"each must be at least 1 and together at most {context}."
+        )
+
+
+def check_scored(
+    token_ids: tuple[int, ...], start: int, policy: str, *, vocabulary: int, context: int, policies: Collection[str]
+) -> None:
+    """Raises `BadRequest` for tokens that cannot be scored; one token of the context stays free, as in vLLM."""
+    if not 0 < start <= len(token_ids):
+        raise BadRequest(f"start: {start} is outside the {len(token_ids)} tokens; the first token has no log-prob.")
+    request = GenRequest(token_ids, max_tokens=1, policy=policy)
+    check_request(request, vocabulary=vocabulary, context=context, policies=policies)
+
+
+def checkpoint_shapes(model: Path) -> dict[str, tuple[int, ...]]:
+    """Tensor name → shape, from the headers of the folder's safetensors files."""
+    from safetensors import safe_open
+
+    shapes: dict[str, tuple[int, ...]] = {}
+    for path in sorted(model.glob("*.safetensors")):
+        with safe_open(path, framework="pt") as file:
+            for name in file.keys():  # noqa: SIM118 - it is no mapping
+                shapes[name] = tuple(file.get_slice(name).get_shape())
+    return shapes
+
+
+def check_shapes(given: Mapping[str, tuple[int, ...]], expected: Mapping[str, tuple[int, ...]]) -> None:
+    """Refuses an update with `BadRequest` before anything is touched: half a model is worse than the old one."""
+    for name in sorted(expected.keys() | given.keys()):
+        if name not in given:
+            raise BadRequest(f"weights: {name!r} is missing from the update.")
+        if name not in expected:
+            raise BadRequest(f"weights: {name!r} is not a tensor of the model.")
+        if given[name] != expected[name]:
+            raise BadRequest(f"weights: {name!r} has shape {given[name]}, the model's is {expected[name]}.")

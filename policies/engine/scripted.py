@@ -1,0 +1,130 @@
+"""An engine without a model, for tests: what it samples is a pure function of the request."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from policies.engine.requests import check_request, check_scored
+from policies.engine.types import BASE, Adapter, BadRequest, EngineDead, EngineReport, Finish, GenRequest, GenResult
+
+if TYPE_CHECKING:
+    import torch
+
+
+def _certain(_request: GenRequest, _token: int) -> float:
+    return 0.0
+
+
+class ScriptedEngine:
+    """An `Engine` that answers from a script and remembers everything it was asked and given.
+
+    `answer(request)` is what would be sampled if nothing stopped it; it is cut at `max_tokens`, or after the first stop
+    token. `logprob(request, token)` is the log-probability (nats) of a token next after `request.prompt_ids`. Each is a
+    pure function, so that the order in which requests arrive changes nothing.
+    """
+
+    def __init__(
+        self,
+        answer: Callable[[GenRequest], Sequence[int]],
+        *,
+        logprob: Callable[[GenRequest, int], float] = _certain,
+        context: int = 4096,
+        vocabulary: int = 1 << 20,
+    ) -> None:
+        self._answer = answer
+        self._logprob = logprob
+        self._context = context
+        self._vocabulary = vocabulary
+        self._versions = {BASE: 0}
+        self._alive_for: int | None = None
+        self._closed = False
+        self.requests: list[GenRequest] = []
+        """Every completion asked for, in order, refused ones included."""
+        self.weight_updates: list[tuple[Mapping[str, torch.Tensor], int]] = []
+        """Weights and version of every full update."""
+        self.adapter_updates: list[tuple[str, Adapter, int]] = []
+        """Policy, adapter and version of every adapter update."""
+        self.restarts = 0
+
+    def die_after(self, n: int) -> None:
+        """Lets the `n`-th next `generate` (1 is the very next) and all later ones fail, until `restart`."""
+        if n < 1:
+            raise ValueError(f"n: {n} is not possible; the next generate is 1.")
+        self._alive_for = n - 1
+
+    async def generate(self, request: GenRequest) -> GenResult:
+        self.requests.append(request)
+        check_request(request, vocabulary=self._vocabulary, context=self._context, policies=self._versions)
+        self._live_once()
+        await asyncio.sleep(0)  # others run meanwhile, as with a real engine
+        tokens, finish = self._cut(request)
+        contexts = (request.prompt_ids + tokens[:index] for index in range(len(tokens)))
+        return GenResult(
+            token_ids_T=tokens,
+            logprobs_T=tuple(
+                self._logprob(replace(request, prompt_ids=context), token)
+                for context, token in zip(contexts, tokens, strict=True)
+            ),
+            versions_T=(self._versions[request.policy],) * len(tokens),
+            finish=finish,
+            masked=request.json_schema is not None,
+        )
+
+    async def score(self, token_ids: tuple[int, ...], start: int, *, policy: str = BASE) -> tuple[float, ...]:
+        check_scored(
+            token_ids, start, policy, vocabulary=self._vocabulary, context=self._context, policies=self._versions
+        )
+        self._check_alive()
+        await asyncio.sleep(0)
+        contexts = [GenRequest(token_ids[:at], max_tokens=1, policy=policy) for at in range(start, len(token_ids))]
+        return tuple(self._logprob(context, token) for context, token in zip(contexts, token_ids[start:], strict=True))
+
+    async def update_weights(self, weights: Mapping[str, torch.Tensor], version: int) -> None:
+        self._check_alive()
+        self.weight_updates.append((weights, version))
+        self._versions[BASE] = version
+
+    async def update_adapter(self, policy: str, adapter: Adapter, version: int) -> None:
+        if policy == BASE:
+            raise BadRequest(f"policy: {BASE!r} is the model itself; an adapter needs a name of its own.")
+        self._check_alive()
+        self.adapter_updates.append((policy, adapter, version))
+        self._versions[policy] = version
+
+    async def restart(self) -> None:
+        self.restarts += 1
+        self._alive_for = None
+        self._closed = False
+
+    def report(self) -> EngineReport:
+        return EngineReport("scripted", "scripted", "none", dict(self._versions), self._context)
+
+    async def close(self) -> None:
+        self._closed = True
+
+    def _cut(self, request: GenRequest) -> tuple[tuple[int, ...], Finish]:
+        tokens = tuple(self._answer(request))[: request.max_tokens]
+        for index, token in enumerate(tokens):
+            if token in request.stop_token_ids:
+                return tokens[: index + 1], Finish.STOP
+        if len(tokens) < request.max_tokens:
+            # No real engine ends like this: results of T tokens end in a stop token or have max_tokens.
+            raise ValueError(
+                f"answer: {len(tokens)} tokens without a stop token of {request.stop_token_ids} are too few; "
+                f"max_tokens is {request.max_tokens}."
+            )
+        return tokens, Finish.LENGTH
+
+    def _live_once(self) -> None:
+        self._check_alive()
+        if self._alive_for is not None:
+            self._alive_for -= 1
+
+    def _check_alive(self) -> None:
+        if self._closed:
+            raise EngineDead("the engine is closed")
+        if self._alive_for == 0:
+            raise EngineDead("the script has come to the engine's death")

@@ -1,0 +1,253 @@
+"""The fallback engine, where vLLM is not installed: transformers' own forward pass over a running batch.
+
+It keeps no prefix cache and no grammar. One worker thread owns the model; every step of decoding, every score and every
+update is one job of that thread, so that they never overlap and updates fall between two tokens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+
+from policies.engine.adapters import check_adapter, own_copy
+from policies.engine.requests import check_request, check_scored, check_shapes, checkpoint_shapes
+from policies.engine.transformers_batch import Row, RunningBatch, Slot
+from policies.engine.transformers_model import BASE_SLOT, ServedModel
+from policies.engine.types import (
+    BASE,
+    Adapter,
+    BadRequest,
+    DeliveryError,
+    EngineDead,
+    EngineReport,
+    GenRequest,
+    GenResult,
+)
+
+T = TypeVar("T")
+
+_SEEDS = 1 << 64
+"""A generator takes seeds of 64 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransformersSettings:
+    """How the engine is set up. `context` counts prompt and response tokens together; `device` None is a GPU if any."""
+
+    model: Path
+    context: int
+    dtype: str = "float32"
+    max_concurrent: int = 64
+    max_lora_rank: int = 256
+    device: str | None = None
+
+
+class TransformersEngine:
+    """An `Engine` on Hugging Face transformers. Make one with `await TransformersEngine.start(settings)`."""
+
+    def __init__(self, settings: TransformersSettings) -> None:
+        self._settings = settings
+        self._expected_shapes = checkpoint_shapes(settings.model)
+        self._vocabulary = int(json.loads((settings.model / "config.json").read_text("utf-8"))["vocab_size"])
+        self._last_weights: Mapping[str, torch.Tensor] | None = None
+        self._last_adapters: dict[str, Adapter] = {}
+        self._versions = {BASE: 0}
+        self._updating = asyncio.Lock()
+        self._dead: str | None = "it is not started"
+        self._undelivered = False
+        self._thread: ThreadPoolExecutor | None = None
+
+    @classmethod
+    async def start(cls, settings: TransformersSettings) -> TransformersEngine:
+        """Loads the model; all work on it happens in a thread of the engine's own."""
+        engine = cls(settings)
+        await engine._launch()
+        return engine
+
+    async def generate(self, request: GenRequest) -> GenResult:
+        self._check(request)
+        self._check_ready()
+        future: asyncio.Future[GenResult] = asyncio.get_running_loop().create_future()
+        self._waiting.add(future)
+        future.add_done_callback(self._waiting.discard)
+        self._queue.append((request, future))
+        self._wake.set()
+        return await future
+
+    async def score(self, token_ids: tuple[int, ...], start: int, *, policy: str = BASE) -> tuple[float, ...]:
+        check_scored(
+            token_ids,
+            start,
+            policy,
+            vocabulary=self._vocabulary,
+            context=self._settings.context,
+            policies=self._versions,
+        )
+        self._check_ready()
+        return await self._in_thread(lambda: self._score(token_ids, start, policy))
+
+    async def update_weights(self, weights: Mapping[str, torch.Tensor], version: int) -> None:
+        check_shapes({name: tuple(tensor.shape) for name, tensor in weights.items()}, self._expected_shapes)
+        tensors = {name: tensor.detach().cpu().clone() for name, tensor in weights.items()}  # the sender may train on
+        async with self._updating:
+            self._check_alive()
+            await self._delivered(lambda: self._load(tensors, version))
+            self._last_weights, self._versions[BASE] = tensors, version
+
+    async def update_adapter(self, policy: str, adapter: Adapter, version: int) -> None:
+        if policy == BASE:
+            raise BadRequest(f"policy: {BASE!r} is the model itself; an adapter needs a name of its own.")
+        self._check_alive()
+        check_adapter(adapter, self._model.adaptable, self._settings.max_lora_rank)
+        adapter = own_copy(adapter)
+        async with self._updating:
+            self._check_alive()
+            if self._undelivered:
+                raise DeliveryError("the last update did not arrive whole; update the weights or restart first.")
+            await self._delivered(lambda: self._load_adapter(policy, adapter, version))
+            self._last_adapters[policy], self._versions[policy] = adapter, version
+
+    async def restart(self) -> None:
+        async with self._updating:
+            await self.close()
+            await self._launch()
+
+    def report(self) -> EngineReport:
+        settings = self._settings
+        return EngineReport("transformers", str(settings.model), settings.dtype, dict(self._versions), settings.context)
+
+    async def close(self) -> None:
+        if self._thread is None:
+            return
+        self._server.cancel()
+        await asyncio.wait([self._server])
+        self._thread.shutdown()
+        self._thread = None
+        self._end("it is closed")
+
+    async def _launch(self) -> None:
+        self._queue: deque[tuple[GenRequest, asyncio.Future[GenResult]]] = deque()
+        self._waiting: set[asyncio.Future[GenResult]] = set()
+        self._wake = asyncio.Event()
+        self._thread = ThreadPoolExecutor(1, "transformers-engine")
+        self._undelivered = False
+        await self._in_thread(self._build)
+        self._dead = None
+        self._server = asyncio.create_task(self._serve())
+        self._server.add_done_callback(self._served)
+
+    def _build(self) -> None:
+        settings = self._settings
+        device = settings.device or ("cuda" if torch.cuda.is_available() else "cpu")
+        self._model = ServedModel(settings.model, settings.dtype, device)
+        self._batch = RunningBatch(self._model)
+        self._slots = {BASE: Slot(BASE_SLOT, self._versions[BASE])}
+        if self._last_weights is not None:
+            self._load(self._last_weights, self._versions[BASE])
+        for policy, adapter in self._last_adapters.items():
+            self._load_adapter(policy, adapter, self._versions[policy])
+
+    async def _serve(self) -> None:
+        while True:
+            await self._wake.wait()
+            for row in await self._in_thread(self._step):
+                if not row.future.done():
+                    row.future.set_result(row.result())
+            if self._undelivered or not (self._queue or self._batch.rows):
+                self._wake.clear()
+
+    def _served(self, server: asyncio.Task[None]) -> None:
+        if not server.cancelled() and (error := server.exception()) is not None:
+            self._end(f"its worker failed: {error!r}")
+
+    def _end(self, reason: str) -> None:
+        self._dead = reason
+        self._fail(lambda: EngineDead(f"the engine cannot go on: {reason}"))
+
+    def _fail(self, error: Callable[[], Exception]) -> None:
+        for future in list(self._waiting):
+            if not future.done():
+                future.set_exception(error())
+
+    async def _in_thread(self, job: Callable[[], T]) -> T:
+        if self._thread is None:
+            raise EngineDead("the engine cannot go on: it is closed")
+        return await asyncio.get_running_loop().run_in_executor(self._thread, job)
+
+    async def _delivered(self, load: Callable[[], None]) -> None:
+        """Runs a delivery; if it fails, those who wait are told, for nothing is sampled until the next one."""
+        try:
+            await self._in_thread(load)
+        except Exception as error:
+            told = error if isinstance(error, DeliveryError) else DeliveryError(f"the update failed: {error!r}")
+            self._fail(lambda: DeliveryError(str(told)))
+            raise told from error
+        self._wake.set()  # the flag may have stopped the server meanwhile
+
+    # What follows runs in the worker thread.
+
+    def _step(self) -> list[Row]:
+        """Takes in what is queued, samples one token for each running row, and returns the rows that are finished."""
+        if self._undelivered:
+            return []
+        rows: list[Row] = []
+        while self._queue and len(self._batch.rows) + len(rows) < self._settings.max_concurrent:
+            request, future = self._queue.popleft()
+            noise = torch.Generator(self._model.device).manual_seed(request.seed % _SEEDS)
+            if not future.done():
+                rows.append(Row(request, self._slots[request.policy], future, noise))
+        self._batch.join(rows)
+        self._batch.drop()  # whoever stopped waiting
+        if self._batch.rows:
+            self._batch.advance()
+        return self._batch.drop()
+
+    @torch.inference_mode()
+    def _score(self, token_ids: tuple[int, ...], start: int, policy: str) -> tuple[float, ...]:
+        if self._undelivered:
+            raise DeliveryError("the last update did not arrive whole; update or restart before scoring.")
+        ids_1T = torch.tensor([token_ids], device=self._model.device)
+        keep = len(token_ids) - start + 1
+        slot = self._slots[policy].name
+        logits_1KV = self._model.forward(ids_1T, [slot], keep=keep, cache=None, mask_BT=torch.ones_like(ids_1T))
+        logprobs_KV = logits_1KV[0, :-1].double().log_softmax(-1)
+        return tuple(logprobs_KV.gather(1, ids_1T[0, start:, None])[:, 0].tolist())
+
+    def _load(self, weights: Mapping[str, torch.Tensor], version: int) -> None:
+        self._undelivered = True
+        self._model.load(weights, version)
+        self._slots[BASE].version = version
+        self._batch.recompute()
+        self._undelivered = False
+
+    def _load_adapter(self, policy: str, adapter: Adapter, version: int) -> None:
+        self._undelivered = True
+        name = self._model.add(adapter, version)
+        self._slots[policy] = Slot(name, version)
+        self._model.keep_slots({slot.name for slot in (*self._slots.values(), *(row.slot for row in self._batch.rows))})
+        self._undelivered = False
+
+    # What follows runs in the event loop.
+
+    def _check(self, request: GenRequest) -> None:
+        check_request(request, vocabulary=self._vocabulary, context=self._settings.context, policies=self._versions)
+        if request.json_schema is not None:
+            raise BadRequest("json_schema: this engine has no grammar; only the vLLM engine constrains its output.")
+
+    def _check_alive(self) -> None:
+        if self._dead is not None:
+            raise EngineDead(f"the engine cannot go on: {self._dead}")
+
+    def _check_ready(self) -> None:
+        self._check_alive()
+        # While an update is under way the flag is up, and the request waits its turn.
+        if self._undelivered and not self._updating.locked():
+            raise DeliveryError("the last update did not arrive whole; update or restart before sampling.")

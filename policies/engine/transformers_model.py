@@ -1,0 +1,118 @@
+"""The model inside the transformers engine: its forward pass, its adapters, and weights in with proof of delivery."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AutoModelForCausalLM, DynamicCache
+
+from policies.engine.delivery import stale_modules
+from policies.engine.types import Adapter, DeliveryError
+
+BASE_SLOT = "__base__"
+"""PEFT's own name, among the adapters of a batch, for a row that has none."""
+
+
+class ServedModel:
+    """A causal language model with any number of LoRA adapters; each row of a batch names the one it runs with.
+
+    Adapters live in slots of their own names, so that a policy's new adapter leaves running rows their old one.
+    """
+
+    def __init__(self, folder: Path, dtype: str, device: str) -> None:
+        net = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype), local_files_only=True)
+        self._net: nn.Module = net.eval()  # type: ignore[no-untyped-call]
+        self._net.to(device)
+        self._peft: Any = None
+        self._names = itertools.count()
+        self.device = torch.device(device)
+        self.adaptable = {
+            name: (module.out_features, module.in_features)
+            for name, module in self._net.named_modules()
+            if isinstance(module, nn.Linear) and name != "lm_head"
+        }
+        """The modules that an adapter can change, and their weights' shapes (out, in)."""
+
+    def forward(
+        self,
+        ids_BT: torch.Tensor,
+        slots_B: Sequence[str],
+        *,
+        keep: int,
+        cache: DynamicCache | None,
+        mask_BT: torch.Tensor,
+    ) -> torch.Tensor:
+        """Logits of the last `keep` positions (B, keep, V). `mask_BT` covers the cache too; it is 0 at left padding."""
+        positions_BT = (mask_BT.cumsum(-1) - 1).clamp(min=0)[:, -ids_BT.shape[1] :]
+        inputs: dict[str, Any] = {
+            "input_ids": ids_BT,
+            "attention_mask": mask_BT,
+            "position_ids": positions_BT,
+            "past_key_values": cache,
+            "use_cache": cache is not None,
+            "logits_to_keep": keep,
+        }
+        # Rows of different adapters go through the base's layers together.
+        net = self._net if self._peft is None else self._peft
+        if self._peft is not None:
+            inputs["adapter_names"] = list(slots_B)
+        logits_BKV: torch.Tensor = net(**inputs).logits
+        return logits_BKV
+
+    @torch.no_grad()
+    def load(self, weights: Mapping[str, torch.Tensor], version: int) -> None:
+        """Copies checkpoint tensors into the model. Raises `DeliveryError` where it then holds anything else."""
+        held = dict(self._net.named_parameters(remove_duplicate=False))
+        for name, parameter in held.items():
+            source = name.replace(".base_layer.", ".")
+            if source in weights:
+                parameter.copy_(weights[source])
+        sent = {name: tensor.to(self.device) for name, tensor in weights.items()}
+        if stale := stale_modules(self._net, sent):
+            raise DeliveryError(f"the engine does not compute with version {version} in: {', '.join(sorted(stale))}")
+
+    def add(self, adapter: Adapter, version: int) -> str:
+        """Puts a checked adapter into a new slot and returns its name. Raises `DeliveryError` where it differs."""
+        from peft import LoraConfig, get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
+
+        slot = f"slot{next(self._names)}"
+        config = LoraConfig(
+            r=adapter.config["r"],
+            lora_alpha=adapter.config["lora_alpha"],
+            use_rslora=bool(adapter.config.get("use_rslora")),
+            target_modules=sorted({_module(name) for name in adapter.tensors}),
+            inference_mode=True,
+        )
+        if self._peft is None:
+            self._peft = get_peft_model(self._net, config, adapter_name=slot, autocast_adapter_dtype=False)
+        else:
+            self._peft.add_adapter(slot, config, autocast_adapter_dtype=False)
+        self._peft.eval()  # new layers start in training mode
+        set_peft_model_state_dict(self._peft, dict(adapter.tensors), adapter_name=slot)
+        held = get_peft_model_state_dict(self._peft, adapter_name=slot, save_embedding_layers=False)
+        stale = [
+            name
+            for name in sorted(held.keys() | adapter.tensors.keys())
+            if name not in held
+            or name not in adapter.tensors
+            or not torch.equal(held[name], adapter.tensors[name].to(held[name]))
+        ]
+        if stale:
+            raise DeliveryError(f"the engine does not compute with version {version} in: {', '.join(stale)}")
+        self._peft.set_adapter(slot)  # PEFT warns where the active adapter is removed
+        return slot
+
+    def keep_slots(self, used: set[str]) -> None:
+        """Removes the adapters of all other slots."""
+        if self._peft is not None:
+            for slot in set(self._peft.peft_config) - used:
+                self._peft.delete_adapter(slot)
+
+
+def _module(tensor: str) -> str:
+    return tensor.removeprefix("base_model.model.").rpartition(".lora_")[0]

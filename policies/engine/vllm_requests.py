@@ -1,0 +1,44 @@
+"""Requests and results in vLLM's own words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from policies.engine.types import GenRequest
+
+
+def sampling_of(request: GenRequest) -> Any:
+    """The request but for its prompt and policy, as vLLM's `SamplingParams`."""
+    from vllm import SamplingParams
+    from vllm.sampling_params import StructuredOutputsParams
+
+    grammar = None
+    if request.json_schema is not None:
+        grammar = StructuredOutputsParams(json=json.dumps(request.json_schema))
+    return SamplingParams(
+        max_tokens=request.max_tokens,
+        temperature=request.temperature,
+        top_p=request.top_p,
+        seed=request.seed,
+        stop_token_ids=list(request.stop_token_ids),
+        logprobs=0,
+        detokenize=False,
+        # Only the stop tokens asked for stop; but after the end of a grammar's text, tokens are sampled unrestricted.
+        ignore_eos=grammar is None,
+        structured_outputs=grammar,
+    )
+
+
+def logprob_of(step: Mapping[int, Any], token: int) -> float:
+    """A token's log-probability, out of all that vLLM gives at its place."""
+    return float(step[token].logprob)
+
+
+def versions_of(spans: Any, length: int) -> tuple[int, ...]:
+    """The version of the base at each of `length` tokens."""
+    versions = [0] * length
+    for span in spans or ():
+        versions[span.start : span.end] = [int(span.version)] * (span.end - span.start)
+    return tuple(versions)

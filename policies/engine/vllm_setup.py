@@ -1,0 +1,85 @@
+"""How a vLLM engine is set up: its settings, and what they and the machine come to in vLLM's own words."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_ENVIRONMENT = {
+    # OpenMP threads spin while they wait, and two processes on few cores then starve each other.
+    "OMP_NUM_THREADS": "1",
+    # The first request with log-probs would otherwise compile for ten seconds.
+    "TORCHDYNAMO_DISABLE": "1",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_NO_USAGE_STATS": "1",
+    "HF_HUB_OFFLINE": "1",
+}
+"""Set, where the user has not, before vLLM is first imported."""
+
+
+_BLOCK = 32
+"""Tokens in a cache block. Only whole blocks are reused, and vLLM's 128 on CPU would miss most of a short prompt."""
+
+_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""The ranks that vLLM can make room for; smaller adapters fit too."""
+
+
+@dataclass(frozen=True, slots=True)
+class VllmSettings:
+    """How the engine is set up.
+
+    `context` counts prompt and response tokens together. `max_adapters` is the number of policies that can have an
+    adapter on top of the base, each of rank `max_lora_rank` at most; 0 is an engine without them. `kv_cache_bytes` None
+    leaves the size of the cache to vLLM, which on a GPU takes what is free.
+    """
+
+    model: Path
+    context: int
+    dtype: str = "float32"
+    kv_cache_bytes: int | None = 256 << 20
+    max_concurrent: int = 256
+    max_batched_tokens: int = 8192
+    seed: int = 0
+    max_adapters: int = 0
+    max_lora_rank: int = 16
+    worker_extension: str = "policies.engine.vllm_worker.WeightsExtension"
+
+
+def start_llm(settings: VllmSettings, *, adapter_slots: int) -> Any:
+    """Starts vLLM's asynchronous front end and the processes behind it."""
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    from vllm.config import StructuredOutputsConfig
+    from vllm.engine.arg_utils import AsyncEngineArgs
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+    arguments = AsyncEngineArgs(
+        model=str(settings.model),
+        dtype=settings.dtype,  # type: ignore[arg-type]
+        # Only grammars need a tokenizer; everything else is token ids.
+        skip_tokenizer_init=not (settings.model / "tokenizer.json").exists(),
+        max_model_len=settings.context,
+        max_num_seqs=settings.max_concurrent,
+        max_num_batched_tokens=settings.max_batched_tokens,
+        block_size=_BLOCK,
+        kv_cache_memory_bytes=settings.kv_cache_bytes,
+        enable_prefix_caching=True,
+        enforce_eager=True,
+        logprobs_mode="processed_logprobs",
+        disable_log_stats=True,
+        seed=settings.seed,
+        worker_extension_cls=settings.worker_extension,
+        enable_lora=settings.max_adapters > 0,
+        max_loras=max(1, adapter_slots),
+        max_lora_rank=_room_for(settings.max_lora_rank),
+        # Other back ends leave room for endless white space, which a small model fills.
+        structured_outputs_config=StructuredOutputsConfig(backend="guidance", disable_any_whitespace=True),
+    )
+    return AsyncLLM.from_engine_args(arguments)
+
+
+def _room_for(rank: int) -> Any:
+    """The smallest rank that vLLM can be set up for; beyond all of them, it says so itself."""
+    return next((room for room in _RANKS if room >= rank), rank)

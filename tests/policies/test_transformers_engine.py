@@ -1,0 +1,387 @@
+"""The transformers engine on tiny random models: exact tokens and log-probs, seeds, updates, adapters, faults."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model, set_peft_model_state_dict
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+
+from policies.engine import Adapter, BadRequest, DeliveryError, EngineDead, Finish, GenRequest, GenResult
+from policies.engine.transformers_engine import TransformersEngine, TransformersSettings
+from tests.policies.models import VOCABULARY, greedy, logprobs_of, random_qwen2
+
+PROMPT = tuple(range(20, 60))
+
+
+def random_llama(folder: Path, *, seed: int) -> Path:
+    """Saves a random two-layer Llama with an output layer of its own, and returns its folder."""
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=128,
+        intermediate_size=256,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        tie_word_embeddings=False,
+    )
+    model = LlamaForCausalLM(config).float()  # type: ignore[no-untyped-call]
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(0, 0.2) if parameter.dim() > 1 else parameter.add_(torch.randn_like(parameter) * 0.1)
+    model.save_pretrained(folder)
+    return folder
+
+
+def load(folder: Path) -> Any:
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()  # type: ignore[no-untyped-call]
+
+
+def weights_of(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "model.safetensors")
+
+
+def like(folder: Path, new: Path, *, seed: int) -> Path:
+    """Another random model of the same architecture."""
+    if folder.name == "llama":
+        return random_llama(new, seed=seed)
+    return random_qwen2(new, seed=seed, tied=folder.name == "tied")
+
+
+class Served:
+    """An engine with the event loop it lives on."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.runner = asyncio.Runner()
+        self.engine = self.runner.run(TransformersEngine.start(TransformersSettings(folder, context=512)))
+
+    def all(self, *requests: GenRequest) -> list[GenResult]:
+        async def together() -> list[GenResult]:
+            return await asyncio.gather(*map(self.engine.generate, requests))
+
+        return self.runner.run(together())
+
+    def one(self, request: GenRequest) -> GenResult:
+        return self.runner.run(self.engine.generate(request))
+
+    def update(self, folder: Path, version: int) -> None:
+        self.runner.run(self.engine.update_weights(weights_of(folder), version))
+
+    def reset(self, version: int = 0) -> Any:
+        """Gives the engine the weights of its own folder again, and returns that model."""
+        self.update(self.folder, version)
+        return load(self.folder)
+
+    def close(self) -> None:
+        self.runner.run(self.engine.close())
+        self.runner.close()
+
+
+@pytest.fixture(scope="module", params=["tied", "untied", "llama"])
+def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    served = Served(like(Path(request.param), tmp_path_factory.mktemp("models") / request.param, seed=0))
+    yield served
+    served.close()
+
+
+def test_greedy_tokens_and_logprobs_are_hugging_faces(served: Served) -> None:
+    model = served.reset()
+    requests = [GenRequest(PROMPT[:length], max_tokens=24, temperature=0.0) for length in (1, 2, 17, 40)]
+    for request, result in zip(requests, served.all(*requests), strict=True):
+        assert list(result.token_ids_T) == greedy(model, request.prompt_ids, 24)
+        assert result.logprobs_T == pytest.approx(logprobs_of(model, request.prompt_ids, result.token_ids_T), abs=1e-4)
+        assert result.finish is Finish.LENGTH
+
+
+def test_sampled_and_scored_logprobs_are_recomputed_within_1e_4(served: Served) -> None:
+    model = served.reset()
+    requests = [GenRequest((*PROMPT, 100 + seed), max_tokens=8 + seed, seed=seed) for seed in range(16)]
+    for request, result in zip(requests, served.all(*requests), strict=True):
+        recomputed = logprobs_of(model, request.prompt_ids, result.token_ids_T)
+        assert result.logprobs_T == pytest.approx(recomputed, abs=1e-4)
+        whole = request.prompt_ids + result.token_ids_T
+        scored = served.runner.run(served.engine.score(whole, len(request.prompt_ids)))
+        assert scored == pytest.approx(recomputed, abs=1e-4)
+
+
+def test_logprobs_are_those_of_the_distribution_sampled_from(served: Served) -> None:
+    model = served.reset()
+    requests = [GenRequest(PROMPT, max_tokens=8, temperature=3.0, top_p=0.6, seed=seed) for seed in range(8)]
+    plain = GenRequest(PROMPT, max_tokens=8, temperature=0.5, seed=1)
+    for request, result in zip([*requests, plain], served.all(*requests, plain), strict=True):
+        with torch.no_grad():
+            logits_TV = model(torch.tensor([[*PROMPT, *result.token_ids_T]])).logits[0, len(PROMPT) - 1 : -1]
+        for probabilities_V, token, logprob in zip(
+            (logits_TV.double() / request.temperature).softmax(-1), result.token_ids_T, result.logprobs_T, strict=True
+        ):
+            ranked = sorted(range(VOCABULARY), key=lambda index: -float(probabilities_V[index]))
+            mass, nucleus = 0.0, list[int]()
+            for index in ranked:
+                if mass < request.top_p or request.top_p == 1:
+                    nucleus.append(index)
+                mass += float(probabilities_V[index])
+            assert token in nucleus
+            expected = (probabilities_V[token] / probabilities_V[nucleus].sum()).log()
+            assert logprob == pytest.approx(float(expected), abs=1e-4)
+
+
+def test_tokens_are_drawn_with_their_probabilities(served: Served) -> None:
+    model = served.reset()
+    results = served.all(*(GenRequest((7,), max_tokens=1, temperature=1.5, seed=seed) for seed in range(4000)))
+    with torch.no_grad():
+        expected_V = (model(torch.tensor([[7]])).logits[0, -1] / 1.5).softmax(-1)
+    counts_V = torch.bincount(torch.tensor([result.token_ids_T[0] for result in results]), minlength=VOCABULARY)
+    for token in expected_V.topk(5).indices.tolist():
+        spread = float((expected_V[token] * (1 - expected_V[token]) / 4000).sqrt())
+        assert float(counts_V[token]) / 4000 == pytest.approx(float(expected_V[token]), abs=4.5 * spread)
+
+
+def test_a_seed_gives_the_same_tokens_alone_and_among_63_others(served: Served) -> None:
+    served.reset()
+    rng = random.Random(0)
+    prompts = [tuple(rng.randrange(VOCABULARY) for _ in range(rng.randrange(1, 300))) for _ in range(64)]
+    requests = [GenRequest(prompt, rng.randrange(20, 48), seed=index) for index, prompt in enumerate(prompts)]
+
+    async def staggered() -> list[GenResult]:
+        tasks = []
+        for request in requests:  # rows join a running batch
+            tasks.append(asyncio.create_task(served.engine.generate(request)))
+            await asyncio.sleep(0.003)
+        return await asyncio.gather(*tasks)
+
+    together = served.all(*requests)
+    again = served.runner.run(staggered())
+    for index in range(0, 64, 7):
+        alone = served.one(requests[index])
+        for other in (together[index], again[index]):
+            assert other.token_ids_T == alone.token_ids_T
+            assert other.logprobs_T == pytest.approx(alone.logprobs_T, abs=1e-4)
+
+
+def test_a_stop_token_ends_the_completion_and_is_kept(served: Served) -> None:
+    served.reset()
+    free = served.one(GenRequest(PROMPT, max_tokens=16, seed=3))
+    stop = free.token_ids_T[5]
+    stopped = served.one(GenRequest(PROMPT, max_tokens=16, seed=3, stop_token_ids=(stop,)))
+    assert stopped.finish is Finish.STOP
+    assert stopped.token_ids_T == free.token_ids_T[: free.token_ids_T.index(stop) + 1]
+
+
+def test_after_each_of_10_updates_the_engine_is_the_new_model(served: Served, tmp_path: Path) -> None:
+    for version in range(1, 11):
+        folder = like(served.folder, tmp_path / str(version), seed=100 + version)
+        served.update(folder, version)
+        result = served.one(GenRequest(PROMPT, max_tokens=12, temperature=0.0))
+        model = load(folder)
+        assert list(result.token_ids_T) == greedy(model, PROMPT, 12)
+        assert result.logprobs_T == pytest.approx(logprobs_of(model, PROMPT, result.token_ids_T), abs=1e-4)
+        assert set(result.versions_T) == {version}
+        assert served.engine.report().versions["base"] == version
+
+
+def test_an_update_in_flight_keeps_requests_and_marks_their_tokens(served: Served, tmp_path: Path) -> None:
+    """Tokens of each version are sampled from that version's weights, the kept request's past included."""
+    old = served.reset(version=1)
+    other = like(served.folder, tmp_path / "other", seed=60)
+    requests = [GenRequest(PROMPT[: 3 + seed], max_tokens=200, seed=seed) for seed in range(4)]
+
+    async def overtaken() -> list[GenResult]:
+        running = [asyncio.create_task(served.engine.generate(request)) for request in requests]
+        while not served.engine._batch.rows or len(served.engine._batch.rows[0].token_ids_T) < 20:
+            await asyncio.sleep(0.001)
+        await served.engine.update_weights(weights_of(other), 2)
+        return await asyncio.gather(*running)
+
+    new = load(other)
+    for request, result in zip(requests, served.runner.run(overtaken()), strict=True):
+        assert list(result.versions_T) == sorted(result.versions_T)
+        turn = result.versions_T.count(1)
+        assert 20 <= turn < 200 == len(result.token_ids_T)
+        before = logprobs_of(old, request.prompt_ids, result.token_ids_T)[:turn]
+        after = logprobs_of(new, request.prompt_ids, result.token_ids_T)[turn:]
+        assert result.logprobs_T == pytest.approx([*before, *after], abs=1e-4)
+
+
+def random_adapter(model: Any, *, seed: int, rank: int = 4) -> tuple[Adapter, Any]:
+    """An adapter that matters, as PEFT saves it, and the reference that PEFT computes with it."""
+    torch.manual_seed(seed)
+    config = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=["q_proj", "v_proj", "down_proj"])
+    tuned: Any = get_peft_model(copy.deepcopy(model), config)
+    tensors = {
+        name.replace(".default", ""): torch.randn_like(parameter) * 0.1
+        for name, parameter in tuned.named_parameters()
+        if "lora_" in name
+    }
+    set_peft_model_state_dict(tuned, tensors)
+    return Adapter(config.to_dict(), tensors), tuned.eval()  # type: ignore[no-untyped-call]
+
+
+def test_adapters_and_base_together_are_each_pefts(served: Served, tmp_path: Path) -> None:
+    base = served.reset(version=3)
+    references = {"base": base}
+    for policy, seed, rank in (("solver", 0, 4), ("curator", 1, 8)):
+        adapter, references[policy] = random_adapter(base, seed=seed, rank=rank)
+        served.runner.run(served.engine.update_adapter(policy, adapter, 10 + seed))
+    versions = {"base": 3, "solver": 10, "curator": 11}
+    assert served.engine.report().versions == versions
+    requests = [
+        GenRequest(PROMPT[: 5 + seed], 12, float(seed % 2), seed=seed, policy=policy)
+        for seed in range(4)
+        for policy in references
+    ]
+    for request, result in zip(requests, served.all(*requests), strict=True):
+        model = references[request.policy]
+        recomputed = logprobs_of(model, request.prompt_ids, result.token_ids_T)
+        assert result.logprobs_T == pytest.approx(recomputed, abs=1e-4)
+        assert set(result.versions_T) == {versions[request.policy]}
+        if request.temperature == 0:
+            assert list(result.token_ids_T) == greedy(model, request.prompt_ids, 12)
+        scored = served.engine.score(
+            request.prompt_ids + result.token_ids_T, len(request.prompt_ids), policy=request.policy
+        )
+        assert served.runner.run(scored) == pytest.approx(recomputed, abs=1e-4)
+    # A new base below an adapter.
+    folder = like(served.folder, tmp_path / "new", seed=70)
+    served.update(folder, 4)
+    adapter, moved = random_adapter(load(folder), seed=0)
+    result = served.one(GenRequest(PROMPT, max_tokens=8, temperature=0.0, policy="solver"))
+    assert list(result.token_ids_T) == greedy(moved, PROMPT, 8)
+
+
+def test_running_requests_end_with_the_adapter_they_began_with(served: Served) -> None:
+    base = served.reset()
+    first, old = random_adapter(base, seed=5)
+    second, new = random_adapter(base, seed=6)
+    served.runner.run(served.engine.update_adapter("solver", first, 1))
+    request = GenRequest(PROMPT, max_tokens=100, seed=1, policy="solver")
+
+    async def overtaken() -> list[GenResult]:
+        running = asyncio.create_task(served.engine.generate(request))
+        while not served.engine._batch.rows:
+            await asyncio.sleep(0.001)
+        await served.engine.update_adapter("solver", second, 2)
+        return [await running, await served.engine.generate(request)]
+
+    for result, model, version in zip(served.runner.run(overtaken()), (old, new), (1, 2), strict=True):
+        assert set(result.versions_T) == {version}
+        assert result.logprobs_T == pytest.approx(logprobs_of(model, PROMPT, result.token_ids_T), abs=1e-4)
+
+
+def test_wrong_weights_and_adapters_are_refused_before_anything_is_touched(served: Served) -> None:
+    model = served.reset(version=5)
+    weights = weights_of(served.folder)
+    before = served.one(GenRequest(PROMPT, max_tokens=8, temperature=0.0))
+    for wrong, named in (
+        ({name: weights[name] for name in weights if name != "model.norm.weight"}, "'model.norm.weight' is missing"),
+        ({**weights, "extra": weights["model.norm.weight"]}, "'extra' is not a tensor"),
+        ({**weights, "model.norm.weight": weights["model.norm.weight"][:5]}, "has shape"),
+    ):
+        with pytest.raises(BadRequest, match=named):
+            served.runner.run(served.engine.update_weights(wrong, 6))
+    adapter, _ = random_adapter(model, seed=0)
+    for policy, wrong_adapter in (
+        ("base", adapter),
+        ("fresh", Adapter(adapter.config, dict(list(adapter.tensors.items())[1:]))),
+        ("fresh", Adapter({**adapter.config, "r": 5}, adapter.tensors)),
+    ):
+        with pytest.raises(BadRequest):
+            served.runner.run(served.engine.update_adapter(policy, wrong_adapter, 7))
+    assert "fresh" not in served.engine.report().versions
+    assert served.one(GenRequest(PROMPT, max_tokens=8, temperature=0.0)) == before
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        GenRequest((), max_tokens=4),
+        GenRequest(PROMPT, max_tokens=0),
+        GenRequest(PROMPT, max_tokens=500),
+        GenRequest((VOCABULARY + 5,), max_tokens=4),
+        GenRequest((-1,), max_tokens=4),
+        GenRequest(PROMPT, max_tokens=4, policy="nobody"),
+        GenRequest(PROMPT, max_tokens=4, temperature=-1.0),
+        GenRequest(PROMPT, max_tokens=4, top_p=0.0),
+        GenRequest(PROMPT, max_tokens=4, top_p=1.1),
+        GenRequest(PROMPT, max_tokens=4, json_schema={"type": "object"}),
+    ],
+)
+def test_a_bad_request_is_told_at_once_and_hurts_nobody(served: Served, bad: GenRequest) -> None:
+    with pytest.raises(BadRequest):
+        served.one(bad)
+    assert len(served.one(GenRequest(PROMPT, max_tokens=4)).token_ids_T) == 4
+
+
+def test_a_dead_worker_is_told_to_all_and_a_restart_brings_everything_back(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = like(served.folder, tmp_path / "new", seed=77)
+    served.update(folder, 9)
+    adapter, _ = random_adapter(load(folder), seed=8)
+    served.runner.run(served.engine.update_adapter("solver", adapter, 3))
+    requests = [GenRequest(PROMPT, max_tokens=32, seed=4, policy=policy) for policy in ("base", "solver")]
+    before = served.all(*requests)
+
+    def fails() -> None:
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(served.engine._batch, "advance", fails)
+
+    async def together() -> list[GenResult | BaseException]:
+        return await asyncio.gather(*map(served.engine.generate, requests), return_exceptions=True)
+
+    for _ in range(2):
+        assert [type(answer) for answer in served.runner.run(together())] == [EngineDead, EngineDead]
+    served.runner.run(served.engine.restart())
+    assert served.all(*requests) == before
+
+
+def test_a_cancelled_request_leaves_the_batch(served: Served) -> None:
+    async def cancelled() -> None:
+        task = asyncio.create_task(served.engine.generate(GenRequest(PROMPT, max_tokens=400)))
+        while not served.engine._batch.rows:
+            await asyncio.sleep(0.001)
+        task.cancel()
+        await served.engine.generate(GenRequest(PROMPT, max_tokens=4))
+        assert not served.engine._batch.rows
+
+    served.runner.run(cancelled())
+
+
+@pytest.mark.parametrize("stale", ["model.embed_tokens.weight", "model.layers.1.mlp.up_proj.weight", "lm_head.weight"])
+def test_one_stale_tensor_is_a_delivery_error(
+    served: Served, tmp_path: Path, stale: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served.reset()
+    new = weights_of(like(served.folder, tmp_path / "new", seed=50))
+    net: Any = served.engine._model._net
+    named = net.named_parameters
+    with monkeypatch.context() as patch:
+        # All but one tensor arrive; of a tied pair, one half.
+        patch.setattr(
+            net,
+            "named_parameters",
+            lambda **options: [
+                (name, parameter)
+                for name, parameter in named(**options)
+                if name.replace(".base_layer.", ".") != stale and not ("embed" in stale and name == "lm_head.weight")
+            ],
+        )
+        if stale == "lm_head.weight" and stale not in new:
+            net.lm_head.weight = torch.nn.Parameter(net.lm_head.weight.detach().clone())
+        with pytest.raises(DeliveryError, match="does not compute with version 3"):
+            served.runner.run(served.engine.update_weights(new, 3))
+        with pytest.raises(DeliveryError, match="restart"):
+            served.one(GenRequest(PROMPT, max_tokens=1))
+    served.runner.run(served.engine.restart())
+    served.runner.run(served.engine.update_weights(new, 4))
+    assert set(served.one(GenRequest(PROMPT, max_tokens=2)).versions_T) == {4}
