@@ -42,10 +42,11 @@ class Protocol(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One chat message of the environment's side."""
+    """One chat message of the environment's side. `tools` are those that it reveals, for templates that show them."""
 
     role: str
     content: str
+    tools: tuple[ToolDoc, ...] = ()
 
 
 class Dialogue(gymnasium.Env[str, str]):
@@ -257,8 +258,8 @@ class Dialogue(gymnasium.Env[str, str]):
         turn = self.task.turns[self.turn]
         if turn.user is not None:
             return Message("user", turn.user)
-        documents = [dict(tool.document) for tool in show_tools(self.interface, turn.revealed)]
-        return Message("user", f"{documents}\n{REVEAL}")
+        tools = show_tools(self.interface, turn.revealed)
+        return Message("user", f"{[dict(tool.document) for tool in tools]}\n{REVEAL}", tools)
 
     def _result_messages(self, parsed: ParsedCompletion, records: tuple[CallRecord, ...]) -> list[Message]:
         role = self.dialect.result_role

@@ -48,6 +48,11 @@ class Dialect(Protocol):
         ...
 
     @property
+    def tools_in_system(self) -> bool:
+        """Whether tools are shown by `render_tools` in a system message, and not by the model's chat template."""
+        ...
+
+    @property
     def call_format(self) -> str:
         """One sentence that tells a model how to write a call; shown by the interface's format cue."""
         ...

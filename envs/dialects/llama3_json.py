@@ -29,6 +29,7 @@ class Llama3Json:
 
     name: str = "llama3_json"
     result_role: str = "ipython"
+    tools_in_system: bool = False
     call_format: str = 'Answer with nothing but {"name": …, "parameters": {…}} in valid JSON, one object for each call.'
 
     def render_tools(self, tools: Sequence[ToolDoc]) -> str:

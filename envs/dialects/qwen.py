@@ -29,6 +29,7 @@ class Qwen:
 
     name: str = "qwen"
     result_role: str = "tool"
+    tools_in_system: bool = False
     call_format: str = (
         'Write each call as <tool_call>, a line with {"name": …, "arguments": {…}} in valid JSON, and </tool_call>.'
     )

@@ -35,6 +35,7 @@ class ToolAce:
 
     name: str = "toolace"
     result_role: str = "ipython"
+    tools_in_system: bool = True
     call_format: str = "Answer with nothing but a list of calls with named arguments: [tool(argument=value, …), …]."
 
     def render_tools(self, tools: Sequence[ToolDoc]) -> str:

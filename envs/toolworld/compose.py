@@ -48,12 +48,18 @@ class Stuck(Exception):
 class Composition:
     """A composed task, with what its check needs to know.
 
-    `intents` are the requests in order, by name; `omitted` is the value that a miss_param task leaves out at first.
+    `beats` are the requests behind each turn that has ground truth, in order; `omitted` is the value that a miss_param
+    task leaves out at first.
     """
 
     task: Task
-    intents: tuple[str, ...]
+    beats: tuple[tuple[Beat, ...], ...]
     omitted: str | None
+
+    @property
+    def intents(self) -> tuple[str, ...]:
+        """The requests in order, by name."""
+        return tuple(beat.intent for beats in self.beats for beat in beats)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +108,7 @@ def compose(rng: random.Random, *, name: str, split: str, category: Category, di
         initial_config={kind: dict(configs[kind]) for kind in classes},
     )
     omitted = next((said.omitted for said in requests if said.omitted is not None), None)
-    return Composition(task, tuple(beat.intent for said in requests for beat in said.beats), omitted)
+    return Composition(task, tuple(said.beats for said in requests), omitted)
 
 
 @dataclass(frozen=True, slots=True)

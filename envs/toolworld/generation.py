@@ -41,7 +41,7 @@ def generate(
 def generate_composition(
     seed: int, *, split: str = "train", category: Category | None = None, difficulty: Difficulty = DEFAULT
 ) -> Composition:
-    """As `generate`, with the intents behind the task."""
+    """As `generate`, with the requests behind the task."""
     if type(seed) is not int or not 0 <= seed < _MAX_SEED:
         raise UserError(f"seed: {seed!r:.80} is not allowed; it must be a whole number from 0 to {_MAX_SEED - 1}.")
     if split not in SPLITS:

@@ -7,6 +7,7 @@ import sys
 import typer
 
 from envs.errors import UserError
+from seal_ray.cli import evaluate, tiny
 from seal_ray.cli.play import play
 from seal_ray.cli.tasks import tasks
 
@@ -23,6 +24,8 @@ app = typer.Typer(
 )
 app.command()(tasks)
 app.command()(play)
+app.command("evaluate")(evaluate.command)
+app.add_typer(tiny.app, name="tiny")
 
 
 def main() -> None:

@@ -1,0 +1,117 @@
+"""From messages to token ids and back, by the model's own chat template, so that nothing is ever tokenised twice.
+
+The opening of a dialogue is rendered whole. After that only what the environment adds is rendered and tokenised, and
+put behind the tokens that the model sampled: what it said is never read as text and written again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from envs.dialects import Dialect
+from envs.dialogue import Message
+from envs.errors import UserError
+from envs.task import ToolDoc
+
+_QUESTION, _ANSWER = "stand-in question", "stand-in answer"
+"""An exchange to learn from what a template writes behind an answer."""
+
+
+class ChatFormat:
+    """A tokenizer with its chat template, and the dialect that tools and calls are written in.
+
+    `stop_token_ids` end a completion. Raises `UserError` for a template that cannot be used: there is none, it refuses
+    tool results, or it does not end an answer with a special token.
+    """
+
+    def __init__(self, tokenizer: Any, dialect: Dialect, *, name: str, stop_token_ids: Sequence[int] = ()) -> None:
+        self._tokenizer = tokenizer
+        self._name = name
+        self.dialect = dialect
+        if not tokenizer.chat_template:
+            raise UserError(f"model: {name} has no chat template; a model that was trained to chat is needed.")
+        specials = sorted(map(str, tokenizer.all_special_tokens), key=len, reverse=True)
+        self._control = re.compile("|".join(map(re.escape, specials)))
+        self._exchange = [{"role": "user", "content": _QUESTION}, {"role": "assistant", "content": _ANSWER}]
+        _, _, after = self._render(self._exchange).partition(_ANSWER)
+        ending = self._encode(after)
+        if not ending or ending[0] not in tokenizer.all_special_ids:
+            raise UserError(f"model: the chat template of {name} does not end an answer with a special token.")
+        self._end = ending[0]
+        self.stop_token_ids = tuple(sorted({self._end, *stop_token_ids}))
+        self.continuation((Message(dialect.result_role, "result"),))
+
+    @classmethod
+    def load(cls, folder: Path, dialect: Dialect) -> ChatFormat:
+        """The format of a Hugging Face model folder. Raises `UserError` where its tokenizer cannot be loaded."""
+        from transformers import AutoTokenizer, GenerationConfig
+
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(folder)
+        except Exception as error:  # noqa: BLE001 - the readers of tokenizer files raise whatever they meet
+            first, *_ = f"{type(error).__name__}: {error}".splitlines()
+            raise UserError(f"model: the tokenizer of {folder} cannot be loaded ({first}).") from error
+        stops = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
+        if (folder / "generation_config.json").is_file():
+            more = GenerationConfig.from_pretrained(folder).eos_token_id
+            stops += more if isinstance(more, list) else [] if more is None else [more]
+        return cls(tokenizer, dialect, name=str(folder), stop_token_ids=stops)
+
+    def opening(self, messages: Sequence[Message], tools: Sequence[ToolDoc]) -> tuple[int, ...]:
+        """The prompt of the first completion: tools, what the interface adds, and the first user turn."""
+        chat = [self._as_dict(message) for message in messages]
+        if self.dialect.tools_in_system:
+            own = self.dialect.render_tools(tools)
+            if chat and chat[0]["role"] == "system":
+                chat[0] = {"role": "system", "content": f"{own}\n{chat[0]['content']}"}
+            else:
+                chat.insert(0, {"role": "system", "content": own})
+            return self._encode(self._render(chat, add_generation_prompt=True))
+        documents = [dict(tool.document) for tool in tools]
+        return self._encode(self._render(chat, tools=documents, add_generation_prompt=True))
+
+    def continuation(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        """The tokens between a sampled stop token and the next completion: tool results or the next user turn."""
+        chat = [*self._exchange, *map(self._as_dict, messages)]
+        _, _, after = self._render(chat, add_generation_prompt=True).partition(_ANSWER)
+        end, *rest = self._encode(after)
+        assert end == self._end, "an answer ends as it always does"
+        return tuple(rest)
+
+    def completion(self, text: str) -> tuple[int, ...]:
+        """The tokens of a text as if the model had said it, stop token included: for demonstrations."""
+        return (*self._encode(text), self._end)
+
+    def text(self, token_ids: Sequence[int]) -> str:
+        """What a completion says, without its stop token."""
+        ids = list(token_ids)
+        if ids and ids[-1] in self.stop_token_ids:
+            ids.pop()
+        # Special tokens stay: some dialects mark their calls with one.
+        text = self._tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        assert isinstance(text, str)
+        return text
+
+    def _encode(self, text: str) -> tuple[int, ...]:
+        return tuple(self._tokenizer.encode(text, add_special_tokens=False))
+
+    def _render(self, chat: Sequence[Mapping[str, Any]], **settings: Any) -> str:
+        from jinja2.exceptions import TemplateError
+
+        try:
+            text = self._tokenizer.apply_chat_template(list(chat), tokenize=False, **settings)
+        except TemplateError as error:
+            raise UserError(f"model: the chat template of {self._name} refuses a message ({error}).") from error
+        assert isinstance(text, str)
+        return text
+
+    def _as_dict(self, message: Message) -> dict[str, Any]:
+        # A model can put control tokens into a file and have it read back; in a message they are only text.
+        text = self._control.sub(lambda match: f"{match[0][0]} {match[0][1:]}", message.content)
+        shown: dict[str, Any] = {"role": message.role, "content": text}
+        if message.tools:
+            shown["tools"] = [dict(tool.document) for tool in message.tools]
+        return shown

@@ -1,0 +1,84 @@
+"""Many dialogues at once against one engine; an engine that dies is restarted, and what it left undone played again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+
+from envs.dialogue import Protocol
+from envs.interface import Interface
+from envs.task import Task
+from policies.engine import EngineDead
+from policies.solver import Solver
+from policies.trajectory import Trajectory
+
+MAX_RESTARTS = 3
+"""Restarts without a finished dialogue between them, after which the engine is given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One dialogue to play. The seed repeats it."""
+
+    task: Task
+    seed: int
+    interface: Interface = Interface.plain()
+    protocol: Protocol = Protocol.OFFICIAL
+
+
+class Rollouts:
+    """Plays jobs with a solver, at most `concurrent` at a time. `restarts` counts how often the engine had to be."""
+
+    def __init__(self, solver: Solver, *, concurrent: int = 64) -> None:
+        self._solver = solver
+        self._concurrent = concurrent
+        self._restarting = asyncio.Lock()
+        self._fruitless = 0
+        self.restarts = 0
+
+    async def play(self, jobs: Sequence[Job]) -> AsyncGenerator[tuple[int, Trajectory], None]:
+        """Yields (place in `jobs`, trajectory) as dialogues end.
+
+        A dialogue whose engine died is played again from its begin with the same seed, so that results do not depend on
+        deaths. Raises `EngineDead` where the engine keeps dying, and whatever else a dialogue raises; dialogues under
+        way are then cancelled, as they are where the iterator is closed.
+        """
+        slots = asyncio.Semaphore(self._concurrent)
+
+        async def play_one(place: int) -> tuple[int, Trajectory]:
+            async with slots:
+                return place, await self._until_done(jobs[place])
+
+        under_way = [asyncio.create_task(play_one(place)) for place in range(len(jobs))]
+        try:
+            for done in asyncio.as_completed(under_way):
+                yield await done
+        finally:
+            for task in under_way:
+                task.cancel()
+            await asyncio.gather(*under_way, return_exceptions=True)
+
+    async def _until_done(self, job: Job) -> Trajectory:
+        while True:
+            before = self.restarts
+            try:
+                trajectory = await self._solver.play(
+                    job.task, seed=job.seed, interface=job.interface, protocol=job.protocol
+                )
+            except EngineDead:
+                await self._restart(before)
+            else:
+                self._fruitless = 0
+                return trajectory
+
+    async def _restart(self, seen: int) -> None:
+        """Restarts the engine once for all dialogues that saw the same death."""
+        async with self._restarting:
+            if self.restarts != seen:
+                return
+            if self._fruitless == MAX_RESTARTS:
+                raise EngineDead(f"the engine died again after {MAX_RESTARTS} restarts without a finished dialogue")
+            await self._solver.engine.restart()
+            self.restarts += 1
+            self._fruitless += 1

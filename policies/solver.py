@@ -1,0 +1,141 @@
+"""The solver: a model that plays dialogues through an engine, token by token."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from envs.dialogue import Dialogue, Protocol
+from envs.errors import UserError
+from envs.interface import Interface
+from envs.task import Task
+from policies.engine import BASE, Engine, Finish, GenRequest
+from policies.prompting import ChatFormat
+from policies.trajectory import End, Sampled, Trajectory, derive_seed, interface_id
+
+
+@dataclass(frozen=True, slots=True)
+class Budgets:
+    """What a dialogue may use, in tokens: `prompt` for its opening, `response` for each completion, `context` in all.
+
+    `steps` bounds the completions of the whole dialogue; the protocol's own limits hold besides. A spent budget ends
+    the dialogue: the turn at hand and those after it are `not_reached`, and the reward is 0. A completion that reached
+    its budget without a stop token is not acted on.
+    """
+
+    prompt: int = 8192
+    response: int = 4096
+    context: int = 16_384
+    steps: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("prompt", "response", "context", "steps"):
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or value < 1):
+                raise UserError(f"budgets: {name} is {value!r}; it must be a whole number of at least 1.")
+        if self.prompt > self.context:
+            raise UserError(f"budgets: prompt ({self.prompt}) is more than context ({self.context}).")
+
+
+@dataclass(frozen=True, slots=True)
+class Solver:
+    """A policy of an engine, with the format of its prompts and the way it is sampled."""
+
+    engine: Engine
+    form: ChatFormat
+    budgets: Budgets
+    policy: str = BASE
+    temperature: float = 1.0
+    top_p: float = 1.0
+
+    async def play(
+        self,
+        task: Task,
+        *,
+        seed: int,
+        interface: Interface = Interface.plain(),
+        protocol: Protocol = Protocol.OFFICIAL,
+    ) -> Trajectory:
+        """Plays one dialogue to its end. The same seed gives the same trajectory, whatever else the engine does.
+
+        Raises `EnvironmentFault` for a broken task, and the engine's own errors; nothing that a model says raises.
+        """
+        dialogue = Dialogue(task, dialect=self.form.dialect, interface=interface, protocol=protocol)
+        _, info = dialogue.reset()
+        record = _Record(list(self.form.opening(info["messages"], info["tools"])))
+        end = End.PROMPT if len(record.token_ids) > self.budgets.prompt else None
+        while end is None:
+            room = min(self.budgets.response, self.budgets.context - len(record.token_ids))
+            if room < 1:
+                end = End.CONTEXT
+            elif len(record.sampled) == self.budgets.steps:
+                end = End.STEPS
+            else:
+                end = await self._step(dialogue, record, room, seed)
+        if end is not End.FINISHED:
+            dialogue.truncate()
+        return Trajectory(
+            task=task.id,
+            category=str(task.category),
+            interface=interface_id(interface),
+            protocol=str(protocol),
+            policy=self.policy,
+            seed=seed,
+            token_ids_T=tuple(record.token_ids),
+            mask_T=tuple(record.mask),
+            logprobs_T=tuple(record.logprobs),
+            versions_T=tuple(record.versions),
+            sampled=tuple(record.sampled),
+            reward=float(dialogue.success),
+            diagnosis=dialogue.diagnosis,
+            trace=dialogue.trace,
+            end=end,
+        )
+
+    async def _step(self, dialogue: Dialogue, record: _Record, room: int, seed: int) -> End | None:
+        """Samples one completion and lets the environment answer. Returns what ended the dialogue, if it ended."""
+        request = GenRequest(
+            prompt_ids=tuple(record.token_ids),
+            max_tokens=room,
+            temperature=self.temperature,
+            top_p=self.top_p,
+            seed=derive_seed(seed, len(record.sampled)),
+            stop_token_ids=self.form.stop_token_ids,
+            policy=self.policy,
+        )
+        result = await self.engine.generate(request)
+        record.say(result.token_ids_T, result.logprobs_T, result.versions_T, result.cached_tokens)
+        if result.finish is Finish.LENGTH:
+            return End.RESPONSE if room == self.budgets.response else End.CONTEXT
+        *_, info = dialogue.step(self.form.text(result.token_ids_T))
+        if dialogue.over:
+            return End.FINISHED
+        record.hear(self.form.continuation(info["messages"]))
+        return None
+
+
+class _Record:
+    """A trajectory's tokens while it grows."""
+
+    def __init__(self, opening: list[int]) -> None:
+        self.token_ids: list[int] = []
+        self.mask: list[bool] = []
+        self.logprobs: list[float] = []
+        self.versions: list[int] = []
+        self.sampled: list[Sampled] = []
+        self.hear(opening)
+
+    def hear(self, token_ids: list[int] | tuple[int, ...]) -> None:
+        self.token_ids += token_ids
+        self.mask += [False] * len(token_ids)
+        self.logprobs += [0.0] * len(token_ids)
+        self.versions += [-1] * len(token_ids)
+
+    def say(
+        self, token_ids: tuple[int, ...], logprobs: tuple[float, ...], versions: tuple[int, ...], cached: int
+    ) -> None:
+        begin = len(self.token_ids)
+        self.token_ids += token_ids
+        self.mask += [True] * len(token_ids)
+        self.logprobs += logprobs
+        self.versions += versions
+        self.sampled.append(Sampled(begin, len(self.token_ids), cached))

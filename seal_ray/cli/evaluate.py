@@ -1,0 +1,150 @@
+"""`seal-ray evaluate`: a model on a split, always on the plain interface, with tables, files and official results."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+from envs.errors import UserError, unknown_value
+from policies import tiny
+from policies.engine.choice import KINDS, default_kind
+from policies.model_folder import ModelFolder, open_model
+from policies.solver import Budgets
+from seal_ray.evaluation.bfcl_results import REGISTERED, write_bfcl_results
+from seal_ray.evaluation.plan import MAX_CONTEXT, Plan, check_plan, choose_tasks
+from seal_ray.evaluation.run import Progress, evaluate, open_folder, write_summary
+from seal_ray.evaluation.summary import groups, label_table, success_table
+
+_TYPES = ("float32", "bfloat16", "float16")
+
+
+def command(
+    model: Annotated[str, typer.Option(help="A Hugging Face model folder, or tiny for the shipped one.")] = tiny.NAME,
+    env: Annotated[str, typer.Option(help="toolworld or bfcl.")] = "toolworld",
+    split: Annotated[str, typer.Option(help="train, dev or test.")] = "dev",
+    limit: Annotated[int | None, typer.Option(help="Tasks at most, the categories in turn.", min=1)] = None,
+    category: Annotated[list[str] | None, typer.Option(help="Only this category; can be given several times.")] = None,
+    seeds: Annotated[int, typer.Option(help="Dialogues of each task, for sampling.", min=1)] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of the evaluation.")] = 0,
+    temperature: Annotated[float, typer.Option(help="0 is greedy.", min=0.0)] = 0.0,
+    top_p: Annotated[float, typer.Option(help="Nucleus of the sampling.")] = 1.0,
+    context: Annotated[int | None, typer.Option(help="Tokens of a dialogue in all.", min=1)] = None,
+    response: Annotated[int, typer.Option(help="Tokens of one completion at most.", min=1)] = 4096,
+    dialect: Annotated[str | None, typer.Option(help="How the model calls: qwen, llama3_json or toolace.")] = None,
+    engine: Annotated[str | None, typer.Option(help="vllm or transformers.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")] = None,
+    concurrent: Annotated[int, typer.Option(help="Dialogues at a time.", min=1)] = 64,
+    out: Annotated[Path | None, typer.Option(help="Folder of the results.")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Throw away what the folder holds.")] = False,
+    bfcl_results: Annotated[
+        Path | None, typer.Option(help="Folder for result files that `bfcl evaluate` grades.")
+    ] = None,
+) -> None:
+    """Evaluate a model on the plain benchmark. Stopped with Ctrl-C, the same command goes on where it was."""
+    if bfcl_results is not None and (env != "bfcl" or seeds > 1):
+        raise UserError("--bfcl-results: the official files hold BFCL tasks once each; give --env bfcl and --seeds 1.")
+    if not 0 < top_p <= 1:
+        raise UserError(f"--top-p: {top_p} is not possible; it must be above 0 and at most 1.")
+    opened = open_model(model, dialect=dialect)
+    plan = Plan(
+        model=opened,
+        environment=env,
+        split=split,
+        tasks=choose_tasks(env, split, limit=limit, categories=category or ()),
+        budgets=_budgets(opened, context, response),
+        engine=_known("engine", engine, KINDS) or default_kind(),
+        dtype=_known("dtype", dtype, _TYPES) or _default_type(),
+        seeds=seeds,
+        seed=seed,
+        temperature=temperature,
+        top_p=top_p,
+        concurrent=concurrent,
+    )
+    form = check_plan(plan)
+    out = out or Path("runs") / "evaluations" / f"{opened.name}-{env}-{split}"
+    records = open_folder(plan, out, fresh=fresh)
+    console = Console(highlight=False)
+    with _bar(console) as bar:
+        progress = asyncio.run(evaluate(plan, form, records, report=_Shown(bar)))
+    counted = groups(progress.records)
+    title = f"{opened.name} on {env} {split}, plain interface, official protocol"
+    console.print(success_table(counted, title))
+    console.print(label_table(counted))
+    write_summary(plan, progress, out)
+    _print_ends(console, progress, out)
+    if bfcl_results is not None:
+        write_bfcl_results(bfcl_results, progress.records, opened.dialect.name)
+        console.print(
+            f"official grading: bfcl evaluate --model {REGISTERED[opened.dialect.name]} --test-category multi_turn "
+            f"--partial-eval --result-dir {bfcl_results.resolve()}",
+            soft_wrap=True,
+        )
+
+
+def _budgets(model: ModelFolder, context: int | None, response: int) -> Budgets:
+    room = min(model.context, MAX_CONTEXT) if context is None else context
+    return Budgets(prompt=room, response=min(response, room), context=room)
+
+
+def _known(key: str, value: str | None, allowed: tuple[str, ...]) -> str | None:
+    if value is not None and value not in allowed:
+        raise unknown_value(key, value, allowed)
+    return value
+
+
+def _default_type() -> str:
+    import torch
+
+    return "bfloat16" if torch.cuda.is_available() else "float32"
+
+
+def _bar(console: Console) -> Bar:
+    return Bar(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("success {task.fields[success]:.1%}"),
+        TextColumn("{task.fields[speed]:,.0f} tokens/s"),
+        TimeRemainingColumn(),
+        console=console,
+    )
+
+
+class _Shown:
+    """Draws progress: starting, then dialogues done, running success and sampling speed."""
+
+    def __init__(self, bar: Bar) -> None:
+        self._bar = bar
+        self._task = bar.add_task("starting the engine", total=None, success=0.0, speed=0.0)
+
+    def __call__(self, progress: Progress) -> None:
+        done = len(progress.records)
+        self._bar.update(
+            self._task,
+            description="dialogues" if done > progress.resumed or done == progress.total else "starting the engine",
+            total=progress.total,
+            completed=done,
+            success=progress.success,
+            speed=progress.tokens_per_second,
+        )
+
+
+def _print_ends(console: Console, progress: Progress, out: Path) -> None:
+    cut = len([record for record in progress.records if record.end != "finished"])
+    if cut:
+        console.print(f"{cut} of {len(progress.records)} dialogues were cut off by a token budget (not_reached)")
+    if progress.resumed:
+        console.print(f"{progress.resumed} dialogues were already there")
+    if progress.restarts:
+        console.print(f"the engine died and was restarted {progress.restarts} times; its dialogues were played again")
+    console.print(
+        f"{progress.tokens} tokens sampled in {progress.seconds:.1f} s ({progress.tokens_per_second:,.0f} tokens/s); "
+        f"dialogues and summary in {out}",
+        soft_wrap=True,
+    )

@@ -1,0 +1,113 @@
+"""`seal-ray tiny`: build the tiny base, and measure what it does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from policies import tiny
+from policies.engine.choice import default_kind, start_engine
+from policies.model_folder import open_model
+from policies.prompting import ChatFormat
+from policies.rollouts import Rollouts
+from policies.solver import Budgets, Solver
+from policies.tiny.behaviours import Behaviour
+from policies.tiny.measure import Measured, interfaces, measure
+
+app = typer.Typer(help="The tiny base: a small model to see the loop with.", no_args_is_help=True)
+
+_CONTEXT = 4096
+_CONCURRENT = 64
+
+
+@app.command()
+def build(
+    out: Annotated[Path, typer.Option(help="Folder of the model.")] = Path("runs/tiny"),
+    tokens: Annotated[int | None, typer.Option(help="Tokens to train on; the recipe's by default.", min=1)] = None,
+    tasks: Annotated[int, typer.Option(help="Tasks that the card's tables are measured on.", min=1)] = 2000,
+    threads: Annotated[int, typer.Option(help="CPU threads.", min=1)] = 1,
+) -> None:
+    """Build the tiny base: about half an hour on one core. Interrupted, the same command goes on where it was."""
+    import torch
+
+    from policies.tiny.build import build as build_model
+    from policies.tiny.build import write_card
+    from policies.tiny.training import Recipe
+
+    recipe = Recipe() if tokens is None else Recipe(tokens=tokens)
+    torch.set_num_threads(threads)
+    console = Console(highlight=False)
+    with Progress(
+        TextColumn("warm start"),
+        BarColumn(),
+        TextColumn("{task.completed:,.0f} of {task.total:,.0f} tokens, loss {task.fields[loss]:.3f}"),
+        TimeRemainingColumn(),
+        console=console,
+    ) as bar:
+        shown = bar.add_task("", total=recipe.tokens, loss=float("nan"))
+        build_model(out, recipe, progress=lambda seen, loss: bar.update(shown, completed=seen, loss=loss))
+    sampled, greedy = asyncio.run(_measure(out, tasks, console))
+    write_card(out, sampled, greedy, tasks=tasks)
+    _show(console, sampled, greedy)
+    console.print(f"the model and its card are in {out}")
+
+
+@app.command("measure")
+def measure_command(
+    model: Annotated[str, typer.Option(help="Folder of a tiny base, or tiny for the shipped one.")] = tiny.NAME,
+    tasks: Annotated[int, typer.Option(help="Tasks of the dev split.", min=1)] = 2000,
+) -> None:
+    """Measure how often each behaviour is right, on the plain interface and under cues."""
+    console = Console(highlight=False)
+    sampled, greedy = asyncio.run(_measure(open_model(model).path, tasks, console))
+    _show(console, sampled, greedy)
+
+
+async def _measure(folder: Path, tasks: int, console: Console) -> tuple[dict[str, Measured], dict[str, Measured]]:
+    model = open_model(str(folder))
+    form = ChatFormat.load(folder, model.dialect)
+    engine = await start_engine(
+        default_kind(),
+        folder,
+        context=_CONTEXT,
+        dtype="float32",
+        concurrent=_CONCURRENT,
+        kv_bytes_per_token=model.kv_bytes_per_token(4),
+    )
+    budgets = Budgets(prompt=_CONTEXT, response=256, context=_CONTEXT)
+    tables: list[dict[str, Measured]] = []
+    try:
+        for temperature in (1.0, 0.0):
+            rollouts = Rollouts(Solver(engine, form, budgets, temperature=temperature), concurrent=_CONCURRENT)
+            table: dict[str, Measured] = {}
+            for name, interface in interfaces().items():
+                console.print(f"measuring at temperature {temperature:g}: {name}", style="dim")
+                table[name] = await measure(rollouts, interface, tasks=tasks)
+            tables.append(table)
+    finally:
+        await engine.close()
+    return tables[0], tables[1]
+
+
+def _show(console: Console, sampled: Mapping[str, Measured], greedy: Mapping[str, Measured]) -> None:
+    behaviours = Table("interface", title="right decisions, % ± standard error, temperature 1", title_justify="left")
+    for behaviour in Behaviour:
+        behaviours.add_column(str(behaviour), justify="right")
+    for name, found in sampled.items():
+        counts = (found.behaviours[behaviour] for behaviour in Behaviour)
+        behaviours.add_row(name, *(f"{100 * count.share:.1f} ± {100 * count.error:.1f}" for count in counts))
+    console.print(behaviours)
+    for title, table in (("temperature 1", sampled), ("greedy", greedy)):
+        success = Table("interface", title=f"success %, {title}", title_justify="left")
+        for category in next(iter(table.values())).success:
+            success.add_column(category, justify="right")
+        for name, found in table.items():
+            success.add_row(name, *(f"{100 * count.share:.1f}" for count in found.success.values()))
+        console.print(success)

@@ -1,0 +1,43 @@
+"""Result files in the official form, so that `bfcl evaluate` grades the same dialogues."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from envs.diagnosis import Label
+from envs.errors import UserError
+from seal_ray.evaluation.records import Record
+
+REGISTERED = {
+    "qwen": "Qwen/Qwen3-8B-FC",
+    "llama3_json": "meta-llama/Llama-3.1-8B-Instruct-FC",
+    "toolace": "Team-ACE/ToolACE-2-8B",
+}
+"""Dialect → a registered name whose official handler reads it. The handler matters, not the model."""
+
+
+def write_bfcl_results(folder: Path, records: Sequence[Record], dialect: str) -> Mapping[str, Path]:
+    """Writes `FOLDER/NAME/multi_turn/BFCL_v4_multi_turn_CATEGORY_result.json` and returns category → file.
+
+    They are graded by `bfcl evaluate --model NAME --test-category multi_turn --partial-eval --result-dir FOLDER`. One
+    dialogue a task is written. A turn that was cut off is left out, which the official grader counts as a failure, as
+    it does for runs of its own that were cut off. Raises `UserError` for several dialogues of one task.
+    """
+    if len({record.task for record in records}) < len(records):
+        raise UserError("--bfcl-results: the official files hold one dialogue a task; give --seeds 1.")
+    where = folder / REGISTERED[dialect].replace("/", "_") / "multi_turn"
+    where.mkdir(parents=True, exist_ok=True)
+    files = {}
+    for category in sorted({record.category for record in records}):
+        path = where / f"BFCL_v4_multi_turn_{category}_result.json"
+        rows = sorted((record for record in records if record.category == category), key=lambda each: each.task)
+        path.write_text("".join(json.dumps(_row(record)) + "\n" for record in rows), encoding="utf-8")
+        files[category] = path
+    return files
+
+
+def _row(record: Record) -> dict[str, object]:
+    reached = sum(label != Label.NOT_REACHED for label in record.labels)
+    return {"id": record.task, "result": [list(steps) for steps in record.completions[:reached]]}

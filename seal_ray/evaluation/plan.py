@@ -1,0 +1,124 @@
+"""What an evaluation plays, checked whole before anything is started."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from envs.bfcl.splits import get_split
+from envs.dialogue import Dialogue
+from envs.errors import UserError, unknown_value
+from envs.task import Category, Task
+from envs.toolworld import generate
+from policies.model_folder import ModelFolder
+from policies.prompting import ChatFormat
+from policies.rollouts import Job
+from policies.solver import Budgets
+from policies.trajectory import derive_seed
+
+ENVIRONMENTS = ("toolworld", "bfcl")
+SPLITS = ("train", "dev", "test")
+TOOLWORLD_TASKS = 400
+"""Tasks of the toolworld, which has no end, where no limit is given: as many as BFCL's test split."""
+MAX_CONTEXT = 32_768
+"""Context in tokens where none is given and the model has more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """An evaluation. Always on the plain interface and under the official protocol: nothing here can change that."""
+
+    model: ModelFolder
+    environment: str
+    split: str
+    tasks: tuple[Task, ...]
+    budgets: Budgets
+    engine: str
+    dtype: str
+    seeds: int = 1
+    seed: int = 0
+    temperature: float = 0.0
+    top_p: float = 1.0
+    concurrent: int = 64
+
+    def jobs(self) -> list[Job]:
+        """One dialogue for each task and seed."""
+        return [
+            Job(task, derive_seed(self.seed, task.id, member)) for member in range(self.seeds) for task in self.tasks
+        ]
+
+    def settings(self) -> dict[str, Any]:
+        """All that the outcome depends on, as JSON values: an evaluation goes on only where these are the same."""
+        return {
+            "model": str(self.model.path.resolve()),
+            "model_files": self.model.fingerprint(),
+            "dialect": self.model.dialect.name,
+            "environment": self.environment,
+            "split": self.split,
+            "tasks": [task.id for task in self.tasks],
+            "interface": "plain",
+            "protocol": "official",
+            "budgets": asdict(self.budgets),
+            "engine": self.engine,
+            "dtype": self.dtype,
+            "seeds": self.seeds,
+            "seed": self.seed,
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+        }
+
+
+def check_plan(plan: Plan) -> ChatFormat:
+    """The model's chat format, once the plan is known to be possible. Raises `UserError` with one sentence."""
+    if not plan.tasks:
+        raise UserError("evaluation: no task is left to play; give a larger --limit or more categories.")
+    if plan.seeds > 1 and plan.temperature == 0:
+        raise UserError(f"--seeds: {plan.seeds} seeds give the same greedy dialogue; add --temperature 1.0.")
+    if plan.budgets.context > plan.model.context:
+        raise UserError(f"context: {plan.budgets.context} is more than the model's {plan.model.context} tokens.")
+    form = ChatFormat.load(plan.model.path, plan.model.dialect)
+    longest, task = max(
+        ((length, task) for length, task in zip(_opening_lengths(plan, form), plan.tasks, strict=True)),
+        key=lambda pair: pair[0],
+    )
+    if longest >= plan.budgets.context:
+        advice = "a larger --context" if plan.budgets.context < plan.model.context else "a model with more"
+        raise UserError(
+            f"context: {plan.budgets.context} tokens are too few for the prompt of {task.id}, which has {longest}; "
+            f"{advice} is needed."
+        )
+    return form
+
+
+def choose_tasks(
+    environment: str, split: str, *, limit: int | None = None, categories: Sequence[str] = ()
+) -> tuple[Task, ...]:
+    """The tasks of a split, the categories in turn, at most `limit`. Raises `UserError` for unknown names."""
+    if environment not in ENVIRONMENTS:
+        raise unknown_value("env", environment, ENVIRONMENTS)
+    if split not in SPLITS:
+        raise unknown_value("split", split, SPLITS)
+    for name in categories:
+        if name not in list(Category):
+            raise unknown_value("category", name, Category)
+    chosen = [category for category in Category if not categories or category in categories]
+    if environment == "toolworld":
+        seeds = (seed for seed in itertools.count() if list(Category)[seed % len(Category)] in chosen)
+        count = TOOLWORLD_TASKS if limit is None else limit
+        return tuple(generate(seed, split=split) for seed in itertools.islice(seeds, count))
+    part = get_split("scenario").part(split)
+    return tuple(itertools.islice(_in_turn(part, chosen), limit))
+
+
+def _in_turn(tasks: Sequence[Task], categories: Sequence[Category]) -> Iterator[Task]:
+    columns = [[task for task in tasks if task.category is category] for category in categories]
+    for row in itertools.zip_longest(*columns):
+        yield from (task for task in row if task is not None)
+
+
+def _opening_lengths(plan: Plan, form: ChatFormat) -> Iterator[int]:
+    for task in plan.tasks:
+        _, info = Dialogue(task, dialect=form.dialect).reset()
+        yield len(form.opening(info["messages"], info["tools"]))

@@ -1,0 +1,102 @@
+"""Tokenizers and tiny random models with the real chat templates of Qwen and Llama 3.1.
+
+The templates are read from where the official package quotes them: the docstrings of its handlers.
+"""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+from functools import cache
+from pathlib import Path
+
+import bfcl_eval
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+
+from envs.bfcl.tasks import load_tasks
+from envs.dialects import DIALECTS
+from policies.prompting import ChatFormat
+
+_HANDLERS = Path(bfcl_eval.__file__).parent / "model_handler" / "local_inference"
+_SOURCES = {"qwen": ("qwen_fc.py", "QwenFCHandler"), "llama3_json": ("llama_3_1.py", "LlamaHandler_3_1")}
+_SPECIAL = {
+    "qwen": ["<|endoftext|>", "<|im_start|>", "<|im_end|>"],
+    "llama3_json": [
+        *("<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>"),
+        *("<|eom_id|>", "<|eot_id|>", "<|python_tag|>"),
+    ],
+}
+_END = {"qwen": "<|im_end|>", "llama3_json": "<|eot_id|>"}
+
+
+def quoted_template(dialect: str) -> str:
+    """The chat template that the official handler of this dialect quotes."""
+    file, handler = _SOURCES[dialect]
+    source = (_HANDLERS / file).read_text("utf-8")
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ClassDef) and node.name == handler:
+            methods = [each for each in node.body if isinstance(each, ast.FunctionDef)]
+            method = next(each for each in methods if each.name == "_format_prompt")
+            # As it is written, since the template has escapes of its own.
+            quoted = ast.get_source_segment(source, method.body[0])
+            assert quoted is not None
+            return textwrap.dedent(quoted.partition('"chat_template":\n')[2].removesuffix('"""')).strip()
+    raise AssertionError(f"{handler} has gone")
+
+
+@cache
+def chat_tokenizer(dialect: str) -> PreTrainedTokenizerFast:
+    """A small byte-level BPE with the family's control tokens and template."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    texts = [DIALECTS[dialect].render_tools(task.tools) for task in list(load_tasks().values())[:20]]
+    tokenizer.train_from_iterator(
+        texts,
+        trainers.BpeTrainer(
+            vocab_size=800,
+            special_tokens=_SPECIAL[dialect],
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        ),
+    )
+    made: PreTrainedTokenizerFast = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_object=tokenizer,
+        eos_token=_END[dialect],
+        bos_token="<|begin_of_text|>" if dialect == "llama3_json" else None,
+        additional_special_tokens=_SPECIAL[dialect],
+        chat_template=quoted_template(dialect),
+        clean_up_tokenization_spaces=False,
+    )
+    return made
+
+
+def chat_format(dialect: str) -> ChatFormat:
+    return ChatFormat(chat_tokenizer(dialect), DIALECTS[dialect], name=dialect)
+
+
+def random_chat_model(folder: Path, dialect: str, *, context: int = 32_768) -> Path:
+    """Saves a random two-layer model of the family with its tokenizer and template, and returns its folder."""
+    torch.manual_seed(5)
+    tokenizer = chat_tokenizer(dialect)
+    shape = {
+        "vocab_size": len(tokenizer),
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "max_position_embeddings": context,
+        "eos_token_id": tokenizer.eos_token_id,
+        "bos_token_id": tokenizer.bos_token_id,
+    }
+    model = (
+        LlamaForCausalLM(LlamaConfig(**shape, tie_word_embeddings=False))  # type: ignore[no-untyped-call]
+        if dialect == "llama3_json"
+        else Qwen2ForCausalLM(Qwen2Config(**shape, tie_word_embeddings=True))  # type: ignore[no-untyped-call]
+    )
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder

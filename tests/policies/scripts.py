@@ -1,0 +1,49 @@
+"""Scripts for `ScriptedEngine`: solvers whose behaviour is known."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+
+from envs.dialogue import Dialogue
+from envs.task import Task
+from policies.engine import GenRequest
+from policies.prompting import ChatFormat
+
+Answer = Callable[[GenRequest], Sequence[int]]
+
+
+def oracle(form: ChatFormat, tasks: Sequence[Task]) -> Answer:
+    """Plays the ground truth of these tasks: calls of a turn in one completion, then an end of the turn."""
+    script: dict[tuple[int, ...], tuple[int, ...]] = {}
+    for task in tasks:
+        dialogue = Dialogue(task, dialect=form.dialect)
+        _, info = dialogue.reset()
+        prompt = form.opening(info["messages"], info["tools"])
+        while not dialogue.over:
+            turn = task.turns[dialogue.turn]
+            acts = turn.ground_truth and not dialogue.trace.turns[dialogue.turn]
+            said = form.dialect.render_calls(turn.ground_truth) if acts else "Done."
+            script[prompt] = form.completion(said)
+            *_, info = dialogue.step(said)
+            if not dialogue.over:
+                prompt = (*prompt, *script[prompt], *form.continuation(info["messages"]))
+    return lambda request: script[request.prompt_ids]
+
+
+def babble(form: ChatFormat, vocabulary: int, *, tasks: Sequence[Task] = ()) -> Answer:
+    """Random tokens, calls of the ground truth among them: a function of the request alone."""
+    calls = [call for task in tasks for turn in task.turns for call in turn.ground_truth]
+
+    def answer(request: GenRequest) -> list[int]:
+        rng = random.Random(f"{request.seed} {len(request.prompt_ids)}")
+        kind = rng.random()
+        if calls and kind < 0.6:
+            return list(form.completion(form.dialect.render_calls(rng.sample(calls, rng.randint(1, 2)))))
+        length = rng.randrange(1, 30) if kind < 0.95 else request.max_tokens
+        tokens = [rng.randrange(vocabulary) for _ in range(length)]
+        return [token for token in tokens if token not in form.stop_token_ids or kind < 0.95] + [
+            form.completion("")[0]
+        ] * (request.max_tokens if kind >= 0.95 else 1)
+
+    return answer

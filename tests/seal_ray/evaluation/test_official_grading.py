@@ -1,0 +1,59 @@
+"""Our verdicts against those of the official `bfcl evaluate`, on result files that we write."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from envs.bfcl.tasks import load_tasks
+from policies.engine import GenRequest
+from policies.engine.scripted import ScriptedEngine
+from policies.prompting import ChatFormat
+from policies.solver import Budgets, Solver
+from seal_ray.evaluation.bfcl_results import write_bfcl_results
+from seal_ray.evaluation.records import Record
+from tests.policies.chat_models import chat_format, chat_tokenizer
+from tests.policies.scripts import babble, oracle
+from tests.seal_ray.evaluation.grading import official_failures
+
+
+def form_of(dialect: str) -> ChatFormat:
+    from envs.dialects import DIALECTS
+
+    if dialect == "toolace":
+        return ChatFormat(chat_tokenizer("llama3_json"), DIALECTS[dialect], name=dialect)
+    return chat_format(dialect)
+
+
+@pytest.mark.parametrize("dialect", ["qwen", "llama3_json", "toolace"])
+def test_the_official_command_gives_the_same_verdicts(dialect: str, tmp_path: Path) -> None:
+    """60 tasks of all categories: a third from ground truth, the others with calls missing, doubled, or none at all."""
+    form = form_of(dialect)
+    tasks = list(load_tasks().values())[::14][:60]
+    truth = oracle(form, tasks)
+    noise = babble(form, 300, tasks=tasks[:5])
+    good = {task.id for task in tasks[::3]}
+
+    def answer_for(name: str):  # type: ignore[no-untyped-def]
+        def answer(request: GenRequest):  # type: ignore[no-untyped-def]
+            try:
+                said = truth(request)
+            except KeyError:  # the dialogue has left the script
+                return noise(request)
+            return said if name in good or request.seed % 4 else noise(request)
+
+        return answer
+
+    budgets = Budgets(prompt=120_000, response=2000, context=120_000)
+    records = []
+    for task in tasks:
+        engine = ScriptedEngine(answer_for(task.id), context=120_000)
+        solver = Solver(engine, form, budgets)
+        records.append(Record.from_dict(asyncio.run(solver.play(task, seed=len(records))).to_dict()))
+    ours = {record.task for record in records if not record.reward}
+    assert good.isdisjoint(ours)
+    assert 10 < len(ours) < 45
+    write_bfcl_results(tmp_path / "results", records, dialect)
+    assert official_failures(tmp_path / "results", dialect, tmp_path / "scores") == ours
