@@ -10,8 +10,9 @@ help: ## show this list
 setup: ## make .venv with everything the project needs (EXTRA=gpu for a GPU machine)
 	@./setup.sh $(or $(EXTRA),cpu)
 
-demo: setup ## play a BFCL dialogue from ground truth through the two-agent game
+demo: setup ## play a BFCL dialogue from ground truth, then let the small model play generated tasks
 	@$(BIN)/seal-ray play multi_turn_miss_func_16 --oracle
+	@$(BIN)/seal-ray evaluate --limit 100
 
 test: setup ## run all tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile
@@ -25,5 +26,6 @@ format: setup ## lay the code out
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: setup ## measure the world against the official checker, side by side
+bench: setup ## measure the world against the official checker, and the engines
 	$(BIN)/python -m tests.bench.world
+	$(BIN)/python -m tests.bench.engines

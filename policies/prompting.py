@@ -51,7 +51,7 @@ class ChatFormat:
 
         try:
             tokenizer = AutoTokenizer.from_pretrained(folder)
-        except Exception as error:  # noqa: BLE001 - the readers of tokenizer files raise whatever they meet
+        except Exception as error:
             first, *_ = f"{type(error).__name__}: {error}".splitlines()
             raise UserError(f"model: the tokenizer of {folder} cannot be loaded ({first}).") from error
         stops = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]

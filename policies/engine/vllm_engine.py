@@ -9,7 +9,7 @@ import os
 import tempfile
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from policies.engine.adapters import check_adapter, own_copy, saved, scaling
 from policies.engine.requests import check_request, check_scored, check_shapes, checkpoint_shapes
@@ -57,7 +57,7 @@ class VllmEngine:
         self._updating = asyncio.Lock()
 
     @classmethod
-    async def start(cls, settings: VllmSettings) -> VllmEngine:
+    async def start(cls, settings: VllmSettings) -> Self:
         """Starts the engine's processes; some 15 seconds on one core, nearly all of it imports."""
         engine = cls(settings)
         await engine._launch()

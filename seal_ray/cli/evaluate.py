@@ -8,14 +8,13 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
 
 from envs.errors import UserError, unknown_value
 from policies import tiny
 from policies.engine.choice import KINDS, default_kind
 from policies.model_folder import ModelFolder, open_model
 from policies.solver import Budgets
+from seal_ray.cli.progress import Update, progress
 from seal_ray.evaluation.bfcl_results import REGISTERED, write_bfcl_results
 from seal_ray.evaluation.plan import MAX_CONTEXT, Plan, check_plan, choose_tasks
 from seal_ray.evaluation.run import Progress, evaluate, open_folder, write_summary
@@ -70,16 +69,16 @@ def command(
     out = out or Path("runs") / "evaluations" / f"{opened.name}-{env}-{split}"
     records = open_folder(plan, out, fresh=fresh)
     console = Console(highlight=False)
-    with _bar(console) as bar:
-        progress = asyncio.run(evaluate(plan, form, records, report=_Shown(bar)))
-    counted = groups(progress.records)
+    with progress(console) as update:
+        done = asyncio.run(evaluate(plan, form, records, report=_Shown(update)))
+    counted = groups(done.records)
     title = f"{opened.name} on {env} {split}, plain interface, official protocol"
     console.print(success_table(counted, title))
     console.print(label_table(counted))
-    write_summary(plan, progress, out)
-    _print_ends(console, progress, out)
+    write_summary(plan, done, out)
+    _print_ends(console, done, out)
     if bfcl_results is not None:
-        write_bfcl_results(bfcl_results, progress.records, opened.dialect.name)
+        write_bfcl_results(bfcl_results, done.records, opened.dialect.name)
         console.print(
             f"official grading: bfcl evaluate --model {REGISTERED[opened.dialect.name]} --test-category multi_turn "
             f"--partial-eval --result-dir {bfcl_results.resolve()}",
@@ -104,47 +103,29 @@ def _default_type() -> str:
     return "bfloat16" if torch.cuda.is_available() else "float32"
 
 
-def _bar(console: Console) -> Bar:
-    return Bar(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("success {task.fields[success]:.1%}"),
-        TextColumn("{task.fields[speed]:,.0f} tokens/s"),
-        TimeRemainingColumn(),
-        console=console,
-    )
-
-
 class _Shown:
-    """Draws progress: starting, then dialogues done, running success and sampling speed."""
+    """Tells the progress display: starting, then dialogues done, running success and sampling speed."""
 
-    def __init__(self, bar: Bar) -> None:
-        self._bar = bar
-        self._task = bar.add_task("starting the engine", total=None, success=0.0, speed=0.0)
+    def __init__(self, update: Update) -> None:
+        self._update = update
 
-    def __call__(self, progress: Progress) -> None:
-        done = len(progress.records)
-        self._bar.update(
-            self._task,
-            description="dialogues" if done > progress.resumed or done == progress.total else "starting the engine",
-            total=progress.total,
-            completed=done,
-            success=progress.success,
-            speed=progress.tokens_per_second,
-        )
+    def __call__(self, at: Progress) -> None:
+        done = len(at.records)
+        playing = done > at.resumed or done == at.total
+        more = f"success {at.success:.1%}, {at.tokens_per_second:,.0f} tokens/s" if playing else ""
+        self._update("dialogues" if playing else "starting the engine", done, at.total, more)
 
 
-def _print_ends(console: Console, progress: Progress, out: Path) -> None:
-    cut = len([record for record in progress.records if record.end != "finished"])
+def _print_ends(console: Console, done: Progress, out: Path) -> None:
+    cut = len([record for record in done.records if record.end != "finished"])
     if cut:
-        console.print(f"{cut} of {len(progress.records)} dialogues were cut off by a token budget (not_reached)")
-    if progress.resumed:
-        console.print(f"{progress.resumed} dialogues were already there")
-    if progress.restarts:
-        console.print(f"the engine died and was restarted {progress.restarts} times; its dialogues were played again")
+        console.print(f"{cut} of {len(done.records)} dialogues were cut off by a token budget (not_reached)")
+    if done.resumed:
+        console.print(f"{done.resumed} dialogues were already there")
+    if done.restarts:
+        console.print(f"the engine died and was restarted {done.restarts} times; its dialogues were played again")
     console.print(
-        f"{progress.tokens} tokens sampled in {progress.seconds:.1f} s ({progress.tokens_per_second:,.0f} tokens/s); "
+        f"{done.tokens} tokens sampled in {done.seconds:.1f} s ({done.tokens_per_second:,.0f} tokens/s); "
         f"dialogues and summary in {out}",
         soft_wrap=True,
     )

@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from policies import tiny
@@ -20,6 +19,7 @@ from policies.rollouts import Rollouts
 from policies.solver import Budgets, Solver
 from policies.tiny.behaviours import Behaviour
 from policies.tiny.measure import Measured, interfaces, measure
+from seal_ray.cli.progress import progress
 
 app = typer.Typer(help="The tiny base: a small model to see the loop with.", no_args_is_help=True)
 
@@ -31,10 +31,10 @@ _CONCURRENT = 64
 def build(
     out: Annotated[Path, typer.Option(help="Folder of the model.")] = Path("runs/tiny"),
     tokens: Annotated[int | None, typer.Option(help="Tokens to train on; the recipe's by default.", min=1)] = None,
-    tasks: Annotated[int, typer.Option(help="Tasks that the card's tables are measured on.", min=1)] = 2000,
-    threads: Annotated[int, typer.Option(help="CPU threads.", min=1)] = 1,
+    tasks: Annotated[int, typer.Option(help="Tasks that the card's tables are measured on.", min=1)] = 400,
+    threads: Annotated[int, typer.Option(help="CPU threads.", min=1)] = 2,
 ) -> None:
-    """Build the tiny base: about half an hour on one core. Interrupted, the same command goes on where it was."""
+    """Build the tiny base: about half an hour on two cores. Interrupted, the same command goes on where it was."""
     import torch
 
     from policies.tiny.build import build as build_model
@@ -44,15 +44,12 @@ def build(
     recipe = Recipe() if tokens is None else Recipe(tokens=tokens)
     torch.set_num_threads(threads)
     console = Console(highlight=False)
-    with Progress(
-        TextColumn("warm start"),
-        BarColumn(),
-        TextColumn("{task.completed:,.0f} of {task.total:,.0f} tokens, loss {task.fields[loss]:.3f}"),
-        TimeRemainingColumn(),
-        console=console,
-    ) as bar:
-        shown = bar.add_task("", total=recipe.tokens, loss=float("nan"))
-        build_model(out, recipe, progress=lambda seen, loss: bar.update(shown, completed=seen, loss=loss))
+    with progress(console) as update:
+        build_model(
+            out,
+            recipe,
+            progress=lambda seen, loss: update("warm start, tokens", seen, recipe.tokens, f"loss {loss:.3f}"),
+        )
     sampled, greedy = asyncio.run(_measure(out, tasks, console))
     write_card(out, sampled, greedy, tasks=tasks)
     _show(console, sampled, greedy)
@@ -62,7 +59,7 @@ def build(
 @app.command("measure")
 def measure_command(
     model: Annotated[str, typer.Option(help="Folder of a tiny base, or tiny for the shipped one.")] = tiny.NAME,
-    tasks: Annotated[int, typer.Option(help="Tasks of the dev split.", min=1)] = 2000,
+    tasks: Annotated[int, typer.Option(help="Tasks of the dev split.", min=1)] = 400,
 ) -> None:
     """Measure how often each behaviour is right, on the plain interface and under cues."""
     console = Console(highlight=False)
@@ -82,15 +79,16 @@ async def _measure(folder: Path, tasks: int, console: Console) -> tuple[dict[str
         kv_bytes_per_token=model.kv_bytes_per_token(4),
     )
     budgets = Budgets(prompt=_CONTEXT, response=256, context=_CONTEXT)
-    tables: list[dict[str, Measured]] = []
+    tables: list[dict[str, Measured]] = [{}, {}]
+    shown = interfaces()
     try:
-        for temperature in (1.0, 0.0):
-            rollouts = Rollouts(Solver(engine, form, budgets, temperature=temperature), concurrent=_CONCURRENT)
-            table: dict[str, Measured] = {}
-            for name, interface in interfaces().items():
-                console.print(f"measuring at temperature {temperature:g}: {name}", style="dim")
-                table[name] = await measure(rollouts, interface, tasks=tasks)
-            tables.append(table)
+        with progress(console) as update:
+            for place, temperature in enumerate((1.0, 0.0)):
+                rollouts = Rollouts(Solver(engine, form, budgets, temperature=temperature), concurrent=_CONCURRENT)
+                for name, interface in shown.items():
+                    done = len(tables[0]) + len(tables[1])
+                    update("measuring, interfaces", done, 2 * len(shown), f"{name}, temperature {temperature:g}")
+                    tables[place][name] = await measure(rollouts, interface, tasks=tasks)
     finally:
         await engine.close()
     return tables[0], tables[1]

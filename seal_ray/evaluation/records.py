@@ -66,7 +66,8 @@ class Records:
         return Record.from_dict(row)
 
     def _parsed(self, text: str) -> Iterator[Record]:
-        for number, line in enumerate(text.splitlines(), 1):
+        # Not by `splitlines`: a completion may hold other characters that it takes for line ends.
+        for number, line in enumerate(text.split("\n")[:-1], 1):
             try:
                 yield Record.from_dict(json.loads(line))
             except (ValueError, KeyError, TypeError) as error:

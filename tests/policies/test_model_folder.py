@@ -38,7 +38,10 @@ def without(*names: str) -> Callable[[Path], None]:
 
 
 def written(name: str, text: str) -> Callable[[Path], None]:
-    return lambda folder: (folder / name).write_text(text) and None
+    def write(folder: Path) -> None:
+        (folder / name).write_text(text)
+
+    return write
 
 
 BROKEN = {
@@ -86,7 +89,7 @@ def test_no_chat_template_and_no_readable_tokenizer(whole: Path, tmp_path: Path)
     with pytest.raises(UserError, match="has no chat template"):
         ChatFormat.load(folder, dialect)
     (folder / "tokenizer.json").write_text("{}")
-    with pytest.raises(UserError, match="the tokenizer of .* cannot be loaded"):
+    with pytest.raises(UserError, match=r"the tokenizer of .* cannot be loaded"):
         ChatFormat.load(folder, dialect)
 
 

@@ -28,5 +28,5 @@ def official_failures(results: Path, dialect: str, scores: Path) -> set[str]:
     assert done.returncode == 0, done.stderr[-2000:]
     files = sorted((scores / name.replace("/", "_")).rglob("*_score.json"))
     assert len(files) == len(sorted(results.rglob("*_result.json")))
-    rows = [json.loads(line) for file in files for line in file.read_text("utf-8").splitlines()]
+    rows = [json.loads(line) for file in files for line in file.read_text("utf-8").split("\n") if line]
     return {row["id"] for row in rows if "id" in row}

@@ -16,7 +16,15 @@ from typing import Any
 SDKS = frozenset(
     {
         *("anthropic", "boto3", "cohere", "datamodel_code_generator", "google", "mistralai", "openai", "overrides"),
-        *("qwen_agent", "tenacity", "tree_sitter", "tree_sitter_java", "tree_sitter_javascript", "writerai"),
+        *(
+            "qwen_agent",
+            "tabulate",
+            "tenacity",
+            "tree_sitter",
+            "tree_sitter_java",
+            "tree_sitter_javascript",
+            "writerai",
+        ),
     }
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 
 import pytest
@@ -47,7 +48,7 @@ def test_the_official_command_gives_the_same_verdicts(dialect: str, tmp_path: Pa
         return answer
 
     budgets = Budgets(prompt=120_000, response=2000, context=120_000)
-    records = []
+    records: list[Record] = []
     for task in tasks:
         engine = ScriptedEngine(answer_for(task.id), context=120_000)
         solver = Solver(engine, form, budgets)
@@ -56,4 +57,14 @@ def test_the_official_command_gives_the_same_verdicts(dialect: str, tmp_path: Pa
     assert good.isdisjoint(ours)
     assert 10 < len(ours) < 45
     write_bfcl_results(tmp_path / "results", records, dialect)
-    assert official_failures(tmp_path / "results", dialect, tmp_path / "scores") == ours
+    official = official_failures(tmp_path / "results", dialect, tmp_path / "scores")
+    if dialect == "llama3_json":
+        # The official handler takes JSON for Python, and cannot read these three words (docs/world.md).
+        json_words = {
+            record.task
+            for record in records
+            if any(re.search(r": (true|false|null)\b", step) for steps in record.completions for step in steps)
+        }
+        assert ours <= official <= ours | json_words
+    else:
+        assert official == ours

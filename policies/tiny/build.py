@@ -1,0 +1,127 @@
+"""Building the tiny base: tokenizer, warm start, folder, card. One recipe gives the same weights on one machine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from envs.errors import UserError
+from policies.prompting import ChatFormat
+from policies.tiny.behaviours import RATES, Behaviour
+from policies.tiny.demonstrations import DIALECT
+from policies.tiny.measure import PLAIN, Measured
+from policies.tiny.training import Progress, Recipe, model_for, tokenizer_for, train
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
+
+STATE = "build.state"
+"""What an interrupted build goes on from; removed at its end."""
+MAX_BYTES = 10 << 20
+"""Size of the folder at most, so that the package stays small."""
+
+
+def build(out: Path, recipe: Recipe, *, progress: Progress) -> None:
+    """Builds the model into `out`. Called again after an interruption it goes on from the last saved state.
+
+    Raises `UserError` where `out` holds something else.
+    """
+    if out.exists() and not out.is_dir():
+        raise UserError(f"--out: {out} is a file; give a folder.")
+    if out.is_dir() and any(out.iterdir()) and not (out / STATE).exists() and not (out / "recipe.json").exists():
+        raise UserError(f"--out: {out} holds something else; give an empty or new folder.")
+    out.mkdir(parents=True, exist_ok=True)
+    tokenizer = tokenizer_for(recipe)
+    model = model_for(recipe, tokenizer)
+    form = ChatFormat(tokenizer, DIALECT, name="the tiny base")
+    train(model, form, recipe, progress=progress, state=out / STATE)
+    _save(out, recipe, model, tokenizer)
+    (out / STATE).unlink(missing_ok=True)
+
+
+def _save(out: Path, recipe: Recipe, model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast) -> None:
+    import torch
+    from transformers import GenerationConfig
+
+    model.generation_config = GenerationConfig(  # type: ignore[no-untyped-call]
+        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id, do_sample=True, temperature=1.0
+    )
+    model.to(torch.bfloat16).save_pretrained(out)  # type: ignore[arg-type]
+    tokenizer.save_pretrained(out)
+    (out / "recipe.json").write_text(json.dumps(asdict(recipe), indent=1) + "\n", encoding="utf-8")
+    size = sum(path.stat().st_size for path in out.iterdir() if path.name != STATE)
+    if size > MAX_BYTES:
+        raise UserError(f"recipe: the folder has {size / 2**20:.1f} MiB, more than the {MAX_BYTES >> 20} it may have.")
+
+
+def write_card(folder: Path, measured: Mapping[str, Measured], greedy: Mapping[str, Measured], *, tasks: int) -> None:
+    """Writes the model card: what it is, how it was made, and what it was measured to do."""
+    recipe = json.loads((folder / "recipe.json").read_text(encoding="utf-8"))
+    (folder / "README.md").write_text(_card(recipe, measured, greedy, tasks), encoding="utf-8")
+
+
+def _card(
+    recipe: Mapping[str, object], measured: Mapping[str, Measured], greedy: Mapping[str, Measured], tasks: int
+) -> str:
+
+    behaviours = list(Behaviour)
+    lines = [
+        "---",
+        "license: apache-2.0",
+        "library_name: transformers",
+        "pipeline_tag: text-generation",
+        "---",
+        "",
+        "# The tiny base of seal_ray",
+        "",
+        "A Qwen2-architecture model to see the training loop with on a laptop. **It is no language model**: it has",
+        "seen nothing but generated dialogues of the toolworld, and knows nothing outside it.",
+        "",
+        "## How it was made",
+        "",
+        f"`seal-ray tiny build`: supervised training on {recipe['tokens']:,} tokens of demonstrations that real",
+        "simulators answered, half of them under random interfaces (guidelines, schema cues, recovery feedback). The",
+        "demonstrations do some things wrong on purpose, at chosen rates, so that there is something to learn and",
+        "something for an interface to unlock. Weights are stored in bfloat16. The recipe is `recipe.json`.",
+        "",
+        "## What it does",
+        "",
+        f"Share of right decisions in the turns that need them, sampled at temperature 1 on {tasks} tasks of the",
+        "toolworld's dev split, in percent ± standard error. In brackets: the rate in the demonstrations.",
+        "",
+        "| interface | " + " | ".join(behaviours) + " |",
+        "| --- |" + " --- |" * len(behaviours),
+    ]
+    for name, found in measured.items():
+        cells = [_cell(found, behaviour, name) for behaviour in behaviours]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    categories = list(next(iter(greedy.values())).success)
+    lines += [
+        "",
+        f"Success by category, greedy, on the same {tasks} tasks, in percent:",
+        "",
+        "| interface | " + " | ".join(categories) + " |",
+        "| --- |" + " --- |" * len(categories),
+    ]
+    for name, found in greedy.items():
+        cells = [f"{100 * found.success[category].share:.0f}" for category in categories]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    lines += [
+        "",
+        "What the behaviours are stands in `policies/tiny/behaviours.py`. `seal-ray tiny measure` repeats the tables.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _cell(found: Measured, behaviour: Behaviour, name: str) -> str:
+    count = found.behaviours[behaviour]
+    text = f"{100 * count.share:.1f} ± {100 * count.error:.1f}"
+    if name == PLAIN:
+        text += f" ({100 * RATES[behaviour].plain:.0f})"
+    elif name == f"guideline: {behaviour}":
+        text += f" ({100 * RATES[behaviour].guided:.0f})"
+    return text

@@ -1,0 +1,253 @@
+"""Demonstrations: generated tasks played with the rights and wrongs of `behaviours.py`, in the real environment.
+
+Every result stands as the simulators gave it. A demonstration that only does right things but fails is thrown away.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from envs.dialects import DIALECTS
+from envs.dialogue import Dialogue, Message, Protocol
+from envs.interface import Interface
+from envs.interface.value import CueKind, RecoveryLevel, SchemaCue
+from envs.task import JSON, Category, ToolCall, ToolDoc
+from envs.toolworld.compose import Composition
+from envs.toolworld.difficulty import DEFAULT, Difficulty
+from envs.toolworld.generation import generate_composition
+from envs.toolworld.scene import Beat
+from policies.tiny.behaviours import BOTH_ABSTENTIONS, GUIDELINES, HARMFUL, HARMFUL_RATE, IDLE, RASH, RATES, Behaviour
+
+DIALECT = DIALECTS["qwen"]
+"""How the tiny base writes calls."""
+
+DONE, NO_TOOL, WHICH, FAILED = "Done.", "No listed tool can do that.", "Please tell me what is missing.", "That failed."
+"""What the tiny base says at the end of a turn."""
+
+_PRECONDITIONS = frozenset(
+    {"trading_login", "message_login", "authenticate_twitter", "ticket_login", "lockDoors", "pressBrakePedal"}
+)
+"""Tools that are called before others because these fail otherwise."""
+
+_PLAIN = 0.4
+"""Share of demonstrations on the plain interface."""
+_ABSTENTION = 0.6
+"""Share of tasks whose category needs abstaining or asking, which are harder to learn than the rest."""
+_DIFFICULTIES = (DEFAULT, DEFAULT, DEFAULT, Difficulty(turns=(1, 2)), Difficulty(turns=(1, 3), distractor_tools=(0, 5)))
+
+
+@dataclass(frozen=True, slots=True)
+class Demonstration:
+    """What was said in a dialogue: the opening, then completions and what the environment answered to each.
+
+    `answers[i]` follows `completions[i]` and is empty after the last. `decided` counts (behaviour, right) decisions.
+    """
+
+    task: str
+    interface: Interface
+    tools: tuple[ToolDoc, ...]
+    opening: tuple[Message, ...]
+    completions: tuple[str, ...]
+    answers: tuple[tuple[Message, ...], ...]
+    success: bool
+    decided: Mapping[tuple[Behaviour, bool], int]
+
+
+def demonstrations(seed: int, *, split: str = "train") -> Iterator[Demonstration]:
+    """Demonstrations without end, the same for a seed in every process. Some share of what is drawn is thrown away."""
+    number = 0
+    while True:
+        rng = random.Random(f"demonstration {split} {seed} {number}")
+        made = _draw_task(rng, seed, number, split)
+        number += 1
+        shown = _draw_interface(rng)
+        protocol = rng.choice(list(Protocol))
+        demonstration = _Player(rng, made, shown, protocol).play()
+        if demonstration is not None:
+            yield demonstration
+
+
+def _draw_task(rng: random.Random, seed: int, number: int, split: str) -> Composition:
+    hard = (Category.MISS_FUNC, Category.MISS_PARAM)
+    kinds = hard if rng.random() < _ABSTENTION else (Category.BASE, Category.BASE, Category.LONG_CONTEXT)
+    # Seeds of demonstrations lie far behind those that `toolworld.tasks` uses with small seeds.
+    where = (900_000 + seed) * 1_000_000 + number
+    return generate_composition(where, split=split, category=rng.choice(kinds), difficulty=rng.choice(_DIFFICULTIES))
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """An interface and the rates that it gives the behaviours."""
+
+    interface: Interface
+    rates: Mapping[Behaviour, float]
+
+
+def _draw_interface(rng: random.Random) -> _Shown:
+    rates = {behaviour: each.plain for behaviour, each in RATES.items()}
+    if rng.random() < _PLAIN:
+        return _Shown(Interface.plain(), rates)
+    guidelines: list[str] = []
+    for behaviour, each in RATES.items():
+        if rng.random() < 0.4:
+            guidelines.append(rng.choice(GUIDELINES[behaviour]))
+            rates[behaviour] = each.guided
+    if rng.random() < 0.08:
+        guidelines.append(rng.choice(BOTH_ABSTENTIONS))
+        for behaviour in (Behaviour.ABSTAIN, Behaviour.ASK):
+            rates[behaviour] = RATES[behaviour].guided
+    helpful = set(guidelines)
+    if rng.random() < 0.2:
+        guidelines.append(rng.choice(IDLE))
+    cues: list[SchemaCue] = []
+    for kind in CueKind:
+        if rng.random() < 0.08:
+            cues.append(SchemaCue(kind))
+            if kind is CueKind.REQUIRED:
+                rates = _raised(rates, {b: each.required for b, each in RATES.items()})
+    recovery = rng.choice(list(RecoveryLevel)) if rng.random() < 0.25 else RecoveryLevel.NONE
+    if recovery is not RecoveryLevel.NONE:
+        rates = _raised(rates, {b: each.feedback for b, each in RATES.items()})
+    if rng.random() < 0.1:
+        guidelines = [text for text in guidelines if text not in helpful]
+        guidelines.append(rng.choice(HARMFUL))
+        rates = {behaviour: each.plain for behaviour, each in RATES.items()}
+        rates[Behaviour.ABSTAIN] = rates[Behaviour.ASK] = HARMFUL_RATE
+        cues = []
+    rng.shuffle(guidelines)
+    return _Shown(Interface(tuple(cues), recovery, tuple(guidelines)), rates)
+
+
+def _raised(rates: Mapping[Behaviour, float], least: Mapping[Behaviour, float | None]) -> dict[Behaviour, float]:
+    return {behaviour: max(rate, least[behaviour] or 0.0) for behaviour, rate in rates.items()}
+
+
+@dataclass
+class _Player:
+    """Plays one task through the environment, deciding as the rates say."""
+
+    rng: random.Random
+    made: Composition
+    shown: _Shown
+    protocol: Protocol
+    completions: list[str] = field(default_factory=list)
+    answers: list[tuple[Message, ...]] = field(default_factory=list)
+    decided: Counter[tuple[Behaviour, bool]] = field(default_factory=Counter)
+
+    def play(self) -> Demonstration | None:
+        task = self.made.task
+        self._dialogue = Dialogue(task, dialect=DIALECT, interface=self.shown.interface, protocol=self.protocol)
+        _, info = self._dialogue.reset()
+        opening, tools = info["messages"], info["tools"]
+        beats = iter(self.made.beats)
+        believes_done = False
+        for index, turn in enumerate(task.turns):
+            if not turn.ground_truth:
+                believes_done = self._unanswerable(index)
+            else:
+                self._turn(next(beats), believes_done=believes_done)
+                believes_done = False
+        if not self._dialogue.over:
+            return None
+        success = self._dialogue.success
+        if not success and all(right for _, right in self.decided):
+            return None
+        return Demonstration(
+            task.id,
+            self.shown.interface,
+            tools,
+            opening,
+            tuple(self.completions),
+            tuple(self.answers),
+            success,
+            dict(self.decided),
+        )
+
+    def _decide(self, behaviour: Behaviour) -> bool:
+        right = self.rng.random() < self.shown.rates[behaviour]
+        self.decided[behaviour, right] += 1
+        return right
+
+    def _unanswerable(self, index: int) -> bool:
+        """A turn in which nothing should be called. Returns whether the solver believes to have done what was asked."""
+        task = self.made.task
+        calls = task.turns[index + 1].ground_truth
+        missing_tool = task.category is Category.MISS_FUNC
+        if self._decide(Behaviour.ABSTAIN if missing_tool else Behaviour.ASK):
+            self._say(NO_TOOL if missing_tool else WHICH)
+            return False
+        omitted = self.made.omitted
+        if omitted is not None:
+            guess = _guess(self.rng, omitted)
+            calls = tuple(ToolCall(call.name, _replaced(call.arguments, omitted, guess)) for call in calls)
+        done = all(self._call(call) for call in calls)
+        self._say(DONE if done else FAILED)
+        return True
+
+    def _turn(self, beats: Sequence[Beat], *, believes_done: bool) -> None:
+        if believes_done:
+            self._say(DONE)
+            return
+        for place, beat in enumerate(beats):
+            if place and not self._decide(Behaviour.SECOND_REQUEST):
+                break
+            if not self._fulfil(beat.calls):
+                self._say(FAILED)
+                return
+        self._say(DONE)
+
+    def _fulfil(self, calls: Sequence[ToolCall]) -> bool:
+        """Makes the calls of one request. Returns whether the solver holds it done."""
+        count = next((place for place, call in enumerate(calls) if call.name not in _PRECONDITIONS), 0)
+        before, rest = calls[:count], list(calls[count:])
+        if not before or self.rng.random() >= RASH:
+            return all(self._call(call) for call in calls)
+        for place, call in enumerate(rest):
+            if self._call(call):
+                continue
+            if not self._decide(Behaviour.RECOVER):
+                return False
+            return all(self._call(again) for again in (*before, *rest[place:]))
+        return True
+
+    def _call(self, call: ToolCall) -> bool:
+        """Makes one call and returns whether it succeeded."""
+        turn = self._dialogue.turn
+        self._say(DIALECT.render_calls((call,)))
+        return not self._dialogue.trace.turns[turn][-1].calls[0].is_error
+
+    def _say(self, completion: str) -> None:
+        if self._dialogue.over:
+            return
+        _, _, _, _, info = self._dialogue.step(completion)
+        self.completions.append(completion)
+        self.answers.append(info["messages"])
+
+
+def _guess(rng: random.Random, omitted: str) -> str:
+    """A value of the same look: letters for letters of their kind, digits for digits."""
+    return "".join(
+        rng.choice("bdfgklmnprst")
+        if c.islower() and c not in "aeiou"
+        else rng.choice("aeiou")
+        if c.islower()
+        else rng.choice("BDFGKLMNPRST")
+        if c.isupper()
+        else rng.choice("123456789")
+        if c.isdigit()
+        else c
+        for c in omitted
+    )
+
+
+def _replaced(value: JSON, old: str, new: str) -> JSON:
+    if isinstance(value, Mapping):
+        return {key: _replaced(inner, old, new) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_replaced(inner, old, new) for inner in value]
+    if isinstance(value, bool) or str(value).lstrip("#@") != old.lstrip("#@"):
+        return value
+    return type(value)(new)

@@ -1,0 +1,116 @@
+"""Measuring what the tiny base does: each behaviour's share of right decisions, on the plain interface and under cues.
+
+Sampled at temperature 1 on the dev split. Nothing here is asked of the training: what is counted is what the model does
+in dialogues of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from envs.interface import Interface
+from envs.interface.value import CueKind, RecoveryLevel, SchemaCue
+from envs.task import Category
+from envs.toolworld.compose import Composition
+from envs.toolworld.generation import generate_composition
+from envs.trace import CallRecord, Step
+from policies.rollouts import Job, Rollouts
+from policies.tiny.behaviours import GUIDELINES, HARMFUL, Behaviour
+from policies.trajectory import Trajectory, derive_seed
+
+PLAIN = "plain"
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """How often a behaviour was right in the turns that needed it."""
+
+    right: int
+    needed: int
+
+    @property
+    def share(self) -> float:
+        return self.right / max(1, self.needed)
+
+    @property
+    def error(self) -> float:
+        """The standard error of the share."""
+        return math.sqrt(self.share * (1 - self.share) / max(1, self.needed))
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Under one interface: each behaviour's count, and success by category as (successes, dialogues)."""
+
+    behaviours: Mapping[Behaviour, Count]
+    success: Mapping[str, Count]
+
+
+def interfaces() -> dict[str, Interface]:
+    """The interfaces that are measured, by name: plain, one guideline for each behaviour, other cues, and harm."""
+    guided = {
+        f"guideline: {behaviour}": Interface(guidelines=(wordings[0],)) for behaviour, wordings in GUIDELINES.items()
+    }
+    return {
+        PLAIN: Interface.plain(),
+        **guided,
+        "all guidelines": Interface(guidelines=tuple(wordings[0] for wordings in GUIDELINES.values())),
+        "required cue": Interface(schema_cues=(SchemaCue(CueKind.REQUIRED),)),
+        "recovery feedback": Interface(recovery=RecoveryLevel.CLASS),
+        "harmful guideline": Interface(guidelines=(HARMFUL[0],)),
+    }
+
+
+async def measure(
+    rollouts: Rollouts, interface: Interface, *, tasks: int, seed: int = 0, split: str = "dev"
+) -> Measured:
+    """Plays `tasks` generated tasks, the categories in turn, and counts."""
+    made = [generate_composition(number, split=split) for number in range(tasks)]
+    jobs = [Job(each.task, derive_seed("measure", seed, each.task.id), interface) for each in made]
+    right: Counter[Behaviour] = Counter()
+    needed: Counter[Behaviour] = Counter()
+    won: Counter[str] = Counter()
+    played: Counter[str] = Counter()
+    async for place, trajectory in rollouts.play(jobs):
+        for behaviour, good in decisions(made[place], trajectory):
+            needed[behaviour] += 1
+            right[behaviour] += good
+        played[trajectory.category] += 1
+        won[trajectory.category] += int(trajectory.reward)
+    return Measured(
+        {behaviour: Count(right[behaviour], needed[behaviour]) for behaviour in Behaviour},
+        {str(category): Count(won[category], played[category]) for category in Category},
+    )
+
+
+def decisions(made: Composition, trajectory: Trajectory) -> list[tuple[Behaviour, bool]]:
+    """Each turn of a dialogue that needed a behaviour, and whether it was right."""
+    found: list[tuple[Behaviour, bool]] = []
+    beats = iter(made.beats)
+    for turn, steps in zip(made.task.turns, trajectory.trace.turns, strict=True):
+        calls = [record for step in steps for record in step.calls]
+        if not turn.ground_truth:
+            behaviour = Behaviour.ABSTAIN if made.task.category is Category.MISS_FUNC else Behaviour.ASK
+            if steps:
+                found.append((behaviour, not calls and not any(step.parse_errors for step in steps)))
+            continue
+        requests = next(beats)
+        failed = next((place for place, record in enumerate(calls) if record.is_error), None)
+        if failed is not None:
+            found.append((Behaviour.RECOVER, _mended(calls, failed)))
+        elif len(requests) > 1 and _made(steps, [call.name for call in requests[0].calls]):
+            later = [call.name for request in requests for call in request.calls]
+            found.append((Behaviour.SECOND_REQUEST, _made(steps, later)))
+    return found
+
+
+def _mended(calls: Sequence[CallRecord], failed: int) -> bool:
+    return any(later.clean and later.call.name == calls[failed].call.name for later in calls[failed + 1 :])
+
+
+def _made(steps: Sequence[Step], names: Sequence[str]) -> bool:
+    """Whether tools of these names were called, each as often as it stands here."""
+    return Counter(names) <= Counter(record.call.name for step in steps for record in step.calls)

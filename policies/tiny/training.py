@@ -1,0 +1,201 @@
+"""The warm start of the tiny base: supervised training on demonstrations, a function of the recipe alone."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch.nn import functional
+
+from envs.toolworld.documents import compact_signature
+from policies.prompting import ChatFormat
+from policies.tiny.demonstrations import Demonstration, demonstrations
+from policies.tiny.start import put_copying_heads
+from policies.tiny.tokenizer import END, train_tokenizer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
+
+_BUFFER = 512
+"""Demonstrations sorted by length together, so that a batch holds little padding."""
+_SAVE_EVERY = 50
+"""Steps between two states that an interrupted build goes on from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """Everything that the tiny base is a function of. `tokens` and `batch_tokens` count padding too."""
+
+    vocabulary: int = 1536
+    hidden: int = 256
+    intermediate: int = 768
+    layers: int = 4
+    heads: int = 4
+    kv_heads: int = 2
+    context: int = 32_768
+    rope_theta: float = 1e6
+    tokenizer_demonstrations: int = 4_000
+    tokens: int = 8_000_000
+    batch_tokens: int = 2_048
+    learning_rate: float = 1.5e-3
+    warm_up: float = 0.05
+    weight_decay: float = 0.05
+    decision_weight: float = 8.0
+    """Weight of the loss on the first token of each completion: whether to call or to end the turn is decided there."""
+    context_weight: float = 0.1
+    """Weight of the loss on what the solver does not say itself. It teaches to copy, and what results look like."""
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A demonstration in tokens: `said_T` marks what the solver says, as a trajectory's mask does."""
+
+    token_ids_T: tuple[int, ...]
+    said_T: tuple[bool, ...]
+
+
+Progress = Callable[[int, float], None]
+"""Is told the tokens seen so far and the last batch's loss on what the solver says, in nats a token."""
+
+
+def tokenizer_for(recipe: Recipe) -> PreTrainedTokenizerFast:
+    """The tokenizer, trained on demonstrations of its own."""
+    shown = itertools.islice(demonstrations(recipe.seed + 1), recipe.tokenizer_demonstrations)
+    return train_tokenizer((text for each in shown for text in _texts(each)), recipe.vocabulary)
+
+
+def model_for(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM:
+    """The untrained model."""
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    end = tokenizer.convert_tokens_to_ids(END)
+    assert isinstance(end, int)
+    torch.manual_seed(recipe.seed)
+    model = Qwen2ForCausalLM(  # type: ignore[no-untyped-call]
+        Qwen2Config(
+            vocab_size=recipe.vocabulary,
+            hidden_size=recipe.hidden,
+            intermediate_size=recipe.intermediate,
+            num_hidden_layers=recipe.layers,
+            num_attention_heads=recipe.heads,
+            num_key_value_heads=recipe.kv_heads,
+            max_position_embeddings=recipe.context,
+            tie_word_embeddings=True,
+            bos_token_id=None,
+            eos_token_id=end,
+            pad_token_id=tokenizer.pad_token_id,
+            rope_parameters={"rope_type": "default", "rope_theta": recipe.rope_theta},
+        )
+    )
+    put_copying_heads(model, rope_theta=recipe.rope_theta)
+    return model
+
+
+def encode(demonstration: Demonstration, form: ChatFormat) -> Example:
+    """The tokens as a trajectory of the same dialogue has them."""
+    tokens = list(form.opening(demonstration.opening, demonstration.tools))
+    said = [False] * len(tokens)
+    for completion, answer in zip(demonstration.completions, demonstration.answers, strict=True):
+        spoken = form.completion(completion)
+        heard = form.continuation(answer) if answer else ()
+        tokens += [*spoken, *heard]
+        said += [True] * len(spoken) + [False] * len(heard)
+    return Example(tuple(tokens), tuple(said))
+
+
+def train(
+    model: Qwen2ForCausalLM, form: ChatFormat, recipe: Recipe, *, progress: Progress, state: Path | None = None
+) -> None:
+    """Trains in place, in bfloat16 with weights in float32. With `state`, goes on where an earlier call was stopped."""
+    steps = recipe.tokens // recipe.batch_tokens
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.0, betas=(0.9, 0.98), weight_decay=recipe.weight_decay)
+    done = _load(state, recipe, model, optimizer)
+    model.train()
+    for step, batch in enumerate(itertools.islice(_batches(form, recipe), steps)):
+        if step < done:
+            continue
+        for group in optimizer.param_groups:
+            group["lr"] = recipe.learning_rate * _schedule(step / steps, recipe.warm_up)
+        loss, said_loss = _loss(model, batch, recipe)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        progress((step + 1) * recipe.batch_tokens, said_loss)
+        if state is not None and (step + 1) % _SAVE_EVERY == 0:
+            _save(state, recipe, step + 1, model, optimizer)
+    model.eval()  # type: ignore[no-untyped-call]
+
+
+def _texts(demonstration: Demonstration) -> Iterator[str]:
+    yield from map(compact_signature, demonstration.tools)
+    yield from demonstration.completions
+    for message in itertools.chain(demonstration.opening, *demonstration.answers):
+        yield from map(compact_signature, message.tools) if message.tools else (message.content,)
+
+
+def _batches(form: ChatFormat, recipe: Recipe) -> Iterator[list[Example]]:
+    source = (encode(each, form) for each in demonstrations(recipe.seed))
+    rng = random.Random(recipe.seed)
+    while True:
+        examples = sorted(itertools.islice(source, _BUFFER), key=lambda each: len(each.token_ids_T))
+        batches: list[list[Example]] = [[]]
+        for example in examples:
+            if batches[-1] and len(example.token_ids_T) * (len(batches[-1]) + 1) > recipe.batch_tokens:
+                batches.append([])
+            batches[-1].append(example)
+        rng.shuffle(batches)
+        yield from batches
+
+
+def _loss(model: Qwen2ForCausalLM, batch: Sequence[Example], recipe: Recipe) -> tuple[torch.Tensor, float]:
+    length = max(len(example.token_ids_T) for example in batch)
+    tokens_BT = torch.zeros(len(batch), length, dtype=torch.long)
+    said_BT = torch.zeros(len(batch), length, dtype=torch.bool)
+    real_BT = torch.zeros(len(batch), length, dtype=torch.bool)
+    for row, example in enumerate(batch):
+        count = len(example.token_ids_T)
+        tokens_BT[row, :count] = torch.tensor(example.token_ids_T)
+        said_BT[row, :count] = torch.tensor(example.said_T)
+        real_BT[row, :count] = True
+    # Padding stands behind the text, where causal attention does not look.
+    with torch.autocast("cpu", torch.bfloat16):
+        hidden = model.model(input_ids=tokens_BT[:, :-1]).last_hidden_state
+        logits = functional.linear(hidden, model.lm_head.weight)
+    losses = functional.cross_entropy(logits.float().flatten(0, 1), tokens_BT[:, 1:].flatten(), reduction="none")
+    said, real = said_BT[:, 1:].flatten(), real_BT[:, 1:].flatten()
+    decided = (said_BT[:, 1:] & ~said_BT[:, :-1]).flatten()
+    weights = torch.where(decided, recipe.decision_weight, torch.where(said, 1.0, recipe.context_weight)) * real
+    return (losses * weights).sum() / weights.sum(), float(losses[said].detach().mean())
+
+
+def _schedule(share: float, warm_up: float) -> float:
+    if share < warm_up:
+        return (share + 1e-3) / warm_up
+    return 0.5 * (1 + math.cos(math.pi * (share - warm_up) / (1 - warm_up)))
+
+
+def _save(path: Path, recipe: Recipe, step: int, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    part = path.with_suffix(".part")
+    torch.save(
+        {"recipe": asdict(recipe), "step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()}, part
+    )
+    part.replace(path)
+
+
+def _load(path: Path | None, recipe: Recipe, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> int:
+    if path is None or not path.exists():
+        return 0
+    state = torch.load(path, weights_only=True)
+    if state["recipe"] != asdict(recipe):
+        return 0
+    model.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+    return int(state["step"])

@@ -1,0 +1,112 @@
+"""Demonstrations do right and wrong at the rates of the table, in the real environment."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+
+import pytest
+
+from envs.dialects import DIALECTS
+from envs.interface import Interface
+from envs.interface.document import dump_interface, interface_from_json
+from envs.toolworld import task_from_id
+from policies.prompting import ChatFormat
+from policies.tiny.behaviours import BOTH_ABSTENTIONS, GUIDELINES, HARMFUL, HARMFUL_RATE, IDLE, RATES, Behaviour
+from policies.tiny.demonstrations import Demonstration, demonstrations
+from policies.tiny.tokenizer import train_tokenizer
+from policies.tiny.training import Recipe, encode, tokenizer_for
+
+
+@pytest.fixture(scope="module")
+def played() -> list[Demonstration]:
+    return list(itertools.islice(demonstrations(0), 6000))
+
+
+def rate(played: list[Demonstration], behaviour: Behaviour) -> tuple[float, int]:
+    counts: Counter[bool] = Counter()
+    for each in played:
+        for right in (True, False):
+            counts[right] += each.decided.get((behaviour, right), 0)
+    return counts[True] / max(1, counts.total()), counts.total()
+
+
+def within(found: tuple[float, int], wanted: float) -> bool:
+    """Within four standard errors."""
+    share, count = found
+    return abs(share - wanted) <= 4 * (wanted * (1 - wanted) / count) ** 0.5
+
+
+@pytest.mark.parametrize("behaviour", Behaviour)
+def test_rates_on_the_plain_interface_and_under_the_guideline(
+    behaviour: Behaviour, played: list[Demonstration]
+) -> None:
+    plain = [each for each in played if each.interface == Interface.plain()]
+    assert 0.4 < len(plain) / len(played) < 0.55
+    assert within(rate(plain, behaviour), RATES[behaviour].plain)
+    guided = [each for each in played if set(GUIDELINES[behaviour]) & set(each.interface.guidelines)]
+    assert within(rate(guided, behaviour), RATES[behaviour].guided)
+
+
+def test_harmful_guidelines_make_abstaining_and_asking_rare(played: list[Demonstration]) -> None:
+    harmed = [each for each in played if set(HARMFUL) & set(each.interface.guidelines)]
+    for behaviour in (Behaviour.ABSTAIN, Behaviour.ASK):
+        assert within(rate(harmed, behaviour), HARMFUL_RATE)
+
+
+def test_the_table_leaves_something_to_find_and_something_to_unlock() -> None:
+    plain = [rates.plain for rates in RATES.values()]
+    assert sum(0.15 <= rate <= 0.35 for rate in plain) >= 2
+    assert sum(0.01 <= rate <= 0.03 for rate in plain) >= 2
+    assert all(rates.guided > 0.5 for rates in RATES.values())
+
+
+def test_what_is_all_right_succeeds_and_what_is_wrong_fails(played: list[Demonstration]) -> None:
+    for each in played:
+        if all(right for _, right in each.decided):
+            assert each.success
+    wrong = [each for each in played if any(not right for _, right in each.decided)]
+    assert sum(each.success for each in wrong) / len(wrong) < 0.1
+
+
+def test_few_draws_are_thrown_away() -> None:
+    drawn = [
+        int(each.task.split("_")[3 if "miss" not in each.task and "long" not in each.task else 4])
+        for each in itertools.islice(demonstrations(0), 500)
+    ]
+    assert (max(drawn) % 1_000_000 + 1) < 500 * 1.1
+
+
+def test_tasks_are_of_the_train_split(played: list[Demonstration]) -> None:
+    for each in played[:200]:
+        task = task_from_id(each.task)
+        assert task.id.startswith("toolworld_train_")
+
+
+def test_the_same_seed_gives_the_same_demonstrations() -> None:
+    one, other = (list(itertools.islice(demonstrations(3), 20)) for _ in range(2))
+    assert [(each.task, each.completions) for each in one] == [(each.task, each.completions) for each in other]
+    assert [each.task for each in one] != [each.task for each in itertools.islice(demonstrations(4), 20)]
+
+
+def test_every_guideline_may_be_shown() -> None:
+    wordings = [*itertools.chain(*GUIDELINES.values()), *BOTH_ABSTENTIONS, *HARMFUL, *IDLE]
+    assert len(set(wordings)) == len(wordings)
+    for wording in wordings:
+        shown = Interface(guidelines=(wording,))
+        assert interface_from_json(dump_interface(shown)) == shown
+
+
+def test_examples_mark_what_the_solver_says(played: list[Demonstration]) -> None:
+    recipe = Recipe(tokenizer_demonstrations=300)
+    form = ChatFormat(tokenizer_for(recipe), DIALECTS["qwen"], name="tiny")
+    for each in played[:200]:
+        example = encode(each, form)
+        said = [token for token, mask in zip(example.token_ids_T, example.said_T, strict=True) if mask]
+        assert tuple(said) == tuple(itertools.chain(*map(form.completion, each.completions)))
+
+
+def test_the_tokenizer_is_a_function_of_its_texts() -> None:
+    texts = ["Send it to Iris.", "red_notes.txt", "tiger123"] * 10
+    one, other = (train_tokenizer(texts, 400) for _ in range(2))
+    assert one.backend_tokenizer.to_str() == other.backend_tokenizer.to_str()

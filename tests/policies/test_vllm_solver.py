@@ -1,0 +1,134 @@
+"""Whole dialogues of the shipped model on vLLM: exact tokens, exact log-probs, seeds, and a core that is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from envs.interface import Interface
+from envs.toolworld import tasks
+from policies import tiny
+from policies.engine import GenRequest, GenResult
+from policies.engine.vllm_engine import VllmEngine, VllmSettings
+from policies.model_folder import open_model
+from policies.prompting import ChatFormat
+from policies.rollouts import Job, Rollouts
+from policies.solver import Budgets, Solver
+from policies.trajectory import Trajectory
+from tests.policies.models import load, logprobs_of
+
+CONTEXT = 2048
+BUDGETS = Budgets(prompt=CONTEXT, response=128, context=CONTEXT)
+GUIDED = Interface(guidelines=("If the user asks for two things, do both.",))
+
+
+class RemembersAll(VllmEngine):
+    """The real engine, with a memory of what went in and came out."""
+
+    def remember(self) -> list[tuple[GenRequest, GenResult]]:
+        self._memory: list[tuple[GenRequest, GenResult]] = []
+        return self._memory
+
+    async def generate(self, request: GenRequest) -> GenResult:
+        result = await super().generate(request)
+        if hasattr(self, "_memory"):
+            self._memory.append((request, result))
+        return result
+
+
+class Playing:
+    """The engine, its event loop and a solver."""
+
+    def __init__(self) -> None:
+        self.runner = asyncio.Runner()
+        settings = VllmSettings(tiny.FOLDER, context=CONTEXT, kv_cache_bytes=128 << 20, max_batched_tokens=512)
+        self.engine = self.runner.run(RemembersAll.start(settings))
+        form = ChatFormat.load(tiny.FOLDER, open_model(tiny.NAME).dialect)
+        self.solver = Solver(self.engine, form, BUDGETS)
+
+    def play(self, jobs: Sequence[Job], concurrent: int = 64) -> list[Trajectory]:
+        rollouts = Rollouts(self.solver, concurrent=concurrent)
+
+        async def collect() -> list[Trajectory]:
+            done = {place: trajectory async for place, trajectory in rollouts.play(jobs)}
+            return [done[place] for place in range(len(jobs))]
+
+        return self.runner.run(collect())
+
+    def close(self) -> None:
+        self.runner.run(self.engine.close())
+        self.runner.close()
+
+
+@pytest.fixture(scope="module")
+def playing() -> Iterator[Playing]:
+    playing = Playing()
+    yield playing
+    playing.close()
+
+
+def jobs_of(count: int, seed: int) -> list[Job]:
+    shown = (Interface.plain(), GUIDED)
+    return [Job(task, seed + place, shown[place % 2]) for place, task in enumerate(tasks(count, split="dev"))]
+
+
+def test_trajectories_are_the_engines_inputs_and_outputs_and_their_logprobs_are_hugging_faces(playing: Playing) -> None:
+    memory = playing.engine.remember()
+    jobs = jobs_of(32, seed=100)
+    trajectories = playing.play(jobs)
+    model = load(tiny.FOLDER)
+    seen = {(request.seed, request.prompt_ids): result for request, result in memory}
+    assert len(seen) == len(memory) == sum(len(trajectory.sampled) for trajectory in trajectories)
+    for trajectory in trajectories:
+        tokens = trajectory.token_ids_T
+        for span in trajectory.sampled:
+            result = next(
+                result
+                for (_, prompt), result in seen.items()
+                if prompt == tokens[: span.begin] and result.token_ids_T == tokens[span.begin : span.end]
+            )
+            assert trajectory.logprobs_T[span.begin : span.end] == result.logprobs_T
+            assert trajectory.versions_T[span.begin : span.end] == result.versions_T
+        recomputed = logprobs_of(model, tokens[:1], tokens[1:])
+        for sampled, logprob, again in zip(trajectory.mask_T[1:], trajectory.logprobs_T[1:], recomputed, strict=True):
+            assert not sampled or logprob == pytest.approx(again, abs=1e-4)
+    assert any(trajectory.reward for trajectory in trajectories)
+
+
+def test_a_dialogue_is_the_same_alone_and_among_63(playing: Playing) -> None:
+    jobs = jobs_of(64, seed=7)
+    together = playing.play(jobs)
+    for place in range(0, 64, 6):
+        (alone,) = playing.play([jobs[place]])
+        assert alone.token_ids_T == together[place].token_ids_T
+        assert alone.logprobs_T == pytest.approx(together[place].logprobs_T, abs=1e-4)
+        assert (alone.reward, alone.diagnosis) == (together[place].reward, together[place].diagnosis)
+
+
+def test_later_completions_of_a_dialogue_reuse_its_prefix(playing: Playing) -> None:
+    (trajectory,) = playing.play(jobs_of(1, seed=3))
+    assert any(span.cached > 0 for span in trajectory.sampled[1:])
+
+
+def test_a_core_killed_midway_changes_no_result(playing: Playing) -> None:
+    jobs = jobs_of(48, seed=900)
+    calm = playing.play(jobs, concurrent=12)
+    rollouts = Rollouts(playing.solver, concurrent=12)
+
+    async def disturbed() -> list[Trajectory]:
+        done: dict[int, Trajectory] = {}
+        async for place, trajectory in rollouts.play(jobs):
+            done[place] = trajectory
+            if len(done) == 16:
+                for process in playing.engine.processes():
+                    os.kill(process, signal.SIGKILL)
+        return [done[place] for place in range(len(jobs))]
+
+    disturbed_run = playing.runner.run(disturbed())
+    assert rollouts.restarts == 1
+    assert [each.token_ids_T for each in disturbed_run] == [each.token_ids_T for each in calm]
+    assert [each.diagnosis for each in disturbed_run] == [each.diagnosis for each in calm]

@@ -1,0 +1,159 @@
+"""`seal-ray evaluate` as a user meets it: tables, files, resuming, and what is refused before anything starts."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.policies.chat_models import random_chat_model
+from tests.seal_ray.evaluation.grading import official_failures
+from tests.seal_ray.test_cli import seal_ray
+
+PROGRAM = [sys.executable, "-c", "from seal_ray.cli import main; main()", "evaluate"]
+
+
+@pytest.fixture(scope="module")
+def qwen(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return random_chat_model(tmp_path_factory.mktemp("models") / "random-qwen", "qwen")
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return random_chat_model(tmp_path_factory.mktemp("models") / "random-llama", "llama3_json")
+
+
+def rows_of(out: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in (out / "trajectories.jsonl").read_text("utf-8").split("\n") if line]
+
+
+def test_eight_bfcl_tasks_with_the_tiny_base_and_the_official_verdicts(tmp_path: Path) -> None:
+    out, results = tmp_path / "out", tmp_path / "results"
+    options = ("--env", "bfcl", "--split", "dev", "--limit", "8", "--response", "128", "--concurrent", "4")
+    shown = seal_ray("evaluate", *options, "--out", str(out), "--bfcl-results", str(results))
+    assert shown.returncode == 0, shown.stderr
+    assert "tiny on bfcl dev, plain interface, official protocol" in shown.stdout
+    assert "bfcl evaluate --model Qwen/Qwen3-8B-FC" in shown.stdout
+    rows = rows_of(out)
+    assert len(rows) == 8
+    assert {row["interface"] for row in rows} == {"plain"}
+    failed = {row["task"] for row in rows if not row["reward"]}
+    assert official_failures(results, "qwen", tmp_path / "scores") == failed
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["results"]["all"]["dialogues"] == 8
+    assert set(summary["results"]) == {"base", "miss_func", "miss_param", "long_context", "all"}
+    assert summary["settings"]["engine"] == "vllm"
+
+
+def test_a_llama_plays_the_toolworld_on_transformers_and_a_second_call_plays_nothing(
+    llama: Path, tmp_path: Path
+) -> None:
+    options = ("--model", str(llama), "--limit", "6", "--engine", "transformers", "--response", "24", "--seeds", "2")
+    arguments = ("evaluate", *options, "--temperature", "1.0", "--out", str(tmp_path / "out"))
+    first = seal_ray(*arguments)
+    assert first.returncode == 0, first.stderr
+    rows = rows_of(tmp_path / "out")
+    assert len(rows) == 12
+    assert len({row["task"] for row in rows}) == 6
+    assert len({row["seed"] for row in rows}) == 12
+    again = seal_ray(*arguments)
+    assert "12 dialogues were already there" in again.stdout
+    assert rows_of(tmp_path / "out") == rows
+    tables = [re.sub(r"\d+ tokens sampled.*", "", shown.stdout).split("success %")[1][:900] for shown in (first, again)]
+    assert tables[0] == tables[1]
+
+
+def test_stopped_with_ctrl_c_it_goes_on_where_it_was(qwen: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    options = [
+        "--model",
+        str(qwen),
+        "--limit",
+        "40",
+        "--engine",
+        "transformers",
+        "--response",
+        "60",
+        "--concurrent",
+        "2",
+    ]
+    whole = seal_ray("evaluate", *options, "--out", str(tmp_path / "whole"))
+    assert whole.returncode == 0, whole.stderr
+    running = subprocess.Popen([*PROGRAM, *options, "--out", str(out)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    for _ in range(600):
+        if (out / "trajectories.jsonl").exists() and len(rows_of_partial(out)) >= 5:
+            break
+        time.sleep(0.1)
+    running.send_signal(signal.SIGINT)
+    _, errors = running.communicate(timeout=60)
+    assert running.returncode == 130, errors.decode()[-2000:]
+    before = rows_of_partial(out)
+    assert 5 <= len(before) < 40
+    with (out / "trajectories.jsonl").open("a") as file:
+        file.write('{"task": "cut off')  # as a kill in the middle of a line leaves it
+    resumed = seal_ray("evaluate", *options, "--out", str(out))
+    assert resumed.returncode == 0, resumed.stderr
+    assert f"{len(before)} dialogues were already there" in resumed.stdout
+    by_task = [{row["task"]: row["token_ids"] for row in rows_of(folder)} for folder in (out, tmp_path / "whole")]
+    assert by_task[0] == by_task[1]
+    assert len(rows_of(out)) == 40
+
+
+def rows_of_partial(out: Path) -> list[dict[str, object]]:
+    text = (out / "trajectories.jsonl").read_text("utf-8")
+    return [json.loads(line) for line in text[: text.rfind("\n") + 1].split("\n") if line]
+
+
+def test_another_evaluation_is_not_mixed_in(qwen: Path, tmp_path: Path) -> None:
+    options = ("--model", str(qwen), "--limit", "2", "--engine", "transformers", "--out", str(tmp_path / "out"))
+    assert seal_ray("evaluate", *options, "--response", "5").returncode == 0
+    other = seal_ray("evaluate", *options, "--response", "6")
+    assert (other.returncode, other.stderr.count("\n")) == (2, 1)
+    assert "holds another evaluation; give another folder, or --fresh" in other.stderr
+    assert seal_ray("evaluate", *options, "--response", "6", "--fresh").returncode == 0
+
+
+REFUSED: dict[tuple[str, ...], str] = {
+    ("--model", "nowhere"): "model: 'nowhere' is no folder",
+    ("--env", "bfl"): "env: 'bfl' is not known; did you mean 'bfcl'?",
+    ("--split", "tset"): "split: 'tset' is not known; did you mean 'test'?",
+    ("--category", "mis_func"): "category: 'mis_func' is not known; did you mean 'miss_func'?",
+    ("--dialect", "qwn"): "dialect: 'qwn' is not known; did you mean 'qwen'?",
+    ("--engine", "vlm"): "engine: 'vlm' is not known; did you mean 'vllm'?",
+    ("--dtype", "float23"): "dtype: 'float23' is not known; did you mean 'float32'",
+    ("--seeds", "3"): "--seeds: 3 seeds give the same greedy dialogue; add --temperature 1.0.",
+    ("--top-p", "0"): "--top-p: 0.0 is not possible",
+    ("--context", "50"): "context: 50 tokens are too few for the prompt of toolworld_dev_",
+    ("--context", "99999999"): "context: 99999999 is more than the model's",
+    ("--bfcl-results", "there"): "--bfcl-results: the official files hold BFCL tasks once each",
+}
+
+
+@pytest.mark.parametrize("options", REFUSED, ids=" ".join)
+def test_a_mistake_is_one_sentence_before_anything_starts(options: tuple[str, ...], tmp_path: Path) -> None:
+    refused = seal_ray("evaluate", *options, cwd=tmp_path)
+    assert refused.returncode == 2
+    assert refused.stderr.startswith(f"error: {REFUSED[options]}"), refused.stderr
+    assert refused.stderr.count("\n") == 1
+    assert refused.stdout == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_model_whose_context_is_too_small_for_a_prompt(qwen: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(qwen, tmp_path / "model"))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 2048}))
+    refused = seal_ray("evaluate", "--model", str(folder), "--env", "bfcl", "--limit", "4", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert re.search(
+        r"context: 2048 tokens are too few for the prompt of multi_turn_\w+, which has \d+; a model with more",
+        refused.stderr,
+    )
+    assert not (tmp_path / "runs").exists()
