@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from envs.errors import UserError
 from policies.prompting import ChatFormat
@@ -64,10 +64,11 @@ def write_card(folder: Path, measured: Mapping[str, Measured], greedy: Mapping[s
 
 
 def _card(
-    recipe: Mapping[str, object], measured: Mapping[str, Measured], greedy: Mapping[str, Measured], tasks: int
+    recipe: Mapping[str, Any], measured: Mapping[str, Measured], greedy: Mapping[str, Measured], tasks: int
 ) -> str:
 
     behaviours = list(Behaviour)
+    tokens = sum(phase["tokens"] for phase in recipe["phases"])
     lines = [
         "---",
         "license: apache-2.0",
@@ -82,7 +83,7 @@ def _card(
         "",
         "## How it was made",
         "",
-        f"`seal-ray tiny build`: supervised training on {recipe['tokens']:,} tokens of demonstrations that real",
+        f"`seal-ray tiny build`: supervised training on {tokens:,} tokens of demonstrations that real",
         "simulators answered, half of them under random interfaces (guidelines, schema cues, recovery feedback). The",
         "demonstrations do some things wrong on purpose, at chosen rates, so that there is something to learn and",
         "something for an interface to unlock. Weights are stored in bfloat16. The recipe is `recipe.json`.",

@@ -36,7 +36,8 @@ _PLAIN = 0.4
 """Share of demonstrations on the plain interface."""
 _ABSTENTION = 0.6
 """Share of tasks whose category needs abstaining or asking, which are harder to learn than the rest."""
-_DIFFICULTIES = (DEFAULT, DEFAULT, DEFAULT, Difficulty(turns=(1, 2)), Difficulty(turns=(1, 3), distractor_tools=(0, 5)))
+_MIXED = (DEFAULT, DEFAULT, DEFAULT, Difficulty(turns=(1, 2)), Difficulty(turns=(1, 3), distractor_tools=(0, 5)))
+_SHORT = (DEFAULT, Difficulty(turns=(1, 1)), Difficulty(turns=(1, 2)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +57,15 @@ class Demonstration:
     decided: Mapping[tuple[Behaviour, bool], int]
 
 
-def demonstrations(seed: int, *, split: str = "train") -> Iterator[Demonstration]:
-    """Demonstrations without end, the same for a seed in every process. Some share of what is drawn is thrown away."""
+def demonstrations(seed: int, *, split: str = "train", short: bool = False) -> Iterator[Demonstration]:
+    """Demonstrations without end, the same for a seed in every process. Some share of what is drawn is thrown away.
+
+    `short` draws tasks of one or two requests more often.
+    """
     number = 0
     while True:
         rng = random.Random(f"demonstration {split} {seed} {number}")
-        made = _draw_task(rng, seed, number, split)
+        made = _draw_task(rng, seed, number, split, _SHORT if short else _MIXED)
         number += 1
         shown = _draw_interface(rng)
         protocol = rng.choice(list(Protocol))
@@ -70,12 +74,14 @@ def demonstrations(seed: int, *, split: str = "train") -> Iterator[Demonstration
             yield demonstration
 
 
-def _draw_task(rng: random.Random, seed: int, number: int, split: str) -> Composition:
+def _draw_task(
+    rng: random.Random, seed: int, number: int, split: str, difficulties: Sequence[Difficulty]
+) -> Composition:
     hard = (Category.MISS_FUNC, Category.MISS_PARAM)
     kinds = hard if rng.random() < _ABSTENTION else (Category.BASE, Category.BASE, Category.LONG_CONTEXT)
     # Seeds of demonstrations lie far behind those that `toolworld.tasks` uses with small seeds.
     where = (900_000 + seed) * 1_000_000 + number
-    return generate_composition(where, split=split, category=rng.choice(kinds), difficulty=rng.choice(_DIFFICULTIES))
+    return generate_composition(where, split=split, category=rng.choice(kinds), difficulty=rng.choice(difficulties))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn import functional
@@ -29,8 +29,20 @@ _SAVE_EVERY = 50
 
 
 @dataclass(frozen=True, slots=True)
+class Phase:
+    """A stretch of training with a schedule of its own. `tokens` count padding too.
+
+    `short` shows dialogues with few turns, so that the decisions that are hard to learn make up more of what is seen.
+    """
+
+    tokens: int
+    learning_rate: float
+    short: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Recipe:
-    """Everything that the tiny base is a function of. `tokens` and `batch_tokens` count padding too."""
+    """Everything that the tiny base is a function of. `batch_tokens` count padding too."""
 
     vocabulary: int = 1536
     hidden: int = 256
@@ -41,9 +53,8 @@ class Recipe:
     context: int = 32_768
     rope_theta: float = 1e6
     tokenizer_demonstrations: int = 4_000
-    tokens: int = 8_000_000
+    phases: tuple[Phase, ...] = (Phase(8_000_000, 1.5e-3), Phase(3_000_000, 7e-4, short=True))
     batch_tokens: int = 2_048
-    learning_rate: float = 1.5e-3
     warm_up: float = 0.05
     weight_decay: float = 0.05
     decision_weight: float = 8.0
@@ -51,6 +62,11 @@ class Recipe:
     context_weight: float = 0.1
     """Weight of the loss on what the solver does not say itself. It teaches to copy, and what results look like."""
     seed: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """The tokens of all phases."""
+        return sum(phase.tokens for phase in self.phases)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,23 +130,34 @@ def train(
     model: Qwen2ForCausalLM, form: ChatFormat, recipe: Recipe, *, progress: Progress, state: Path | None = None
 ) -> None:
     """Trains in place, in bfloat16 with weights in float32. With `state`, goes on where an earlier call was stopped."""
-    steps = recipe.tokens // recipe.batch_tokens
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.0, betas=(0.9, 0.98), weight_decay=recipe.weight_decay)
-    done = _load(state, recipe, model, optimizer)
+    saved = _load(state, recipe)
+    seen = 0
     model.train()
-    for step, batch in enumerate(itertools.islice(_batches(form, recipe), steps)):
-        if step < done:
+    for number, phase in enumerate(recipe.phases):
+        steps = phase.tokens // recipe.batch_tokens
+        if saved is not None and number < saved["phase"]:
+            seen += steps * recipe.batch_tokens
             continue
-        for group in optimizer.param_groups:
-            group["lr"] = recipe.learning_rate * _schedule(step / steps, recipe.warm_up)
-        loss, said_loss = _loss(model, batch, recipe)
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        progress((step + 1) * recipe.batch_tokens, said_loss)
-        if state is not None and (step + 1) % _SAVE_EVERY == 0:
-            _save(state, recipe, step + 1, model, optimizer)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.0, betas=(0.9, 0.98), weight_decay=recipe.weight_decay)
+        done = 0
+        if saved is not None and number == saved["phase"]:
+            model.load_state_dict(saved["model"])
+            optimizer.load_state_dict(saved["optimizer"])
+            done = saved["step"]
+        for step, batch in enumerate(itertools.islice(_batches(form, recipe, number), steps)):
+            seen += recipe.batch_tokens
+            if step < done:
+                continue
+            for group in optimizer.param_groups:
+                group["lr"] = phase.learning_rate * _schedule(step / steps, recipe.warm_up)
+            loss, said_loss = _loss(model, batch, recipe)
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()  # type: ignore[no-untyped-call]
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            progress(seen, said_loss)
+            if state is not None and (step + 1) % _SAVE_EVERY == 0:
+                _save(state, recipe, number, step + 1, model, optimizer)
     model.eval()  # type: ignore[no-untyped-call]
 
 
@@ -141,9 +168,11 @@ def _texts(demonstration: Demonstration) -> Iterator[str]:
         yield from map(compact_signature, message.tools) if message.tools else (message.content,)
 
 
-def _batches(form: ChatFormat, recipe: Recipe) -> Iterator[list[Example]]:
-    source = (encode(each, form) for each in demonstrations(recipe.seed))
-    rng = random.Random(recipe.seed)
+def _batches(form: ChatFormat, recipe: Recipe, number: int) -> Iterator[list[Example]]:
+    """The batches of a phase, without end. No two phases see the same demonstration."""
+    seed = recipe.seed + 100 * number
+    source = (encode(each, form) for each in demonstrations(seed, short=recipe.phases[number].short))
+    rng = random.Random(seed)
     while True:
         examples = sorted(itertools.islice(source, _BUFFER), key=lambda each: len(each.token_ids_T))
         batches: list[list[Example]] = [[]]
@@ -182,20 +211,18 @@ def _schedule(share: float, warm_up: float) -> float:
     return 0.5 * (1 + math.cos(math.pi * (share - warm_up) / (1 - warm_up)))
 
 
-def _save(path: Path, recipe: Recipe, step: int, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+def _save(
+    path: Path, recipe: Recipe, phase: int, step: int, model: torch.nn.Module, optimizer: torch.optim.Optimizer
+) -> None:
     part = path.with_suffix(".part")
-    torch.save(
-        {"recipe": asdict(recipe), "step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()}, part
-    )
+    state = {"recipe": asdict(recipe), "phase": phase, "step": step}
+    torch.save({**state, "model": model.state_dict(), "optimizer": optimizer.state_dict()}, part)
     part.replace(path)
 
 
-def _load(path: Path | None, recipe: Recipe, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> int:
+def _load(path: Path | None, recipe: Recipe) -> dict[str, Any] | None:
+    """The saved state, if it is of this recipe."""
     if path is None or not path.exists():
-        return 0
-    state = torch.load(path, weights_only=True)
-    if state["recipe"] != asdict(recipe):
-        return 0
-    model.load_state_dict(state["model"])
-    optimizer.load_state_dict(state["optimizer"])
-    return int(state["step"])
+        return None
+    state: dict[str, Any] = torch.load(path, weights_only=True)
+    return state if state["recipe"] == asdict(recipe) else None

@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from envs.errors import UserError
+from envs.errors import SealError, UserError
 from seal_ray.cli import evaluate, tiny
 from seal_ray.cli.play import play
 from seal_ray.cli.tasks import tasks
@@ -29,12 +29,15 @@ app.add_typer(tiny.app, name="tiny")
 
 
 def main() -> None:
-    """Runs the command line. Exit codes: 0 success, 2 a user's mistake, 130 interrupted."""
+    """Runs the command line. Exit codes: 0 success, 1 a fault, 2 a user's mistake, 130 interrupted."""
     try:
         app()
     except UserError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(2)
+    except SealError as error:
+        sys.stderr.write(f"failed: {error}\n")
+        sys.exit(1)
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         sys.exit(130)

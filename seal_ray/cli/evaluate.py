@@ -48,6 +48,9 @@ def command(
     """Evaluate a model on the plain benchmark. Stopped with Ctrl-C, the same command goes on where it was."""
     if bfcl_results is not None and (env != "bfcl" or seeds > 1):
         raise UserError("--bfcl-results: the official files hold BFCL tasks once each; give --env bfcl and --seeds 1.")
+    for option, folder in (("--out", out), ("--bfcl-results", bfcl_results)):
+        if folder is not None and folder.exists() and not folder.is_dir():
+            raise UserError(f"{option}: {folder} is a file; give a folder.")
     if not 0 < top_p <= 1:
         raise UserError(f"--top-p: {top_p} is not possible; it must be above 0 and at most 1.")
     opened = open_model(model, dialect=dialect)

@@ -30,7 +30,6 @@ _CONCURRENT = 64
 @app.command()
 def build(
     out: Annotated[Path, typer.Option(help="Folder of the model.")] = Path("runs/tiny"),
-    tokens: Annotated[int | None, typer.Option(help="Tokens to train on; the recipe's by default.", min=1)] = None,
     tasks: Annotated[int, typer.Option(help="Tasks that the card's tables are measured on.", min=1)] = 400,
     threads: Annotated[int, typer.Option(help="CPU threads.", min=1)] = 2,
 ) -> None:
@@ -41,7 +40,7 @@ def build(
     from policies.tiny.build import write_card
     from policies.tiny.training import Recipe
 
-    recipe = Recipe() if tokens is None else Recipe(tokens=tokens)
+    recipe = Recipe()
     torch.set_num_threads(threads)
     console = Console(highlight=False)
     with progress(console) as update:

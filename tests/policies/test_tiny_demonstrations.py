@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 
 import pytest
@@ -34,7 +35,7 @@ def rate(played: list[Demonstration], behaviour: Behaviour) -> tuple[float, int]
 def within(found: tuple[float, int], wanted: float) -> bool:
     """Within four standard errors."""
     share, count = found
-    return abs(share - wanted) <= 4 * (wanted * (1 - wanted) / count) ** 0.5
+    return abs(share - wanted) <= 4 * math.sqrt(wanted * (1 - wanted) / count)
 
 
 @pytest.mark.parametrize("behaviour", Behaviour)

@@ -132,11 +132,12 @@ REFUSED: dict[tuple[str, ...], str] = {
     ("--top-p", "0"): "--top-p: 0.0 is not possible",
     ("--context", "50"): "context: 50 tokens are too few for the prompt of toolworld_dev_",
     ("--context", "99999999"): "context: 99999999 is more than the model's",
+    ("--out", __file__): f"--out: {__file__} is a file",
     ("--bfcl-results", "there"): "--bfcl-results: the official files hold BFCL tasks once each",
 }
 
 
-@pytest.mark.parametrize("options", REFUSED, ids=" ".join)
+@pytest.mark.parametrize("options", REFUSED, ids=lambda options: options[0])
 def test_a_mistake_is_one_sentence_before_anything_starts(options: tuple[str, ...], tmp_path: Path) -> None:
     refused = seal_ray("evaluate", *options, cwd=tmp_path)
     assert refused.returncode == 2

@@ -1,0 +1,123 @@
+"""Building the tiny base: the same recipe gives the same files, also after an interruption; and what is shipped."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from envs.errors import UserError
+from policies import tiny
+from policies.tiny import training
+from policies.tiny.build import MAX_BYTES, STATE, build
+from policies.tiny.training import Phase, Recipe
+
+SMALL = Recipe(
+    vocabulary=400,
+    layers=2,
+    hidden=128,
+    intermediate=128,
+    tokenizer_demonstrations=20,
+    phases=(Phase(8 * 1024, 1e-3), Phase(4 * 1024, 5e-4, short=True)),
+    batch_tokens=1024,
+)
+
+
+def quiet(seen: int, loss: float) -> None: ...
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.set_num_threads(1)
+    monkeypatch.setattr(training, "_BUFFER", 16)
+
+
+@pytest.mark.parametrize(("at", "resumed"), [(5, 4), (8, 7), (12, 12)])
+def test_one_recipe_gives_one_model_also_when_interrupted(
+    at: int, resumed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build(tmp_path / "whole", SMALL, progress=quiet)
+    monkeypatch.setattr(training, "_SAVE_EVERY", 3)
+    steps = []
+
+    def interrupt(seen: int, loss: float) -> None:
+        steps.append(seen // SMALL.batch_tokens)
+        if len(steps) == at:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        build(tmp_path / "parts", SMALL, progress=interrupt)
+    assert (tmp_path / "parts" / STATE).exists()
+    build(tmp_path / "parts", SMALL, progress=lambda seen, loss: steps.append(seen // SMALL.batch_tokens))
+    assert steps == [*range(1, at + 1), *range(resumed, 13)], "it goes on behind the last saved step"
+    assert not (tmp_path / "parts" / STATE).exists()
+    for name in ("model.safetensors", "tokenizer.json", "config.json", "chat_template.jinja", "recipe.json"):
+        assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+    build(tmp_path / "other", replace(SMALL, seed=1), progress=quiet)
+    one, other = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "other"))
+    assert not torch.equal(one["model.norm.weight"], other["model.norm.weight"])
+
+
+def test_another_recipes_state_is_not_gone_on_from(tmp_path: Path) -> None:
+    other = replace(SMALL, seed=7, phases=(Phase(2 * 1024, 1e-3),))
+    build(tmp_path / "whole", other, progress=quiet)
+    model = training.model_for(SMALL, training.tokenizer_for(SMALL))
+    (tmp_path / "mixed").mkdir()
+    training._save(tmp_path / "mixed" / STATE, SMALL, 0, 1, model, torch.optim.AdamW(model.parameters()))
+    build(tmp_path / "mixed", other, progress=quiet)
+    paths = [tmp_path / name / "model.safetensors" for name in ("whole", "mixed")]
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+
+
+def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("important")
+    with pytest.raises(UserError, match="holds something else"):
+        build(tmp_path, SMALL, progress=quiet)
+    with pytest.raises(UserError, match="is a file"):
+        build(tmp_path / "thesis.txt", SMALL, progress=quiet)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_the_shipped_model_is_small_and_says_what_it_is() -> None:
+    files = {path.name: path.stat().st_size for path in tiny.FOLDER.iterdir()}
+    assert sum(files.values()) <= MAX_BYTES
+    weights = load_file(tiny.FOLDER / "model.safetensors")
+    assert sum(tensor.numel() for tensor in weights.values()) <= 4_000_000
+    assert json.loads((tiny.FOLDER / "config.json").read_text())["architectures"] == ["Qwen2ForCausalLM"]
+    assert json.loads((tiny.FOLDER / "recipe.json").read_text()) == json.loads(json.dumps(asdict(Recipe()))), (
+        "built by the recipe in the code"
+    )
+    card = " ".join((tiny.FOLDER / "README.md").read_text().split())
+    for sentence in ("It is no language model", "seal-ray tiny build", "do some things wrong on purpose"):
+        assert sentence in card
+
+
+def test_the_shipped_tokenizer_is_the_same_by_whichever_class_it_is_loaded() -> None:
+    """Transformers replaces the pre-tokenizer of a Qwen2 model's tokenizer; with ours this changes nothing."""
+    import itertools
+
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+    from envs.dialects import DIALECTS
+    from policies.prompting import ChatFormat
+    from policies.tiny.demonstrations import demonstrations
+    from policies.tiny.training import encode
+
+    loaded = (AutoTokenizer.from_pretrained(tiny.FOLDER), PreTrainedTokenizerFast.from_pretrained(tiny.FOLDER))
+    assert {len(tokenizer) for tokenizer in loaded} == {Recipe().vocabulary}
+    forms = [ChatFormat(tokenizer, DIALECTS["qwen"], name="tiny") for tokenizer in loaded]
+    for each in itertools.islice(demonstrations(21, split="dev"), 200):
+        assert encode(each, forms[0]) == encode(each, forms[1])
+    for text in (
+        "naïve café — 漢字 🙂",
+        "a\t\tb\r\n\n  c",
+        "CamelCase_and_snake",
+        "it's 3.14!?",
+        "<|end|> <tool_call>",
+    ):
+        one, other = (tokenizer.encode(text, add_special_tokens=False) for tokenizer in loaded)
+        assert one == other
