@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 import typer
@@ -30,6 +31,8 @@ app.add_typer(tiny.app, name="tiny")
 
 def main() -> None:
     """Runs the command line. Exit codes: 0 success, 1 a fault, 2 a user's mistake, 130 interrupted."""
+    # A stopped job gets this signal. Engines have processes of their own, which must be ended in good order.
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
         app()
     except UserError as error:

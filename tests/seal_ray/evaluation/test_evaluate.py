@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import signal
@@ -104,6 +105,28 @@ def test_stopped_with_ctrl_c_it_goes_on_where_it_was(qwen: Path, tmp_path: Path)
     by_task = [{row["task"]: row["token_ids"] for row in rows_of(folder)} for folder in (out, tmp_path / "whole")]
     assert by_task[0] == by_task[1]
     assert len(rows_of(out)) == 40
+
+
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
+def test_stopped_on_vllm_it_leaves_no_process_behind(stop: signal.Signals, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    options = ["--limit", "4000", "--concurrent", "8", "--context", "2048", "--response", "128", "--out", str(out)]
+    running = subprocess.Popen([*PROGRAM, *options], stderr=subprocess.PIPE, start_new_session=True)
+    for _ in range(1200):
+        if running.poll() is not None or ((out / "trajectories.jsonl").exists() and len(rows_of_partial(out)) >= 3):
+            break
+        time.sleep(0.1)
+    running.send_signal(stop)
+    _, errors = running.communicate(timeout=60)
+    assert running.returncode == 130, errors.decode()[-2000:]
+    assert len(rows_of_partial(out)) >= 3
+    for _ in range(150):
+        try:
+            os.killpg(running.pid, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.1)
+    raise AssertionError("some process of the command is still there")
 
 
 def rows_of_partial(out: Path) -> list[dict[str, object]]:
