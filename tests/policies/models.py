@@ -12,32 +12,50 @@ from tokenizers import Tokenizer
 from tokenizers.decoders import ByteLevel as ByteLevelDecoder
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
-from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
 
 from policies.engine import Adapter
 
 VOCABULARY = 512
 
 
+_SHAPE = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 128,
+    "intermediate_size": 256,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 2048,
+}
+
+
 def random_qwen2(folder: Path, *, seed: int, tied: bool = True) -> Path:
     """Saves a random two-layer Qwen2 whose every tensor matters, and returns its folder."""
     torch.manual_seed(seed)
-    config = Qwen2Config(
-        vocab_size=VOCABULARY,
-        hidden_size=128,
-        intermediate_size=256,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=2048,
-        tie_word_embeddings=tied,
-        bos_token_id=0,
-        eos_token_id=1,
-    )
-    model = Qwen2ForCausalLM(config).float()  # type: ignore[no-untyped-call]
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.normal_(0, 0.2) if parameter.dim() > 1 else parameter.add_(torch.randn_like(parameter) * 0.1)
+    config = Qwen2Config(**_SHAPE, tie_word_embeddings=tied, bos_token_id=0, eos_token_id=1)  # type: ignore[arg-type]
+    return _saved(Qwen2ForCausalLM(config), folder)  # type: ignore[no-untyped-call]
+
+
+def random_llama(folder: Path, *, seed: int) -> Path:
+    """Saves a random two-layer Llama with an output layer of its own, and returns its folder."""
+    torch.manual_seed(seed)
+    config = LlamaConfig(**_SHAPE, tie_word_embeddings=False)  # type: ignore[arg-type]
+    return _saved(LlamaForCausalLM(config), folder)  # type: ignore[no-untyped-call]
+
+
+@torch.no_grad()
+def _saved(model: PreTrainedModel, folder: Path) -> Path:
+    model = model.float()  # type: ignore[no-untyped-call]
+    for parameter in model.parameters():
+        parameter.normal_(0, 0.2) if parameter.dim() > 1 else parameter.add_(torch.randn_like(parameter) * 0.1)
     model.save_pretrained(folder)
     return folder
 

@@ -13,33 +13,14 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model, set_peft_model_state_dict
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM
 
 from policies.engine import Adapter, BadRequest, DeliveryError, EngineDead, Finish, GenRequest, GenResult
 from policies.engine.transformers_engine import TransformersEngine, TransformersSettings
-from tests.policies.models import VOCABULARY, greedy, logprobs_of, random_qwen2
+from tests.policies.models import VOCABULARY, greedy, logprobs_of, random_llama, random_qwen2
+from tests.policies.served import Served
 
 PROMPT = tuple(range(20, 60))
-
-
-def random_llama(folder: Path, *, seed: int) -> Path:
-    """Saves a random two-layer Llama with an output layer of its own, and returns its folder."""
-    torch.manual_seed(seed)
-    config = LlamaConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=128,
-        intermediate_size=256,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        tie_word_embeddings=False,
-    )
-    model = LlamaForCausalLM(config).float()  # type: ignore[no-untyped-call]
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.normal_(0, 0.2) if parameter.dim() > 1 else parameter.add_(torch.randn_like(parameter) * 0.1)
-    model.save_pretrained(folder)
-    return folder
 
 
 def load(folder: Path) -> Any:
@@ -57,22 +38,12 @@ def like(folder: Path, new: Path, *, seed: int) -> Path:
     return random_qwen2(new, seed=seed, tied=folder.name == "tied")
 
 
-class Served:
-    """An engine with the event loop it lives on."""
+class Updated(Served[TransformersEngine]):
+    """An engine whose weights come from folders."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.runner = asyncio.Runner()
-        self.engine = self.runner.run(TransformersEngine.start(TransformersSettings(folder, context=512)))
-
-    def all(self, *requests: GenRequest) -> list[GenResult]:
-        async def together() -> list[GenResult]:
-            return await asyncio.gather(*map(self.engine.generate, requests))
-
-        return self.runner.run(together())
-
-    def one(self, request: GenRequest) -> GenResult:
-        return self.runner.run(self.engine.generate(request))
+        super().__init__(TransformersEngine.start(TransformersSettings(folder, context=512)))
 
     def update(self, folder: Path, version: int) -> None:
         self.runner.run(self.engine.update_weights(weights_of(folder), version))
@@ -82,19 +53,15 @@ class Served:
         self.update(self.folder, version)
         return load(self.folder)
 
-    def close(self) -> None:
-        self.runner.run(self.engine.close())
-        self.runner.close()
-
 
 @pytest.fixture(scope="module", params=["tied", "untied", "llama"])
-def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    served = Served(like(Path(request.param), tmp_path_factory.mktemp("models") / request.param, seed=0))
+def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Updated]:
+    served = Updated(like(Path(request.param), tmp_path_factory.mktemp("models") / request.param, seed=0))
     yield served
     served.close()
 
 
-def test_greedy_tokens_and_logprobs_are_hugging_faces(served: Served) -> None:
+def test_greedy_tokens_and_logprobs_are_hugging_faces(served: Updated) -> None:
     model = served.reset()
     requests = [GenRequest(PROMPT[:length], max_tokens=24, temperature=0.0) for length in (1, 2, 17, 40)]
     for request, result in zip(requests, served.all(*requests), strict=True):
@@ -103,7 +70,7 @@ def test_greedy_tokens_and_logprobs_are_hugging_faces(served: Served) -> None:
         assert result.finish is Finish.LENGTH
 
 
-def test_sampled_and_scored_logprobs_are_recomputed_within_1e_4(served: Served) -> None:
+def test_sampled_and_scored_logprobs_are_recomputed_within_1e_4(served: Updated) -> None:
     model = served.reset()
     requests = [GenRequest((*PROMPT, 100 + seed), max_tokens=8 + seed, seed=seed) for seed in range(16)]
     for request, result in zip(requests, served.all(*requests), strict=True):
@@ -114,7 +81,7 @@ def test_sampled_and_scored_logprobs_are_recomputed_within_1e_4(served: Served) 
         assert scored == pytest.approx(recomputed, abs=1e-4)
 
 
-def test_logprobs_are_those_of_the_distribution_sampled_from(served: Served) -> None:
+def test_logprobs_are_those_of_the_distribution_sampled_from(served: Updated) -> None:
     model = served.reset()
     requests = [GenRequest(PROMPT, max_tokens=8, temperature=3.0, top_p=0.6, seed=seed) for seed in range(8)]
     plain = GenRequest(PROMPT, max_tokens=8, temperature=0.5, seed=1)
@@ -135,7 +102,7 @@ def test_logprobs_are_those_of_the_distribution_sampled_from(served: Served) -> 
             assert logprob == pytest.approx(float(expected), abs=1e-4)
 
 
-def test_tokens_are_drawn_with_their_probabilities(served: Served) -> None:
+def test_tokens_are_drawn_with_their_probabilities(served: Updated) -> None:
     model = served.reset()
     results = served.all(*(GenRequest((7,), max_tokens=1, temperature=1.5, seed=seed) for seed in range(4000)))
     with torch.no_grad():
@@ -146,7 +113,7 @@ def test_tokens_are_drawn_with_their_probabilities(served: Served) -> None:
         assert float(counts_V[token]) / 4000 == pytest.approx(float(expected_V[token]), abs=4.5 * spread)
 
 
-def test_a_seed_gives_the_same_tokens_alone_and_among_63_others(served: Served) -> None:
+def test_a_seed_gives_the_same_tokens_alone_and_among_63_others(served: Updated) -> None:
     served.reset()
     rng = random.Random(0)
     prompts = [tuple(rng.randrange(VOCABULARY) for _ in range(rng.randrange(1, 300))) for _ in range(64)]
@@ -168,7 +135,7 @@ def test_a_seed_gives_the_same_tokens_alone_and_among_63_others(served: Served) 
             assert other.logprobs_T == pytest.approx(alone.logprobs_T, abs=1e-4)
 
 
-def test_a_stop_token_ends_the_completion_and_is_kept(served: Served) -> None:
+def test_a_stop_token_ends_the_completion_and_is_kept(served: Updated) -> None:
     served.reset()
     free = served.one(GenRequest(PROMPT, max_tokens=16, seed=3))
     stop = free.token_ids_T[5]
@@ -177,7 +144,7 @@ def test_a_stop_token_ends_the_completion_and_is_kept(served: Served) -> None:
     assert stopped.token_ids_T == free.token_ids_T[: free.token_ids_T.index(stop) + 1]
 
 
-def test_after_each_of_10_updates_the_engine_is_the_new_model(served: Served, tmp_path: Path) -> None:
+def test_after_each_of_10_updates_the_engine_is_the_new_model(served: Updated, tmp_path: Path) -> None:
     for version in range(1, 11):
         folder = like(served.folder, tmp_path / str(version), seed=100 + version)
         served.update(folder, version)
@@ -189,7 +156,7 @@ def test_after_each_of_10_updates_the_engine_is_the_new_model(served: Served, tm
         assert served.engine.report().versions["base"] == version
 
 
-def test_an_update_in_flight_keeps_requests_and_marks_their_tokens(served: Served, tmp_path: Path) -> None:
+def test_an_update_in_flight_keeps_requests_and_marks_their_tokens(served: Updated, tmp_path: Path) -> None:
     """Tokens of each version are sampled from that version's weights, the kept request's past included."""
     old = served.reset(version=1)
     other = like(served.folder, tmp_path / "other", seed=60)
@@ -226,7 +193,7 @@ def random_adapter(model: Any, *, seed: int, rank: int = 4) -> tuple[Adapter, An
     return Adapter(config.to_dict(), tensors), tuned.eval()  # type: ignore[no-untyped-call]
 
 
-def test_adapters_and_base_together_are_each_pefts(served: Served, tmp_path: Path) -> None:
+def test_adapters_and_base_together_are_each_pefts(served: Updated, tmp_path: Path) -> None:
     base = served.reset(version=3)
     references = {"base": base}
     for policy, seed, rank in (("solver", 0, 4), ("curator", 1, 8)):
@@ -258,7 +225,7 @@ def test_adapters_and_base_together_are_each_pefts(served: Served, tmp_path: Pat
     assert list(result.token_ids_T) == greedy(moved, PROMPT, 8)
 
 
-def test_running_requests_end_with_the_adapter_they_began_with(served: Served) -> None:
+def test_running_requests_end_with_the_adapter_they_began_with(served: Updated) -> None:
     base = served.reset()
     first, old = random_adapter(base, seed=5)
     second, new = random_adapter(base, seed=6)
@@ -277,7 +244,7 @@ def test_running_requests_end_with_the_adapter_they_began_with(served: Served) -
         assert result.logprobs_T == pytest.approx(logprobs_of(model, PROMPT, result.token_ids_T), abs=1e-4)
 
 
-def test_wrong_weights_and_adapters_are_refused_before_anything_is_touched(served: Served) -> None:
+def test_wrong_weights_and_adapters_are_refused_before_anything_is_touched(served: Updated) -> None:
     model = served.reset(version=5)
     weights = weights_of(served.folder)
     before = served.one(GenRequest(PROMPT, max_tokens=8, temperature=0.0))
@@ -315,14 +282,14 @@ def test_wrong_weights_and_adapters_are_refused_before_anything_is_touched(serve
         GenRequest(PROMPT, max_tokens=4, json_schema={"type": "object"}),
     ],
 )
-def test_a_bad_request_is_told_at_once_and_hurts_nobody(served: Served, bad: GenRequest) -> None:
+def test_a_bad_request_is_told_at_once_and_hurts_nobody(served: Updated, bad: GenRequest) -> None:
     with pytest.raises(BadRequest):
         served.one(bad)
     assert len(served.one(GenRequest(PROMPT, max_tokens=4)).token_ids_T) == 4
 
 
 def test_a_dead_worker_is_told_to_all_and_a_restart_brings_everything_back(
-    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    served: Updated, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = like(served.folder, tmp_path / "new", seed=77)
     served.update(folder, 9)
@@ -345,7 +312,7 @@ def test_a_dead_worker_is_told_to_all_and_a_restart_brings_everything_back(
     assert served.all(*requests) == before
 
 
-def test_a_cancelled_request_leaves_the_batch(served: Served) -> None:
+def test_a_cancelled_request_leaves_the_batch(served: Updated) -> None:
     async def cancelled() -> None:
         task = asyncio.create_task(served.engine.generate(GenRequest(PROMPT, max_tokens=400)))
         while not served.engine._batch.rows:
@@ -359,7 +326,7 @@ def test_a_cancelled_request_leaves_the_batch(served: Served) -> None:
 
 @pytest.mark.parametrize("stale", ["model.embed_tokens.weight", "model.layers.1.mlp.up_proj.weight", "lm_head.weight"])
 def test_one_stale_tensor_is_a_delivery_error(
-    served: Served, tmp_path: Path, stale: str, monkeypatch: pytest.MonkeyPatch
+    served: Updated, tmp_path: Path, stale: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served.reset()
     new = weights_of(like(served.folder, tmp_path / "new", seed=50))

@@ -29,13 +29,14 @@ from tests.policies.models import (
     random_adapter,
     random_qwen2,
 )
+from tests.policies.served import Served
 
 PROMPT = tuple(range(20, 60))
 END = 1
 
 
-class Served:
-    """An engine with the event loop it lives on, and the folder that its base weights are from."""
+class Adapted(Served[VllmEngine]):
+    """An engine for two adapters, and the folder that its base weights are from."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -47,14 +48,7 @@ class Served:
             max_adapters=2,
             worker_extension="tests.policies.sabotage.SpoilsAdapters",
         )
-        self.runner = asyncio.Runner()
-        self.engine = self.runner.run(VllmEngine.start(settings))
-
-    def all(self, *requests: GenRequest) -> list[GenResult]:
-        async def together() -> list[GenResult]:
-            return await asyncio.gather(*map(self.engine.generate, requests))
-
-        return self.runner.run(together())
+        super().__init__(VllmEngine.start(settings))
 
     def update(self, policy: str, adapter: Adapter, version: int) -> None:
         self.runner.run(self.engine.update_adapter(policy, adapter, version))
@@ -71,17 +65,17 @@ class Served:
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Adapted]:
     folder = random_qwen2(tmp_path_factory.mktemp("model"), seed=0)
     byte_tokenizer(folder)
-    served = Served(folder)
+    served = Adapted(folder)
     yield served
     served.runner.run(served.engine.close())
     served.runner.close()
 
 
 @pytest.fixture
-def adapters(served: Served) -> dict[str, Adapter]:
+def adapters(served: Adapted) -> dict[str, Adapter]:
     """A solver's and a curator's adapter, of different modules, ranks and scalings; both are in the engine."""
     adapters = {
         "solver": random_adapter(served.folder, seed=1),
@@ -107,7 +101,7 @@ def assert_greedy(model: Qwen2ForCausalLM, request: GenRequest, result: GenResul
     assert result.logprobs_T == pytest.approx(expected, abs=1e-4)
 
 
-def test_after_each_of_10_updates_the_policy_is_its_new_adapter(served: Served) -> None:
+def test_after_each_of_10_updates_the_policy_is_its_new_adapter(served: Adapted) -> None:
     request = GenRequest(PROMPT, max_tokens=12, temperature=0.0, policy="solver")
     seen = set()
     for version in range(1, 11):
@@ -123,7 +117,7 @@ def test_after_each_of_10_updates_the_policy_is_its_new_adapter(served: Served) 
     assert served.held() <= 2, "old adapters stay in memory"
 
 
-def test_base_and_two_adapters_in_one_batch_are_each_their_own(served: Served, adapters: dict[str, Adapter]) -> None:
+def test_base_and_two_adapters_in_one_batch_are_each_their_own(served: Adapted, adapters: dict[str, Adapter]) -> None:
     models = references(served.folder, adapters)
     rng = random.Random(0)
     requests = [
@@ -139,7 +133,7 @@ def test_base_and_two_adapters_in_one_batch_are_each_their_own(served: Served, a
         assert_greedy(models[request.policy], request, result)
 
 
-def test_sampling_and_scores_do_not_depend_on_the_company(served: Served, adapters: dict[str, Adapter]) -> None:
+def test_sampling_and_scores_do_not_depend_on_the_company(served: Adapted, adapters: dict[str, Adapter]) -> None:
     models = references(served.folder, adapters)
     requests = [
         GenRequest((*PROMPT, seed), max_tokens=24, seed=seed, policy=(BASE, "solver", "curator")[seed % 3])
@@ -155,7 +149,7 @@ def test_sampling_and_scores_do_not_depend_on_the_company(served: Served, adapte
         assert served.runner.run(scored) == pytest.approx(expected, abs=1e-4)
 
 
-def test_running_requests_end_with_the_adapter_they_began_with(served: Served, adapters: dict[str, Adapter]) -> None:
+def test_running_requests_end_with_the_adapter_they_began_with(served: Adapted, adapters: dict[str, Adapter]) -> None:
     """Six updates overtake one another's requests: there are slots for four adapters, so that some have to wait."""
     versions = {version: random_adapter(served.folder, seed=200 + version) for version in range(1, 7)}
     requests = {version: GenRequest((*PROMPT, version), 300, 0.0, policy="solver") for version in versions}
@@ -181,7 +175,7 @@ def test_running_requests_end_with_the_adapter_they_began_with(served: Served, a
     assert served.held() == 2
 
 
-def test_a_cancelled_request_lets_go_of_its_adapter(served: Served, adapters: dict[str, Adapter]) -> None:
+def test_a_cancelled_request_lets_go_of_its_adapter(served: Adapted, adapters: dict[str, Adapter]) -> None:
     async def cancelled() -> None:
         for version in range(2, 8):
             running = asyncio.create_task(served.engine.generate(GenRequest(PROMPT, 400, policy="solver")))
@@ -208,7 +202,7 @@ SPOILED = (
 
 @pytest.mark.parametrize("spoiled", SPOILED)
 def test_an_adapter_wrong_in_its_last_bits_is_a_delivery_error(
-    served: Served, adapters: dict[str, Adapter], spoiled: str
+    served: Adapted, adapters: dict[str, Adapter], spoiled: str
 ) -> None:
     models = references(served.folder, adapters)
     served.tell_worker("spoil_adapter", spoiled)
@@ -230,7 +224,7 @@ def changed(adapter: Adapter, name: str, tensor: torch.Tensor | None, **config: 
 
 
 def test_what_cannot_be_served_exactly_is_refused_and_hurts_nobody(
-    served: Served, adapters: dict[str, Adapter]
+    served: Adapted, adapters: dict[str, Adapter]
 ) -> None:
     good = adapters["solver"]
     a, b = names_of(f"{ATTENTION}.q_proj")
@@ -265,7 +259,7 @@ def test_what_cannot_be_served_exactly_is_refused_and_hurts_nobody(
 
 
 def test_a_full_update_below_the_adapters_keeps_them(
-    served: Served, adapters: dict[str, Adapter], tmp_path: Path
+    served: Adapted, adapters: dict[str, Adapter], tmp_path: Path
 ) -> None:
     request = GenRequest(PROMPT, 12, 0.0)
     folder = random_qwen2(tmp_path, seed=5)
@@ -286,7 +280,7 @@ def test_a_full_update_below_the_adapters_keeps_them(
     served.update_base(served.folder, 8)
 
 
-def test_a_restart_brings_both_adapters_back(served: Served, adapters: dict[str, Adapter]) -> None:
+def test_a_restart_brings_both_adapters_back(served: Adapted, adapters: dict[str, Adapter]) -> None:
     requests = [GenRequest(PROMPT, 32, seed=4, policy=policy) for policy in (BASE, *adapters)]
     before = served.all(*requests)
 
@@ -321,7 +315,7 @@ def test_a_restart_brings_both_adapters_back(served: Served, adapters: dict[str,
         assert served.engine.report().versions == {BASE: 8, "solver": 1, "curator": 1}
 
 
-def test_a_grammar_leaves_valid_json_only(served: Served, adapters: dict[str, Adapter]) -> None:
+def test_a_grammar_leaves_valid_json_only(served: Adapted, adapters: dict[str, Adapter]) -> None:
     schema = {
         "type": "object",
         "properties": {

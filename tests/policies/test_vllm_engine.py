@@ -16,29 +16,11 @@ from safetensors.torch import load_file
 from policies.engine import BadRequest, DeliveryError, EngineDead, Finish, GenRequest, GenResult
 from policies.engine.vllm_engine import VllmEngine, VllmSettings
 from tests.policies.models import VOCABULARY, greedy, load, logprobs_of, random_qwen2
+from tests.policies.served import Served
 
 PROMPT = tuple(range(20, 60))
 
-
-class Served:
-    """An engine with the event loop it lives on."""
-
-    def __init__(self, settings: VllmSettings) -> None:
-        self.runner = asyncio.Runner()
-        self.engine = self.runner.run(VllmEngine.start(settings))
-
-    def all(self, *requests: GenRequest) -> list[GenResult]:
-        async def together() -> list[GenResult]:
-            return await asyncio.gather(*map(self.engine.generate, requests))
-
-        return self.runner.run(together())
-
-    def one(self, request: GenRequest) -> GenResult:
-        return self.runner.run(self.engine.generate(request))
-
-    def close(self) -> None:
-        self.runner.run(self.engine.close())
-        self.runner.close()
+Base = Served[VllmEngine]
 
 
 @pytest.fixture(scope="module")
@@ -52,28 +34,27 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="module", params=["tied", "untied"])
-def served(request: pytest.FixtureRequest, folders: dict[str, Path]) -> Iterator[Served]:
-    served = Served(
-        VllmSettings(
-            folders[request.param],
-            context=512,
-            kv_cache_bytes=64 << 20,
-            max_batched_tokens=256,
-            worker_extension="tests.policies.sabotage.KeepsOneTensor",
-        )
+def served(request: pytest.FixtureRequest, folders: dict[str, Path]) -> Iterator[Base]:
+    settings = VllmSettings(
+        folders[request.param],
+        context=512,
+        kv_cache_bytes=64 << 20,
+        max_batched_tokens=256,
+        worker_extension="tests.policies.sabotage.KeepsOneTensor",
     )
+    served = Served(VllmEngine.start(settings))
     yield served
     served.close()
 
 
-def reset(served: Served, version: int = 0) -> Path:
+def reset(served: Base, version: int = 0) -> Path:
     """Gives the engine the weights of its own folder again."""
     folder = Path(served.engine.report().model)
     served.runner.run(served.engine.update_weights(load_file(folder / "model.safetensors"), version))
     return folder
 
 
-def test_greedy_tokens_and_logprobs_are_hugging_faces(served: Served) -> None:
+def test_greedy_tokens_and_logprobs_are_hugging_faces(served: Base) -> None:
     model = load(reset(served))
     result = served.one(GenRequest(PROMPT, max_tokens=24, temperature=0.0))
     assert list(result.token_ids_T) == greedy(model, PROMPT, 24)
@@ -81,7 +62,7 @@ def test_greedy_tokens_and_logprobs_are_hugging_faces(served: Served) -> None:
     assert result.finish is Finish.LENGTH
 
 
-def test_sampled_logprobs_are_recomputed_within_1e_4(served: Served) -> None:
+def test_sampled_logprobs_are_recomputed_within_1e_4(served: Base) -> None:
     model = load(reset(served))
     requests = [GenRequest((*PROMPT, 100 + seed), max_tokens=32, seed=seed) for seed in range(16)]
     for request, result in zip(requests, served.all(*requests), strict=True):
@@ -93,7 +74,7 @@ def test_sampled_logprobs_are_recomputed_within_1e_4(served: Served) -> None:
         assert scored == pytest.approx(recomputed, abs=1e-4)
 
 
-def test_logprobs_are_those_of_the_distribution_sampled_from(served: Served) -> None:
+def test_logprobs_are_those_of_the_distribution_sampled_from(served: Base) -> None:
     import torch
 
     model = load(reset(served))
@@ -104,7 +85,7 @@ def test_logprobs_are_those_of_the_distribution_sampled_from(served: Served) -> 
     assert result.logprobs_T == pytest.approx(expected, abs=1e-3)
 
 
-def test_a_seed_gives_the_same_tokens_alone_and_among_63_others(served: Served) -> None:
+def test_a_seed_gives_the_same_tokens_alone_and_among_63_others(served: Base) -> None:
     reset(served)
     rng = random.Random(0)
     prompts = [tuple(rng.randrange(VOCABULARY) for _ in range(rng.randrange(5, 300))) for _ in range(64)]
@@ -118,7 +99,7 @@ def test_a_seed_gives_the_same_tokens_alone_and_among_63_others(served: Served) 
             assert other.logprobs_T == pytest.approx(alone.logprobs_T, abs=1e-4)
 
 
-def test_a_stop_token_ends_the_completion_and_is_kept(served: Served) -> None:
+def test_a_stop_token_ends_the_completion_and_is_kept(served: Base) -> None:
     reset(served)
     free = served.one(GenRequest(PROMPT, max_tokens=16, seed=3))
     stop = free.token_ids_T[5]
@@ -127,7 +108,7 @@ def test_a_stop_token_ends_the_completion_and_is_kept(served: Served) -> None:
     assert stopped.token_ids_T == free.token_ids_T[: free.token_ids_T.index(stop) + 1]
 
 
-def test_after_each_of_10_updates_the_engine_is_the_new_model(served: Served, tmp_path: Path) -> None:
+def test_after_each_of_10_updates_the_engine_is_the_new_model(served: Base, tmp_path: Path) -> None:
     tied = "lm_head.weight" not in load_file(Path(served.engine.report().model) / "model.safetensors")
     for version in range(1, 11):
         folder = random_qwen2(tmp_path / str(version), seed=100 + version, tied=tied)
@@ -142,7 +123,7 @@ def test_after_each_of_10_updates_the_engine_is_the_new_model(served: Served, tm
         assert served.engine.report().versions == {"base": version}
 
 
-def test_an_update_in_flight_keeps_requests_and_marks_their_tokens(served: Served, tmp_path: Path) -> None:
+def test_an_update_in_flight_keeps_requests_and_marks_their_tokens(served: Base, tmp_path: Path) -> None:
     """Tokens of each version are sampled from that version's weights, the kept request's past included."""
     folder = reset(served, version=1)
     tied = "lm_head.weight" not in load_file(folder / "model.safetensors")
@@ -172,7 +153,7 @@ def test_an_update_in_flight_keeps_requests_and_marks_their_tokens(served: Serve
         assert result.logprobs_T == pytest.approx([*before, *after], abs=1e-3)
 
 
-def test_wrong_names_and_shapes_are_refused_before_anything_is_touched(served: Served) -> None:
+def test_wrong_names_and_shapes_are_refused_before_anything_is_touched(served: Base) -> None:
     folder = reset(served, version=5)
     weights = load_file(folder / "model.safetensors")
     before = served.one(GenRequest(PROMPT, max_tokens=8, temperature=0.0))
@@ -199,13 +180,13 @@ def test_wrong_names_and_shapes_are_refused_before_anything_is_touched(served: S
         GenRequest(PROMPT, max_tokens=4, json_schema={"type": "no such type"}),
     ],
 )
-def test_a_bad_request_is_told_at_once_and_hurts_nobody(served: Served, bad: GenRequest) -> None:
+def test_a_bad_request_is_told_at_once_and_hurts_nobody(served: Base, bad: GenRequest) -> None:
     with pytest.raises(BadRequest):
         served.one(bad)
     assert len(served.one(GenRequest(PROMPT, max_tokens=4)).token_ids_T) == 4
 
 
-def test_a_killed_core_is_noticed_and_a_restart_brings_the_weights_back(served: Served, tmp_path: Path) -> None:
+def test_a_killed_core_is_noticed_and_a_restart_brings_the_weights_back(served: Base, tmp_path: Path) -> None:
     tied = "lm_head.weight" not in load_file(Path(served.engine.report().model) / "model.safetensors")
     folder = random_qwen2(tmp_path / "new", seed=77, tied=tied)
     served.runner.run(served.engine.update_weights(load_file(folder / "model.safetensors"), 9))
@@ -232,7 +213,7 @@ STALE = (
 )
 
 
-def test_one_stale_tensor_is_a_delivery_error(served: Served, tmp_path: Path) -> None:
+def test_one_stale_tensor_is_a_delivery_error(served: Base, tmp_path: Path) -> None:
     folder = reset(served)
     old = load_file(folder / "model.safetensors")
     tied = "lm_head.weight" not in old
