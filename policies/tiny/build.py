@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 STATE = "build.state"
 """What an interrupted build goes on from; removed at its end."""
+UNLOCKED = 0.5
+"""Share of right decisions that a guideline should bring its behaviour above."""
 MAX_BYTES = 10 << 20
 """Size of the folder at most, so that the package stays small."""
 
@@ -84,9 +86,10 @@ def _card(
         "## How it was made",
         "",
         f"`seal-ray tiny build`: supervised training on {tokens:,} tokens of demonstrations that real",
-        "simulators answered, half of them under random interfaces (guidelines, schema cues, recovery feedback). The",
+        "simulators answered, three in five under random interfaces (guidelines, schema cues, recovery feedback). The",
         "demonstrations do some things wrong on purpose, at chosen rates, so that there is something to learn and",
-        "something for an interface to unlock. Weights are stored in bfloat16. The recipe is `recipe.json`.",
+        "something for an interface to unlock. It starts from weights in which heads that look back and heads that",
+        "copy are put in place by hand. Weights are stored in bfloat16. The recipe is `recipe.json`.",
         "",
         "## What it does",
         "",
@@ -99,8 +102,11 @@ def _card(
     for name, found in measured.items():
         cells = [_cell(found, behaviour, name) for behaviour in behaviours]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    missed = [str(each) for each in behaviours if measured[f"guideline: {each}"].behaviours[each].share <= UNLOCKED]
     categories = list(next(iter(greedy.values())).success)
     lines += [
+        "",
+        f"Behaviours that their guideline does not bring above {100 * UNLOCKED:.0f} %: {', '.join(missed) or 'none'}.",
         "",
         f"Success by category, greedy, on the same {tasks} tasks, in percent:",
         "",

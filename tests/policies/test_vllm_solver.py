@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -18,6 +19,7 @@ from policies.model_folder import open_model
 from policies.prompting import ChatFormat
 from policies.rollouts import Job, Rollouts
 from policies.solver import Budgets, Solver
+from policies.tiny.measure import PLAIN, interfaces, measure
 from policies.trajectory import Trajectory
 from tests.policies.models import load, logprobs_of
 
@@ -112,6 +114,21 @@ def test_a_dialogue_is_the_same_alone_and_among_63(playing: Playing) -> None:
 def test_later_completions_of_a_dialogue_reuse_its_prefix(playing: Playing) -> None:
     (trajectory,) = playing.play(jobs_of(1, seed=3))
     assert any(span.cached > 0 for span in trajectory.sampled[1:])
+
+
+def test_the_shipped_model_is_unfinished_and_an_interface_helps_it(playing: Playing) -> None:
+    """Greedy, in percent: what its card says, at fewer tasks. What the card says it does not do yet is not asked."""
+    rollouts = Rollouts(replace(playing.solver, temperature=0.0), concurrent=64)
+
+    def success(name: str) -> dict[str, float]:
+        found = playing.runner.run(measure(rollouts, interfaces()[name], tasks=240))
+        return {category: 100 * count.share for category, count in found.success.items()}
+
+    plain, guided = success(PLAIN), success("all guidelines")
+    assert 20 <= plain["base"] <= 60
+    assert max(plain["miss_func"], plain["miss_param"]) <= plain["base"] - 10
+    assert guided["miss_param"] >= plain["miss_param"] + 10
+    assert guided["miss_func"] >= plain["miss_func"]
 
 
 def test_a_core_killed_midway_changes_no_result(playing: Playing) -> None:

@@ -88,12 +88,12 @@ def test_stopped_with_ctrl_c_it_goes_on_where_it_was(qwen: Path, tmp_path: Path)
     whole = seal_ray("evaluate", *options, "--out", str(tmp_path / "whole"))
     assert whole.returncode == 0, whole.stderr
     running = subprocess.Popen([*PROGRAM, *options, "--out", str(out)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    for _ in range(600):
+    for _ in range(1800):
         if (out / "trajectories.jsonl").exists() and len(rows_of_partial(out)) >= 5:
             break
         time.sleep(0.1)
     running.send_signal(signal.SIGINT)
-    _, errors = running.communicate(timeout=60)
+    _, errors = running.communicate(timeout=180)
     assert running.returncode == 130, errors.decode()[-2000:]
     before = rows_of_partial(out)
     assert 5 <= len(before) < 40
@@ -112,12 +112,12 @@ def test_stopped_on_vllm_it_leaves_no_process_behind(stop: signal.Signals, tmp_p
     out = tmp_path / "out"
     options = ["--limit", "4000", "--concurrent", "8", "--context", "2048", "--response", "128", "--out", str(out)]
     running = subprocess.Popen([*PROGRAM, *options], stderr=subprocess.PIPE, start_new_session=True)
-    for _ in range(1200):
+    for _ in range(3000):
         if running.poll() is not None or ((out / "trajectories.jsonl").exists() and len(rows_of_partial(out)) >= 3):
             break
         time.sleep(0.1)
     running.send_signal(stop)
-    _, errors = running.communicate(timeout=60)
+    _, errors = running.communicate(timeout=180)
     assert running.returncode == 130, errors.decode()[-2000:]
     assert len(rows_of_partial(out)) >= 3
     for _ in range(150):
