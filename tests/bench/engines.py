@@ -1,8 +1,8 @@
 """Playing dialogues against the engine's own speed, and vLLM against transformers: `python -m tests.bench.engines`.
 
-The same 256 toolworld dialogues of the tiny base, 64 at a time, sampled. First played; then the very same requests are
+The same 96 toolworld dialogues of the tiny base, 64 at a time, sampled. First played; then the very same requests are
 replayed to the engine without any environment, 64 at a time and in the same order, from an empty cache. Each is done
-three times in turn and the medians are compared, all in one run.
+twice in turn and the medians are compared, all in one run.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from policies.prompting import ChatFormat
 from policies.rollouts import Job, Rollouts
 from policies.solver import Budgets, Solver
 
-DIALOGUES, CONCURRENT, CONTEXT, ROUNDS = 256, 64, 2048, 3
+DIALOGUES, CONCURRENT, CONTEXT, ROUNDS = 96, 64, 2048, 2
 GOAL = 0.85
 
 
@@ -114,7 +114,7 @@ def main() -> None:
             f"{kind}: {DIALOGUES} dialogues, {requests} completions, {CONCURRENT} at a time: {played:,.0f} tokens/s; "
             f"the same requests alone: {replayed:,.0f} tokens/s; ratio {played / replayed:.2f}{goal}"
         )
-    print(f"vllm against transformers, on the same dialogues: {found['vllm'] / found['transformers']:.2f} times")
+    print(f"vllm against transformers, on the same tasks: {found['vllm'] / found['transformers']:.2f} times")
 
 
 if __name__ == "__main__":
