@@ -8,12 +8,10 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from policies.engine.requests import own_tensors
 from policies.engine.types import Adapter, BadRequest
-
-if TYPE_CHECKING:
-    import torch
 
 CONFIG_FILE = "adapter_config.json"
 TENSOR_FILE = "adapter_model.safetensors"
@@ -96,11 +94,8 @@ def _check_config(config: Mapping[str, Any], max_rank: int) -> None:
 
 
 def own_copy(adapter: Adapter) -> Adapter:
-    """The adapter with tensors of its own, on the CPU: the sender may train on."""
-    tensors: dict[str, torch.Tensor] = {
-        name: tensor.detach().cpu().clone().contiguous() for name, tensor in adapter.tensors.items()
-    }
-    return Adapter(dict(adapter.config), tensors)
+    """The adapter with a config and tensors of its own."""
+    return Adapter(dict(adapter.config), own_tensors(adapter.tensors))
 
 
 @contextmanager

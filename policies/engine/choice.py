@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from pathlib import Path
+from collections.abc import Mapping
 
 from envs.errors import UserError, unknown_value
 from policies.engine.base import Engine
+from policies.model_folder import ModelFolder
 
 KINDS = ("vllm", "transformers")
+DTYPES: Mapping[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
+"""The types that an engine can compute in, with their bytes a value."""
 _LEAST_CACHE = 64 << 20
 _SHARE_OF_MEMORY = 0.25
 """Share of the machine's memory that a cache on CPU takes at most, where it is to hold many long dialogues."""
@@ -20,9 +23,7 @@ def default_kind() -> str:
     return "vllm" if importlib.util.find_spec("vllm") else "transformers"
 
 
-async def start_engine(
-    kind: str, model: Path, *, context: int, dtype: str, concurrent: int, kv_bytes_per_token: int
-) -> Engine:
+async def start_engine(kind: str, model: ModelFolder, *, context: int, dtype: str, concurrent: int) -> Engine:
     """Starts an engine of that kind. Raises `UserError` for an unknown kind, or one that is not installed."""
     if kind not in KINDS:
         raise unknown_value("engine", kind, KINDS)
@@ -30,7 +31,7 @@ async def start_engine(
         from policies.engine.transformers_engine import TransformersEngine, TransformersSettings
 
         return await TransformersEngine.start(
-            TransformersSettings(model, context=context, dtype=dtype, max_concurrent=concurrent)
+            TransformersSettings(model.path, context=context, dtype=dtype, max_concurrent=concurrent)
         )
     if not importlib.util.find_spec("vllm"):
         raise UserError("engine: vllm is not installed; install the cpu or gpu extra, or use transformers.")
@@ -39,9 +40,9 @@ async def start_engine(
     from policies.engine.vllm_engine import VllmEngine, VllmSettings
 
     on_gpu = torch.cuda.is_available()
-    cache = None if on_gpu else cache_bytes(context, concurrent, kv_bytes_per_token)
+    cache = None if on_gpu else cache_bytes(context, concurrent, model.kv_bytes_per_token(DTYPES[dtype]))
     return await VllmEngine.start(
-        VllmSettings(model, context=context, dtype=dtype, kv_cache_bytes=cache, max_concurrent=concurrent)
+        VllmSettings(model.path, context=context, dtype=dtype, kv_cache_bytes=cache, max_concurrent=concurrent)
     )
 
 

@@ -1,11 +1,16 @@
-"""What every engine refuses alike: requests that cannot be served, and weights that are not the model's."""
+"""What every engine does alike with what it is given: checks requests and weights, reads the folder, keeps copies."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from policies.engine.types import BadRequest, GenRequest
+
+if TYPE_CHECKING:
+    import torch
 
 
 def check_request(request: GenRequest, *, vocabulary: int, context: int, policies: Collection[str]) -> None:
@@ -36,6 +41,16 @@ def check_scored(
         raise BadRequest(f"start: {start} is outside the {len(token_ids)} tokens; the first token has no log-prob.")
     request = GenRequest(token_ids, max_tokens=1, policy=policy)
     check_request(request, vocabulary=vocabulary, context=context, policies=policies)
+
+
+def vocabulary_of(model: Path) -> int:
+    """The number of token ids that the model in the folder knows."""
+    return int(json.loads((model / "config.json").read_text("utf-8"))["vocab_size"])
+
+
+def own_tensors(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Copies on the CPU: the sender may train on before a restart needs them again."""
+    return {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}
 
 
 def checkpoint_shapes(model: Path) -> dict[str, tuple[int, ...]]:

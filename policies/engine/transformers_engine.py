@@ -7,7 +7,6 @@ update is one job of that thread, so that they never overlap and updates fall be
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +17,14 @@ from typing import TypeVar
 import torch
 
 from policies.engine.adapters import check_adapter, own_copy
-from policies.engine.requests import check_request, check_scored, check_shapes, checkpoint_shapes
+from policies.engine.requests import (
+    check_request,
+    check_scored,
+    check_shapes,
+    checkpoint_shapes,
+    own_tensors,
+    vocabulary_of,
+)
 from policies.engine.transformers_batch import Row, RunningBatch, Slot
 from policies.engine.transformers_model import BASE_SLOT, ServedModel
 from policies.engine.types import (
@@ -56,7 +62,7 @@ class TransformersEngine:
     def __init__(self, settings: TransformersSettings) -> None:
         self._settings = settings
         self._expected_shapes = checkpoint_shapes(settings.model)
-        self._vocabulary = int(json.loads((settings.model / "config.json").read_text("utf-8"))["vocab_size"])
+        self._vocabulary = vocabulary_of(settings.model)
         self._last_weights: Mapping[str, torch.Tensor] | None = None
         self._last_adapters: dict[str, Adapter] = {}
         self._versions = {BASE: 0}
@@ -96,7 +102,7 @@ class TransformersEngine:
 
     async def update_weights(self, weights: Mapping[str, torch.Tensor], version: int) -> None:
         check_shapes({name: tuple(tensor.shape) for name, tensor in weights.items()}, self._expected_shapes)
-        tensors = {name: tensor.detach().cpu().clone() for name, tensor in weights.items()}  # the sender may train on
+        tensors = own_tensors(weights)
         async with self._updating:
             self._check_alive()
             await self._delivered(lambda: self._load(tensors, version))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 import os
 import tempfile
 from collections.abc import Mapping
@@ -12,7 +11,14 @@ from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Self
 
 from policies.engine.adapters import check_adapter, own_copy, saved, scaling
-from policies.engine.requests import check_request, check_scored, check_shapes, checkpoint_shapes
+from policies.engine.requests import (
+    check_request,
+    check_scored,
+    check_shapes,
+    checkpoint_shapes,
+    own_tensors,
+    vocabulary_of,
+)
 from policies.engine.types import (
     BASE,
     Adapter,
@@ -46,7 +52,7 @@ class VllmEngine:
     def __init__(self, settings: VllmSettings) -> None:
         self._settings = settings
         self._expected_shapes = checkpoint_shapes(settings.model)
-        self._vocabulary = int(json.loads((settings.model / "config.json").read_text("utf-8"))["vocab_size"])
+        self._vocabulary = vocabulary_of(settings.model)
         self._version = 0
         self._last_weights: Mapping[str, torch.Tensor] | None = None
         self._llm: Any = None
@@ -94,7 +100,7 @@ class VllmEngine:
         shapes = {name: tuple(tensor.shape) for name, tensor in weights.items()}
         check_shapes(shapes, self._expected_shapes)
         async with self._updating:
-            await self._deliver(weights, version)
+            await self._deliver(own_tensors(weights), version)
 
     async def update_adapter(self, policy: str, adapter: Adapter, version: int) -> None:
         if policy == BASE or not self._settings.max_adapters:
@@ -150,15 +156,13 @@ class VllmEngine:
             shapes = {name: self._expected_shapes.get(f"{name}.weight", ()) for name in names}
             self._adaptable = {name: shape for name, shape in shapes.items() if len(shape) == 2}
 
-    async def _deliver(self, weights: Mapping[str, torch.Tensor], version: int) -> None:
+    async def _deliver(self, tensors: Mapping[str, torch.Tensor], version: int) -> None:
         from safetensors.torch import save_file
 
         from policies.engine.delivery import digest
 
-        # Copies, as the sender may train on before a restart needs them again.
-        tensors = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in weights.items()}
         with tempfile.NamedTemporaryFile(dir=_shared_memory(), suffix=".safetensors") as file:
-            save_file(tensors, file.name)
+            save_file(dict(tensors), file.name)
             # Cached prefixes were computed with the old weights; kept requests compute theirs again when they resume.
             await self._call(self._core.pause_generation(mode="keep", clear_cache=True))
             self._undelivered = True

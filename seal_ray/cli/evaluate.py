@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +12,7 @@ from rich.console import Console
 
 from envs.errors import UserError, unknown_value
 from policies import tiny
-from policies.engine.choice import KINDS, default_kind
+from policies.engine.choice import DTYPES, KINDS, default_kind
 from policies.model_folder import ModelFolder, open_model
 from policies.solver import Budgets
 from seal_ray.cli.progress import Update, progress
@@ -19,8 +20,6 @@ from seal_ray.evaluation.bfcl_results import REGISTERED, write_bfcl_results
 from seal_ray.evaluation.plan import MAX_CONTEXT, Plan, check_plan, choose_tasks
 from seal_ray.evaluation.run import Progress, evaluate, open_folder, write_summary
 from seal_ray.evaluation.summary import groups, label_table, success_table
-
-_TYPES = ("float32", "bfloat16", "float16")
 
 
 def command(
@@ -61,7 +60,7 @@ def command(
         tasks=choose_tasks(env, split, limit=limit, categories=category or ()),
         budgets=_budgets(opened, context, response),
         engine=_known("engine", engine, KINDS) or default_kind(),
-        dtype=_known("dtype", dtype, _TYPES) or _default_type(),
+        dtype=_known("dtype", dtype, DTYPES) or _default_type(),
         seeds=seeds,
         seed=seed,
         temperature=temperature,
@@ -94,7 +93,7 @@ def _budgets(model: ModelFolder, context: int | None, response: int) -> Budgets:
     return Budgets(prompt=room, response=min(response, room), context=room)
 
 
-def _known(key: str, value: str | None, allowed: tuple[str, ...]) -> str | None:
+def _known(key: str, value: str | None, allowed: Iterable[str]) -> str | None:
     if value is not None and value not in allowed:
         raise unknown_value(key, value, allowed)
     return value

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from policies import tiny
 from policies.engine.choice import default_kind, start_engine
-from policies.model_folder import open_model
+from policies.model_folder import ModelFolder, open_model
 from policies.prompting import ChatFormat
 from policies.rollouts import Rollouts
 from policies.solver import Budgets, Solver
@@ -49,7 +49,7 @@ def build(
             recipe,
             progress=lambda seen, loss: update("warm start, tokens", seen, recipe.tokens, f"loss {loss:.3f}"),
         )
-    sampled, greedy = asyncio.run(_measure(out, tasks, console))
+    sampled, greedy = asyncio.run(_measure(open_model(str(out)), tasks, console))
     write_card(out, sampled, greedy, tasks=tasks)
     _show(console, sampled, greedy)
     console.print(f"the model and its card are in {out}")
@@ -62,21 +62,14 @@ def measure_command(
 ) -> None:
     """Measure how often each behaviour is right, on the plain interface and under cues."""
     console = Console(highlight=False)
-    sampled, greedy = asyncio.run(_measure(open_model(model).path, tasks, console))
+    sampled, greedy = asyncio.run(_measure(open_model(model), tasks, console))
     _show(console, sampled, greedy)
 
 
-async def _measure(folder: Path, tasks: int, console: Console) -> tuple[dict[str, Measured], dict[str, Measured]]:
-    model = open_model(str(folder))
-    form = ChatFormat.load(folder, model.dialect)
-    engine = await start_engine(
-        default_kind(),
-        folder,
-        context=_CONTEXT,
-        dtype="float32",
-        concurrent=_CONCURRENT,
-        kv_bytes_per_token=model.kv_bytes_per_token(4),
-    )
+async def _measure(model: ModelFolder, tasks: int, console: Console) -> tuple[dict[str, Measured], dict[str, Measured]]:
+    """What it does at temperature 1, and greedy, by the name of the interface."""
+    form = ChatFormat.load(model.path, model.dialect)
+    engine = await start_engine(default_kind(), model, context=_CONTEXT, dtype="float32", concurrent=_CONCURRENT)
     budgets = Budgets(prompt=_CONTEXT, response=256, context=_CONTEXT)
     tables: list[dict[str, Measured]] = [{}, {}]
     shown = interfaces()

@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from envs.errors import UserError
-from policies.engine import Engine
 from policies.engine.choice import start_engine
 from policies.prompting import ChatFormat
 from policies.rollouts import Rollouts
@@ -18,11 +16,6 @@ from policies.solver import Solver
 from seal_ray.evaluation.plan import Plan
 from seal_ray.evaluation.records import Record, Records
 from seal_ray.evaluation.summary import groups
-
-_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
-
-StartEngine = Callable[[Plan], Any]
-"""Starts the engine of a plan; tests put another in its place."""
 
 
 @dataclass
@@ -35,7 +28,6 @@ class Progress:
     tokens: int = 0
     seconds: float = 0.0
     restarts: int = 0
-    started: float = field(default_factory=time.perf_counter)
 
     @property
     def success(self) -> float:
@@ -45,18 +37,6 @@ class Progress:
     @property
     def tokens_per_second(self) -> float:
         return self.tokens / max(self.seconds, 1e-9)
-
-
-async def start_plan_engine(plan: Plan) -> Engine:
-    """The engine that a plan asks for."""
-    return await start_engine(
-        plan.engine,
-        plan.model.path,
-        context=plan.budgets.context,
-        dtype=plan.dtype,
-        concurrent=plan.concurrent,
-        kv_bytes_per_token=plan.model.kv_bytes_per_token(_BYTES[plan.dtype]),
-    )
 
 
 def open_folder(plan: Plan, out: Path, *, fresh: bool = False) -> Records:
@@ -83,7 +63,6 @@ async def evaluate(
     records: Records,
     *,
     report: Callable[[Progress], None],
-    start: StartEngine = start_plan_engine,
 ) -> Progress:
     """Plays what is not yet stored and returns all records. `report` is called at the start and after each dialogue."""
     jobs = plan.jobs()
@@ -94,16 +73,18 @@ async def evaluate(
     report(progress)
     if not left:
         return progress
-    engine = await start(plan)
+    engine = await start_engine(
+        plan.engine, plan.model, context=plan.budgets.context, dtype=plan.dtype, concurrent=plan.concurrent
+    )
     try:
         solver = Solver(engine, form, plan.budgets, temperature=plan.temperature, top_p=plan.top_p)
         rollouts = Rollouts(solver, concurrent=plan.concurrent)
-        progress.started = time.perf_counter()
+        started = time.perf_counter()
         async for _, trajectory in rollouts.play(left):
             record = records.append(trajectory)
             progress.records.append(record)
             progress.tokens += record.sampled_tokens
-            progress.seconds = time.perf_counter() - progress.started
+            progress.seconds = time.perf_counter() - started
             progress.restarts = rollouts.restarts
             report(progress)
     finally:
@@ -111,8 +92,8 @@ async def evaluate(
     return progress
 
 
-def write_summary(plan: Plan, progress: Progress, out: Path) -> dict[str, Any]:
-    """Writes `summary.json`: settings, counts by category, and this call's speed. Returns it."""
+def write_summary(plan: Plan, progress: Progress, out: Path) -> None:
+    """Writes `summary.json`: settings, counts by category, and this call's speed."""
     summary = {
         "settings": plan.settings(),
         "results": {group.name: group.to_dict() for group in groups(progress.records)},
@@ -126,4 +107,3 @@ def write_summary(plan: Plan, progress: Progress, out: Path) -> dict[str, Any]:
         },
     }
     (out / "summary.json").write_text(json.dumps(summary, indent=1), encoding="utf-8")
-    return summary

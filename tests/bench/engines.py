@@ -84,14 +84,7 @@ async def _measure(kind: str) -> tuple[float, float, int]:
     """Median tokens a second of dialogues and of the replay, and the number of requests."""
     model = open_model(tiny.NAME)
     form = ChatFormat.load(model.path, model.dialect)
-    engine = await start_engine(
-        kind,
-        model.path,
-        context=CONTEXT,
-        dtype="float32",
-        concurrent=CONCURRENT,
-        kv_bytes_per_token=model.kv_bytes_per_token(4),
-    )
+    engine = await start_engine(kind, model, context=CONTEXT, dtype="float32", concurrent=CONCURRENT)
     try:
         _, requests = await _dialogues(engine, form)  # warms up
         played, replayed = [], []

@@ -1,4 +1,4 @@
-"""Scripts for `ScriptedEngine`: solvers whose behaviour is known."""
+"""Scripts for `ScriptedEngine`, solvers whose behaviour is known; and rollouts collected in the order of their jobs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,21 @@ from envs.dialogue import Dialogue
 from envs.task import Task
 from policies.engine import GenRequest
 from policies.prompting import ChatFormat
+from policies.rollouts import Job, Rollouts
+from policies.trajectory import Trajectory
 
 Answer = Callable[[GenRequest], Sequence[int]]
+
+
+async def collected(
+    rollouts: Rollouts, jobs: Sequence[Job], *, after: Callable[[int], None] = lambda done: None
+) -> list[Trajectory]:
+    """Plays all jobs; `after` is told how many are done, each time one is."""
+    done: dict[int, Trajectory] = {}
+    async for place, trajectory in rollouts.play(jobs):
+        done[place] = trajectory
+        after(len(done))
+    return [done[place] for place in range(len(jobs))]
 
 
 def oracle(form: ChatFormat, tasks: Sequence[Task]) -> Answer:

@@ -22,7 +22,7 @@ from policies.rollouts import MAX_RESTARTS, Job, Rollouts
 from policies.solver import Budgets, Solver
 from policies.trajectory import End, Trajectory, derive_seed, interface_id
 from tests.policies.chat_models import chat_format, chat_tokenizer
-from tests.policies.scripts import babble, oracle
+from tests.policies.scripts import babble, collected, oracle
 
 BUDGETS = Budgets(prompt=60_000, response=512, context=65_536)
 TASKS = tasks(12, split="dev")
@@ -35,11 +35,7 @@ def scripted(form: ChatFormat, *, ground_truth: bool = False) -> ScriptedEngine:
 
 
 def play_all(rollouts: Rollouts, jobs: list[Job]) -> list[Trajectory]:
-    async def collect() -> list[Trajectory]:
-        done = {place: trajectory async for place, trajectory in rollouts.play(jobs)}
-        return [done[place] for place in range(len(jobs))]
-
-    return asyncio.run(collect())
+    return asyncio.run(collected(rollouts, jobs))
 
 
 def play(solver: Solver, number: int, seed: int = 0, protocol: Protocol = Protocol.OFFICIAL) -> Trajectory:

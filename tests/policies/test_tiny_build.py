@@ -91,6 +91,8 @@ def test_the_shipped_model_is_small_and_says_what_it_is() -> None:
     assert json.loads((tiny.FOLDER / "recipe.json").read_text()) == json.loads(json.dumps(asdict(Recipe()))), (
         "built by the recipe in the code"
     )
+    template = Path(tiny.__file__).with_name("chat_template.jinja").read_text()
+    assert (tiny.FOLDER / "chat_template.jinja").read_text() == template, "built with the template in the code"
     card = " ".join((tiny.FOLDER / "README.md").read_text().split())
     for sentence in ("It is no language model", "seal-ray tiny build", "do some things wrong on purpose"):
         assert sentence in card

@@ -17,10 +17,13 @@ from transformers import AutoModelForCausalLM
 
 from policies.engine import Adapter, BadRequest, DeliveryError, EngineDead, Finish, GenRequest, GenResult
 from policies.engine.transformers_engine import TransformersEngine, TransformersSettings
+from tests.policies.contract import (
+    PROMPT,
+    check_a_stop_token_ends_the_completion_and_is_kept,
+    check_alone_is_as_among_others,
+)
 from tests.policies.models import VOCABULARY, greedy, logprobs_of, random_llama, random_qwen2
 from tests.policies.served import Served
-
-PROMPT = tuple(range(20, 60))
 
 
 def load(folder: Path) -> Any:
@@ -128,20 +131,12 @@ def test_a_seed_gives_the_same_tokens_alone_and_among_63_others(served: Updated)
 
     together = served.all(*requests)
     again = served.runner.run(staggered())
-    for index in range(0, 64, 7):
-        alone = served.one(requests[index])
-        for other in (together[index], again[index]):
-            assert other.token_ids_T == alone.token_ids_T
-            assert other.logprobs_T == pytest.approx(alone.logprobs_T, abs=1e-4)
+    check_alone_is_as_among_others(served, requests, together, again)
 
 
 def test_a_stop_token_ends_the_completion_and_is_kept(served: Updated) -> None:
     served.reset()
-    free = served.one(GenRequest(PROMPT, max_tokens=16, seed=3))
-    stop = free.token_ids_T[5]
-    stopped = served.one(GenRequest(PROMPT, max_tokens=16, seed=3, stop_token_ids=(stop,)))
-    assert stopped.finish is Finish.STOP
-    assert stopped.token_ids_T == free.token_ids_T[: free.token_ids_T.index(stop) + 1]
+    check_a_stop_token_ends_the_completion_and_is_kept(served)
 
 
 def test_after_each_of_10_updates_the_engine_is_the_new_model(served: Updated, tmp_path: Path) -> None:

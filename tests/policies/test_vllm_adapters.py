@@ -20,6 +20,7 @@ from transformers import AutoTokenizer, Qwen2ForCausalLM
 from policies.engine import BASE, Adapter, BadRequest, DeliveryError, EngineDead, Finish, GenRequest, GenResult
 from policies.engine.adapters import names_of
 from policies.engine.vllm_engine import VllmEngine, VllmSettings
+from tests.policies.contract import PROMPT
 from tests.policies.models import (
     VOCABULARY,
     byte_tokenizer,
@@ -31,7 +32,6 @@ from tests.policies.models import (
 )
 from tests.policies.served import Served
 
-PROMPT = tuple(range(20, 60))
 END = 1
 
 

@@ -15,10 +15,13 @@ from safetensors.torch import load_file
 
 from policies.engine import BadRequest, DeliveryError, EngineDead, Finish, GenRequest, GenResult
 from policies.engine.vllm_engine import VllmEngine, VllmSettings
+from tests.policies.contract import (
+    PROMPT,
+    check_a_stop_token_ends_the_completion_and_is_kept,
+    check_alone_is_as_among_others,
+)
 from tests.policies.models import VOCABULARY, greedy, load, logprobs_of, random_qwen2
 from tests.policies.served import Served
-
-PROMPT = tuple(range(20, 60))
 
 Base = Served[VllmEngine]
 
@@ -92,20 +95,12 @@ def test_a_seed_gives_the_same_tokens_alone_and_among_63_others(served: Base) ->
     requests = [GenRequest(prompt, max_tokens=48, seed=index) for index, prompt in enumerate(prompts)]
     together = served.all(*requests)
     again = served.all(*reversed(requests))[::-1]
-    for index in range(0, 64, 7):
-        alone = served.one(requests[index])
-        for other in (together[index], again[index]):
-            assert other.token_ids_T == alone.token_ids_T
-            assert other.logprobs_T == pytest.approx(alone.logprobs_T, abs=1e-4)
+    check_alone_is_as_among_others(served, requests, together, again)
 
 
 def test_a_stop_token_ends_the_completion_and_is_kept(served: Base) -> None:
     reset(served)
-    free = served.one(GenRequest(PROMPT, max_tokens=16, seed=3))
-    stop = free.token_ids_T[5]
-    stopped = served.one(GenRequest(PROMPT, max_tokens=16, seed=3, stop_token_ids=(stop,)))
-    assert stopped.finish is Finish.STOP
-    assert stopped.token_ids_T == free.token_ids_T[: free.token_ids_T.index(stop) + 1]
+    check_a_stop_token_ends_the_completion_and_is_kept(served)
 
 
 def test_after_each_of_10_updates_the_engine_is_the_new_model(served: Base, tmp_path: Path) -> None:

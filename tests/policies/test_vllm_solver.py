@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 from collections.abc import Iterator, Sequence
@@ -22,6 +21,8 @@ from policies.solver import Budgets, Solver
 from policies.tiny.measure import PLAIN, interfaces, measure
 from policies.trajectory import Trajectory
 from tests.policies.models import load, logprobs_of
+from tests.policies.scripts import collected
+from tests.policies.served import Served
 
 CONTEXT = 2048
 BUDGETS = Budgets(prompt=CONTEXT, response=128, context=CONTEXT)
@@ -42,28 +43,17 @@ class RemembersAll(VllmEngine):
         return result
 
 
-class Playing:
-    """The engine, its event loop and a solver."""
+class Playing(Served[RemembersAll]):
+    """The engine with a solver on it."""
 
     def __init__(self) -> None:
-        self.runner = asyncio.Runner()
         settings = VllmSettings(tiny.FOLDER, context=CONTEXT, kv_cache_bytes=128 << 20, max_batched_tokens=512)
-        self.engine = self.runner.run(RemembersAll.start(settings))
+        super().__init__(RemembersAll.start(settings))
         form = ChatFormat.load(tiny.FOLDER, open_model(tiny.NAME).dialect)
         self.solver = Solver(self.engine, form, BUDGETS)
 
     def play(self, jobs: Sequence[Job], concurrent: int = 64) -> list[Trajectory]:
-        rollouts = Rollouts(self.solver, concurrent=concurrent)
-
-        async def collect() -> list[Trajectory]:
-            done = {place: trajectory async for place, trajectory in rollouts.play(jobs)}
-            return [done[place] for place in range(len(jobs))]
-
-        return self.runner.run(collect())
-
-    def close(self) -> None:
-        self.runner.run(self.engine.close())
-        self.runner.close()
+        return self.runner.run(collected(Rollouts(self.solver, concurrent=concurrent), jobs))
 
 
 @pytest.fixture(scope="module")
@@ -136,16 +126,12 @@ def test_a_core_killed_midway_changes_no_result(playing: Playing) -> None:
     calm = playing.play(jobs, concurrent=12)
     rollouts = Rollouts(playing.solver, concurrent=12)
 
-    async def disturbed() -> list[Trajectory]:
-        done: dict[int, Trajectory] = {}
-        async for place, trajectory in rollouts.play(jobs):
-            done[place] = trajectory
-            if len(done) == 16:
-                for process in playing.engine.processes():
-                    os.kill(process, signal.SIGKILL)
-        return [done[place] for place in range(len(jobs))]
+    def kill(done: int) -> None:
+        if done == 16:
+            for process in playing.engine.processes():
+                os.kill(process, signal.SIGKILL)
 
-    disturbed_run = playing.runner.run(disturbed())
+    disturbed_run = playing.runner.run(collected(rollouts, jobs, after=kill))
     assert rollouts.restarts == 1
     assert [each.token_ids_T for each in disturbed_run] == [each.token_ids_T for each in calm]
     assert [each.diagnosis for each in disturbed_run] == [each.diagnosis for each in calm]
