@@ -1,0 +1,61 @@
+"""Tiny random models whose every weight matters, and random rows for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
+
+from seal_ray.grpo.rows import Row, make_row
+
+VOCABULARY = 100
+_SHAPE = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+}
+
+
+def tiny_model(kind: str, *, attention: str = "sdpa", seed: int = 0) -> PreTrainedModel:
+    """A random "qwen2" (tied embeddings) or "llama" (its own output layer) in float64, in training mode."""
+    torch.manual_seed(seed)
+    shape: dict[str, Any] = {**_SHAPE, "attn_implementation": attention, "tie_word_embeddings": kind == "qwen2"}
+    architectures: dict[str, Any] = {"qwen2": (Qwen2ForCausalLM, Qwen2Config), "llama": (LlamaForCausalLM, LlamaConfig)}
+    architecture, config = architectures[kind]
+    model: PreTrainedModel = architecture(config(**shape))
+    # The usual spread of 0.02 leaves attention so flat that a leak between rows would hardly show.
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(0, 0.3) if parameter.dim() > 1 else parameter.add_(torch.randn_like(parameter) * 0.1)
+    return model.double().train()  # type: ignore[no-any-return]
+
+
+def with_adapter(model: PreTrainedModel) -> PeftModel:
+    """The model with a LoRA adapter that already does something."""
+    modules = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+    adapted = get_peft_model(model, LoraConfig(r=4, lora_alpha=8, target_modules=modules, lora_dropout=0.0))
+    assert isinstance(adapted, PeftModel)
+    with torch.no_grad():
+        for name, parameter in adapted.named_parameters():
+            if "lora_B" in name:
+                parameter.normal_(0, 0.1)
+    return adapted.double()
+
+
+def random_rows(seed: int, lengths: tuple[int, ...] = (9, 2, 17, 12, 3)) -> list[Row]:
+    """Rows of random tokens, sampled in stretches, with log-probs of -1 and advantages of both signs."""
+    numbers = np.random.default_rng(seed)
+    rows = []
+    for number, length in enumerate(lengths):
+        mask_T = numbers.random(length) < 0.6
+        mask_T[0], mask_T[-1] = False, True
+        token_ids_T = numbers.integers(0, VOCABULARY, length)
+        rows.append(make_row(token_ids_T, mask_T, np.full(length, -1.0), (-1.0) ** number * (0.5 + number / 4)))
+    return rows

@@ -1,0 +1,56 @@
+"""The whole loss again, as plainly as can be: one sequence and one token at a time, nothing packed, in float64."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from seal_ray.grpo.loss import LossSettings
+from seal_ray.grpo.rows import Row
+
+
+def scores(model: nn.Module, row: Row, temperature: float) -> list[Tensor]:
+    """The log-prob of each sampled token of one row, from the full logits of a forward pass over that row alone."""
+    logits_TV = model(input_ids=torch.from_numpy(row.token_ids_T)[None], use_cache=False).logits[0].double()
+    found = []
+    for place in range(1, len(row)):
+        if row.mask_T[place]:
+            scaled_V = logits_TV[place - 1] / temperature
+            found.append(scaled_V[int(row.token_ids_T[place])] - scaled_V.exp().sum().log())
+    return found
+
+
+def batch_loss(
+    model: nn.Module,
+    rows: Sequence[Row],
+    settings: LossSettings,
+    temperature: float,
+    reference: Sequence[Sequence[float]],
+    proximal: Sequence[Sequence[float]],
+) -> Tensor:
+    """The batch's loss: the mean over all sampled tokens of all rows. The last two go by row and sampled token."""
+    losses = []
+    for row, of_reference, of_proximal in zip(rows, reference, proximal, strict=True):
+        old = [float(value) for value, sampled in zip(row.logprobs_T, row.mask_T, strict=True) if sampled]
+        for current, sampler, ref, start in zip(
+            scores(model, row, temperature), old, of_reference, of_proximal, strict=True
+        ):
+            capped = settings.importance_cap is not None
+            weight = min(math.exp(start - sampler), settings.importance_cap) if settings.importance_cap else 1.0
+            ratio = (current - (start if capped else sampler)).exp()
+            size = abs(row.advantage)
+            if row.advantage >= 0:
+                most = torch.tensor(1 + settings.clip_high, dtype=torch.float64)
+                loss = -size * (ratio if ratio < most else most)
+            elif ratio < 1 - settings.clip_low:
+                loss = torch.tensor(size * (1 - settings.clip_low), dtype=torch.float64)
+            elif settings.dual_clip is not None and ratio > settings.dual_clip:
+                loss = torch.tensor(size * settings.dual_clip, dtype=torch.float64)
+            else:
+                loss = size * ratio
+            divergence = (ref - current).exp() - (ref - current) - 1
+            losses.append(weight * loss + settings.kl_coefficient * divergence)
+    return torch.stack(losses).mean()
