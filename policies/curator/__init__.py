@@ -1,0 +1,26 @@
+"""Curators: what proposes the training-time interface from the solver's failure profile. No Ray.
+
+`base.py` says what a curator is, `choice.py` makes one by its kind. Those without a model: `none.py` (always plain),
+`fixed.py` (one static interface), `rules.py` (the closed loop of SEAL's released code).
+"""
+
+from policies.curator.base import Curator, CuratorSample, Proposal
+from policies.curator.choice import KINDS, make_curator
+from policies.curator.fixed import STATIC_CUES, FixedCurator
+from policies.curator.none import NoCurator
+from policies.curator.rules import GUIDELINE_FOR, RULES_BASE, RulesCurator, RulesSettings
+
+__all__ = [
+    "GUIDELINE_FOR",
+    "KINDS",
+    "RULES_BASE",
+    "STATIC_CUES",
+    "Curator",
+    "CuratorSample",
+    "FixedCurator",
+    "NoCurator",
+    "Proposal",
+    "RulesCurator",
+    "RulesSettings",
+    "make_curator",
+]

@@ -1,0 +1,74 @@
+"""`Curator`: what proposes the training-time interface from the solver's failure profile, and the values it gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from envs.errors import UserError
+from envs.interface import Interface
+from envs.profile import FailureProfile
+from envs.task import JSON
+
+
+@dataclass(frozen=True, slots=True)
+class CuratorSample:
+    """The T tokens of a proposal that a language model wrote, prompt included, kept as they were sampled.
+
+    As in a `Trajectory`: `mask_T` is True where the curator sampled the token; `logprobs_T` are the log-probabilities
+    (nats) it was sampled with, 0 elsewhere; `versions_T` the version of its weights, -1 elsewhere. `seed` repeats it.
+    """
+
+    token_ids_T: tuple[int, ...]
+    mask_T: tuple[bool, ...]
+    logprobs_T: tuple[float, ...]
+    versions_T: tuple[int, ...]
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """One proposed interface. A rejected one says why in `rejection`, and carries the incumbent instead.
+
+    `sample` is there where a language model wrote the proposal.
+    """
+
+    interface: Interface
+    rejection: str | None = None
+    sample: CuratorSample | None = None
+
+
+class Curator(Protocol):
+    """Proposes interfaces. It sees the failure profile and the incumbent interface, never a task or an answer.
+
+    How often it is asked is its caller's affair. Asynchronous, since a language model takes its time.
+    """
+
+    @property
+    def kind(self) -> str:
+        """The name under which `make_curator` makes it."""
+        ...
+
+    async def propose(
+        self, profile: FailureProfile, *, incumbent: Interface, n: int, round_number: int, seed: int
+    ) -> tuple[Proposal, ...]:
+        """At most `n` proposals, and at least one unless `n` is 0; equal ones may be merged.
+
+        The same arguments and state give the same proposals. `round_number` is the round that they are for.
+        """
+        ...
+
+    def get_state(self) -> dict[str, JSON]:
+        """What a checkpoint must keep, as JSON values."""
+        ...
+
+    def set_state(self, state: Mapping[str, JSON]) -> None:
+        """Goes on from a state that `get_state` gave. Raises `UserError` for that of another kind."""
+        ...
+
+
+def check_state(kind: str, state: Mapping[str, JSON]) -> None:
+    """Raises `UserError` where a state was kept by a curator of another kind."""
+    if state.get("kind") != kind:
+        raise UserError(f"curator: a state of kind {state.get('kind')!r:.80} was given to a curator of kind {kind!r}.")

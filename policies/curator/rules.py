@@ -1,0 +1,121 @@
+"""`RulesCurator`: SEAL's released closed loop, which picks guidelines from the failure profile by fixed rules.
+
+The rules are those of the code released with SEAL (arXiv 2605.24426); the guidelines' words are our own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from envs.diagnosis import Label
+from envs.errors import UserError
+from envs.interface import Interface, RecoveryLevel
+from envs.interface.value import MAX_GUIDELINES
+from envs.profile import FailureProfile
+from envs.task import JSON
+from policies.curator.base import Proposal, check_state
+from policies.curator.fixed import STATIC_CUES
+
+_EVERY_PART = "Before you end the turn, check that every part of the request has been done."
+
+GUIDELINE_FOR: Mapping[Label, str] = MappingProxyType(
+    {
+        Label.SPURIOUS_TOOL_CALL: (
+            "If no listed tool can do what is asked, or a needed value was not given, call nothing and say so."
+        ),
+        Label.INVALID_TOOL_CALL: "Write each call exactly in the format that is asked for, and name only listed tools.",
+        Label.ARGUMENT_MISMATCH: (
+            "Give every required argument, use only documented arguments, and keep to their types and allowed values."
+        ),
+        Label.RECOVERY_FAILURE: "If a call fails, read the error, mend its cause and try again.",
+        Label.MISSING_TOOL_CALL: _EVERY_PART,
+        Label.STATE_MISMATCH: _EVERY_PART,
+        Label.RESPONSE_MISMATCH: (
+            "Look up with a listed tool what the user wants to know, and do not answer from memory."
+        ),
+    }
+)
+"""Failure label → its guideline. An inherited state has none: its turn did its part."""
+
+RULES_BASE = replace(STATIC_CUES, recovery=RecoveryLevel.CLASS)
+"""What the rules show beside the guidelines where nothing else is given."""
+
+
+@dataclass(frozen=True, slots=True)
+class RulesSettings:
+    """When a label's guideline is active, and how many are shown. Raises `UserError` for values out of range.
+
+    Over the window, a label must have at least `min_count` turns and the share `min_prevalence` (0 to 1) of all failed
+    turns, and the rollouts with it a mean reward below `max_reward` (0 to 1).
+    """
+
+    min_count: int = 8
+    min_prevalence: float = 0.10
+    max_reward: float = 0.6
+    keep: int = 3
+
+    def __post_init__(self) -> None:
+        for name, least, most in (("min_count", 1, math.inf), ("keep", 0, MAX_GUIDELINES)):
+            value = getattr(self, name)
+            if type(value) is not int or not least <= value <= most:
+                allowed = f"at least {least}" if math.isinf(most) else f"from {least} to {most}"
+                raise UserError(f"rules.{name}: {value!r:.80} must be a whole number, {allowed}.")
+        for name in ("min_prevalence", "max_reward"):
+            value = getattr(self, name)
+            if type(value) not in (int, float) or not 0 <= value <= 1:
+                raise UserError(f"rules.{name}: {value!r:.80} must be a number from 0 to 1.")
+
+
+class RulesCurator:
+    """Proposes the base interface with the guidelines that the window calls for, worked out anew each time."""
+
+    kind = "rules"
+
+    def __init__(self, settings: RulesSettings | None = None, base: Interface = RULES_BASE) -> None:
+        """Raises `UserError` where the guidelines of `base` leave no room for those that the rules add."""
+        self.settings = settings or RulesSettings()
+        self.base = base
+        if len(base.guidelines) + self.settings.keep > MAX_GUIDELINES:
+            raise UserError(
+                f"rules.keep: {self.settings.keep} guidelines do not fit beside the {len(base.guidelines)} of the base "
+                f"interface; an interface shows at most {MAX_GUIDELINES}."
+            )
+
+    async def propose(
+        self, profile: FailureProfile, *, incumbent: Interface, n: int, round_number: int, seed: int
+    ) -> tuple[Proposal, ...]:
+        del round_number, seed  # the rules read nothing but the window
+        if not n:
+            return ()
+        if not profile.window.get("all").rollouts:
+            # Nothing was seen, so nothing speaks against what is shown.
+            return (Proposal(self.base if incumbent.is_plain else incumbent),)
+        chosen = (text for text in select_guidelines(profile, self.settings) if text not in self.base.guidelines)
+        return (Proposal(replace(self.base, guidelines=(*self.base.guidelines, *chosen))),)
+
+    def get_state(self) -> dict[str, JSON]:
+        return {"kind": self.kind}
+
+    def set_state(self, state: Mapping[str, JSON]) -> None:
+        check_state(self.kind, state)
+
+
+def select_guidelines(profile: FailureProfile, settings: RulesSettings) -> tuple[str, ...]:
+    """The guidelines of the labels with the most pressure, at most `keep`; one that two labels share counts once."""
+    texts = dict.fromkeys(GUIDELINE_FOR[label] for label in pressures(profile, settings))
+    return tuple(texts)[: settings.keep]
+
+
+def pressures(profile: FailureProfile, settings: RulesSettings) -> dict[Label, float]:
+    """The active labels with their pressure = prevalence · (1 − mean reward), the greatest first."""
+    found = {}
+    for label in GUIDELINE_FOR:
+        tally, prevalence = profile.window.get(f"label/{label}"), profile.prevalence(label)
+        frequent = tally.turns >= settings.min_count and prevalence >= settings.min_prevalence
+        if frequent and tally.reward_mean < settings.max_reward:
+            found[label] = prevalence * (1 - tally.reward_mean)
+    # Sorting is stable: equal pressures keep the order of the table.
+    return dict(sorted(found.items(), key=lambda item: -item[1]))

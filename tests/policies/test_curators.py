@@ -1,0 +1,276 @@
+"""The curators without a model: what they propose from which window, and that it can be stored."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from envs.diagnosis import Diagnosis, Label, TurnDiagnosis
+from envs.errors import UserError
+from envs.interface import CueKind, Interface, RecoveryLevel, SchemaCue
+from envs.interface.document import dump_interface, interface_from_json
+from envs.interface.value import MAX_GUIDELINES
+from envs.profile import FailureProfile
+from envs.verifier import Outcome, TurnVerdict
+from policies.curator import (
+    GUIDELINE_FOR,
+    KINDS,
+    RULES_BASE,
+    STATIC_CUES,
+    Curator,
+    FixedCurator,
+    NoCurator,
+    Proposal,
+    RulesCurator,
+    RulesSettings,
+    make_curator,
+)
+from policies.curator.rules import pressures, select_guidelines
+from policies.tiny.behaviours import BOTH_ABSTENTIONS, GUIDELINES, HARMFUL, RATES, Behaviour
+
+ROOT = Path(__file__).parents[2]
+OTHER = Interface((SchemaCue(CueKind.FORMAT),), RecoveryLevel.SCHEMA, ("Be brief and polite.",), fade=0.25)
+ABSTAIN = GUIDELINE_FOR[Label.SPURIOUS_TOOL_CALL]
+RECOVER = GUIDELINE_FOR[Label.RECOVERY_FAILURE]
+EVERY_PART = GUIDELINE_FOR[Label.STATE_MISMATCH]
+
+
+def seen(*rollouts: tuple[Sequence[Label], float]) -> FailureProfile:
+    """The profile of these rollouts, each the labels of its turns and its reward."""
+    profile = FailureProfile()
+    for labels, reward in rollouts:
+        turns = tuple(TurnDiagnosis(i, label, "", TurnVerdict(i, Outcome.UNSCORED)) for i, label in enumerate(labels))
+        profile.add(Diagnosis("a_task", "base", turns, success=reward == 1), reward)
+    return profile
+
+
+def proposals(
+    curator: Curator, profile: FailureProfile, *, incumbent: Interface | None = None, n: int = 1, seed: int = 0
+) -> tuple[Proposal, ...]:
+    shown = incumbent or Interface.plain()
+    return asyncio.run(curator.propose(profile, incumbent=shown, n=n, round_number=5, seed=seed))
+
+
+def guidelines(curator: Curator, profile: FailureProfile, incumbent: Interface | None = None) -> tuple[str, ...]:
+    (proposal,) = proposals(curator, profile, incumbent=incumbent)
+    return proposal.interface.guidelines
+
+
+def make(kind: str) -> Curator:
+    return make_curator(kind, interface=None, rules=RulesSettings())
+
+
+def test_each_kind_is_made_with_its_own_interface() -> None:
+    nothing = FailureProfile()
+    assert [make(kind).kind for kind in KINDS] == list(KINDS)
+    assert proposals(make("none"), nothing, incumbent=OTHER) == (Proposal(Interface.plain()),)
+    assert proposals(make("fixed"), nothing, incumbent=OTHER) == (Proposal(STATIC_CUES),)
+    assert proposals(make("rules"), nothing) == (Proposal(RULES_BASE),)
+    assert {cue.kind for cue in STATIC_CUES.schema_cues} == {CueKind.REQUIRED, CueKind.ENUM}
+    assert replace(RULES_BASE, recovery=RecoveryLevel.NONE) == STATIC_CUES
+    assert RULES_BASE.recovery is RecoveryLevel.CLASS
+
+
+def test_a_given_interface_is_shown_by_fixed_and_extended_by_rules() -> None:
+    many = seen(([Label.SPURIOUS_TOOL_CALL] * 8, 0.0))
+    rules = RulesSettings(keep=2)
+    assert proposals(make_curator("fixed", interface=OTHER, rules=rules), many) == (Proposal(OTHER),)
+    assert proposals(make_curator("rules", interface=OTHER, rules=rules), many) == (
+        Proposal(replace(OTHER, guidelines=(*OTHER.guidelines, ABSTAIN))),
+    )
+    assert proposals(make_curator("none", interface=OTHER, rules=rules), many) == (Proposal(Interface.plain()),)
+
+
+def test_an_unknown_kind_is_refused() -> None:
+    with pytest.raises(UserError, match="curator: 'rule' is not known; did you mean 'rules'"):
+        make("rule")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_as_many_as_asked_for_at_most(kind: str) -> None:
+    profile = seen(([Label.SPURIOUS_TOOL_CALL] * 8, 0.0))
+    assert proposals(make(kind), profile, n=0) == ()
+    assert proposals(make(kind), FailureProfile(), n=0) == ()
+    assert len(proposals(make(kind), profile, n=3)) == 1
+
+
+def test_a_guideline_needs_eight_turns() -> None:
+    assert guidelines(make("rules"), seen(([Label.SPURIOUS_TOOL_CALL] * 7, 0.0))) == ()
+    assert guidelines(make("rules"), seen(([Label.SPURIOUS_TOOL_CALL] * 8, 0.0))) == (ABSTAIN,)
+
+
+def test_a_guideline_needs_a_tenth_of_the_failed_turns() -> None:
+    others = ([Label.INHERITED_STATE] * 72, 0.0)
+    assert guidelines(make("rules"), seen(others, ([Label.SPURIOUS_TOOL_CALL] * 8, 0.0))) == (ABSTAIN,)
+    one_more = ([Label.INHERITED_STATE], 0.0)
+    assert guidelines(make("rules"), seen(others, one_more, ([Label.SPURIOUS_TOOL_CALL] * 8, 0.0))) == ()
+    # Turns that did not fail are no part of the share.
+    fine = ([Label.PASS, Label.CORRECT_ABSTENTION, Label.NOT_REACHED] * 100, 0.0)
+    assert guidelines(make("rules"), seen(others, fine, ([Label.SPURIOUS_TOOL_CALL] * 8, 0.0))) == (ABSTAIN,)
+
+
+def test_a_guideline_needs_a_mean_reward_below_six_tenths() -> None:
+    turns = [Label.RECOVERY_FAILURE] * 4
+    at_the_edge = seen(*((turns, 1.0),) * 3, *((turns, 0.0),) * 2)
+    assert guidelines(make("rules"), at_the_edge) == ()
+    below = seen(*((turns, 1.0),) * 3, *((turns, 0.0),) * 2, (turns, 0.5))
+    assert guidelines(make("rules"), below) == (RECOVER,)
+    # The mean is that of the rollouts with the label, not of all.
+    others = ((([Label.PASS], 1.0),)) * 50
+    assert guidelines(make("rules"), seen(*((turns, 1.0),) * 3, *((turns, 0.0),) * 2, (turns, 0.5), *others)) == (
+        RECOVER,
+    )
+
+
+def test_labels_are_ranked_by_pressure() -> None:
+    profile = seen(
+        ([Label.ARGUMENT_MISMATCH] * 10, 0.0),  # pressure 10/50 · 1
+        ([Label.RECOVERY_FAILURE] * 16, 0.5),  # 16/50 · 0.5
+        ([Label.SPURIOUS_TOOL_CALL] * 24, 0.25),  # 24/50 · 0.75
+    )
+    ranked = pressures(profile, RulesSettings())
+    assert list(ranked) == [Label.SPURIOUS_TOOL_CALL, Label.ARGUMENT_MISMATCH, Label.RECOVERY_FAILURE]
+    assert list(ranked.values()) == pytest.approx([0.36, 0.2, 0.16])
+    assert guidelines(make("rules"), profile) == tuple(GUIDELINE_FOR[label] for label in ranked)
+
+
+def test_the_three_with_the_most_pressure_are_kept_and_a_shared_one_counts_once() -> None:
+    profile = seen(
+        ([Label.STATE_MISMATCH] * 30, 0.0),
+        ([Label.MISSING_TOOL_CALL] * 25, 0.0),
+        ([Label.RECOVERY_FAILURE] * 20, 0.0),
+        ([Label.SPURIOUS_TOOL_CALL] * 15, 0.0),
+        ([Label.ARGUMENT_MISMATCH] * 12, 0.0),
+    )
+    assert guidelines(make("rules"), profile) == (EVERY_PART, RECOVER, ABSTAIN)
+    assert select_guidelines(profile, RulesSettings(keep=1)) == (EVERY_PART,)
+    assert select_guidelines(profile, RulesSettings(keep=0)) == ()
+    assert len(select_guidelines(profile, RulesSettings(keep=8))) == 4
+
+
+def test_guidelines_are_worked_out_anew_from_the_window() -> None:
+    curator = make("rules")
+    profile = seen(([Label.SPURIOUS_TOOL_CALL] * 9, 0.0))
+    (first,) = proposals(curator, profile)
+    profile.start_window()
+    # Nothing was seen since: what is shown stays, or the base where nothing was shown yet.
+    assert proposals(curator, profile, incumbent=first.interface) == (first,)
+    assert proposals(curator, profile, incumbent=OTHER) == (Proposal(OTHER),)
+    assert proposals(curator, profile, incumbent=Interface(fade=0.5)) == (Proposal(RULES_BASE),)
+    profile.add(Diagnosis("a_task", "base", (), success=True), 1.0)
+    assert proposals(curator, profile, incumbent=first.interface) == (Proposal(RULES_BASE),)
+    profile.add(
+        Diagnosis(
+            "a_task",
+            "base",
+            tuple(TurnDiagnosis(i, Label.RECOVERY_FAILURE, "", TurnVerdict(i, Outcome.UNSCORED)) for i in range(8)),
+            success=False,
+        ),
+        0.0,
+    )
+    assert guidelines(curator, profile, first.interface) == (RECOVER,)
+
+
+def test_turns_before_the_window_do_not_count() -> None:
+    profile = seen(([Label.SPURIOUS_TOOL_CALL] * 50, 0.0))
+    profile.start_window()
+    turn = TurnDiagnosis(0, Label.SPURIOUS_TOOL_CALL, "", TurnVerdict(0, Outcome.UNSCORED))
+    for _ in range(7):
+        profile.add(Diagnosis("a_task", "base", (turn,), success=False), 0.0)
+    assert guidelines(make("rules"), profile) == ()
+    profile.add(Diagnosis("a_task", "base", (turn,), success=False), 0.0)
+    assert guidelines(make("rules"), profile) == (ABSTAIN,)
+
+
+def test_proposals_depend_on_the_profile_alone() -> None:
+    # Equal pressures keep the order of the table, in whatever order the labels were seen.
+    forth = seen(([Label.RECOVERY_FAILURE] * 8, 0.0), ([Label.INVALID_TOOL_CALL] * 8, 0.0))
+    back = seen(([Label.INVALID_TOOL_CALL] * 8, 0.0), ([Label.RECOVERY_FAILURE] * 8, 0.0))
+    assert proposals(make("rules"), forth, seed=1) == proposals(make("rules"), back, seed=2)
+    assert guidelines(make("rules"), back) == (GUIDELINE_FOR[Label.INVALID_TOOL_CALL], RECOVER)
+    stored = FailureProfile.from_dict(json.loads(json.dumps(forth.to_dict())))
+    assert proposals(make("rules"), stored) == proposals(make("rules"), forth)
+
+
+def test_a_guideline_of_the_base_is_not_repeated() -> None:
+    base = Interface(guidelines=(ABSTAIN,))
+    assert guidelines(RulesCurator(base=base), seen(([Label.SPURIOUS_TOOL_CALL] * 8, 0.0))) == (ABSTAIN,)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_state_passes_through_json(kind: str) -> None:
+    profile = seen(([Label.SPURIOUS_TOOL_CALL] * 8, 0.0))
+    curator, other = make(kind), make(kind)
+    before = proposals(curator, profile)
+    state = json.loads(json.dumps(curator.get_state()))
+    other.set_state(state)
+    assert other.get_state() == state
+    assert proposals(other, profile) == before
+    for wrong in ({"kind": "another"}, {}):
+        with pytest.raises(UserError, match=f"curator of kind '{kind}'"):
+            other.set_state(wrong)
+
+
+def test_every_interface_passes_through_its_document() -> None:
+    profile = seen(*(([label] * 12, 0.0) for label in GUIDELINE_FOR))
+    curators = (NoCurator(), FixedCurator(), RulesCurator(RulesSettings(keep=MAX_GUIDELINES)), RulesCurator())
+    for curator in curators:
+        (proposal,) = proposals(curator, profile)
+        assert interface_from_json(dump_interface(proposal.interface)) == proposal.interface
+    assert interface_from_json(dump_interface(RULES_BASE)) == RULES_BASE
+
+
+def test_every_failure_but_an_inherited_state_has_a_guideline() -> None:
+    assert set(GUIDELINE_FOR) == {label for label in Label if label.is_failure} - {Label.INHERITED_STATE}
+
+
+def test_the_tiny_base_has_seen_the_wordings_for_its_behaviours() -> None:
+    assert set(RATES) == set(Behaviour), "a behaviour without a guideline here"
+    assert ABSTAIN in BOTH_ABSTENTIONS
+    assert RECOVER in GUIDELINES[Behaviour.RECOVER]
+    for label in (Label.MISSING_TOOL_CALL, Label.STATE_MISMATCH):
+        assert GUIDELINE_FOR[label] in GUIDELINES[Behaviour.SECOND_REQUEST]
+    assert not set(GUIDELINE_FOR.values()) & set(HARMFUL)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(("min_count", value) for value in (0, -1, 1.0, True, "8", None)),
+        *(("keep", value) for value in (-1, MAX_GUIDELINES + 1, 2.0, False)),
+        *((key, value) for key in ("min_prevalence", "max_reward") for value in (-0.1, 1.1, float("nan"), "0.5", True)),
+    ],
+)
+def test_settings_out_of_range_are_refused(key: str, value: Any) -> None:
+    with pytest.raises(UserError, match=rf"rules\.{key}: .* must be a"):
+        RulesSettings(**{key: value})
+
+
+def test_the_settings_are_the_released_ones_and_their_edges_are_allowed() -> None:
+    assert [getattr(RulesSettings(), field.name) for field in fields(RulesSettings)] == [8, 0.10, 0.6, 3]
+    RulesSettings(min_count=1, min_prevalence=0, max_reward=1, keep=0)
+    RulesSettings(min_prevalence=1.0, max_reward=0.0, keep=MAX_GUIDELINES)
+
+
+def test_a_base_without_room_for_guidelines_is_refused() -> None:
+    full = Interface(guidelines=tuple(f"Guideline {number}." for number in range(MAX_GUIDELINES - 2)))
+    RulesCurator(RulesSettings(keep=2), full)
+    with pytest.raises(UserError, match=r"rules\.keep: 3 guidelines do not fit beside the 6"):
+        RulesCurator(RulesSettings(keep=3), full)
+
+
+def test_curators_load_neither_torch_nor_the_tiny_base() -> None:
+    program = (
+        "import sys, policies.curator\n"
+        "print('torch' in sys.modules, any(name.startswith('policies.tiny') for name in sys.modules))"
+    )
+    found = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["False", "False"]
