@@ -1,0 +1,114 @@
+"""The one namespace of metrics: name, unit and meaning of everything that a run measures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from envs.diagnosis import Label
+from envs.errors import unknown_value
+from envs.task import Category
+
+PLACEHOLDERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "CATEGORY": tuple(Category),
+        # Two labels of SEAL's Table 6 (arXiv 2605.24426) go by names of its own, and can have shares and weights too.
+        "LABEL": (*Label, "empty_turn_model_response", "instance_mismatch"),
+    }
+)
+"""Placeholder at the end of a metric's name → what stands there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric, or a family of them where the name ends in a placeholder in capitals."""
+
+    name: str
+    unit: str
+    meaning: str
+
+    def names(self) -> Iterator[str]:
+        """The names of the family; one where there is no placeholder."""
+        start, _, last = self.name.rpartition("/")
+        if last in PLACEHOLDERS:
+            yield from (f"{start}/{value}" for value in PLACEHOLDERS[last])
+        else:
+            yield self.name
+
+
+METRICS = (
+    Metric("round", "count", "Rounds finished, this one included; 0 before the first."),
+    Metric("solver/success", "share", "Success of all training rollouts, whatever interface they were shown."),
+    Metric("solver/success_plain", "share", "Success of the training rollouts on the plain interface (hint-off)."),
+    Metric("solver/success_shown", "share", "Success of the training rollouts under an interface that is not plain."),
+    Metric("solver/success/CATEGORY", "share", "Success of the training rollouts of one category."),
+    Metric("solver/reward", "reward", "Mean reward of the training rollouts."),
+    Metric("solver/groups", "count", "Groups played."),
+    Metric("solver/groups_kept", "count", "Groups that the learner was given."),
+    Metric("solver/groups_dropped_equal", "count", "Groups left out since all their rewards are equal."),
+    Metric("solver/groups_dropped_short", "count", "Groups left out since faults left them too few rollouts."),
+    Metric("solver/rollouts", "count", "Rollouts finished."),
+    Metric("solver/tokens_sampled", "tokens", "Tokens that the solver sampled."),
+    Metric("solver/steps", "count", "Gradient steps."),
+    Metric("solver/tokens", "tokens", "Sampled tokens that were learnt from, each as often as it was."),
+    Metric("solver/loss", "nats", "GRPO loss, mean over the sampled tokens of all steps."),
+    Metric("solver/kl", "nats", "KL divergence to the reference policy (estimator k3), mean over sampled tokens."),
+    Metric("solver/clip_fraction", "share", "Sampled tokens whose importance ratio was clipped."),
+    Metric("solver/capped_fraction", "share", "Sampled tokens whose importance weight was capped."),
+    Metric("solver/kl_sampler", "nats", "KL divergence of the sampler to the learner (k3), mean over sampled tokens."),
+    Metric("solver/ratio_first", "ratio", "Mean importance ratio at the first mini-batch; 1 where nothing differs."),
+    Metric("solver/ratio_first_error", "nats", "Root mean square log-ratio of a token at the first mini-batch."),
+    Metric("solver/gradient_norm", "norm", "Norm of the last step's gradient, before clipping."),
+    Metric("solver/learning_rate", "rate", "Learning rate of the last optimizer step."),
+    Metric("solver/weight_mean", "factor", "Mean diagnosis weight of the advantages."),
+    Metric("solver/weight_max", "factor", "Largest diagnosis weight of an advantage."),
+    Metric("diagnosis/share/LABEL", "share", "Turns of the training rollouts with this label."),
+    Metric("diagnosis/rho/LABEL", "factor", "Weight of this label, as the next round will use it."),
+    Metric("diagnosis/faults", "count", "Dialogues lost to faults."),
+    Metric("interface/guidelines", "count", "Guidelines of the incumbent interface."),
+    Metric("interface/changed", "0 or 1", "Whether the incumbent interface is another than in the round before."),
+    Metric("interface/plain_share", "share", "Groups that were shown the plain interface."),
+    Metric("curator/proposals", "count", "Interfaces that the curator proposed."),
+    Metric("curator/rejections", "count", "Proposals that were rejected."),
+    Metric("perf/round_seconds", "s", "The whole round."),
+    Metric("perf/propose_seconds", "s", "The curator's proposals."),
+    Metric("perf/rollout_seconds", "s", "Playing the dialogues."),
+    Metric("perf/advantage_seconds", "s", "Advantages, diagnosis weights and packing."),
+    Metric("perf/learn_seconds", "s", "The learner's update."),
+    Metric("perf/sync_seconds", "s", "New weights to every engine, with the proof that they arrived."),
+    Metric("perf/evaluation_seconds", "s", "The evaluation."),
+    Metric("perf/checkpoint_seconds", "s", "Writing the checkpoint."),
+    Metric("perf/tokens_per_second", "tokens/s", "Tokens sampled over the time that playing took."),
+    Metric("perf/engine_restarts", "count", "Engines restarted since the run began."),
+    Metric("perf/runner_restarts", "count", "Env runners restarted since the run began."),
+    Metric("perf/peak_memory_gib", "GiB", "Most memory that the learner has held, on its device."),
+    Metric("evaluation/success", "share", "Success on the evaluation tasks, on the plain interface."),
+    Metric("evaluation/success/CATEGORY", "share", "The same for one category."),
+    Metric("evaluation/dialogues", "count", "Dialogues that the evaluation played."),
+)
+"""Every metric there is, in the order of the report."""
+
+_BY_NAME: Mapping[str, Metric] = MappingProxyType({name: metric for metric in METRICS for name in metric.names()})
+
+
+def describe(name: str) -> Metric:
+    """The entry of a metric's full name. Raises `UserError` where there is none."""
+    if name not in _BY_NAME:
+        raise unknown_value("metric", name, _BY_NAME)
+    return _BY_NAME[name]
+
+
+def check(metrics: Mapping[str, float | int]) -> None:
+    """Raises for metrics that were never defined (`ValueError`) or are no numbers (`TypeError`): both are bugs."""
+    for name, value in metrics.items():
+        if name not in _BY_NAME:
+            raise ValueError(str(unknown_value("metric", name, _BY_NAME)))
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise TypeError(f"metric {name}: {value!r:.80} is of type {type(value).__name__}, not a float or int.")
+
+
+def metrics_as_markdown() -> str:
+    """The table in Markdown, for the documentation."""
+    rows = [f"| `{metric.name}` | {metric.unit} | {metric.meaning} |" for metric in METRICS]
+    return "\n".join(["| metric | unit | meaning |", "| --- | --- | --- |", *rows]) + "\n"

@@ -1,0 +1,144 @@
+"""`RunFolder`: what lies where in the folder of one run, and how it is kept right across kills."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml  # type: ignore[import-untyped]
+
+from envs.errors import UserError
+from envs.interface import Interface
+from envs.interface.document import interface_to_dict
+from envs.task import JSON
+from policies.trajectory import interface_id
+from seal_ray.report import metrics as namespace
+from seal_ray.report.files import as_json, replace_file
+from seal_ray.report.json_lines import JsonLines
+
+_ROUND_FILE = re.compile(r"round_(\d{6,})\.jsonl")
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """The folder of a run; it is created where it does not exist, and nothing in it is changed by opening it.
+
+    Raises `UserError` where it cannot be created.
+    """
+
+    path: Path
+
+    def __post_init__(self) -> None:
+        try:
+            for folder in (self.path, self.trajectories, self.checkpoints):
+                folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"run folder: {self.path} cannot be created ({error}).") from None
+
+    @property
+    def config(self) -> Path:
+        """The resolved configuration, in YAML."""
+        return self.path / "config.yaml"
+
+    @property
+    def metrics(self) -> JsonLines:
+        """One row a round: `round` and the round's metrics."""
+        return JsonLines(self.path / "metrics.jsonl")
+
+    @property
+    def interfaces(self) -> JsonLines:
+        """One row a round: `round` and `interfaces`, those shown, each with its `id`."""
+        return JsonLines(self.path / "interfaces.jsonl")
+
+    @property
+    def profiles(self) -> JsonLines:
+        """One row a round: `round` and `profile`, the failure profile's JSON form."""
+        return JsonLines(self.path / "profiles.jsonl")
+
+    @property
+    def trajectories(self) -> Path:
+        """The folder of the stored trajectories, one file a round."""
+        return self.path / "trajectories"
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of the checkpoints."""
+        return self.path / "checkpoints"
+
+    @property
+    def tensorboard(self) -> Path:
+        """The folder of TensorBoard's event files."""
+        return self.path / "tensorboard"
+
+    @property
+    def wandb_id(self) -> Path:
+        """The file that holds the id of the run's wandb run."""
+        return self.path / "wandb_id"
+
+    @property
+    def curves(self) -> Path:
+        """The picture of the run."""
+        return self.path / "curves.png"
+
+    def trajectories_of(self, round_number: int) -> JsonLines:
+        """The trajectories stored of one round."""
+        return JsonLines(self.trajectories / f"round_{round_number:06d}.jsonl")
+
+    def write_config(self, config: Mapping[str, object]) -> None:
+        """Writes the resolved configuration. Raises `TypeError` for values without a JSON form."""
+        text = yaml.safe_dump(as_json(config), sort_keys=False, allow_unicode=True)
+        replace_file(self.config, text.encode("utf-8"))
+
+    def read_config(self) -> dict[str, JSON]:
+        """The configuration. Raises `UserError` where there is none, or it is not YAML of a mapping."""
+        try:
+            config = yaml.safe_load(self.config.read_bytes())
+        except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+            raise UserError(f"run folder: {self.config} cannot be read ({error}).") from None
+        if not isinstance(config, dict):
+            raise UserError(f"run folder: {self.config} is no mapping.")
+        return config
+
+    def append_metrics(self, round_number: int, metrics: Mapping[str, float | int]) -> None:
+        """Adds the metrics of a round. Raises as `metrics.check` does."""
+        namespace.check(metrics)
+        self.metrics.append({"round": round_number, **metrics})
+
+    def append_interfaces(self, round_number: int, interfaces: Sequence[Interface]) -> None:
+        """Adds the interfaces shown in a round, in their order."""
+        shown = [{"id": interface_id(interface), **interface_to_dict(interface)} for interface in interfaces]
+        self.interfaces.append({"round": round_number, "interfaces": shown})
+
+    def append_profile(self, round_number: int, profile: Mapping[str, JSON]) -> None:
+        """Adds the failure profile of a round."""
+        self.profiles.append({"round": round_number, "profile": profile})
+
+    def write_trajectories(self, round_number: int, rows: Iterable[Mapping[str, object]]) -> None:
+        """Stores trajectories of a round, in the place of any stored before."""
+        self.trajectories_of(round_number).replace(rows)
+
+    def truncate_after(self, round_number: int) -> None:
+        """Drops all that was stored of later rounds, before a run goes on after `round_number`.
+
+        Checkpoints are not touched. Raises `UserError` where a file holds something else.
+        """
+        for lines in (self.metrics, self.interfaces, self.profiles):
+            if lines.path.exists():
+                lines.replace(row for row in lines.rows() if _round_of(row, lines.path) <= round_number)
+        for number, path in self._stored_rounds():
+            if number > round_number:
+                path.unlink()
+
+    def _stored_rounds(self) -> Iterator[tuple[int, Path]]:
+        for path in sorted(self.trajectories.iterdir()):
+            if match := _ROUND_FILE.fullmatch(path.name):
+                yield int(match[1]), path
+
+
+def _round_of(row: Mapping[str, JSON], path: Path) -> int:
+    number = row.get("round")
+    if type(number) is not int:
+        raise UserError(f"{path}: a row has no whole number as its round.")
+    return number

@@ -1,0 +1,150 @@
+"""`Writers`: metrics to TensorBoard always, and to wandb where that is wanted."""
+
+from __future__ import annotations
+
+import logging
+import math
+import netrc
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from envs.errors import unknown_value
+from envs.task import JSON
+from seal_ray.report import metrics as namespace
+from seal_ray.report.files import as_json, replace_file
+from seal_ray.report.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    import wandb as wandb_package
+
+WANDB = ("off", "auto", "online", "offline")
+"""Whether wandb is told: not at all, online where a key is found and offline else, or always one of the two."""
+
+PROJECT = "seal-ray"
+_FLUSH_S = 1
+"""How long TensorBoard's events wait in memory; a kill loses no more of them."""
+_INIT_TIMEOUT_S = 60.0
+_FINISH_TIMEOUT_S = 120.0
+"""How long the end of a run waits for the upload; `wandb sync` delivers what is missing."""
+
+_LOG = logging.getLogger(__name__)
+
+
+class Writers:
+    """Writes the metrics of each round where people look at them.
+
+    wandb is a convenience: whatever fails there is said once in the log, and the run goes on without it.
+    """
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        *,
+        config: Mapping[str, object],
+        wandb: str = "off",
+        project: str = PROJECT,
+        after_round: int | None = None,
+    ) -> None:
+        """`after_round` is the round after which a run goes on; what was written of later ones is then hidden.
+
+        Raises `UserError` where `wandb` is none of `WANDB`.
+        """
+        if wandb not in WANDB:
+            raise unknown_value("wandb", wandb, WANDB)
+        from tensorboardX import SummaryWriter  # type: ignore[import-untyped] # here, since it loads torch
+
+        self._board = SummaryWriter(
+            logdir=str(folder.tensorboard),
+            purge_step=None if after_round is None else after_round + 1,
+            # Names hold the second only, and a file of the same name would be overwritten.
+            filename_suffix="" if after_round is None else f".after_{after_round}",
+            flush_secs=_FLUSH_S,
+        )
+        self._run: wandb_package.Run | None = None
+        if wandb != "off":
+            try:
+                self._run = _start_wandb(folder, wandb, project, as_json(config))
+            except Exception as error:  # noqa: BLE001 - whatever it is, the run goes on
+                self._drop_wandb("start", error)
+
+    def write(self, round_number: int, metrics: Mapping[str, float | int]) -> None:
+        """Writes the metrics of a round, the finite ones. Raises as `metrics.check` does."""
+        namespace.check(metrics)
+        finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
+        for name, value in finite.items():
+            self._board.add_scalar(name, value, round_number)
+        if self._run is not None:
+            try:
+                self._run.log(finite, step=round_number)
+            except Exception as error:  # noqa: BLE001 - as above
+                self._drop_wandb("log", error)
+
+    def close(self) -> None:
+        """Finishes both. It may be called twice."""
+        self._board.close()
+        if self._run is not None:
+            try:
+                self._run.finish()
+            except Exception as error:  # noqa: BLE001 - as above
+                self._drop_wandb("finish", error)
+            self._run = None
+            _end_service()
+
+    def _drop_wandb(self, what: str, error: Exception) -> None:
+        _LOG.warning("wandb: %s failed (%s: %s); the run goes on without it.", what, type(error).__name__, error)
+        self._run = None
+        _end_service()
+
+
+def _start_wandb(folder: RunFolder, mode: str, project: str, config: dict[str, JSON]) -> wandb_package.Run:
+    if mode == "auto":
+        mode = "online" if _has_key() else "offline"
+    if mode == "offline":
+        # Offline means that nothing leaves the machine, reports of wandb's own errors included.
+        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
+    import wandb
+
+    if not folder.wandb_id.exists():
+        replace_file(folder.wandb_id, secrets.token_hex(4).encode("ascii"))
+    return wandb.init(
+        project=project,
+        name=folder.path.resolve().name,
+        dir=str(folder.path),
+        id=folder.wandb_id.read_text("ascii").strip(),
+        resume="allow",
+        mode="online" if mode == "online" else "offline",
+        config=config,
+        reinit="create_new",  # a run that the user has open in this process is not ours to end
+        settings=wandb.Settings(
+            silent=True, console="off", init_timeout=_INIT_TIMEOUT_S, finish_timeout=_FINISH_TIMEOUT_S
+        ),
+    )
+
+
+def _has_key() -> bool:
+    """Whether wandb would find a key without asking: in the environment, or in the netrc file for its host."""
+    if os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_IDENTITY_TOKEN_FILE"):
+        return True
+    import wandb
+
+    host = urlsplit(os.environ.get("WANDB_BASE_URL") or wandb.Settings().base_url).hostname
+    try:
+        hosts = netrc.netrc(Path(os.environ.get("NETRC") or "~/.netrc").expanduser()).hosts
+    except (OSError, netrc.NetrcParseError):
+        return False
+    return host in hosts
+
+
+def _end_service() -> None:
+    """Ends wandb's service process, which would live as long as this one."""
+    try:
+        import wandb
+
+        if wandb.run is None:
+            wandb.teardown()
+    except Exception as error:  # noqa: BLE001 - nothing is left to be lost
+        _LOG.debug("wandb: its service did not end: %s", error)

@@ -1,0 +1,158 @@
+"""The picture of a run: a PNG of its size from whatever rows there are, and what its panels show."""
+
+from __future__ import annotations
+
+import math
+import struct
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from PIL import Image
+
+from seal_ray.report import curves
+from seal_ray.report.curves import draw_curves, load_rows
+from seal_ray.report.json_lines import JsonLines
+from seal_ray.report.metrics import describe
+
+Row = dict[str, Any]
+
+
+def row(number: int, **changes: object) -> Row:
+    """A row with something for every panel."""
+    return {
+        "round": number,
+        "solver/success": 0.3,
+        "solver/success_plain": 0.2,
+        "solver/success_shown": 0.4,
+        "evaluation/success": 0.25,
+        "evaluation/success/base": 0.3,
+        "diagnosis/share/pass": 0.7,
+        "diagnosis/share/state_mismatch": 0.3,
+        "interface/changed": 1,
+        "perf/rollout_seconds": 12.0,
+        "perf/learn_seconds": 3.0,
+        **{key.replace("__", "/"): value for key, value in changes.items()},
+    }
+
+
+@pytest.fixture
+def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """The figures drawn in a test."""
+    drawn: list[Figure] = []
+
+    class Kept(Figure):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            drawn.append(self)
+
+    monkeypatch.setattr(curves, "Figure", Kept)
+    return drawn
+
+
+def drawn(rows: list[Row], path: Path) -> bytes:
+    draw_curves(rows, path, title="a run")
+    return path.read_bytes()
+
+
+def pixels(png: bytes, path: Path) -> np.ndarray[Any, Any]:
+    path.write_bytes(png)
+    with Image.open(path) as image:
+        return np.asarray(image.convert("RGB"))
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [],
+        [{"round": 1}],
+        [row(1)],
+        [row(1), row(2, solver__success=math.nan, perf__learn_seconds=None), {"round": 3}, row(7)],
+        [row(1, solver__success=math.inf, diagnosis__share__pass=-math.inf), row(2)],
+        [row(number) for number in range(1, 121)],
+    ],
+    ids=["none", "empty", "one", "gaps", "infinite", "many"],
+)
+def test_a_png_of_the_size_comes_of_any_rows(rows: list[Row], tmp_path: Path) -> None:
+    png = drawn(rows, tmp_path / "curves.png")
+    assert png[:8] == b"\x89PNG\r\n\x1a\n"
+    (length,) = struct.unpack(">I", png[8:12])
+    assert struct.unpack(">II", png[16:24]) == (1200, 900)
+    assert struct.unpack(">I", png[16 + length : 20 + length]) == (zlib.crc32(png[12 : 16 + length]),)
+    assert pixels(png, tmp_path / "copy.png").std() > 10
+    assert {path.name for path in tmp_path.iterdir()} == {"curves.png", "copy.png"}
+
+
+@pytest.mark.parametrize(
+    ("metric", "place"),
+    [
+        ("evaluation/success", (0, 0)),
+        ("solver/success_plain", (0, 1)),
+        ("diagnosis/share/pass", (1, 0)),
+        ("perf/learn_seconds", (1, 1)),
+    ],
+)
+def test_a_metric_changes_its_panel(metric: str, place: tuple[int, int], tmp_path: Path) -> None:
+    rows = [row(1), row(2), row(3)]
+    before = pixels(drawn(rows, tmp_path / "curves.png"), tmp_path / "copy.png")
+    rows[1][metric] *= 0.5
+    after = pixels(drawn(rows, tmp_path / "curves.png"), tmp_path / "copy.png")
+    differs = (before != after).any(axis=2)
+    parts = {(i, j): differs[450 * i : 450 * (i + 1), 600 * j : 600 * (j + 1)].any() for i in (0, 1) for j in (0, 1)}
+    assert parts == {each: each == place for each in parts}
+
+
+def test_the_panels_are_named_and_have_units_and_legends(figures: list[Figure], tmp_path: Path) -> None:
+    drawn([row(1), row(2)], tmp_path / "curves.png")
+    (figure,) = figures
+    assert len(figure.axes) == 4
+    for axes in figure.axes:
+        assert axes.get_title()
+        assert axes.get_xlabel() == "round"
+        assert axes.get_ylabel().endswith(")")
+        assert axes.get_legend() is not None
+        assert axes.get_xlim() == (0.5, 2.5)
+    texts = [[text.get_text() for text in legend.get_texts()] for axes in figure.axes if (legend := axes.get_legend())]
+    assert texts == [
+        ["all", "base"],
+        ["interface\nchanged", "shown an\ninterface", "plain", "all"],
+        ["state_mismatch", "pass"],
+        ["learn", "rollout"],
+    ]
+
+
+def test_lines_hold_the_values_and_bridge_what_is_missing(figures: list[Figure], tmp_path: Path) -> None:
+    rows = [row(3, evaluation__success=0.5), row(1, evaluation__success=0.1), row(2, evaluation__success=None)]
+    drawn([row(3), *rows], tmp_path / "curves.png")
+    line = figures[0].axes[0].get_lines()[-1]
+    assert np.asarray(line.get_xdata()).tolist() == [1, 3]
+    assert np.asarray(line.get_ydata()).tolist() == [0.1, 0.5]
+
+
+def test_a_trailing_mean_is_taken_over_what_is_there() -> None:
+    values = np.array([math.nan, 1.0, 3.0, math.nan, 5.0])
+    assert np.array_equal(curves._trailing_mean(values, 2), [math.nan, 1.0, 2.0, 3.0, 5.0], equal_nan=True)
+    assert np.array_equal(curves._trailing_mean(values, 1), values, equal_nan=True)
+
+
+def test_every_drawn_metric_is_defined() -> None:
+    for category in curves._CATEGORIES:
+        describe(f"evaluation/success/{category}")
+    for label in curves._LABELS:
+        describe(f"diagnosis/share/{label}")
+    for phase in curves._PHASES:
+        describe(f"perf/{phase}_seconds")
+    for name in row(1):
+        describe(name)
+
+
+def test_rows_are_loaded_without_a_cut_line(tmp_path: Path) -> None:
+    lines = JsonLines(tmp_path / "metrics.jsonl")
+    assert load_rows(lines.path) == []
+    lines.append({"round": 1, "solver/kl": math.nan})
+    with lines.path.open("ab") as file:
+        file.write(b'{"round": 2')
+    assert load_rows(lines.path) == [{"round": 1, "solver/kl": None}]

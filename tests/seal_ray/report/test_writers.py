@@ -1,0 +1,236 @@
+"""The writers: TensorBoard's events are read back, and wandb can fail in any way without harm. No network."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import struct
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import wandb
+
+from envs.errors import UserError
+from seal_ray.report import writers
+from seal_ray.report.run_folder import RunFolder
+from seal_ray.report.writers import Writers
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
+    """A run folder, in a place where wandb finds neither a key nor settings of a user."""
+    for name in [name for name in os.environ if name.startswith("WANDB_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
+    monkeypatch.setenv("WANDB_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("WANDB_CONFIG_DIR", str(tmp_path / "config"))
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    return RunFolder(tmp_path / "a_run")
+
+
+def events(folder: RunFolder) -> Iterator[Any]:
+    """All of TensorBoard's events, file by file, in the order written."""
+    from tensorboardX.proto.event_pb2 import Event  # type: ignore[import-untyped]
+
+    for path in sorted(folder.tensorboard.iterdir(), key=lambda path: path.stat().st_mtime_ns):
+        content, place = path.read_bytes(), 0
+        while place < len(content):
+            # A record: the length in 8 bytes, its checksum in 4, the event, its checksum in 4.
+            (length,) = struct.unpack("<Q", content[place : place + 8])
+            yield Event.FromString(content[place + 12 : place + 12 + length])
+            place += 16 + length
+
+
+def scalars(folder: RunFolder) -> list[tuple[int, str, float]]:
+    return [
+        (event.step, value.tag, round(value.simple_value, 6))
+        for event in events(folder)
+        for value in event.summary.value
+    ]
+
+
+def processes() -> set[str]:
+    """The command lines of the processes that this one has started, at any depth."""
+    parents: dict[int, int] = {}
+    commands: dict[int, str] = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            parents[int(path.name)] = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+            commands[int(path.name)] = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+    mine = {os.getpid()}
+    while more := {pid for pid, parent in parents.items() if parent in mine} - mine:
+        mine |= more
+    return {commands[pid] for pid in mine if "wandb" in commands[pid] and pid != os.getpid()}
+
+
+def test_tensorboard_gets_every_round_while_the_run_goes_on(folder: RunFolder) -> None:
+    each = Writers(folder, config={})
+    each.write(1, {"solver/success": 0.25, "solver/kl": float("nan"), "evaluation/success/base": 0.5})
+    until = time.monotonic() + 20
+    while len(scalars(folder)) < 2 and time.monotonic() < until:
+        time.sleep(0.05)
+    assert scalars(folder) == [(1, "solver/success", 0.25), (1, "evaluation/success/base", 0.5)]
+    each.write(2, {"solver/success": 0.5})
+    each.close()
+    each.close()
+    assert scalars(folder)[2:] == [(2, "solver/success", 0.5)]
+    assert not (folder.path / "wandb").exists()
+    assert not folder.wandb_id.exists()
+
+
+def test_a_resumed_run_hides_the_later_rounds_in_tensorboard(folder: RunFolder) -> None:
+    for after in (None, 3):
+        each = Writers(folder, config={}, after_round=after)
+        each.write((after or 0) + 1, {"solver/success": 0.25})
+        each.close()
+    assert [step for step, _, _ in scalars(folder)] == [1, 4]
+    started = [event.step for event in events(folder) if event.HasField("session_log")]
+    assert started == [4]
+
+
+def test_an_unknown_metric_is_refused(folder: RunFolder) -> None:
+    each = Writers(folder, config={})
+    with pytest.raises(ValueError, match="metric: 'solver/sucess' is not known"):
+        each.write(1, {"solver/success": 0.5, "solver/sucess": 0.5})
+    each.close()
+    assert scalars(folder) == []
+
+
+def test_an_unknown_mode_is_refused_before_anything_is_written(folder: RunFolder) -> None:
+    with pytest.raises(UserError, match="wandb: 'onlin' is not known; did you mean 'online'"):
+        Writers(folder, config={}, wandb="onlin")
+    assert not folder.tensorboard.exists()
+
+
+def test_wandb_runs_offline_without_a_key_and_goes_on_under_its_id(folder: RunFolder) -> None:
+    each = Writers(folder, config={"lr": 1e-6, "path": folder.path}, wandb="auto")
+    name = folder.wandb_id.read_text()
+    each.write(1, {"solver/success": 0.25})
+    assert processes(), "no process of wandb is seen; then its end cannot be seen either"
+    each.close()
+    assert processes() == set()
+    time.sleep(1.1)  # wandb names its folders by the second
+    again = Writers(folder, config={}, wandb="offline", after_round=1)
+    again.write(2, {"solver/success": 0.375, "solver/kl": float("inf")})
+    again.close()
+    assert folder.wandb_id.read_text() == name
+    assert processes() == set()
+    stored = sorted((folder.path / "wandb").glob("offline-run-*/*.wandb"))
+    assert {path.name for path in stored} == {f"run-{name}.wandb"}
+    content = b"".join(path.read_bytes() for path in stored)
+    for text in (b"solver/success", b"0.25", b"0.375"):
+        assert text in content
+    assert b"solver/kl" not in content
+
+
+def test_a_run_that_the_user_has_open_is_left_alone(folder: RunFolder, tmp_path: Path) -> None:
+    own = wandb.init(mode="offline", dir=str(tmp_path), settings=wandb.Settings(silent=True, console="off"))
+    try:
+        each = Writers(folder, config={}, wandb="offline")
+        each.write(1, {"solver/success": 0.25})
+        each.close()
+        assert wandb.run is own
+        assert own.id != folder.wandb_id.read_text()
+        own.log({"mine": 1})
+    finally:
+        own.finish()
+        wandb.teardown()
+
+
+class Run:
+    """A wandb run that keeps what it is given and fails at what it is told to."""
+
+    def __init__(self, fails: str = "") -> None:
+        self.fails = fails
+        self.logged: list[tuple[int, dict[str, float]]] = []
+        self.finished = 0
+
+    def log(self, metrics: dict[str, float], step: int) -> None:
+        if self.fails == "log":
+            raise RuntimeError("no disk")
+        self.logged.append((step, metrics))
+
+    def finish(self) -> None:
+        if self.fails == "finish":
+            raise RuntimeError("no network")
+        self.finished += 1
+
+
+def test_wandb_gets_the_finite_metrics_by_round(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, options = Run(), {}
+
+    def init(**given: Any) -> Run:
+        options.update(given)
+        return run
+
+    monkeypatch.setattr(wandb, "init", init)
+    each = Writers(folder, config={"lr": float("nan"), "path": Path("a")}, wandb="online", project="a_project")
+    each.write(3, {"solver/success": 0.5, "solver/kl": float("nan")})
+    each.close()
+    each.close()
+    assert run.logged == [(3, {"solver/success": 0.5})]
+    assert run.finished == 1
+    assert options["mode"] == "online"
+    assert options["project"] == "a_project"
+    assert options["name"] == "a_run"
+    assert options["id"] == folder.wandb_id.read_text()
+    assert options["dir"] == str(folder.path)
+    assert options["config"] == {"lr": None, "path": "a"}
+    json.dumps(options["config"], allow_nan=False)
+
+
+@pytest.mark.parametrize("fails", ["start", "log", "finish"])
+def test_a_failure_of_wandb_is_said_once_and_harms_nothing(
+    fails: str, folder: RunFolder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def init(**_: object) -> Run:
+        if fails == "start":
+            raise RuntimeError("no key")
+        return Run(fails)
+
+    monkeypatch.setattr(wandb, "init", init)
+    with caplog.at_level(logging.WARNING, logger=writers.__name__):
+        each = Writers(folder, config={}, wandb="offline")
+        each.write(1, {"solver/success": 0.25})
+        each.write(2, {"solver/success": 0.5})
+        each.close()
+    assert scalars(folder) == [(1, "solver/success", 0.25), (2, "solver/success", 0.5)]
+    (message,) = caplog.messages
+    assert message.startswith(f"wandb: {fails} failed (RuntimeError: no ")
+
+
+@pytest.mark.parametrize(
+    ("environment", "lines", "mode"),
+    [
+        ({}, "", "offline"),
+        ({"WANDB_API_KEY": "a" * 40}, "", "online"),
+        ({"WANDB_API_KEY": ""}, "", "offline"),
+        ({}, "machine {host} login user password " + "a" * 40, "online"),
+        ({}, "machine elsewhere.example login user password secret", "offline"),
+        ({"WANDB_BASE_URL": "https://wandb.example:8443"}, "machine wandb.example login u password p", "online"),
+        ({}, "machine", "offline"),
+    ],
+)
+def test_auto_is_online_where_a_key_is_found(
+    environment: dict[str, str], lines: str, mode: str, folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = wandb.Settings().base_url.removeprefix("https://")
+    Path(os.environ["NETRC"]).write_text(lines.format(host=host) + "\n" if lines else "")
+    Path(os.environ["NETRC"]).chmod(0o600)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    modes: list[str] = []
+
+    def init(*, mode: str, **_: object) -> Run:
+        modes.append(mode)
+        return Run()
+
+    monkeypatch.setattr(wandb, "init", init)
+    Writers(folder, config={}, wandb="auto").close()
+    assert modes == [mode]
