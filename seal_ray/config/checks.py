@@ -1,0 +1,163 @@
+"""What must fit together in a config: checked before anything is started, each mistake in one sentence."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from envs.bfcl.splits import check_disjoint, get_split
+from envs.dialects import DIALECTS
+from envs.errors import UserError, unknown_value
+from envs.interface.document import load_interface
+from envs.interface.value import MAX_GUIDELINES
+from envs.toolworld.difficulty import Difficulty
+from envs.toolworld.words import SPLITS
+from policies import curator as curators
+from policies.engine.requests import checkpoint_shapes
+from policies.model_folder import ModelFolder, open_model
+from seal_ray.config import sections
+from seal_ray.config.evaluation_tasks import evaluation_tasks
+from seal_ray.config.sections import SECTIONS
+from seal_ray.grpo.reweighting import rho_table
+
+if TYPE_CHECKING:
+    from seal_ray.config.seal_config import SealConfig
+
+_OWN_WORD = re.compile(r"^(split|split part|difficulty|interface): ")
+
+
+def check_config(config: SealConfig) -> ModelFolder:
+    """Checks all sections and what must fit together. Returns the model. Raises `UserError` with one sentence."""
+    for kind in SECTIONS.values():
+        config.section(kind)
+    seed: Any = config.seed
+    if type(seed) is not int or seed < 0:
+        raise UserError(f"seed: {seed!r:.80} does not fit; it must be a whole number of at least 0.")
+    model = _check_model(config.section(sections.Solver))
+    _check_engine(config.section(sections.Engine))
+    _check_training(config.section(sections.Training), config.section(sections.Learners))
+    _check_reweighting(config.section(sections.Reweighting))
+    _check_curator(config.section(sections.Curator))
+    _check_tasks(config.section(sections.Environment), config.section(sections.Evaluation))
+    return model
+
+
+def check_memory(config: SealConfig, model: ModelFolder) -> None:
+    """Raises `UserError` where this machine's memory, or that of its GPUs, cannot hold the run."""
+    from seal_ray.config.memory import available, check_parts, parts
+
+    check_parts(parts(config, model), available(), engine=config.section(sections.Engine))
+
+
+def _check_model(solver: sections.Solver) -> ModelFolder:
+    if solver.dialect is not None and solver.dialect not in DIALECTS:
+        raise unknown_value("solver.dialect", solver.dialect, DIALECTS)
+    model = open_model(solver.model, dialect=solver.dialect)
+    for key in ("prompt", "response"):
+        if getattr(solver, key) > solver.context:
+            raise UserError(f"solver.{key}: {getattr(solver, key)} is more than solver.context, {solver.context}.")
+    if solver.context > model.context:
+        raise UserError(f"solver.context: {solver.context} is more than the model's {model.context} tokens.")
+    if solver.lora_rank:
+        shapes = checkpoint_shapes(model.path)
+        layers = sorted({name.split(".")[-2] for name, shape in shapes.items() if len(shape) == 2})
+        for target in solver.lora_targets:
+            if target not in layers:
+                raise unknown_value("solver.lora_targets", target, layers)
+    return model
+
+
+def _check_engine(engine: sections.Engine) -> None:
+    if engine.kind == "vllm" and not importlib.util.find_spec("vllm"):
+        raise UserError("engine.kind: vllm is not installed; install the cpu or gpu extra, or take transformers.")
+
+
+def _check_training(training: sections.Training, learners: sections.Learners) -> None:
+    if training.minibatch_groups > training.groups:
+        raise UserError(
+            f"training.minibatch_groups: {training.minibatch_groups} is more than training.groups, {training.groups}."
+        )
+    if learners.fsdp and learners.num_learners < 2:
+        raise UserError(
+            f"learners.fsdp: it shards over 2 learners or more, and learners.num_learners is {learners.num_learners}."
+        )
+
+
+def _check_reweighting(reweighting: sections.Reweighting) -> None:
+    table = rho_table(reweighting.rho)
+    for label in reweighting.overrides:
+        if label not in table:
+            raise unknown_value("reweighting.overrides", label, table)
+
+
+def _check_curator(curator: sections.Curator) -> None:
+    if curator.kind not in curators.KINDS:
+        raise unknown_value("curator.kind", curator.kind, curators.KINDS)
+    if curator.interface is None:
+        return
+    if curator.kind == "none":
+        raise UserError("curator.interface: the curator none shows no interface; take fixed or rules.")
+    with _naming("curator.interface"):
+        interface = load_interface(Path(curator.interface))
+    if curator.kind == "rules" and len(interface.guidelines) + curator.keep > MAX_GUIDELINES:
+        raise UserError(
+            f"curator.keep: {curator.keep} guidelines do not fit beside the {len(interface.guidelines)} of "
+            f"curator.interface; an interface shows at most {MAX_GUIDELINES}."
+        )
+
+
+def _check_tasks(environment: sections.Environment, evaluation: sections.Evaluation) -> None:
+    source = evaluation.source or environment.source
+    if environment.difficulty is not None:
+        if environment.source != "toolworld":
+            raise UserError("environment.difficulty: only the toolworld has one; leave it out for bfcl.")
+        with _naming("environment.difficulty"):
+            Difficulty.from_code(environment.difficulty)
+    training = []
+    if environment.source == "toolworld":
+        _check_split("environment.split", environment.split)
+    else:
+        with _naming("environment.bfcl_split"):
+            split = get_split(environment.bfcl_split)
+        with _naming("environment.split"):
+            part = split.part(environment.split)
+        training = [task for task in part if task.category in environment.categories]
+        if not training:
+            raise UserError(
+                f"environment.split: {environment.split!r} of the split {split.name!r} has no task of "
+                f"{', '.join(environment.categories)}."
+            )
+    if not evaluation.interval:
+        return
+    _check_split("evaluation.split", evaluation.split)
+    if source == "toolworld" == environment.source and environment.split == evaluation.split:
+        raise UserError(
+            f"evaluation.split: {evaluation.split!r} is what is trained on; evaluation tasks must be others."
+        )
+    if source == "bfcl":
+        tested = evaluation_tasks(environment, evaluation)
+        if not tested:
+            raise UserError(
+                f"evaluation.split: {evaluation.split!r} of the split {environment.bfcl_split!r} has no tasks; take "
+                "another, or set evaluation.interval to 0."
+            )
+        with _naming("evaluation.split"):
+            check_disjoint(training, tested, names=("training", "evaluation"))
+
+
+def _check_split(key: str, split: str) -> None:
+    if split not in SPLITS:
+        raise unknown_value(key, split, SPLITS)
+
+
+@contextmanager
+def _naming(key: str) -> Iterator[None]:
+    """Names the setting in the sentences of what is called, in the place of their own word for it."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{key}: {_OWN_WORD.sub('', str(error))}") from None

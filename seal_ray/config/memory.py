@@ -1,0 +1,173 @@
+"""How much memory a run needs, by part and place, so that one that cannot fit is not started.
+
+All numbers are lower bounds, without fragmentation. What takes GPUs lies on them, the rest in the host's memory.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from envs.errors import UserError
+from policies.engine.choice import DTYPES, cache_bytes
+from policies.engine.requests import checkpoint_shapes
+from policies.model_folder import ModelFolder
+from seal_ray.config.sections import Engine, Learners, Solver, Training
+from seal_ray.grpo.forward import CHUNK
+
+if TYPE_CHECKING:
+    from seal_ray.config.seal_config import SealConfig
+
+_PROCESS = 400 << 20
+"""What a process with torch and Ray takes in host memory before it holds anything."""
+_ADAM = 2
+"""Moments a weight."""
+_FLOAT32 = 4
+_KEPT_A_LAYER = 16
+"""Hidden states that a layer keeps for the backward pass without gradient checkpointing; with it, it keeps one."""
+_CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+class Place(StrEnum):
+    """Where memory is."""
+
+    HOST = "host"
+    """The machine's own."""
+    GPU = "GPU"
+    """All GPUs of the machine together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Bytes that some part of a run needs at least, over all of its actors."""
+
+    name: str
+    place: Place
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Available:
+    """Bytes of memory of this machine, and of each of its GPUs."""
+
+    host: int
+    gpus: tuple[int, ...] = ()
+
+
+def parts(config: SealConfig, model: ModelFolder) -> tuple[Part, ...]:
+    """What the run needs, by part.
+
+    The learner holds weights, gradients, two moments and the frozen reference policy in float32, once with FSDP and
+    else once a learner; with LoRA only the adapter has gradients and moments, and the base is the reference. Its
+    activations are those of one micro-batch: the layers' hidden states, and the logits of `CHUNK` tokens with their
+    softmax and gradient. On GPUs an engine needs a cache for one dialogue, and fills the rest of its share with more.
+    """
+    engine, solver = config.section(Engine), config.section(Solver)
+    learners, training = config.section(Learners), config.section(Training)
+    shapes = checkpoint_shapes(model.path)
+    parameters = sum(map(math.prod, shapes.values()))
+    learnt = _adapter_parameters(shapes, solver) if solver.lora_rank else parameters
+    base = parameters + (learnt if solver.lora_rank else 0)
+    reference = parameters if training.kl and not solver.lora_rank else 0
+    actors = max(1, learners.num_learners)
+    copies = 1 if learners.fsdp else actors
+    on_gpu = bool(learners.num_gpus_per_learner and learners.num_learners)
+    learning = Place.GPU if on_gpu else Place.HOST
+    sampling = Place.GPU if engine.num_gpus_per_engine else Place.HOST
+    engine_bytes = DTYPES[engine.dtype]
+    # Learners read whole float32 models into host memory, then move or shard them; new weights pass through it whole.
+    loading = _FLOAT32 * actors * (parameters + reference) if on_gpu or learners.fsdp else 0
+    delivering = (_FLOAT32 + (_FLOAT32 if solver.lora_rank else engine_bytes)) * learnt
+    processes = 2 + 2 * engine.num_engines + config.num_env_runners + learners.num_learners
+    return (
+        Part("learner weights", learning, copies * _FLOAT32 * base),
+        Part("learner gradients and moments", learning, copies * _FLOAT32 * (1 + _ADAM) * learnt),
+        Part("reference policy", learning, copies * _FLOAT32 * reference),
+        Part("learner activations", learning, actors * _activations(model, solver, training)),
+        Part("engine weights", sampling, engine.num_engines * engine_bytes * parameters),
+        Part("engine cache", sampling, engine.num_engines * _cache(model, engine, solver)),
+        Part("loading and delivering weights", Place.HOST, max(loading, delivering)),
+        Part("processes", Place.HOST, _PROCESS * processes),
+    )
+
+
+def available() -> Available:
+    """The memory of this machine, or what its container may take of it, and that of its GPUs."""
+    import torch
+
+    host = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for name in _CGROUP_LIMITS:
+        try:
+            host = min(host, int(Path(name).read_text(encoding="ascii")))
+        except (OSError, ValueError):  # another version of cgroups, or no limit
+            continue
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    return Available(host, tuple(torch.cuda.get_device_properties(place).total_memory for place in range(count)))
+
+
+def check_parts(needed: Iterable[Part], there: Available, *, engine: Engine) -> None:
+    """Raises `UserError` for what does not fit. Where this machine has no GPU, the cluster may have some elsewhere."""
+    needed = tuple(needed)
+    host = _sum(needed, Place.HOST)
+    if host > there.host:
+        raise UserError(
+            f"memory: the run needs at least {_gib(host)} of host memory, most for {_largest(needed, Place.HOST)}, and "
+            f"this machine has {_gib(there.host)}; take a smaller solver.model, fewer engines or learners, or "
+            "solver.lora_rank."
+        )
+    if not there.gpus:
+        return
+    on_gpu, total = _sum(needed, Place.GPU), sum(there.gpus)
+    if on_gpu > total:
+        raise UserError(
+            f"memory: the run needs at least {_gib(on_gpu)} of GPU memory, most for {_largest(needed, Place.GPU)}, and "
+            f"this machine has {_gib(total)} on {len(there.gpus)} GPUs; take a smaller solver.model, learners.fsdp, "
+            "solver.lora_rank or solver.gradient_checkpointing."
+        )
+    sampling = sum(part.size for part in needed if part.place is Place.GPU and part.name.startswith("engine"))
+    one, share = sampling // engine.num_engines, engine.gpu_memory_share
+    if one > share * max(there.gpus):
+        raise UserError(
+            f"engine.gpu_memory_share: {share:g} of a GPU's {_gib(max(there.gpus))} does not hold an engine's weights "
+            f"and one dialogue, {_gib(one)}; raise it, or lower solver.context."
+        )
+
+
+def _adapter_parameters(shapes: Mapping[str, Sequence[int]], solver: Solver) -> int:
+    """Each targeted layer of r×in and out×r."""
+    targets = tuple(f".{target}.weight" for target in solver.lora_targets)
+    return sum(solver.lora_rank * sum(shape) for name, shape in shapes.items() if name.endswith(targets))
+
+
+def _activations(model: ModelFolder, solver: Solver, training: Training) -> int:
+    """Bytes of one micro-batch on one learner."""
+    tokens = min(training.microbatch_tokens, training.groups * training.group_size * solver.context)
+    width, layers = int(model.config["hidden_size"]), int(model.config["num_hidden_layers"])
+    kept = 1 if solver.gradient_checkpointing else _KEPT_A_LAYER
+    logits = 3 * _FLOAT32 * min(tokens, CHUNK) * int(model.config["vocab_size"])
+    return tokens * kept * layers * width * DTYPES[solver.dtype] + logits
+
+
+def _cache(model: ModelFolder, engine: Engine, solver: Solver) -> int:
+    a_token = model.kv_bytes_per_token(DTYPES[engine.dtype])
+    if engine.num_gpus_per_engine:
+        return solver.context * a_token
+    return cache_bytes(solver.context, engine.concurrent, a_token)
+
+
+def _sum(needed: Iterable[Part], place: Place) -> int:
+    return sum(part.size for part in needed if part.place is place)
+
+
+def _largest(needed: Iterable[Part], place: Place) -> str:
+    part = max((part for part in needed if part.place is place), key=lambda part: part.size)
+    return f"{part.name} ({_gib(part.size)})"
+
+
+def _gib(size: float) -> str:
+    return f"{size / 2**30:.1f} GiB"

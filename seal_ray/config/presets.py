@@ -1,0 +1,140 @@
+"""Presets and overrides: YAML files whose sections are the config's, and `section.key=value` words.
+
+A model preset says which model is trained and with what; a method preset goes on top of one, and says which parts of
+SEAL are on (the rows of the paper's Table 3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]
+
+from envs.errors import UserError, unknown_value
+from seal_ray.config.fields import takes_text
+from seal_ray.config.seal_config import SealConfig
+from seal_ray.config.sections import SECTIONS, check_key
+from seal_ray.config.yaml_text import problem_of, raw_texts, read_yaml
+
+FOLDER = Path(__file__).parent.parent / "presets"
+DEFAULT = "tiny"
+"""The model preset that stands where none is given."""
+
+Values = dict[str, dict[str, Any]]
+"""Section → key → value."""
+
+
+def preset_names(kind: str | None = None) -> list[str]:
+    """The presets that come with the package; `kind` is "model" or "method"."""
+    names = sorted(path.stem for path in FOLDER.glob("*.yaml"))
+    return [name for name in names if kind is None or _read_preset(name)["kind"] == kind]
+
+
+def about(name: str) -> str:
+    """What a preset is, in one sentence."""
+    return str(_read_preset(name)["about"])
+
+
+def make_config(
+    presets: Sequence[str] = (), *, file: Path | None = None, overrides: Sequence[str] = (), seed: int | None = None
+) -> SealConfig:
+    """The config of these presets, then the file, then the words `section.key=value`; later ones win.
+
+    The default model preset comes first where no model preset is named. `seed` wins over that of the file; without
+    either it is 0. Values are not checked before `validate()`. Raises `UserError` for what cannot be read or set.
+    """
+    documents = [(name, _read_preset(name)) for name in presets]
+    for kind in ("model", "method"):
+        names = [name for name, document in documents if document["kind"] == kind]
+        if len(names) > 1:
+            raise UserError(f"preset: {names[0]} and {names[1]} are both {kind} presets; give one of them.")
+    if not any(document["kind"] == "model" for _, document in documents):
+        documents.append((DEFAULT, _read_preset(DEFAULT)))
+    documents.sort(key=lambda pair: pair[1]["kind"] != "model")
+    layers = [document["sections"] for _, document in documents]
+    config = SealConfig()
+    if file is not None:
+        sections, file_seed = _read_file(file)
+        layers.append(sections)
+        config.seed = file_seed
+    layers.append(_parsed(overrides))
+    for layer in layers:
+        apply(config, layer)
+    if seed is not None:
+        config.seed = seed
+    return config
+
+
+def apply(config: SealConfig, values: Mapping[str, Mapping[str, Any]]) -> SealConfig:
+    """Sets every value through the fluent method of its section. Raises `UserError` for one that there is not."""
+    for section, settings in values.items():
+        for key in settings:
+            check_key(section, key)
+        getattr(config, section)(**settings)
+    return config
+
+
+def _parsed(words: Sequence[str]) -> Values:
+    values: Values = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        section, dot, key = name.strip().partition(".")
+        if not equals or not dot:
+            raise UserError(f"{word!r:.80} is no setting; write section.key=value, for instance training.rounds=10.")
+        check_key(section, key)
+        try:
+            value = read_yaml(text)
+        except yaml.YAMLError as error:
+            raise UserError(f"{section}.{key}: {text!r:.80} cannot be read as YAML ({problem_of(error)}).") from None
+        values.setdefault(section, {})[key] = _meant(section, key, value, text.strip())
+    return values
+
+
+def _read_file(path: Path) -> tuple[Values, Any]:
+    """The sections of a config file, and its seed or 0."""
+    text = _read_text(path)
+    document, raw = _yaml_in(text, path), raw_texts(text)
+    if not isinstance(document, dict):
+        raise UserError(f"config: {path} holds no sections; write them as the presets do, key: value under each.")
+    seed = document.pop("seed", 0)
+    for section, settings in document.items():
+        if section not in SECTIONS:
+            raise unknown_value(f"config: {path}: section", section, [*SECTIONS, "seed"])
+        if not isinstance(settings, dict):
+            raise UserError(f"config: {path}: {section}: {settings!r:.80} is no section; write key: value under it.")
+        for key, value in settings.items():
+            check_key(section, str(key))
+            settings[key] = _meant(section, key, value, raw[section][key])
+    return document, seed
+
+
+def _meant(section: str, key: str, value: Any, text: str) -> Any:
+    """The value as it was written where the setting takes text: a model may be called 123."""
+    takes = takes_text(SECTIONS[section].model_fields[key])
+    return text if takes and isinstance(value, int | float) else value
+
+
+def _read_preset(name: str) -> dict[str, Any]:
+    if name not in {path.stem for path in FOLDER.glob("*.yaml")}:
+        raise unknown_value("preset", name, preset_names())
+    path = FOLDER / f"{name}.yaml"
+    document = _yaml_in(_read_text(path), path)
+    assert isinstance(document, dict), "presets are ours"
+    return document
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise UserError(f"config: {path} cannot be read ({reason}).") from None
+
+
+def _yaml_in(text: str, path: Path) -> Any:
+    try:
+        return read_yaml(text)
+    except yaml.YAMLError as error:
+        raise UserError(f"config: {path} is not valid YAML ({problem_of(error)}).") from None

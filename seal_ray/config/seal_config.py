@@ -1,0 +1,185 @@
+"""`SealConfig`: RLlib's fluent config, with a method for each section of `sections.py`.
+
+    config = SealConfig().training(groups=12, lr=3e-4).curator(kind="rules").evaluation(interval=5)
+    algorithm = config.build_algo()
+
+Settings lie flat on the config (`config.reweighting_alpha`), so that Tune's search spaces work on each of them. They
+are checked when the algorithm is built; `config.section(sections.Training)` gives a section checked, as a value.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
+from ray.rllib.core.rl_module.rl_module import RLModuleSpec
+from ray.tune.result import TRIAL_INFO
+from ray.tune.search.sample import Domain
+from ray.util import log_once
+
+from envs.errors import UserError, unknown_value
+from seal_ray.config.sections import SECTIONS, Section, attribute, check_key, make_section, section_name
+
+if TYPE_CHECKING:
+    from ray.rllib.core.learner.learner_group import LearnerGroup
+
+SOLVER = "solver"
+"""The module that is the solver, as the agent of that name is in the game."""
+
+_READ_BY_RLLIB = {TRIAL_INFO, "_enable_new_api_stack", "multiagent", "class"}
+"""Keys of a config dict that are no attributes, or not always."""
+_SET_AS_THEY_ARE = {"env_config", "model", "optimizer"}
+"""Attributes, beside those of evaluation, that RLlib would hand to methods which are ours here."""
+
+S = TypeVar("S", bound=Section)
+
+
+def _module_of(agent: object, *_: Any, **__: Any) -> str:
+    """The module that acts for an agent has its name."""
+    return str(agent)
+
+
+class SealConfig(AlgorithmConfig):
+    """The configuration of `Seal`. Methods take keywords only; an unknown one raises `UserError` with the nearest."""
+
+    def __init__(self, algo_class: type | None = None) -> None:
+        from seal_ray.algorithm.seal import Seal
+
+        super().__init__(algo_class=algo_class or Seal)
+        for name, section in SECTIONS.items():
+            for key, field in section.model_fields.items():
+                setattr(self, attribute(name, key), field.get_default(call_default_factory=True))
+        from seal_ray.algorithm.runner import SealEnvRunner
+
+        self.engine_factory: Any = None
+        self.seed: Any = 0
+        self.env_runner_cls: Any = SealEnvRunner
+        self.multi_agent(policies={SOLVER}, policy_mapping_fn=_module_of)
+        self.batch_mode = "complete_episodes"
+        self.grad_clip_by = "global_norm"
+        # What follows keeps RLlib from doing on its own what `Seal` does, or waiting where it should look around.
+        self._dont_auto_sync_env_runner_states = True
+        self.add_default_connectors_to_learner_pipeline = False
+        self.sample_timeout_s: Any = None
+        self.delay_between_env_runner_restarts_s = 1
+        self.env_runner_health_probe_timeout_s = 0.2
+        self.validate_env_runners_after_construction = False
+        self.log_level = "ERROR"
+
+    def environment(self, env: Any = None, **settings: Any) -> Self:
+        """What is played in training: see `sections.Environment`."""
+        if env is not None:
+            settings["source"] = env
+        return self._set("environment", settings)
+
+    def engine(self, **settings: Any) -> Self:
+        """Where completions are sampled: see `sections.Engine`."""
+        return self._set("engine", settings)
+
+    def solver(self, **settings: Any) -> Self:
+        """The model that plays and learns: see `sections.Solver`."""
+        return self._set("solver", settings)
+
+    def curator(self, **settings: Any) -> Self:
+        """Who proposes the interface: see `sections.Curator`."""
+        return self._set("curator", settings)
+
+    def diagnosis(self, **settings: Any) -> Self:
+        """What is kept of the diagnoses: see `sections.Diagnosis`."""
+        return self._set("diagnosis", settings)
+
+    def reweighting(self, **settings: Any) -> Self:
+        """Diagnosis-guided advantage weights: see `sections.Reweighting`."""
+        return self._set("reweighting", settings)
+
+    def training(self, **settings: Any) -> Self:
+        """GRPO and its optimizer: see `sections.Training`."""
+        return self._set("training", settings)
+
+    def evaluation(self, **settings: Any) -> Self:
+        """What is measured: see `sections.Evaluation`."""
+        return self._set("evaluation", settings)
+
+    def env_runners(self, **settings: Any) -> Self:
+        """The actors that play: see `sections.EnvRunners`; RLlib's other settings are taken too."""
+        return self._set("env_runners", settings, more=super().env_runners)
+
+    def learners(self, **settings: Any) -> Self:
+        """Where the gradient is computed: see `sections.Learners`; RLlib's other settings are taken too."""
+        return self._set("learners", settings, more=super().learners)
+
+    def fault_tolerance(self, **settings: Any) -> Self:
+        """How much may go wrong: see `sections.FaultTolerance`; RLlib's other settings are taken too."""
+        return self._set("fault_tolerance", settings, more=super().fault_tolerance)
+
+    def section(self, kind: type[S]) -> S:
+        """A section as a checked value. Raises `UserError` for a value that does not fit."""
+        name = section_name(kind)
+        values = {key: getattr(self, attribute(name, key)) for key in kind.model_fields}
+        for key, value in values.items():
+            if isinstance(value, Domain) or (isinstance(value, Mapping) and "grid_search" in value):
+                raise UserError(f"{name}.{key}: a search space is no value; give a value, or run it in Ray Tune.")
+        found = make_section(name, values)
+        assert isinstance(found, kind)
+        return found
+
+    def to_sections(self) -> dict[str, dict[str, Any]]:
+        """All settings as plain values: section → key → value, as in a preset file."""
+        return {name: self.section(kind).model_dump(mode="json") for name, kind in SECTIONS.items()}
+
+    def update_from_dict(self, config_dict: Mapping[str, Any]) -> Self:
+        """Sets attributes by their names, as Tune does. Raises `UserError` for one that there is not."""
+        others = {}
+        for key, value in config_dict.items():
+            name = self._translate_special_keys(key, warn_deprecated=False)
+            if name not in vars(self) and key not in _READ_BY_RLLIB:
+                raise unknown_value("config", key, sorted(vars(self)))
+            if name.startswith("evaluation_") or name in _SET_AS_THEY_ARE:
+                setattr(self, name, value)
+            else:
+                others[key] = value
+        super().update_from_dict(others)
+        return self
+
+    def validate(self) -> None:
+        """Checks every section and what must fit together. Raises `UserError` with one sentence."""
+        from seal_ray.config.checks import check_config
+
+        check_config(self)
+        # RLlib says once for each algorithm that it is on the new API stack. There is no other for this one.
+        log_once(f"{getattr(self.algo_class, '__name__', self.algo_class)}_on_new_api_stack")
+        super().validate()
+
+    def get_default_learner_class(self) -> type:
+        from seal_ray.algorithm.learner import SealLearner
+
+        return SealLearner
+
+    def get_default_rl_module_spec(self) -> RLModuleSpec:
+        from seal_ray.algorithm.module import LMModule
+
+        return RLModuleSpec(module_class=LMModule, model_config=self.to_sections())
+
+    def build_learner_group(self, *, rl_module_spec: Any = None, **_: Any) -> LearnerGroup:
+        from seal_ray.algorithm.learner_group import SealLearnerGroup
+
+        return SealLearnerGroup(config=self.copy(), module_spec=rl_module_spec)
+
+    @property
+    def _model_config_auto_includes(self) -> dict[str, Any]:
+        return {}
+
+    def _set(self, section: str, settings: Mapping[str, Any], more: Callable[..., Any] | None = None) -> Self:
+        """Sets what is ours, and hands the rest to RLlib's method where it knows them. Sets nothing on a mistake."""
+        own = SECTIONS[section].model_fields
+        rllib = inspect.signature(more).parameters if more is not None else ()
+        for key in settings:
+            check_key(section, key, more=rllib)
+        if more is not None:
+            more(**{key: value for key, value in settings.items() if key not in own})
+        for key, value in settings.items():
+            if key in own:
+                setattr(self, attribute(section, key), value)
+        return self

@@ -1,0 +1,324 @@
+"""Every setting, by section: name, type, default, bounds and meaning stand here and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from envs.errors import UserError, unknown_value
+from envs.interface.value import MAX_GUIDELINES
+from envs.task import Category
+from policies import tiny
+from seal_ray.config.fields import complaint
+
+Count = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+Positive = Annotated[float, Field(gt=0.0)]
+NotNegative = Annotated[float, Field(ge=0.0)]
+TaskCategory = Annotated[Category, Field(strict=False)]
+"""A category, or its name as files have it."""
+
+
+class Section(BaseModel):
+    """A group of settings. Values are checked strictly: no text is taken for a number."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+
+class Environment(Section):
+    """What is played in training."""
+
+    source: Literal["toolworld", "bfcl"] = "toolworld"
+    """Where training tasks come from: generated without end, or the benchmark."""
+    split: str = "train"
+    """The part that training tasks come from."""
+    bfcl_split: str = "scenario"
+    """How BFCL's tasks are divided: scenario, category (leaky, as published), or a JSON file."""
+    categories: list[TaskCategory] = Field(default_factory=lambda: list(Category), min_length=1)
+    """Task categories, drawn in turn."""
+    difficulty: str | None = None
+    """Code of the toolworld's difficulty, for instance t2-3_c1-2_d1-3_s2-4; None is the default one."""
+    tasks: Count | None = None
+    """Different training tasks, gone through in epochs; None is all of them, in the toolworld new ones for ever."""
+    protocol: Literal["seal", "official"] = "seal"
+    """Rules of a training dialogue. Evaluation always plays the official ones."""
+    reward: Literal["success", "progress"] = "success"
+    """What a dialogue is worth: 1 for success and else 0, or the share of its turns that were done."""
+    abstention_weight: NotNegative = 0.5
+    """Weight of a turn without ground truth in the progress reward."""
+
+
+class Engine(Section):
+    """Where completions are sampled."""
+
+    kind: Literal["auto", "vllm", "transformers"] = "auto"
+    """What serves the model; auto is vLLM where it is installed."""
+    dtype: Literal["float32", "bfloat16", "float16"] = "bfloat16"
+    """What the engines compute in, and hold the weights in."""
+    num_engines: Count = 1
+    """Engines, each an actor of its own; a group is played on one of them."""
+    concurrent: Count = 64
+    """Dialogues under way on each engine at once."""
+    num_cpus_per_engine: NotNegative = 1.0
+    """CPUs that Ray sets aside for each engine."""
+    num_gpus_per_engine: NotNegative = 0.0
+    """GPUs that Ray sets aside for each engine; below 1 where a learner is on the same GPU."""
+    gpu_memory_share: Annotated[float, Field(gt=0.0, le=1.0)] = 0.9
+    """Share of a GPU's memory that an engine takes, weights and cache; less where a learner is on the same GPU."""
+
+
+class Solver(Section):
+    """The model that plays and learns."""
+
+    model: str = tiny.NAME
+    """A Hugging Face model folder, or "tiny" for the model that comes with the package."""
+    dialect: str | None = None
+    """How it writes calls; None is what its architecture suggests."""
+    dtype: Literal["float32", "bfloat16"] = "bfloat16"
+    """What the learner computes in. Its weights and moments are always float32."""
+    prompt: Count = 8192
+    """Tokens of a dialogue's opening at most."""
+    response: Count = 4096
+    """Tokens of one completion at most."""
+    context: Count = 16_384
+    """Tokens of a dialogue at most."""
+    steps: Count | None = 20
+    """Completions of a dialogue at most; None is no limit but the context."""
+    temperature: Positive = 1.0
+    """Temperature of the sampling in training."""
+    lora_rank: Annotated[int, Field(ge=0)] = 0
+    """Rank of the LoRA adapter that learns; 0 trains all weights."""
+    lora_alpha: Count = 32
+    """Scale of the LoRA adapter: what it adds counts lora_alpha / lora_rank."""
+    lora_targets: list[str] = Field(
+        default_factory=lambda: ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"],
+        min_length=1,
+    )
+    """Names of the model's layers that the LoRA adapter is added to."""
+    gradient_checkpointing: bool = False
+    """Computes a layer's activations again in the backward pass instead of keeping them: slower, far less memory."""
+
+
+class Curator(Section):
+    """Who proposes the training-time interface, and how much of the training sees it."""
+
+    kind: str = "rules"
+    """none, fixed, or rules (the released closed loop)."""
+    interface: str | None = None
+    """JSON file of the interface that fixed shows and that rules adds guidelines to; None is the kind's own."""
+    update_every: Count = 2
+    """Rounds between two proposals."""
+    min_count: Count = 8
+    """Turns with a label in the window before its guideline is considered."""
+    min_prevalence: Share = 0.10
+    """Share of a label in all failed turns of the window before its guideline is considered."""
+    max_reward: Share = 0.6
+    """Mean reward of the rollouts with a label, from which on its guideline is left out."""
+    keep: Annotated[int, Field(ge=0, le=MAX_GUIDELINES)] = 3
+    """Guidelines that the rules show at once; 0 shows their base interface unchanged."""
+    plain_share: Share = 0.25
+    """Share of groups on the plain interface at first; one a round always is, so that hint-off success is known."""
+    plain_share_end: Share | None = None
+    """That share at the end of the fade-out; None leaves it as it is."""
+    fade_from: Share = 0.5
+    """Share of the run after which the fade-out begins; it is linear, and done at the end."""
+
+
+class Diagnosis(Section):
+    """What is kept of the diagnoses."""
+
+    trajectories_kept: Annotated[int, Field(ge=0)] = 8
+    """Trajectories of each round written to the run's folder."""
+
+
+class Reweighting(Section):
+    """Diagnosis-guided advantage weights (SEAL eq. 10-12)."""
+
+    mode: Literal["none", "fixed", "dynamic"] = "fixed"
+    """No weights, the table's, or weights that start there and follow the failure profile."""
+    rho: Literal["paper", "default"] = "paper"
+    """The table of label weights: SEAL's Table 6, or ours over the finer labels."""
+    overrides: dict[str, Positive] = Field(default_factory=dict)
+    """Label → weight, instead of the table's."""
+    low: Annotated[float, Field(gt=0.0, le=1.0)] = 0.5
+    """The smallest weight of a trajectory, and of a label in dynamic mode."""
+    high: Annotated[float, Field(ge=1.0)] = 2.0
+    """The largest."""
+    alpha: NotNegative = 1.0
+    """How far the failure profile moves a dynamic weight."""
+    beta: Share = 0.25
+    """How fast: the step from a dynamic weight to its target at each update."""
+    confidence: Count = 32
+    """Turns with a label at which a dynamic weight moves in full."""
+    budget: Share | None = None
+    """Strength of weights that are rescaled to a mean of 1; None leaves them as they are."""
+    apply_to: Literal["all", "positive", "negative"] = "all"
+    """Which advantages are weighted."""
+    warm_up: Annotated[int, Field(ge=0)] = 0
+    """Rounds over which the weights grow from 1."""
+
+
+class Training(Section):
+    """GRPO and its optimizer."""
+
+    rounds: Count = 75
+    """Length of the run; a round is one batch of rollouts and the update from it."""
+    groups: Count = 32
+    """Groups a round, each of one task."""
+    group_size: Annotated[int, Field(ge=2)] = 8
+    """Dialogues of a group: one task under one interface, their rewards compared with each other."""
+    minibatch_groups: Count = 8
+    """Groups a gradient step."""
+    epochs: Count = 1
+    """Times that a round's rollouts are learnt from."""
+    lr: NotNegative = 1e-6
+    """Learning rate of AdamW at its highest."""
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """Course of the learning rate after the warm-up; linear and cosine fall to 0 at the end of the run."""
+    warm_up: Annotated[int, Field(ge=0)] = 0
+    """Gradient steps over which the learning rate grows."""
+    weight_decay: NotNegative = 0.0
+    """AdamW's decay of the weights."""
+    grad_clip: Positive = 1.0
+    """Largest norm of the gradient."""
+    clip_low: Positive = 0.2
+    """ε of GRPO's clipping below: ratios under 1 − ε teach nothing more where the advantage is negative."""
+    clip_high: Positive = 0.2
+    """ε of GRPO's clipping above: ratios over 1 + ε teach nothing more where the advantage is positive."""
+    dual_clip: Annotated[float, Field(gt=1.0)] | None = 10.0
+    """Largest ratio that counts where the advantage is negative; None leaves it out."""
+    kl: NotNegative = 0.001
+    """Coefficient of the KL divergence to the reference policy; 0 needs none."""
+    importance_cap: Positive | None = None
+    """Cap of truncated importance sampling; None leaves it out."""
+    ratio_tolerance: Positive | None = None
+    """Log-ratio of learner to sampler (nats, root mean square over the tokens of a round's first step) at which the run
+    stops; None is 0.001 where both compute in float32, else 0.05."""
+    microbatch_tokens: Count = 16_384
+    """Tokens that go through the learner's model at once; a longer dialogue goes alone."""
+    group_floor: Annotated[float, Field(gt=0.0, le=1.0)] = 0.5
+    """Share of a group's dialogues that must have been played; a smaller group is dropped."""
+    checkpoint_every: Count = 5
+    """Rounds between two checkpoints."""
+    checkpoints_kept: Count = 2
+    """Newest checkpoints that are kept."""
+
+
+class Evaluation(Section):
+    """What is measured, always on the plain interface and under the official protocol."""
+
+    interval: Annotated[int, Field(ge=0)] = 10
+    """Rounds between two evaluations; 0 for none."""
+    source: Literal["toolworld", "bfcl"] | None = None
+    """Where evaluation tasks come from; None is where training tasks do."""
+    split: str = "dev"
+    """The part that evaluation tasks come from; it must hold no training task."""
+    tasks: Count | None = None
+    """Number of tasks, the categories in turn; None is the whole split, or 400 of the toolworld."""
+    temperature: NotNegative = 0.0
+    """Temperature of the sampling in evaluation; 0 is greedy."""
+
+
+class EnvRunners(Section):
+    """The actors that play dialogues; they have no model."""
+
+    num_env_runners: Annotated[int, Field(ge=0)] = 1
+    """Actors that play; with 0 the main process does."""
+    num_cpus_per_env_runner: NotNegative = 1.0
+    """CPUs that Ray sets aside for each env runner."""
+
+
+class Learners(Section):
+    """Where the gradient is computed."""
+
+    num_learners: Annotated[int, Field(ge=0)] = 0
+    """Actors that learn, each from a share of every batch; with 0 the main process does."""
+    num_cpus_per_learner: NotNegative = 1.0
+    """CPUs that Ray sets aside for each learner."""
+    num_gpus_per_learner: NotNegative = 0.0
+    """GPUs that Ray sets aside for each learner; below 1 where an engine is on the same GPU."""
+    fsdp: bool = False
+    """Shards weights, gradients and moments over the learners (FSDP2) instead of copying them (DDP)."""
+    threads: Count | None = None
+    """CPU threads of each learner; None leaves it to torch."""
+
+
+class FaultTolerance(Section):
+    """How much may go wrong before a run stops."""
+
+    restart_failed_env_runners: bool = True
+    """Whether an env runner that dies is started again."""
+    max_num_env_runner_restarts: Count = 1000
+    """Restarts of each env runner."""
+    max_engine_restarts: Annotated[int, Field(ge=0)] = 10
+    """Restarts of each engine."""
+    engine_timeout: Positive = 600.0
+    """Seconds that an engine may take to start and hold the weights."""
+    retries: Annotated[int, Field(ge=0)] = 1
+    """Times that a dialogue is played again after a fault of the environment."""
+    max_fault_share: Share = 0.2
+    """Share of a round's dialogues that may be lost to faults."""
+
+
+SECTIONS: Mapping[str, type[Section]] = {
+    "environment": Environment,
+    "engine": Engine,
+    "solver": Solver,
+    "curator": Curator,
+    "diagnosis": Diagnosis,
+    "reweighting": Reweighting,
+    "training": Training,
+    "evaluation": Evaluation,
+    "env_runners": EnvRunners,
+    "learners": Learners,
+    "fault_tolerance": FaultTolerance,
+}
+
+_NATIVE = {"training.lr", "training.grad_clip"}
+_NATIVE_SECTIONS = {"env_runners", "learners", "fault_tolerance"}
+
+
+def attribute(section: str, key: str) -> str:
+    """The config's attribute for a setting. RLlib's own settings keep RLlib's names, others begin with the section."""
+    native = section in _NATIVE_SECTIONS or f"{section}.{key}" in _NATIVE
+    return key if native else f"{section}_{key}"
+
+
+_NEVER_IN_EVALUATION = ("interface", "curator", "guidelines", "schema_cues", "recovery", "protocol")
+
+
+def section_name(kind: type[Section]) -> str:
+    """The name of a section."""
+    return next(name for name, section in SECTIONS.items() if section is kind)
+
+
+def check_key(section: str, key: str, *, more: Iterable[str] = ()) -> None:
+    """Raises `UserError` with the nearest right name for an unknown section or key; `more` keys are known too."""
+    if section not in SECTIONS:
+        raise unknown_value("config section", section, SECTIONS)
+    if section == "evaluation" and key in _NEVER_IN_EVALUATION:
+        raise UserError(
+            f"evaluation.{key}: evaluation always plays the plain interface under the official protocol; leave it out."
+        )
+    known = list(dict.fromkeys((*SECTIONS[section].model_fields, *more)))
+    if key in known:
+        return
+    others = [f"{name}.{key}" for name, kind in SECTIONS.items() if key in kind.model_fields]
+    if others:
+        raise UserError(f"{section}.{key}: there is no such key; did you mean {' or '.join(others)}?")
+    raise unknown_value(f"config key of {section}", key, known)
+
+
+def make_section(section: str, values: Mapping[str, Any]) -> Section:
+    """The section with these values. Raises `UserError` naming the key, the value and what is allowed."""
+    for key in values:
+        check_key(section, key)
+    try:
+        return SECTIONS[section].model_validate(dict(values))
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        raise complaint(section, SECTIONS[section].model_fields, values, problem) from None

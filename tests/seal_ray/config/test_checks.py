@@ -1,0 +1,171 @@
+"""What must fit together in a config, each mistake in one sentence before anything is started."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+from envs.bfcl.splits import get_split
+from envs.errors import UserError
+from envs.interface import Interface
+from envs.interface.document import dump_interface
+from seal_ray.config import sections
+from seal_ray.config.checks import check_config
+from seal_ray.config.evaluation_tasks import evaluation_tasks
+from seal_ray.config.presets import make_config
+
+BFCL = "environment.source=bfcl"
+
+
+def refusal(*words: str) -> str:
+    """What is said of the default config with these settings."""
+    config = make_config(overrides=words)
+    with pytest.raises(UserError) as caught:
+        config.validate()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["solver.prompt=4000"], "solver.prompt: 4000 is more than solver.context, 3072."),
+        (["solver.response=4000"], "solver.response: 4000 is more than solver.context, 3072."),
+        (["solver.context=40000"], "solver.context: 40000 is more than the model's 32768 tokens."),
+        (["solver.dialect=qwn"], "solver.dialect: 'qwn' is not known; did you mean 'qwen'?"),
+        (
+            ["solver.lora_rank=4", "solver.lora_targets=[q_pro]"],
+            "solver.lora_targets: 'q_pro' is not known; did you mean 'q_proj' or 'v_proj' or 'o_proj'?",
+        ),
+        (
+            ["training.groups=4", "training.minibatch_groups=5"],
+            "training.minibatch_groups: 5 is more than training.groups, 4.",
+        ),
+        (
+            ["learners.fsdp=true", "learners.num_learners=1"],
+            "learners.fsdp: it shards over 2 learners or more, and learners.num_learners is 1.",
+        ),
+        (
+            ["reweighting.overrides={spurious_call: 1.0}"],
+            "reweighting.overrides: 'spurious_call' is not known; did you mean 'spurious_tool_call'?",
+        ),
+        (["curator.kind=rule"], "curator.kind: 'rule' is not known; did you mean 'rules'?"),
+        (["environment.split=tain"], "environment.split: 'tain' is not known; did you mean 'train'?"),
+        (["evaluation.split=tst"], "evaluation.split: 'tst' is not known; did you mean 'test'?"),
+        (
+            ["environment.difficulty=hard"],
+            "environment.difficulty: 'hard' cannot be read; the form is t2-3_c1-2_d1-3_s2-4.",
+        ),
+        (
+            [BFCL, "environment.difficulty=t2-3_c1-2_d1-3_s2-4"],
+            "environment.difficulty: only the toolworld has one; leave it out for bfcl.",
+        ),
+        (
+            [BFCL, "environment.bfcl_split=scenari"],
+            "environment.bfcl_split: 'scenari' is not known; allowed are 'scenario', 'category' or a JSON file.",
+        ),
+        ([BFCL, "environment.split=tain"], "environment.split: 'tain' is not known; did you mean 'train'?"),
+        (
+            [BFCL, "environment.bfcl_split=category", "environment.split=dev", "evaluation.split=test"],
+            "environment.split: 'dev' of the split 'category' has no task of base, miss_func, miss_param, "
+            "long_context.",
+        ),
+        (
+            [BFCL, "environment.bfcl_split=category"],
+            "evaluation.split: 'dev' of the split 'category' has no tasks; take another, or set evaluation.interval "
+            "to 0.",
+        ),
+        (
+            ["evaluation.split=train"],
+            "evaluation.split: 'train' is what is trained on; evaluation tasks must be others.",
+        ),
+        (
+            ["environment.split=dev"],
+            "evaluation.split: 'dev' is what is trained on; evaluation tasks must be others.",
+        ),
+        (
+            [BFCL, "environment.split=all"],
+            "evaluation.split: training and evaluation share 84 task(s), 'multi_turn_base_110' for one; they must "
+            "share none.",
+        ),
+    ],
+)
+def test_settings_that_do_not_fit_together(words: list[str], sentence: str) -> None:
+    assert refusal(*words) == sentence
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [BFCL],
+        [BFCL, "evaluation.split=test"],
+        [BFCL, "environment.bfcl_split=category", "evaluation.split=test"],
+        [BFCL, "evaluation.split=train", "evaluation.interval=0"],
+        [BFCL, "evaluation.source=toolworld", "evaluation.split=train"],
+        ["evaluation.source=bfcl", "evaluation.split=train"],
+        ["solver.lora_rank=4"],
+        ["learners.fsdp=true", "learners.num_learners=2"],
+        ["environment.difficulty=t2-3_c1-2_d1-3_s2-4"],
+        ["reweighting.rho=default", "reweighting.overrides={missing_tool_call: 1.0}"],
+    ],
+)
+def test_settings_that_do(words: list[str]) -> None:
+    make_config(overrides=words).validate()
+
+
+def test_evaluation_tasks_are_of_the_division_that_is_trained_on() -> None:
+    def tasks(*words: str) -> set[str]:
+        config = make_config(overrides=[BFCL, "evaluation.split=test", "evaluation.tasks=null", *words])
+        found = evaluation_tasks(config.section(sections.Environment), config.section(sections.Evaluation))
+        return {task.id for task in found}
+
+    published = get_split("category")
+    assert tasks("environment.bfcl_split=category") == {task.id for task in published.test}
+    assert tasks() & {task.id for task in published.train}, "the other division's tasks would have been trained on"
+    assert tasks() == {task.id for task in get_split("scenario").test}
+    few = tasks("evaluation.tasks=8")
+    assert len(few) == 8
+    assert {name.rpartition("_")[0] for name in few} == {
+        *("multi_turn_base", "multi_turn_miss_func", "multi_turn_miss_param", "multi_turn_long_context")
+    }
+    other = make_config(overrides=["evaluation.source=bfcl", "evaluation.tasks=null"])
+    found = evaluation_tasks(other.section(sections.Environment), other.section(sections.Evaluation))
+    assert {task.id for task in found} == {task.id for task in get_split("scenario").dev}
+
+
+def test_a_split_file_is_checked(tmp_path: Path) -> None:
+    file = tmp_path / "split.json"
+    file.write_text(json.dumps({"train": ["multi_turn_base_0"], "test": ["multi_turn_base_0"]}))
+    said = refusal(BFCL, f"environment.bfcl_split={file}")
+    assert said.startswith(f"environment.bfcl_split: {file}: train and test share 1 task(s)")
+    file.write_text(json.dumps({"train": ["multi_turn_base_0"], "test": ["multi_turn_base_1"]}))
+    make_config(overrides=[BFCL, f"environment.bfcl_split={file}", "evaluation.split=test"]).validate()
+
+
+def test_the_curators_interface_is_checked(tmp_path: Path) -> None:
+    file = tmp_path / "interface.json"
+    assert refusal(f"curator.interface={file}").startswith(f"curator.interface: {file} cannot be read")
+    file.write_text("{")
+    assert refusal(f"curator.interface={file}").startswith(f"curator.interface: {file}: not valid JSON")
+    file.write_text(dump_interface(Interface(guidelines=("Look twice.", "Ask."))))
+    make_config(overrides=[f"curator.interface={file}", "curator.keep=6"]).validate()
+    make_config(overrides=[f"curator.interface={file}", "curator.keep=7", "curator.kind=fixed"]).validate()
+    assert refusal(f"curator.interface={file}", "curator.keep=7") == (
+        "curator.keep: 7 guidelines do not fit beside the 2 of curator.interface; an interface shows at most 8."
+    )
+    assert refusal(f"curator.interface={file}", "curator.kind=none") == (
+        "curator.interface: the curator none shows no interface; take fixed or rules."
+    )
+
+
+def test_an_engine_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert refusal("engine.kind=vllm") == (
+        "engine.kind: vllm is not installed; install the cpu or gpu extra, or take transformers."
+    )
+
+
+def test_the_model_is_given_back() -> None:
+    assert check_config(make_config()).name == "tiny"

@@ -1,0 +1,176 @@
+"""The estimate of memory against numbers that are known, and what is said where it is not enough."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from envs.dialects import get_dialect
+from envs.errors import UserError
+from policies.model_folder import ModelFolder, open_model
+from seal_ray.config import checks, memory
+from seal_ray.config.memory import Available, Place, available, parts
+from seal_ray.config.presets import make_config
+
+GB, GIB = 10**9, 2**30
+LAYERS, WIDTH, INNER, KV, VOCABULARY = 28, 3584, 18_944, 512, 152_064
+QWEN_7B = ModelFolder(
+    Path("Qwen2.5-7B-Instruct"),
+    get_dialect("qwen"),
+    32_768,
+    {
+        "hidden_size": WIDTH,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": 28,
+        "num_key_value_heads": 4,
+        "vocab_size": VOCABULARY,
+    },
+)
+PARAMETERS = 7_615_616_512
+"""As its model card has it."""
+NODE = Available(1024 * GIB, (80 * GIB,) * 4)
+"""Four GPUs, as the paper had."""
+
+
+def shapes_of_qwen_7b() -> dict[str, tuple[int, ...]]:
+    shapes: dict[str, tuple[int, ...]] = {
+        "model.embed_tokens.weight": (VOCABULARY, WIDTH),
+        "lm_head.weight": (VOCABULARY, WIDTH),
+        "model.norm.weight": (WIDTH,),
+    }
+    for place in range(LAYERS):
+        layer = f"model.layers.{place}"
+        for name, out in (("q_proj", WIDTH), ("k_proj", KV), ("v_proj", KV)):
+            shapes |= {f"{layer}.self_attn.{name}.weight": (out, WIDTH), f"{layer}.self_attn.{name}.bias": (out,)}
+        shapes |= {
+            f"{layer}.self_attn.o_proj.weight": (WIDTH, WIDTH),
+            f"{layer}.mlp.gate_proj.weight": (INNER, WIDTH),
+            f"{layer}.mlp.up_proj.weight": (INNER, WIDTH),
+            f"{layer}.mlp.down_proj.weight": (WIDTH, INNER),
+            f"{layer}.input_layernorm.weight": (WIDTH,),
+            f"{layer}.post_attention_layernorm.weight": (WIDTH,),
+        }
+    return shapes
+
+
+@pytest.fixture
+def shapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "checkpoint_shapes", lambda path: shapes_of_qwen_7b())
+
+
+def needed(*words: str, presets: tuple[str, ...] = ("qwen2.5-7b",)) -> dict[str, tuple[Place, int]]:
+    found = parts(make_config(presets, overrides=words), QWEN_7B)
+    return {part.name: (part.place, part.size) for part in found}
+
+
+def refusal(there: Available, monkeypatch: pytest.MonkeyPatch, *words: str) -> str:
+    monkeypatch.setattr(memory, "available", lambda: there)
+    with pytest.raises(UserError) as caught:
+        checks.check_memory(make_config(["qwen2.5-7b"], overrides=words), QWEN_7B)
+    return str(caught.value)
+
+
+@pytest.mark.usefixtures("shapes")
+def test_full_fine_tuning_of_7b_with_fsdp() -> None:
+    found = needed()
+    assert found["learner weights"] == (Place.GPU, 4 * PARAMETERS)
+    learner = sum(found[name][1] for name in ("learner weights", "learner gradients and moments"))
+    assert learner == 16 * PARAMETERS
+    assert 121 * GB < learner < 123 * GB
+    assert found["reference policy"] == (Place.GPU, 4 * PARAMETERS)
+    assert found["engine weights"] == (Place.GPU, 4 * 2 * PARAMETERS)
+    # One dialogue of 16,384 tokens takes 0.94 GB in each of four engines.
+    assert found["engine cache"] == (Place.GPU, 4 * 16_384 * 2 * LAYERS * KV * 2)
+    # Each learner reads model and reference policy whole before it shards them.
+    assert found["loading and delivering weights"] == (Place.HOST, 4 * 2 * 4 * PARAMETERS)
+    assert found["processes"][0] is Place.HOST
+    assert sum(size for place, size in found.values() if place is Place.GPU) < sum(NODE.gpus)
+
+
+@pytest.mark.usefixtures("shapes")
+def test_copies_take_as_much_for_each_learner_and_shards_once() -> None:
+    sharded, copied, alone = (
+        needed(),
+        needed("learners.fsdp=false"),
+        needed("learners.fsdp=false", "learners.num_learners=0"),
+    )
+    for name in ("learner weights", "learner gradients and moments", "reference policy"):
+        assert copied[name] == (Place.GPU, 4 * sharded[name][1])
+        assert alone[name] == (Place.HOST, sharded[name][1]), "the main process has no GPU of its own"
+
+
+@pytest.mark.usefixtures("shapes")
+def test_lora_takes_far_less() -> None:
+    found = needed("solver.lora_rank=16")
+    # PEFT counts 40,370,176 trainable parameters for rank 16 on all linear layers.
+    assert found["learner gradients and moments"] == (Place.GPU, 12 * 40_370_176)
+    assert found["learner weights"] == (Place.GPU, 4 * (PARAMETERS + 40_370_176))
+    assert found["reference policy"][1] == 0, "the base with the adapter off"
+    few = needed("solver.lora_rank=16", "solver.lora_targets=[q_proj]")
+    assert few["learner gradients and moments"] == (Place.GPU, 12 * LAYERS * 16 * 2 * WIDTH)
+
+
+@pytest.mark.usefixtures("shapes")
+def test_what_else_makes_it_more_or_less() -> None:
+    base = needed()
+    assert needed("training.kl=0.0")["reference policy"][1] == 0
+    assert needed("engine.dtype=float32")["engine weights"][1] == 2 * base["engine weights"][1]
+    assert needed("engine.num_engines=1")["engine weights"][1] * 4 == base["engine weights"][1]
+    plain = needed("solver.gradient_checkpointing=false")["learner activations"][1]
+    assert base["learner activations"][1] < plain
+    # One hidden state a layer of 16,384 tokens in bfloat16, and thrice the logits of 2048 tokens, on each learner.
+    assert base["learner activations"][1] == 4 * (16_384 * LAYERS * WIDTH * 2 + 3 * 4 * 2048 * VOCABULARY)
+    on_cpu = needed("engine.num_gpus_per_engine=0", "learners.num_gpus_per_learner=0")
+    assert {place for place, _ in on_cpu.values()} == {Place.HOST}
+
+
+def test_the_shipped_model_fits_a_small_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "available", lambda: Available(6 * GIB))
+    config = make_config()
+    checks.check_memory(config, open_model("tiny"))
+    found = {part.name: part for part in parts(config, open_model("tiny"))}
+    assert {part.place for part in found.values()} == {Place.HOST}
+    assert found["learner weights"].size < GIB // 10
+
+
+@pytest.mark.usefixtures("shapes")
+def test_too_little_host_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert refusal(Available(64 * GIB, NODE.gpus), monkeypatch) == (
+        "memory: the run needs at least 234.0 GiB of host memory, most for loading and delivering weights (227.0 GiB), "
+        "and this machine has 64.0 GiB; take a smaller solver.model, fewer engines or learners, or solver.lora_rank."
+    )
+
+
+@pytest.mark.usefixtures("shapes")
+def test_too_little_gpu_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = refusal(Available(1024 * GIB, (24 * GIB,) * 4), monkeypatch)
+    assert said.startswith("memory: the run needs at least 2")
+    assert "of GPU memory, most for learner gradients and moments (85.1 GiB), and this machine has 96.0 GiB" in said
+    assert said.endswith("learners.fsdp, solver.lora_rank or solver.gradient_checkpointing.")
+
+
+@pytest.mark.usefixtures("shapes")
+def test_too_small_a_share_for_an_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert refusal(NODE, monkeypatch, "engine.gpu_memory_share=0.1") == (
+        "engine.gpu_memory_share: 0.1 of a GPU's 80.0 GiB does not hold an engine's weights and one dialogue, "
+        "15.1 GiB; raise it, or lower solver.context."
+    )
+
+
+@pytest.mark.usefixtures("shapes")
+@pytest.mark.parametrize("there", [NODE, Available(1024 * GIB)])
+def test_enough_memory_and_gpus_elsewhere(there: Available, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "available", lambda: there)
+    checks.check_memory(make_config(["qwen2.5-7b"]), QWEN_7B)
+
+
+def test_what_this_machine_has(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    limit, none = tmp_path / "limit", tmp_path / "none"
+    limit.write_text("123456789\n")
+    none.write_text("max\n")
+    monkeypatch.setattr(memory, "_CGROUP_LIMITS", (str(none), str(tmp_path / "missing")))
+    whole = available().host
+    assert whole > GIB
+    monkeypatch.setattr(memory, "_CGROUP_LIMITS", (str(limit),))
+    assert available().host == 123_456_789

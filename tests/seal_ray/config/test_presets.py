@@ -1,0 +1,260 @@
+"""Presets, files and words: which wins, what is read from them, and what is said where they are wrong."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml  # type: ignore[import-untyped]
+
+from envs.bfcl.splits import get_split
+from envs.errors import UserError
+from policies import tiny
+from seal_ray.config import sections
+from seal_ray.config.presets import DEFAULT, about, make_config, preset_names
+from seal_ray.config.seal_config import SealConfig
+from seal_ray.report.run_folder import RunFolder
+
+REAL_MODELS = ("qwen2.5-3b", "qwen2.5-7b", "toolace-2-8b")
+TABLE_3 = {
+    # method: whether the interface is adapted, whether advantages are weighted, whether both follow the profile
+    "vanilla": (False, False, False),
+    "wo-environment": (False, True, True),
+    "wo-reweighting": (True, False, True),
+    "wo-closed-loop": (True, True, False),
+    "seal": (True, True, True),
+}
+"""The trained rows of SEAL's Table 3."""
+
+
+def file_with(folder: Path, text: str) -> Path:
+    file = folder / "settings.yaml"
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def test_the_presets_are_these() -> None:
+    assert set(preset_names("method")) == set(TABLE_3)
+    assert set(preset_names("model")) == {DEFAULT, *REAL_MODELS}
+    assert set(preset_names()) == set(preset_names("method")) | set(preset_names("model"))
+    for name in preset_names():
+        assert about(name).endswith(".")
+
+
+@pytest.mark.parametrize("model", [DEFAULT, *REAL_MODELS])
+@pytest.mark.parametrize("method", TABLE_3)
+def test_a_method_on_a_model_is_its_row_of_table_3(method: str, model: str) -> None:
+    config = make_config([method, model])
+    interface, weighted, closed = TABLE_3[method]
+    curator, weights = config.section(sections.Curator), config.section(sections.Reweighting)
+    assert (curator.kind != "none") is interface
+    assert (weights.mode != "none") is weighted
+    if interface:
+        # Without the loop the rules still show their base interface, so that the loop is all that is missing.
+        assert (curator.kind, curator.keep > 0) == ("rules", closed)
+    if weighted:
+        assert weights.mode == ("dynamic" if closed else "fixed")
+        assert weights.rho == "paper"
+    base = make_config([model]).to_sections()
+    differing = {name for name, values in config.to_sections().items() if values != base[name]}
+    assert differing <= {"curator", "reweighting"}
+    assert make_config([model, method]).to_sections() == config.to_sections(), "the order does not matter"
+
+
+@pytest.mark.parametrize("name", REAL_MODELS)
+def test_model_presets_have_the_papers_recipe(name: str) -> None:
+    config = make_config([name])
+    training, solver = config.section(sections.Training), config.section(sections.Solver)
+    assert (training.lr, training.groups, training.group_size, training.minibatch_groups) == (1e-6, 32, 8, 8)
+    assert (training.epochs, training.kl, training.dual_clip, training.grad_clip) == (1, 0.001, 10.0, 1.0)
+    assert (training.clip_low, training.clip_high, training.schedule) == (0.2, 0.2, "constant")
+    assert (solver.prompt, solver.response, solver.context, solver.steps) == (8192, 4096, 16_384, 20)
+    assert (solver.temperature, solver.lora_rank) == (1.0, 0), "full fine-tuning"
+    evaluation, environment = config.section(sections.Evaluation), config.section(sections.Environment)
+    assert (evaluation.interval, evaluation.temperature) == (10, 0.0)
+    assert (environment.source, environment.bfcl_split, environment.reward) == ("bfcl", "scenario", "success")
+    learners, engine = config.section(sections.Learners), config.section(sections.Engine)
+    assert (learners.num_learners, learners.fsdp, engine.num_engines) == (4, True, 4)
+    assert learners.num_gpus_per_learner + engine.num_gpus_per_engine == 1.0, "4 GPUs, an engine and a learner on each"
+    tasks = len(get_split("scenario").train)
+    assert training.rounds == math.ceil(6 * tasks / training.groups), "6 epochs"
+    assert config.section(sections.Reweighting) == sections.Reweighting(mode="dynamic")
+
+
+@pytest.mark.parametrize("name", REAL_MODELS)
+def test_a_model_that_is_not_there_is_said_in_one_sentence(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = make_config([name])
+    model = config.section(sections.Solver).model
+    with pytest.raises(UserError) as caught:
+        config.validate()
+    assert str(caught.value) == f"model: {model!r} is no folder; give a Hugging Face model folder, or 'tiny'."
+
+
+@pytest.mark.parametrize("presets", [[], [DEFAULT], *([name] for name in TABLE_3)])
+def test_what_runs_on_the_shipped_model_is_valid(presets: list[str]) -> None:
+    config = make_config(presets)
+    config.validate()
+    assert config.section(sections.Solver).model == tiny.NAME
+
+
+def test_later_layers_win(tmp_path: Path) -> None:
+    file = file_with(tmp_path, "training: {rounds: 11, groups: 13, minibatch_groups: 1}\ncurator: {kind: fixed}")
+    config = make_config(["vanilla"], file=file, overrides=["training.groups=17", "training.groups=19"])
+    training = config.section(sections.Training)
+    assert (training.rounds, training.groups) == (11, 19)
+    assert config.section(sections.Curator).kind == "fixed"
+    assert config.section(sections.Reweighting).mode == "none"
+    assert config.section(sections.Solver).model == tiny.NAME
+
+
+@pytest.mark.parametrize(
+    ("word", "section", "value"),
+    [
+        ("training.lr=1e-6", "training", 1e-6),
+        ("training.lr=3e-4", "training", 3e-4),
+        ("training.lr=1", "training", 1.0),
+        (" training.rounds = 3", "training", 3),
+        ("training.dual_clip=null", "training", None),
+        ("learners.fsdp=true", "learners", True),
+        ("environment.categories=[base, miss_func]", "environment", ["base", "miss_func"]),
+        ("reweighting.overrides={pass: 1.5, state_mismatch: 2}", "reweighting", {"pass": 1.5, "state_mismatch": 2.0}),
+        ("solver.model=123", "solver", "123"),
+        ("solver.model=1e5", "solver", "1e5"),
+        ("solver.model=007", "solver", "007"),
+        ("solver.model='7'", "solver", "7"),
+        ("solver.model=a=b", "solver", "a=b"),
+        ("solver.model=true", "solver", "true"),
+        ("solver.dialect=null", "solver", None),
+        ("curator.kind=none", "curator", "none"),
+        ("evaluation.split=on", "evaluation", "on"),
+    ],
+)
+def test_words_are_read_as_what_the_setting_takes(word: str, section: str, value: Any) -> None:
+    found = make_config(overrides=[word]).to_sections()[section]
+    assert found[word.partition("=")[0].strip().partition(".")[2]] == value
+
+
+@pytest.mark.parametrize(
+    ("word", "sentence"),
+    [
+        (
+            "training.rounds",
+            "'training.rounds' is no setting; write section.key=value, for instance training.rounds=10.",
+        ),
+        ("rounds=3", "'rounds=3' is no setting; write section.key=value, for instance training.rounds=10."),
+        ("", "'' is no setting; write section.key=value, for instance training.rounds=10."),
+        (
+            "training.rounds=[1",
+            "training.rounds: '[1' cannot be read as YAML (line 1: expected ',' or ']', but got '<stream end>').",
+        ),
+        ("trainig.rounds=3", "config section: 'trainig' is not known; did you mean 'training'?"),
+        ("training.round=3", "config key of training: 'round' is not known; did you mean 'rounds'?"),
+        ("training.rounds.x=3", "config key of training: 'rounds.x' is not known; did you mean 'rounds'?"),
+        (
+            "env_runners.num_gpus_per_env_runner=1",
+            "config key of env_runners: 'num_gpus_per_env_runner' is not known; did you mean 'num_cpus_per_env_runner' "
+            "or 'num_env_runners'?",
+        ),
+    ],
+)
+def test_words_that_are_no_settings(word: str, sentence: str) -> None:
+    with pytest.raises(UserError) as caught:
+        make_config(overrides=[word])
+    assert str(caught.value) == sentence
+
+
+@pytest.mark.parametrize(
+    ("presets", "sentence"),
+    [
+        (["tny"], "preset: 'tny' is not known; did you mean 'tiny'?"),
+        (["tiny", "qwen2.5-7b"], "preset: tiny and qwen2.5-7b are both model presets; give one of them."),
+        (["seal", "vanilla"], "preset: seal and vanilla are both method presets; give one of them."),
+    ],
+)
+def test_presets_that_cannot_be(presets: list[str], sentence: str) -> None:
+    with pytest.raises(UserError) as caught:
+        make_config(presets)
+    assert str(caught.value) == sentence
+    with pytest.raises(UserError, match="is not known"):
+        make_config([f"../presets/{DEFAULT}"])
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "config: {file} holds no sections; write them as the presets do, key: value under each."),
+        ("[1]", "config: {file} holds no sections; write them as the presets do, key: value under each."),
+        ("training: 3", "config: {file}: training: 3 is no section; write key: value under it."),
+        ("training:", "config: {file}: training: None is no section; write key: value under it."),
+        ("trainin: {rounds: 3}", "config: {file}: section: 'trainin' is not known; did you mean 'training'?"),
+        ("sede: 3", "config: {file}: section: 'sede' is not known; did you mean 'seed'?"),
+        ("training: {round: 3}", "config key of training: 'round' is not known; did you mean 'rounds'?"),
+        (
+            "training: [",
+            "config: {file} is not valid YAML (line 1: expected the node content, but found '<stream end>').",
+        ),
+        (
+            "training: {rounds: 3}\ntraining: {groups: 3}",
+            "config: {file} is not valid YAML (line 2: 'training' stands there twice).",
+        ),
+    ],
+)
+def test_files_that_are_no_configs(text: str, sentence: str, tmp_path: Path) -> None:
+    file = file_with(tmp_path, text)
+    with pytest.raises(UserError) as caught:
+        make_config(file=file)
+    assert str(caught.value) == sentence.format(file=file)
+
+
+def test_files_may_hold_numbers_where_text_is_meant(tmp_path: Path) -> None:
+    config = make_config(file=file_with(tmp_path, "solver: {model: 007, dialect: 1e5}\nengine: {kind: 'auto'}"))
+    assert config.section(sections.Solver).model == "007"
+    assert config.section(sections.Solver).dialect == "1e5"
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    binary = tmp_path / "binary.yaml"
+    binary.write_bytes(b"\xff\xfe\x80")
+    for path, reason in (
+        (tmp_path / "none.yaml", "No such file or directory"),
+        (tmp_path, "Is a directory"),
+        (binary, "it is no text"),
+    ):
+        with pytest.raises(UserError) as caught:
+            make_config(file=path)
+        assert str(caught.value) == f"config: {path} cannot be read ({reason})."
+
+
+def test_the_seed_is_the_arguments_then_the_files_then_0(tmp_path: Path) -> None:
+    file = file_with(tmp_path, "seed: 7\ntraining: {rounds: 3}")
+    assert make_config().seed == 0
+    assert make_config(seed=5).seed == 5
+    assert make_config(file=file).seed == 7
+    assert make_config(file=file, seed=0).seed == 0
+    assert make_config(file=file).section(sections.Training).rounds == 3
+
+
+@pytest.mark.parametrize("seed", ["x", "-1", "1.5", "true", "null"])
+def test_a_seed_is_a_whole_number(seed: str, tmp_path: Path) -> None:
+    config = make_config(file=file_with(tmp_path, f"seed: {seed}"))
+    with pytest.raises(UserError, match=r"^seed: .* does not fit; it must be a whole number of at least 0\.$"):
+        config.validate()
+
+
+def test_the_config_of_a_run_is_a_config_file(tmp_path: Path) -> None:
+    config: SealConfig = make_config(
+        ["wo-environment"],
+        overrides=["training.lr=1e-7", "solver.model=1e5", "training.dual_clip=null", "environment.categories=[base]"],
+        seed=3,
+    )
+    folder = RunFolder(tmp_path / "run")
+    folder.write_config({"seed": config.seed, **config.to_sections()})
+    again = make_config(file=folder.config)
+    assert again.to_sections() == config.to_sections()
+    assert again.seed == 3
+    assert yaml.safe_load(folder.config.read_text())["training"]["lr"] == 1e-7

@@ -1,0 +1,201 @@
+"""`SealConfig` is a genuine RLlib config: fluent, copied, pickled, frozen, searched by Tune, and checked as a whole."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from pathlib import Path
+from typing import Any
+
+import cloudpickle  # type: ignore[import-untyped]
+import pytest
+import yaml  # type: ignore[import-untyped]
+from ray import tune
+from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
+from ray.tune.search.variant_generator import generate_variants
+from ray.util import debug
+
+from envs.errors import UserError
+from envs.task import Category
+from seal_ray.config import presets, sections
+from seal_ray.config.seal_config import SealConfig
+from seal_ray.config.sections import SECTIONS, attribute
+
+
+def changed() -> SealConfig:
+    """A config with something else than the default in every section."""
+    return (
+        SealConfig()
+        .environment(categories=["base", "miss_func"], tasks=40, abstention_weight=0.25)
+        .engine(num_engines=2, dtype="float32")
+        .solver(context=2048, prompt=1024, response=128, steps=None, dtype="float32")
+        .curator(kind="fixed", plain_share=0.5, plain_share_end=1.0)
+        .diagnosis(trajectories_kept=3)
+        .reweighting(mode="dynamic", overrides={"pass": 1.5}, budget=0.5)
+        .training(rounds=7, groups=4, minibatch_groups=2, lr=3e-4, grad_clip=0.5, importance_cap=2.0)
+        .evaluation(interval=3, split="test", tasks=8)
+        .env_runners(num_env_runners=2)
+        .learners(num_learners=2, fsdp=True, threads=1)
+        .fault_tolerance(retries=2)
+    )
+
+
+def test_every_method_sets_its_section_and_gives_the_config_back() -> None:
+    config = changed()
+    assert isinstance(config, AlgorithmConfig)
+    environment = config.section(sections.Environment)
+    assert environment.categories == [Category.BASE, Category.MISS_FUNC]
+    assert environment.tasks == 40
+    assert config.section(sections.Training).lr == config.lr == 3e-4
+    assert config.section(sections.Training).grad_clip == vars(config)["grad_clip"] == 0.5
+    assert config.num_learners == 2
+    assert vars(config)["evaluation_interval"] == 3
+    default = SealConfig().to_sections()
+    assert [name for name, values in config.to_sections().items() if values == default[name]] == []
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_methods_take_keywords_only_and_know_their_keys(section: str) -> None:
+    config = SealConfig()
+    before = config.to_dict()
+    method = getattr(config, section)
+    if section != "environment":  # RLlib names the environment by position
+        with pytest.raises(TypeError):
+            method(1)
+    key = next(iter(SECTIONS[section].model_fields))
+    with pytest.raises(UserError, match=f"config key of {section}: '{key}x' is not known; did you mean '{key}'"):
+        method(**{key: None, f"{key}x": 1})
+    assert config.to_dict() == before
+    assert method() is config
+
+
+def test_rllib_names_the_environment_by_position() -> None:
+    assert SealConfig().environment("bfcl").section(sections.Environment).source == "bfcl"
+
+
+def test_rllibs_own_keys_work_where_a_section_is_rllibs_too() -> None:
+    config = (
+        SealConfig()
+        .env_runners(num_gpus_per_env_runner=0, num_env_runners=3)
+        .learners(num_gpus_per_learner=0, max_requests_in_flight_per_learner=5)
+        .fault_tolerance(env_runner_restore_timeout_s=7.0)
+    )
+    assert (config.num_env_runners, config.num_gpus_per_env_runner) == (3, 0)
+    assert (config.num_gpus_per_learner, config.max_requests_in_flight_per_learner) == (0, 5)
+    assert config.env_runner_restore_timeout_s == 7.0
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "nearest"),
+    [
+        ("env_runners", "num_env_runnrs", "num_env_runners"),
+        ("env_runners", "num_gpu_per_env_runner", "num_gpus_per_env_runner"),
+        ("learners", "max_request_in_flight_per_learner", "max_requests_in_flight_per_learner"),
+        ("fault_tolerance", "env_runner_restore_timeout", "env_runner_restore_timeout_s"),
+    ],
+)
+def test_the_nearest_key_may_be_rllibs(section: str, key: str, nearest: str) -> None:
+    with pytest.raises(UserError, match=f"{key}.*did you mean '{nearest}'"):
+        getattr(SealConfig(), section)(**{key: 1})
+
+
+def test_sections_go_through_files_unchanged(tmp_path: Path) -> None:
+    config = changed()
+    file = tmp_path / "config.yaml"
+    file.write_text(yaml.safe_dump(config.to_sections()))
+    assert presets.make_config(file=file).to_sections() == config.to_sections()
+    assert presets.apply(SealConfig(), config.to_sections()).to_sections() == config.to_sections()
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        SealConfig.copy,
+        lambda config: pickle.loads(pickle.dumps(config)),
+        lambda config: cloudpickle.loads(cloudpickle.dumps(config)),
+        lambda config: SealConfig().update_from_dict(config.to_dict()),
+        lambda config: SealConfig.from_state(config.get_state()),
+        lambda config: SealConfig().update_from_dict(SealConfig.from_state(config.get_state()).to_dict()),
+        lambda config: config.copy(copy_frozen=True).copy(copy_frozen=False),
+    ],
+)
+def test_copies_have_the_same_settings(again: Any) -> None:
+    config = changed()
+    config.seed = 5
+    copied = again(config)
+    assert isinstance(copied, SealConfig)
+    assert copied.to_sections() == config.to_sections()
+    assert {**copied.to_dict(), "class": SealConfig} == {**config.to_dict(), "class": SealConfig}
+    assert copied.seed == 5
+    copied.validate()
+
+
+def test_copies_share_nothing() -> None:
+    config = changed()
+    config.copy().reweighting_overrides["pass"] = 9.0  # type: ignore[attr-defined]
+    assert config.section(sections.Reweighting).overrides == {"pass": 1.5}
+    SealConfig().solver_lora_targets.append("x")  # type: ignore[attr-defined]
+    assert "x" not in SealConfig().section(sections.Solver).lora_targets
+
+
+def test_a_frozen_config_stays_as_it_is() -> None:
+    config = changed()
+    config.freeze()
+    with pytest.raises(AttributeError, match="frozen"):
+        config.training(lr=1.0)
+    assert config.section(sections.Training).lr == 3e-4
+
+
+def test_tune_draws_values_for_any_setting() -> None:
+    config = (
+        presets.make_config()
+        .training(lr=tune.grid_search([1e-4, 2e-4]), kl=tune.uniform(0.0, 0.1), rounds=tune.randint(3, 9))
+        .reweighting(mode=tune.choice(["fixed", "dynamic"]))
+        .evaluation(interval=tune.choice([0, 2]))
+    )
+    with pytest.raises(UserError, match=r"^reweighting.mode: a search space is no value; .* Ray Tune\.$"):
+        config.validate()
+    drawn = [variant for _, variant in generate_variants(config.to_dict())]
+    assert len(drawn) == 2
+    made = [SealConfig().update_from_dict(each) for each in drawn]
+    for each in made:
+        each.validate()
+    assert [each.section(sections.Training).lr for each in made] == [1e-4, 2e-4]
+    assert all(3 <= each.section(sections.Training).rounds < 9 for each in made)
+    assert all(each.section(sections.Evaluation).interval in (0, 2) for each in made)
+
+
+def test_a_dict_sets_attributes_by_their_names() -> None:
+    config = SealConfig().update_from_dict(
+        {"training_groups": 9, "lr": 0.5, "evaluation_tasks": 3, "num_workers": 4, "__trial_info__": object()}
+    )
+    assert config.section(sections.Training).groups == 9
+    assert config.section(sections.Training).lr == 0.5
+    assert config.section(sections.Evaluation).tasks == 3
+    assert config.num_env_runners == 4
+    for wrong in ({"training_group": 1}, {"training_lr": 1.0}):
+        with pytest.raises(UserError, match="did you mean"):
+            config.update_from_dict(wrong)
+
+
+def test_every_setting_has_an_attribute_of_its_own() -> None:
+    names = [attribute(section, key) for section, kind in SECTIONS.items() for key in kind.model_fields]
+    assert len(set(names)) == len(names)
+    assert set(names) <= vars(SealConfig()).keys()
+
+
+def test_validate_changes_nothing_and_says_nothing(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(debug, "_logged", set())  # what RLlib says once, it has not said yet
+    for name in ("ray", "ray.rllib"):
+        monkeypatch.setattr(logging.getLogger(name), "propagate", True)
+    config = presets.make_config()
+    before = config.to_sections()
+    with caplog.at_level(logging.DEBUG):
+        config.validate()
+        after = config.to_dict()
+        config.validate()
+    assert config.to_sections() == before
+    assert config.to_dict() == after
+    assert caplog.records == []

@@ -1,0 +1,55 @@
+"""YAML as people mean it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml  # type: ignore[import-untyped]
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seal_ray.config.yaml_text import problem_of, read_yaml
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        *(("1e-6", 1e-6), ("3e-4", 3e-4), ("-1E+2", -100.0), ("1.5", 1.5), (".5", 0.5), ("1.", 1.0), ("7", 7)),
+        *(("null", None), ("~", None), ("", None), ("true", True), ("False", False), (".inf", float("inf"))),
+        *(("on", "on"), ("no", "no"), ("1:30", "1:30"), ("2026-01-01", "2026-01-01"), ("1_000", "1_000")),
+        *(("010", "010"), ("nan", "nan"), ("'1e-6'", "1e-6"), ('"7"', "7"), ("-", [None])),
+        *(("[1, 2e-3, a]", [1, 2e-3, "a"]), ("{a: 1, b: [x]}", {"a": 1, "b": ["x"]})),
+    ],
+)
+def test_plain_words_are_what_they_look_like(text: str, value: object) -> None:
+    found = read_yaml(text)
+    assert found == value
+    assert type(found) is type(value)
+
+
+@given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False), st.lists, max_leaves=5))
+def test_what_pyyaml_writes_is_read_back(value: Any) -> None:
+    assert read_yaml(yaml.safe_dump({"key": value})) == {"key": value}
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("a: 1\nb: 2\na: 3", "line 3: 'a' stands there twice"),
+        ("{a: {b: 1, b: 2}}", "line 1: 'b' stands there twice"),
+        ("a: [1", "line 1: expected ',' or ']'"),
+        ("a: 1\n\tb", "line 2: found character"),
+        ("a: *x", "line 1: found undefined alias 'x'"),
+        ("!!python/object/apply:os.system [ls]", "line 1: could not determine a constructor"),
+        ("!!int x", "invalid literal for int"),
+        ("? [a]\n: 1", "line 1: found unhashable key"),
+        ("\0", "unacceptable character"),
+        ("[" * 5000, "maximum recursion depth"),
+    ],
+)
+def test_what_is_no_yaml_is_said_in_a_line(text: str, problem: str) -> None:
+    with pytest.raises(yaml.YAMLError) as caught:
+        read_yaml(text)
+    assert problem_of(caught.value).startswith(problem)
+    assert "\n" not in problem_of(caught.value)
