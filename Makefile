@@ -10,9 +10,8 @@ help: ## show this list
 setup: ## make .venv with everything the project needs (EXTRA=gpu for a GPU machine)
 	@./setup.sh $(or $(EXTRA),cpu)
 
-demo: setup ## play a BFCL dialogue from ground truth, then let the small model play generated tasks
-	@$(BIN)/seal-ray play multi_turn_miss_func_16 --oracle
-	@$(BIN)/seal-ray evaluate --limit 100
+demo: setup ## train the small model for some minutes, and draw how it learns
+	@$(BIN)/seal-ray train
 
 test: setup ## run all tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile
@@ -26,6 +25,7 @@ format: setup ## lay the code out
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: setup ## measure the world against the official checker, and the engines
+bench: setup ## measure the world against the official checker, the engines, and a round of training
 	$(BIN)/python -m tests.bench.world
 	$(BIN)/python -m tests.bench.engines
+	$(BIN)/python -m tests.bench.rounds

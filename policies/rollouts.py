@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from envs.dialogue import Protocol
+from envs.errors import EnvironmentFault
 from envs.interface import Interface
 from envs.task import Task
 from policies.engine import EngineDead
@@ -25,6 +27,16 @@ class Job:
     seed: int
     interface: Interface = Interface.plain()
     protocol: Protocol = Protocol.OFFICIAL
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A dialogue that could not be played, through no fault of the solver: what kind of error, and its message."""
+
+    task: str
+    seed: int
+    kind: str
+    message: str
 
 
 class Rollouts:
@@ -55,9 +67,36 @@ class Rollouts:
             for done in asyncio.as_completed(under_way):
                 yield await done
         finally:
-            for task in under_way:
-                task.cancel()
-            await asyncio.gather(*under_way, return_exceptions=True)
+            await _cancel(under_way)
+
+    async def play_or_fault(
+        self, jobs: Sequence[Job], *, retries: int, check: Callable[[Trajectory], None]
+    ) -> list[Trajectory | Fault]:
+        """One trajectory or fault for each job, in their order.
+
+        A dialogue whose environment faults, or whose trajectory `check` refuses with a `ValueError`, is played again up
+        to `retries` times and then given as a `Fault`. Raises what an engine raises that is not to be had again.
+        """
+        slots = asyncio.Semaphore(self._concurrent)
+
+        async def play_one(job: Job) -> Trajectory | Fault:
+            for left in range(retries, -1, -1):
+                try:
+                    async with slots:
+                        trajectory = await self._until_done(job)
+                    check(trajectory)
+                except (EnvironmentFault, ValueError) as error:
+                    if not left:
+                        return Fault(job.task.id, job.seed, type(error).__name__, str(error)[:500])
+                else:
+                    return trajectory
+            raise AssertionError("the last try returns")
+
+        under_way = [asyncio.create_task(play_one(job)) for job in jobs]
+        try:
+            return await asyncio.gather(*under_way)
+        finally:
+            await _cancel(under_way)
 
     async def _until_done(self, job: Job) -> Trajectory:
         while True:
@@ -82,3 +121,9 @@ class Rollouts:
             await self._solver.engine.restart()
             self.restarts += 1
             self._fruitless += 1
+
+
+async def _cancel(under_way: Sequence[asyncio.Task[Any]]) -> None:
+    for task in under_way:
+        task.cancel()
+    await asyncio.gather(*under_way, return_exceptions=True)

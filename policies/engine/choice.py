@@ -23,8 +23,22 @@ def default_kind() -> str:
     return "vllm" if importlib.util.find_spec("vllm") else "transformers"
 
 
-async def start_engine(kind: str, model: ModelFolder, *, context: int, dtype: str, concurrent: int) -> Engine:
-    """Starts an engine of that kind. Raises `UserError` for an unknown kind, or one that is not installed."""
+async def start_engine(
+    kind: str,
+    model: ModelFolder,
+    *,
+    context: int,
+    dtype: str,
+    concurrent: int,
+    adapters: int = 0,
+    lora_rank: int = 16,
+    gpu_memory_share: float = 0.9,
+) -> Engine:
+    """Starts an engine of that kind; "auto" is vLLM where it is installed. `adapters` of `lora_rank` can be served.
+
+    Raises `UserError` for an unknown kind, or one that is not installed.
+    """
+    kind = default_kind() if kind == "auto" else kind
     if kind not in KINDS:
         raise unknown_value("engine", kind, KINDS)
     if kind == "transformers":
@@ -42,7 +56,16 @@ async def start_engine(kind: str, model: ModelFolder, *, context: int, dtype: st
     on_gpu = torch.cuda.is_available()
     cache = None if on_gpu else cache_bytes(context, concurrent, model.kv_bytes_per_token(DTYPES[dtype]))
     return await VllmEngine.start(
-        VllmSettings(model.path, context=context, dtype=dtype, kv_cache_bytes=cache, max_concurrent=concurrent)
+        VllmSettings(
+            model.path,
+            context=context,
+            dtype=dtype,
+            kv_cache_bytes=cache,
+            max_concurrent=concurrent,
+            max_adapters=adapters,
+            max_lora_rank=max(1, lora_rank),
+            gpu_memory_share=gpu_memory_share,
+        )
     )
 
 

@@ -32,7 +32,7 @@ class VllmSettings:
 
     `context` counts prompt and response tokens together. `max_adapters` is the number of policies that can have an
     adapter on top of the base, each of rank `max_lora_rank` at most; 0 is an engine without them. `kv_cache_bytes` None
-    leaves the size of the cache to vLLM, which on a GPU takes what is free.
+    leaves the size of the cache to vLLM, which on a GPU takes `gpu_memory_share` of its memory with the weights.
     """
 
     model: Path
@@ -44,6 +44,7 @@ class VllmSettings:
     seed: int = 0
     max_adapters: int = 0
     max_lora_rank: int = 16
+    gpu_memory_share: float = 0.9
     worker_extension: str = "policies.engine.vllm_worker.WeightsExtension"
 
 
@@ -65,6 +66,7 @@ def start_llm(settings: VllmSettings, *, adapter_slots: int) -> Any:
         max_num_batched_tokens=settings.max_batched_tokens,
         block_size=_BLOCK,
         kv_cache_memory_bytes=settings.kv_cache_bytes,
+        gpu_memory_utilization=settings.gpu_memory_share,
         enable_prefix_caching=True,
         enforce_eager=True,
         logprobs_mode="processed_logprobs",

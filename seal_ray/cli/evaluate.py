@@ -20,10 +20,13 @@ from seal_ray.evaluation.bfcl_results import REGISTERED, write_bfcl_results
 from seal_ray.evaluation.plan import MAX_CONTEXT, Plan, check_plan, choose_tasks
 from seal_ray.evaluation.run import Progress, evaluate, open_folder, write_summary
 from seal_ray.evaluation.summary import groups, label_table, success_table
+from seal_ray.run.checkpoints import model_of
 
 
 def command(
-    model: Annotated[str, typer.Option(help="A Hugging Face model folder, or tiny for the shipped one.")] = tiny.NAME,
+    model: Annotated[
+        str, typer.Option(help="A Hugging Face model folder, a run of seal-ray train, or tiny.")
+    ] = tiny.NAME,
     env: Annotated[str, typer.Option(help="toolworld or bfcl.")] = "toolworld",
     split: Annotated[str, typer.Option(help="train, dev or test.")] = "dev",
     limit: Annotated[int | None, typer.Option(help="Tasks at most, the categories in turn.", min=1)] = None,
@@ -52,7 +55,9 @@ def command(
             raise UserError(f"{option}: {folder} is a file; give a folder.")
     if not 0 < top_p <= 1:
         raise UserError(f"--top-p: {top_p} is not possible; it must be above 0 and at most 1.")
-    opened = open_model(model, dialect=dialect)
+    path = model_of(model)
+    opened = open_model(path, dialect=dialect)
+    name = opened.name if path == model else Path(model).resolve().name
     plan = Plan(
         model=opened,
         environment=env,
@@ -68,13 +73,13 @@ def command(
         concurrent=concurrent,
     )
     form = check_plan(plan)
-    out = out or Path("runs") / "evaluations" / f"{opened.name}-{env}-{split}"
+    out = out or Path("runs") / "evaluations" / f"{name}-{env}-{split}"
     records = open_folder(plan, out, fresh=fresh)
     console = Console(highlight=False)
     with progress(console) as update:
         done = asyncio.run(evaluate(plan, form, records, report=_Shown(update)))
     counted = groups(done.records)
-    title = f"{opened.name} on {env} {split}, plain interface, official protocol"
+    title = f"{name} on {env} {split}, plain interface, official protocol"
     console.print(success_table(counted, title))
     console.print(label_table(counted))
     write_summary(plan, done, out)

@@ -1,0 +1,185 @@
+"""The engines of a run: `EnginePool` owns the actors and gives them weights; `RemoteEngine` is one as an `Engine`."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import ray
+from ray.exceptions import RayActorError, RayTaskError
+
+from envs.errors import SealError
+from policies.engine import Adapter, EngineDead, EngineReport, GenRequest, GenResult
+from seal_ray.algorithm.engine_actor import EngineActor, EngineSpec, Payload
+
+_PAUSE = 0.25
+"""Seconds between two looks at an engine that is coming back."""
+_DEAD = "an engine died more often than fault_tolerance.max_engine_restarts allows."
+_CALLS = 4096
+"""Calls that an engine actor may have under way: the engine does its own batching."""
+
+
+class EngineLost(SealError, RuntimeError):
+    """An engine died more often than it may, or did not come back in time."""
+
+
+@dataclass(slots=True)
+class _Member:
+    """An engine actor, with the look at it that is under way, if one is."""
+
+    actor: Any
+    look: Any = None
+    since: float | None = None
+
+
+class EnginePool:
+    """Starts the engine actors, keeps the current weights, and delivers them: to all at once, or to one that restarted.
+
+    `restarts` counts engines that came back without their weights.
+    """
+
+    def __init__(
+        self, spec: EngineSpec, *, count: int, cpus: float, gpus: float, max_restarts: int, timeout: float
+    ) -> None:
+        actor = ray.remote(EngineActor).options(
+            num_cpus=cpus, num_gpus=gpus, max_restarts=max_restarts, max_task_retries=0, max_concurrency=_CALLS
+        )
+        self._members = [_Member(actor.remote(spec)) for _ in range(count)]
+        self._timeout = timeout
+        self._payload: Any = None
+        self._held: Mapping[str, int] = {}
+        self.restarts = 0
+
+    @property
+    def actors(self) -> list[Any]:
+        """The handles, to be sent to who plays."""
+        return [member.actor for member in self._members]
+
+    def wait_started(self) -> None:
+        """Waits until all engines are up. Raises what an engine's start raised, or `EngineLost`."""
+        self._get([member.actor.versions.remote() for member in self._members])
+
+    def deliver(self, payload: Payload) -> None:
+        """Gives every engine these weights and waits for the proofs. Raises `DeliveryError` or `EngineLost`."""
+        self._payload = ray.put(payload)
+        self._held = {payload.policy: payload.version}
+        for member in self._members:
+            member.look = None  # a look that is under way would see what was held before
+        deadline = time.monotonic() + self._timeout
+        waiting = {member.actor.update.remote(self._payload): member for member in self._members}
+        while waiting:
+            ref, member = waiting.popitem()
+            try:
+                ray.get(ref, timeout=max(0.0, deadline - time.monotonic()))
+            except RayActorError:
+                self._check_coming_back(member, deadline)
+                self.restarts += 1
+                time.sleep(_PAUSE)
+                waiting[member.actor.update.remote(self._payload)] = member
+            except ray.exceptions.GetTimeoutError:
+                self._give_up()
+
+    def heal(self) -> None:
+        """Looks after engines without waiting: one that restarted gets the current weights. Raises `EngineLost`."""
+        for member in self._members:
+            if member.look is None:
+                member.look = member.actor.versions.remote()
+            if not ray.wait([member.look], timeout=0)[0]:
+                continue
+            look, member.look = member.look, None
+            try:
+                held = ray.get(look)
+            except RayActorError:
+                member.since = member.since or time.monotonic()
+                self._check_coming_back(member, member.since + self._timeout)
+                continue
+            member.since = None
+            if self._payload is not None and any(held.get(name) != self._held[name] for name in self._held):
+                self.restarts += 1
+                member.look = member.actor.update.remote(self._payload)
+
+    def close(self) -> None:
+        """Ends the engines and their actors."""
+        refs = [member.actor.close.remote() for member in self._members]
+        ray.wait(refs, num_returns=len(refs), timeout=10.0)
+        for member in self._members:
+            ray.kill(member.actor)
+
+    def _get(self, refs: list[Any]) -> None:
+        try:
+            ray.get(refs, timeout=self._timeout)
+        except ray.exceptions.GetTimeoutError:
+            self._give_up()
+
+    def _check_coming_back(self, member: _Member, deadline: float) -> None:
+        if actor_state(member.actor) == "DEAD":
+            raise EngineLost(_DEAD)
+        if time.monotonic() > deadline:
+            self._give_up()
+
+    def _give_up(self) -> NoReturn:
+        raise EngineLost(f"an engine was not ready within {self._timeout:g} s (fault_tolerance.engine_timeout).")
+
+
+def cause_of(error: BaseException) -> BaseException:
+    """What an actor raised, without Ray's report around it."""
+    cause = getattr(error, "cause", None)
+    return cause if isinstance(cause, BaseException) else error
+
+
+def actor_state(actor: Any) -> str:
+    """What Ray says of an actor: "ALIVE", "RESTARTING", "DEAD" and so on."""
+    found = ray._private.state.actors(actor._actor_id.hex())
+    return str(found.get("State", "UNKNOWN"))
+
+
+class RemoteEngine:
+    """An engine actor as an `Engine`, for who plays. After a death, `restart` waits until the pool has healed it.
+
+    Its weights are the pool's affair, so that the update methods refuse.
+    """
+
+    def __init__(self, actor: Any, *, policy: str, version: int, timeout: float) -> None:
+        self._actor = actor
+        self._policy, self._version = policy, version
+        self._timeout = timeout
+
+    async def generate(self, request: GenRequest) -> GenResult:
+        try:
+            result: GenResult = await self._actor.generate.remote(request)
+        except RayActorError as error:
+            raise EngineDead("the engine's actor is gone") from error
+        except RayTaskError as error:
+            raise cause_of(error) from None
+        return result
+
+    async def score(self, token_ids: tuple[int, ...], start: int, *, policy: str) -> tuple[float, ...]:
+        raise NotImplementedError("players do not score")
+
+    async def update_weights(self, weights: Mapping[str, Any], version: int) -> None:
+        raise NotImplementedError("the pool delivers weights")
+
+    async def update_adapter(self, policy: str, adapter: Adapter, version: int) -> None:
+        raise NotImplementedError("the pool delivers adapters")
+
+    async def restart(self) -> None:
+        deadline = time.monotonic() + self._timeout
+        while time.monotonic() < deadline:
+            try:
+                held = await self._actor.versions.remote()
+                if held.get(self._policy) == self._version:
+                    return
+            except RayActorError:
+                if actor_state(self._actor) == "DEAD":
+                    raise EngineLost(_DEAD) from None
+            await asyncio.sleep(_PAUSE)
+        raise EngineLost(f"an engine was not back within {self._timeout:g} s (fault_tolerance.engine_timeout).")
+
+    def report(self) -> EngineReport:
+        raise NotImplementedError("the pool knows what an engine holds")
+
+    async def close(self) -> None:
+        """Nothing to do: the actor is the pool's."""

@@ -1,0 +1,161 @@
+"""`SealLearnerGroup`: shares a round's rows out over the learners, and collects, writes and restores their state."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import ray
+from pyarrow import fs  # type: ignore[import-untyped]
+from ray.exceptions import RayTaskError
+from ray.rllib.core import COMPONENT_LEARNER, COMPONENT_OPTIMIZER, COMPONENT_RL_MODULE
+from ray.rllib.core.learner.learner_group import LearnerGroup
+from ray.rllib.policy.sample_batch import MultiAgentBatch, SampleBatch
+
+from envs.errors import SealError
+from seal_ray.algorithm.learner import LEARNT, columns
+from seal_ray.config.sections import Learners
+from seal_ray.grpo.packing import shard
+from seal_ray.grpo.rows import Row
+
+if TYPE_CHECKING:
+    from seal_ray.config.seal_config import SealConfig
+
+_SHARDS = "shards"
+"""Folder of a checkpoint with sharded weights and optimizer, written by all learners."""
+_GRACE = 10.0
+"""Seconds that learners have to end a call in which another one failed."""
+
+R = TypeVar("R")
+
+
+class SealLearnerGroup(LearnerGroup):
+    """RLlib's group of learners, for rows of tokens.
+
+    A failure of one learner is raised at once, although the others may wait for that one in vain; these are ended, and
+    the group cannot be used any more.
+    """
+
+    config: SealConfig
+    _workers: Any
+    _get_subcomponents: Any
+
+    def learn(self, module_id: str, minibatches: Sequence[Sequence[Row]]) -> dict[str, float]:
+        """One gradient step for each minibatch. Returns what `SealLearner` counted, over all learners."""
+        tokens = [sum(row.sampled_tokens for row in rows) for rows in minibatches]
+        learners = max(1, len(self))
+        shares: list[list[list[Row]]] = [[] for _ in range(learners)]
+        for rows in minibatches:
+            for learner, indices in enumerate(shard([len(row) for row in rows], learners)):
+                shares[learner].append([rows[index] for index in indices])
+        batches = [
+            MultiAgentBatch({module_id: SampleBatch(columns(share, tokens))}, env_steps=sum(tokens)) for share in shares
+        ]
+        results = self._on_each(lambda learner, batch: learner.update(batch=batch), batches)
+        return {key: float(results[0][module_id][key].peek()) for key in LEARNT}
+
+    def module_weights(self, module_id: str) -> Mapping[str, Any]:
+        """What learns of a module, as whole tensors on the CPU."""
+        state = self._state_of_first([f"{COMPONENT_RL_MODULE}/{module_id}"], None)
+        weights: Mapping[str, Any] = state[COMPONENT_RL_MODULE][module_id]["weights"]
+        return weights
+
+    def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
+        """As RLlib's. Sharded weights and their optimizer are left out unless asked for by name.
+
+        No one process may have room for them; `save_to_path` has each learner write its part.
+        """
+        if not self._check_component(COMPONENT_LEARNER, components, not_components):
+            return {}
+        inner = self._get_subcomponents(COMPONENT_LEARNER, components)
+        outer = self._get_subcomponents(COMPONENT_LEARNER, not_components)
+        if self._sharded and inner is None:
+            outer = [*(outer or ()), COMPONENT_RL_MODULE, COMPONENT_OPTIMIZER]
+        return {COMPONENT_LEARNER: self._state_of_first(inner, outer, **kwargs)}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """The inverse, on all learners. What is missing is left as it is."""
+        if COMPONENT_LEARNER in state:
+            value = state[COMPONENT_LEARNER] if self.is_local else ray.put(state[COMPONENT_LEARNER])
+            self._on_each(lambda learner, found: learner.set_state(found), [value] * max(1, len(self)))
+
+    def get_checkpointable_components(self) -> list[tuple[str, Any]]:
+        """None: the group writes its learners' state itself, where RLlib would ask the first learner alone."""
+        return []
+
+    def save_to_path(
+        self, path: Any = None, *, state: Any = None, filesystem: Any = None, use_msgpack: bool = False
+    ) -> str:
+        """Writes the state, and with sharded weights has all learners write their parts into a folder beside it.
+
+        That folder must be the same one for all of them. Raises `SealError` where it is not on a file system.
+        """
+        del use_msgpack  # it has no tensors
+        found = str(super().save_to_path(path, state=state, filesystem=filesystem))
+        if self._sharded:
+            folder = _shards_in(found, filesystem)
+            shutil.rmtree(folder, ignore_errors=True)
+            self._on_each(lambda learner, each: learner.write_shards(each), [folder] * len(self))
+            if not (folder / ".metadata").is_file():
+                raise SealError(f"learner: the learners do not see the checkpoint's folder, {folder}; share it.")
+        return found
+
+    def restore_from_path(self, path: Any, *, component: str | None = None, filesystem: Any = None, **_: Any) -> None:
+        """Restores all learners, as many as there are, from what as many or others have written.
+
+        Raises `ValueError` for a component: a group is restored as a whole.
+        """
+        if component is not None:
+            raise ValueError(f"a learner group is restored as a whole, not its {component}")
+        super().restore_from_path(path, filesystem=filesystem)
+        folder = _shards_in(path, filesystem)
+        if folder.is_dir():
+            self._on_each(lambda learner, each: learner.read_shards(each), [folder] * max(1, len(self)))
+
+    @property
+    def _sharded(self) -> bool:
+        return bool(self.config.section(Learners).fsdp)
+
+    def _state_of_first(self, components: Any, not_components: Any, **kwargs: Any) -> dict[str, Any]:
+        def state(learner: Any, everyone: bool) -> Any:
+            if learner._learner_index and not everyone:
+                return None
+            found = learner.get_state(components, not_components=not_components, **kwargs)
+            return None if learner._learner_index else found
+
+        # Sharded weights are put together by all learners.
+        first, *_ = self._on_each(state, [self._sharded] * max(1, len(self)))
+        found: dict[str, Any] = first
+        return found
+
+    def _on_each(self, do: Callable[[Any, Any], R], values: Sequence[Any]) -> list[R]:
+        """Has each learner do something with its value, or with what its reference stands for."""
+        if self.is_local:
+            return [do(self._learner, values[0])]
+        calls = [actor.apply.remote(do, value) for actor, value in zip(self._workers, values, strict=True)]
+        waiting = calls
+        try:
+            while waiting:
+                done, waiting = ray.wait(waiting)
+                ray.get(done)
+        except Exception as error:
+            _, stuck = ray.wait(waiting, num_returns=len(waiting), timeout=_GRACE) if waiting else ([], [])
+            if stuck:
+                for actor in self._workers:
+                    ray.kill(actor)
+            if isinstance(error, RayTaskError) and isinstance(error.cause, SealError):
+                raise error.cause from error
+            raise
+        results: list[R] = ray.get(calls)
+        return results
+
+
+def _shards_in(path: Any, filesystem: Any) -> Path:
+    """Where a checkpoint's shards lie. Raises `SealError` where that is on no file system."""
+    if filesystem is None:
+        filesystem, path = fs.FileSystem.from_uri(str(path))
+    if not isinstance(filesystem, fs.LocalFileSystem):
+        raise SealError(f"learner: sharded weights are written to a file system, which {path} is not on.")
+    return Path(path) / _SHARDS

@@ -1,0 +1,151 @@
+"""`LMModule`: a causal language model as an RLModule, with its LoRA adapter or its frozen reference copy."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Mapping
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from ray.rllib.core.rl_module.torch import TorchRLModule
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from envs.errors import SealError
+from policies.model_folder import open_model
+from seal_ray.config.sections import Learners, Solver, Training, make_section
+from seal_ray.grpo.attention import choose_attention
+from seal_ray.grpo.forward import sampled_logprobs
+from seal_ray.grpo.packing import Packed
+
+PACKED = "packed"
+LOGPROBS = "logprobs_M"
+REFERENCE = "reference_logprobs_M"
+
+_WEIGHTS = "weights"
+_log = logging.getLogger("seal_ray")
+
+
+class LMModule(TorchRLModule):
+    """The language model that learns.
+
+    `module({PACKED: packed})` gives the log-probs (nats) of its M sampled tokens, and those under the reference policy
+    where the loss wants them. The reference is the base with the adapter off, or a frozen copy of the first weights.
+    Weights are float32; with `solver.dtype` bfloat16 the computing is mixed-precision.
+    """
+
+    def setup(self) -> None:
+        from transformers import AutoModelForCausalLM
+
+        values: Any = self.model_config
+        self._solver = _typed(Solver, "solver", values)
+        self._kl = _typed(Training, "training", values).kl
+        learners = _typed(Learners, "learners", values)
+        self._sharded = learners.fsdp
+        folder = open_model(self._solver.model, dialect=self._solver.dialect).path
+        # FlashAttention takes neither float32 nor a CPU.
+        fast = self._solver.dtype == "bfloat16" and learners.num_gpus_per_learner
+        attention = choose_attention() if fast else "sdpa"
+        _log.info("attention of the learner: %s", attention)
+        model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation=attention)
+        model.requires_grad_(True)
+        if self._solver.gradient_checkpointing:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+        self.reference: nn.Module | None = None
+        if self._solver.lora_rank:
+            from peft import LoraConfig, get_peft_model
+
+            if self._solver.gradient_checkpointing:
+                model.enable_input_require_grads()
+            lora = LoraConfig(
+                r=self._solver.lora_rank,
+                lora_alpha=self._solver.lora_alpha,
+                target_modules=self._solver.lora_targets,
+                lora_dropout=0.0,
+                task_type="CAUSAL_LM",
+            )
+            model = get_peft_model(model, lora)
+        elif self._kl:
+            self.reference = copy.deepcopy(model).requires_grad_(False).eval()
+        self.language_model = model
+
+    def train(self, mode: bool = True) -> LMModule:
+        super().train(mode)
+        if self.reference is not None:
+            self.reference.eval()
+        return self
+
+    def _forward_train(self, batch: Mapping[str, Any], **_: Any) -> dict[str, Tensor]:
+        packed: Packed = batch[PACKED]
+        found: dict[str, Tensor] = {}
+        with self._precision(packed.token_ids_1N.device):
+            found[LOGPROBS] = sampled_logprobs(self.language_model, packed, temperature=self._solver.temperature)
+            if self._kl and torch.is_grad_enabled():
+                with torch.no_grad():
+                    found[REFERENCE] = self._reference_logprobs(packed)
+        return found
+
+    def _reference_logprobs(self, packed: Packed) -> Tensor:
+        model: Any = self.language_model if self.reference is None else self.reference
+        off = model.disable_adapter() if self.reference is None else nullcontext()
+        with off:
+            return sampled_logprobs(model, packed, temperature=self._solver.temperature)
+
+    def _precision(self, device: torch.device) -> Any:
+        # Sharded weights are cast by FSDP itself.
+        if self._solver.dtype == "float32" or self._sharded:
+            return nullcontext()
+        return torch.autocast(device.type, torch.bfloat16)
+
+    def learning(self) -> dict[str, nn.Parameter]:
+        """The parameters that learn, by name: of tied ones the first, and no frozen ones."""
+        return {name: parameter for name, parameter in self.named_parameters() if parameter.requires_grad}
+
+    def get_state(self, *_: Any, inference_only: bool = False, **__: Any) -> dict[str, Any]:
+        """What learns, by name: copies on the CPU. Empty for `inference_only`: engines get their weights another way.
+
+        Where the weights are sharded all ranks must call this, and the first gets the state.
+        """
+        if inference_only:
+            return {}
+        return {_WEIGHTS: {name: whole(parameter) for name, parameter in self.learning().items()}}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """The inverse. An empty state changes nothing. Raises `SealError` for the state of another model."""
+        if _WEIGHTS not in state:
+            return
+        weights: Mapping[str, Tensor] = state[_WEIGHTS]
+        learning = self.learning()
+        if {name: value.shape for name, value in weights.items()} != {name: p.shape for name, p in learning.items()}:
+            raise SealError("learner: the state's weights are of another solver.model or solver.lora_rank.")
+        for name, parameter in learning.items():
+            fill(parameter, weights[name])
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """A copy on the CPU. A sharded tensor is put together, for the first rank alone; all ranks must call this."""
+    found = tensor.detach()
+    if isinstance(found, DTensor):
+        first = found.device_mesh.get_rank() == 0
+        found = found.full_tensor()
+        if not first:
+            return found.new_empty(0)
+    return found.to("cpu", copy=True)
+
+
+def fill(tensor: Tensor, value: Tensor) -> None:
+    """Copies the whole value into a tensor of its shape; into a sharded one, this rank's part."""
+    with torch.no_grad():
+        if isinstance(tensor, DTensor):
+            value = distribute_tensor(
+                value.to(tensor.device), tensor.device_mesh, tensor.placements, src_data_rank=None
+            )
+        tensor.copy_(value)
+
+
+def _typed(kind: type[Any], name: str, values: Mapping[str, Any]) -> Any:
+    section = make_section(name, values[name])
+    assert isinstance(section, kind)
+    return section

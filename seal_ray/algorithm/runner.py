@@ -1,0 +1,168 @@
+"""`SealEnvRunner`: plays groups of dialogues against engines. It has no model and keeps nothing between two calls."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from ray.rllib.env.env_runner import EnvRunner
+from ray.rllib.utils.checkpoints import Checkpointable
+
+from envs.catalog import find_task
+from envs.errors import EnvironmentFault, SealError, UserError
+from envs.spaces import UnicodeText
+from policies.model_folder import open_model
+from policies.prompting import ChatFormat
+from policies.rollouts import Fault, Job, Rollouts
+from policies.solver import Budgets, Solver
+from policies.trajectory import Trajectory
+from seal_ray.algorithm.engine_pool import RemoteEngine
+from seal_ray.algorithm.round_plan import GroupPlan
+from seal_ray.config import sections
+from seal_ray.config.seal_config import SOLVER
+
+_ROUNDING = 1e-3
+"""How far above 0 a log-prob may lie by rounding."""
+
+
+class StaleWeights(SealError, RuntimeError):
+    """An engine sampled with other weights than it was given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What to play against: the engines' actors, the policy on them and the version that it must have."""
+
+    engines: Sequence[Any]
+    policy: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedGroup:
+    """A group with what came of each of its dialogues, in the order of its seeds."""
+
+    plan: GroupPlan
+    outcomes: tuple[Trajectory | Fault, ...]
+
+    @property
+    def trajectories(self) -> list[Trajectory]:
+        return [each for each in self.outcomes if isinstance(each, Trajectory)]
+
+    @property
+    def faults(self) -> list[Fault]:
+        return [each for each in self.outcomes if isinstance(each, Fault)]
+
+
+class _Player:
+    """Plays groups against engines. It is no method of the runner's: Ray runs an actor with coroutines as one."""
+
+    def __init__(self, config: Any) -> None:
+        self._solver = config.section(sections.Solver)
+        self._limits = config.section(sections.FaultTolerance)
+        engine = config.section(sections.Engine)
+        self._concurrent = math.ceil(engine.concurrent / max(1, config.num_env_runners))
+        model = open_model(self._solver.model, dialect=self._solver.dialect)
+        self._form = ChatFormat.load(model.path, model.dialect)
+        self._vocabulary = int(model.config["vocab_size"])
+        solver = self._solver
+        self._budgets = Budgets(
+            prompt=solver.prompt, response=solver.response, context=solver.context, steps=solver.steps
+        )
+
+    async def play(self, plans: Sequence[GroupPlan], target: Target) -> list[PlayedGroup]:
+        by_engine: dict[int, list[GroupPlan]] = {}
+        for plan in plans:
+            by_engine.setdefault(plan.number % len(target.engines), []).append(plan)
+        parts = await asyncio.gather(
+            *(self._play_on(target.engines[place], part, target) for place, part in by_engine.items())
+        )
+        return [group for part in parts for group in part]
+
+    async def _play_on(self, actor: Any, plans: Sequence[GroupPlan], target: Target) -> list[PlayedGroup]:
+        engine = RemoteEngine(actor, policy=target.policy, version=target.version, timeout=self._limits.engine_timeout)
+        by_temperature = {plan.temperature for plan in plans}
+        assert len(by_temperature) == 1, "a call is training or evaluation"
+        solver = Solver(engine, self._form, self._budgets, policy=target.policy, temperature=by_temperature.pop())
+        rollouts = Rollouts(solver, concurrent=self._concurrent)
+        jobs: list[Job] = []
+        missing: dict[int, Fault] = {}
+        for plan in plans:
+            try:
+                task = find_task(plan.task)
+            except (EnvironmentFault, UserError) as error:
+                missing[plan.number] = Fault(plan.task, plan.seeds[0], type(error).__name__, str(error)[:500])
+                continue
+            jobs += [Job(task, seed, plan.interface, plan.protocol) for seed in plan.seeds]
+        outcomes = iter(
+            await rollouts.play_or_fault(
+                jobs, retries=self._limits.retries, check=lambda trajectory: self._check(trajectory, target.version)
+            )
+        )
+        return [
+            PlayedGroup(
+                plan,
+                (missing[plan.number],) * len(plan.seeds)
+                if plan.number in missing
+                else tuple(next(outcomes) for _ in plan.seeds),
+            )
+            for plan in plans
+        ]
+
+    def _check(self, trajectory: Trajectory, version: int) -> None:
+        """Raises `ValueError` for what no engine can have sampled, and `StaleWeights` for another version."""
+        lengths = {len(trajectory.token_ids_T), len(trajectory.mask_T), len(trajectory.logprobs_T)}
+        if len(lengths | {len(trajectory.versions_T)}) != 1:
+            raise ValueError("the engine gave as many log-probs or versions as it gave tokens, or should have")
+        if not all(0 <= token < self._vocabulary for token in trajectory.token_ids_T):
+            raise ValueError("the engine gave a token outside the vocabulary")
+        if not all(math.isfinite(value) and value <= _ROUNDING for value in trajectory.logprobs_T):
+            raise ValueError("the engine gave a log-prob that is none")
+        found = {v for v, sampled in zip(trajectory.versions_T, trajectory.mask_T, strict=True) if sampled}
+        if found - {version}:
+            raise StaleWeights(
+                f"engine: a dialogue was sampled with weights of version {min(found - {version})} instead of "
+                f"{version}; the update did not reach the engine."
+            )
+
+
+class SealEnvRunner(EnvRunner, Checkpointable):
+    """Plays what it is sent. The dialogues of a call run concurrently, each group on one engine."""
+
+    def sample(  # type: ignore[override] # what to play is no option
+        self, *, plans: Sequence[GroupPlan], target: Target, **_: Any
+    ) -> list[PlayedGroup]:
+        """Plays these groups. Raises `StaleWeights`, or `EngineLost` where an engine does not come back."""
+        return asyncio.run(self._player.play(plans, target))
+
+    @cached_property
+    def _player(self) -> _Player:
+        return _Player(self.config)
+
+    def assert_healthy(self) -> None:
+        """Nothing can be half made."""
+
+    def get_spaces(self) -> dict[str, tuple[Any, Any]]:
+        """Texts in and out, for the environment and for the solver's module."""
+        texts = (UnicodeText(), UnicodeText())
+        return {"__env__": texts, "__env_single__": texts, SOLVER: texts}
+
+    def get_metrics(self) -> Any:
+        return self.metrics.reduce()
+
+    def get_state(self, *_: Any, **__: Any) -> dict[str, Any]:
+        """Nothing: what is played comes with each call."""
+        return {}
+
+    def set_state(self, state: Any) -> None:
+        """Nothing to set."""
+
+    def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return (), {"config": self.config}
+
+    def stop(self) -> None:
+        """Nothing is held open."""

@@ -1,0 +1,403 @@
+"""`Seal`: solver and curator co-evolve around a fixed verifier (SEAL, arXiv 2605.24426), a round a `train()`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from ray.rllib.algorithms.algorithm import Algorithm
+from ray.rllib.env.env_runner_group import EnvRunnerGroup
+from ray.tune.execution.placement_groups import PlacementGroupFactory
+
+from envs.diagnosis import Label
+from envs.dialogue import Protocol
+from envs.errors import SealError
+from envs.interface import Interface
+from envs.interface.document import interface_from_dict, interface_to_dict, load_interface
+from envs.profile import FailureProfile
+from envs.task import Category
+from policies.curator import Curator, RulesSettings, make_curator
+from policies.engine import BASE
+from policies.engine.choice import default_kind
+from policies.engine.requests import checkpoint_shapes
+from policies.model_folder import open_model
+from policies.trajectory import Trajectory, derive_seed
+from seal_ray.algorithm.dispatch import play
+from seal_ray.algorithm.engine_actor import EngineSpec, Payload
+from seal_ray.algorithm.engine_pool import EnginePool
+from seal_ray.algorithm.gradient import Reweighter, RoundRows, make_rows, reward_of
+from seal_ray.algorithm.learner import RatioError
+from seal_ray.algorithm.learner_group import SealLearnerGroup
+from seal_ray.algorithm.round_plan import GroupPlan, plain_share_at, plan_round
+from seal_ray.algorithm.runner import PlayedGroup, Target
+from seal_ray.algorithm.tasks import TaskStream
+from seal_ray.algorithm.weights import full_weights, lora_adapter
+from seal_ray.config import sections
+from seal_ray.config.evaluation_tasks import evaluation_tasks
+from seal_ray.config.seal_config import SOLVER, SealConfig
+
+_STATE = "seal"
+_log = logging.getLogger("seal_ray")
+
+
+class TooManyFaults(SealError, RuntimeError):
+    """More dialogues of a round were lost to faults than `fault_tolerance.max_fault_share` allows."""
+
+
+class Seal(Algorithm):
+    """The algorithm. `train()` plays and learns one round; its result has the metrics of `seal_ray/report/metrics.py`.
+
+    `last_round` holds the groups played last, `incumbent` the interface in force, and `profile` what the curator sees.
+    """
+
+    config: SealConfig
+    learner_group: SealLearnerGroup
+
+    @classmethod
+    def get_default_config(cls) -> SealConfig:
+        return SealConfig()
+
+    @classmethod
+    def default_resource_request(cls, config: Any) -> PlacementGroupFactory:
+        """RLlib's bundles and one for each engine."""
+        found = super().default_resource_request(config)
+        assert isinstance(found, PlacementGroupFactory)
+        full = config if isinstance(config, SealConfig) else cls.get_default_config().update_from_dict(config)
+        engine = full.section(sections.Engine)
+        bundle = {"CPU": engine.num_cpus_per_engine, "GPU": engine.num_gpus_per_engine}
+        return PlacementGroupFactory([*found.bundles, *[bundle] * engine.num_engines], strategy=found.strategy)
+
+    @classmethod
+    def _should_create_evaluation_env_runners(cls, eval_config: Any) -> bool:  # noqa: ARG003 - RLlib passes it
+        return False  # evaluation plays on the training runners
+
+    def setup(self, config: Any) -> None:
+        settings = self.config
+        self._environment = settings.section(sections.Environment)
+        self._training = settings.section(sections.Training)
+        self.solver_settings = settings.section(sections.Solver)
+        self.engine_settings = settings.section(sections.Engine)
+        self._evaluation = settings.section(sections.Evaluation)
+        self._limits = settings.section(sections.FaultTolerance)
+        self._curation = settings.section(sections.Curator)
+        self._seed = int(settings.seed or 0)
+        self.model = open_model(self.solver_settings.model, dialect=self.solver_settings.dialect)
+        self._policy = SOLVER if self.solver_settings.lora_rank else BASE
+        self.engines = self._start_engines()
+        super().setup(config)
+        self.round = 0
+        self._next_group = 0
+        self._version = 0
+        self._tasks = TaskStream(self._environment, self._seed)
+        self._reweighter = Reweighter(settings.section(sections.Reweighting))
+        self.curator = self._make_curator()
+        self.incumbent = Interface.plain()
+        self.profile = FailureProfile()
+        self.last_round: Sequence[PlayedGroup] = ()
+        self.engines.wait_started()
+        self._sync_weights()
+
+    def training_step(self) -> None:
+        """One round: propose, play, judge, learn, sync."""
+        times: dict[str, float] = {}
+        with _timed(times, "propose"):
+            rejected, proposed, changed = self._propose()
+        with _timed(times, "rollout"):
+            groups = self._play(self._plan())
+            self._check_faults(groups)
+        with _timed(times, "advantage"):
+            rows = make_rows(
+                groups,
+                environment=self._environment,
+                training=self._training,
+                reweighter=self._reweighter,
+                round_number=self.round,
+            )
+            self._observe(groups)
+        with _timed(times, "learn"):
+            learnt = self.learner_group.learn(SOLVER, rows.minibatches) if rows.minibatches else {}
+            self._check_ratio(learnt)
+        with _timed(times, "sync"):
+            if rows.minibatches:
+                self._version += 1
+                self._sync_weights()
+        self.last_round = groups
+        self.round += 1
+        self._next_group += len(groups)
+        counted = {
+            **_of_rollouts(groups),
+            **_of_rows(rows),
+            **{f"solver/{key}": value for key, value in learnt.items()},
+            "curator/proposals": proposed,
+            "curator/rejections": rejected,
+            "interface/changed": int(changed),
+            "interface/guidelines": len(self.incumbent.guidelines),
+            "diagnosis/faults": sum(len(group.faults) for group in groups),
+            **{f"diagnosis/rho/{label}": weight for label, weight in self._reweighter.rho.items()},
+            **{f"perf/{name}_seconds": seconds for name, seconds in times.items()},
+            "perf/engine_restarts": self.engines.restarts,
+            "perf/runner_restarts": self._runners.num_remote_worker_restarts(),
+            "perf/tokens_per_second": _sampled(groups) / times["rollout"],
+        }
+        self._log({"round": self.round, **counted})
+
+    def evaluate(self, parallel_train_future: Any = None) -> dict[str, Any]:  # noqa: ARG002 - RLlib passes it
+        """Plays the evaluation tasks on the plain interface under the official protocol, and counts."""
+        started = perf_counter()
+        evaluation = self._evaluation
+        tasks = evaluation_tasks(self._environment, evaluation)
+        plans = [
+            GroupPlan(
+                number=place,
+                task=task.id,
+                arm=0,
+                interface=Interface.plain(),
+                protocol=Protocol.OFFICIAL,
+                seeds=(derive_seed(self._seed, "evaluation", task.id),),
+                temperature=evaluation.temperature,
+            )
+            for place, task in enumerate(tasks)
+        ]
+        groups = self._play(plans)
+        self._check_faults(groups)
+        trajectories = [each for group in groups for each in group.trajectories]
+        return {
+            "dialogues": len(trajectories),
+            "success": _mean(each.reward for each in trajectories),
+            **{
+                f"success/{category}": _mean(each.reward for each in trajectories if each.category == category)
+                for category in Category
+                if any(each.category == category for each in trajectories)
+            },
+            "seconds": perf_counter() - started,
+        }
+
+    @property
+    def _runners(self) -> EnvRunnerGroup:
+        assert self.env_runner_group is not None
+        return self.env_runner_group
+
+    def solver_weights(self) -> Mapping[str, Any]:
+        """What the solver has learnt, by name, as whole tensors on the CPU."""
+        return self.learner_group.module_weights(SOLVER)
+
+    def _start_engines(self) -> EnginePool:
+        engine = self.engine_settings
+        spec = EngineSpec(
+            kind=default_kind() if engine.kind == "auto" else engine.kind,
+            model=self.solver_settings.model,
+            dialect=self.solver_settings.dialect,
+            context=self.solver_settings.context,
+            dtype=engine.dtype,
+            concurrent=engine.concurrent,
+            adapters=int(self.solver_settings.lora_rank > 0),
+            lora_rank=self.solver_settings.lora_rank,
+            gpu_memory_share=engine.gpu_memory_share,
+            factory=self.config.engine_factory,
+        )
+        return EnginePool(
+            spec,
+            count=engine.num_engines,
+            cpus=engine.num_cpus_per_engine,
+            gpus=engine.num_gpus_per_engine,
+            max_restarts=self._limits.max_engine_restarts,
+            timeout=self._limits.engine_timeout,
+        )
+
+    def _make_curator(self) -> Curator:
+        curation = self._curation
+        interface = None if curation.interface is None else load_interface(Path(curation.interface))
+        rules = RulesSettings(
+            min_count=curation.min_count,
+            min_prevalence=curation.min_prevalence,
+            max_reward=curation.max_reward,
+            keep=curation.keep,
+        )
+        return make_curator(curation.kind, interface=interface, rules=rules)
+
+    def _propose(self) -> tuple[int, int, bool]:
+        """Asks the curator where it is its turn. Returns rejections, proposals, and whether the interface changed."""
+        if self.round % self._curation.update_every:
+            return 0, 0, False
+        proposals = asyncio.run(
+            self.curator.propose(
+                self.profile,
+                incumbent=self.incumbent,
+                n=1,
+                round_number=self.round,
+                seed=derive_seed(self._seed, "curator", self.round),
+            )
+        )
+        if self.round:
+            self._reweighter.follow()
+        rejected = sum(proposal.rejection is not None for proposal in proposals)
+        changed = bool(proposals) and proposals[0].interface != self.incumbent
+        if changed:
+            self.incumbent = proposals[0].interface
+        self.profile.start_window()
+        return rejected, len(proposals), changed
+
+    def _plan(self) -> list[GroupPlan]:
+        numbers = range(self._next_group, self._next_group + self._training.groups)
+        curation = self._curation
+        return plan_round(
+            [self._tasks.task_id(number) for number in numbers],
+            [self.incumbent],
+            first_number=self._next_group,
+            plain_share=plain_share_at(
+                self.round,
+                rounds=self._training.rounds,
+                start=curation.plain_share,
+                end=curation.plain_share_end,
+                fade_from=curation.fade_from,
+            ),
+            group_size=self._training.group_size,
+            protocol=Protocol(self._environment.protocol),
+            temperature=self.solver_settings.temperature,
+            seed=self._seed,
+        )
+
+    def _play(self, plans: Sequence[GroupPlan]) -> list[PlayedGroup]:
+        return play(
+            self._runners,
+            plans,
+            Target(self.engines.actors, self._policy, self._version),
+            heal=self.engines.heal,
+            timeout=self._limits.engine_timeout,
+        )
+
+    def _observe(self, groups: Sequence[PlayedGroup]) -> None:
+        for group in groups:
+            for trajectory in group.trajectories:
+                self.profile.add(trajectory.diagnosis, trajectory.reward)
+                self._reweighter.observe(trajectory, reward_of(trajectory, self._environment))
+
+    def _sync_weights(self) -> None:
+        """Gives every engine the solver's weights, with its proof that it computes with them."""
+        state = self.solver_weights()
+        if self.solver_settings.lora_rank:
+            adapter = lora_adapter(state, rank=self.solver_settings.lora_rank, alpha=self.solver_settings.lora_alpha)
+            payload = Payload(SOLVER, self._version, adapter=adapter)
+        else:
+            dtype = self.engine_settings.dtype
+            weights = full_weights(state, checkpoint_shapes(self.model.path), dtype)
+            payload = Payload(BASE, self._version, weights=weights)
+        self.engines.deliver(payload)
+
+    def _check_faults(self, groups: Sequence[PlayedGroup]) -> None:
+        faults = [fault for group in groups for fault in group.faults]
+        played = sum(len(group.outcomes) for group in groups)
+        if len(faults) > self._limits.max_fault_share * played:
+            kinds = ", ".join(f"{count} {kind}" for kind, count in Counter(f.kind for f in faults).most_common())
+            raise TooManyFaults(
+                f"rollouts: {len(faults)} of {played} dialogues were lost to faults ({kinds}); "
+                f"the first: {faults[0].message}"
+            )
+        for fault in faults:
+            _log.warning("a dialogue of %s was lost: %s: %s", fault.task, fault.kind, fault.message)
+
+    def _check_ratio(self, learnt: Mapping[str, float]) -> None:
+        exact = self.solver_settings.dtype == "float32" == self.engine_settings.dtype
+        most = self._training.ratio_tolerance or (1e-3 if exact else 0.05)
+        error = learnt.get("ratio_first_error", 0.0)
+        if error > most:
+            raise RatioError(
+                f"learner: before the first step its log-probs are {error:.3g} nats from the engine's, more than "
+                f"{most:g} (training.ratio_tolerance); they do not hold the same weights."
+            )
+
+    def _log(self, metrics: Mapping[str, float]) -> None:
+        assert self.metrics is not None
+        for name, value in metrics.items():
+            self.metrics.log_value(name, value, reduce="mean", window=1)
+
+    def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
+        state: dict[str, Any] = super().get_state(components, not_components=not_components, **kwargs)
+        if self._check_component(_STATE, components, not_components):
+            state[_STATE] = {
+                "round": self.round,
+                "next_group": self._next_group,
+                "version": self._version,
+                "curator": self.curator.get_state(),
+                "incumbent": interface_to_dict(self.incumbent),
+                "profile": self.profile.to_dict(),
+                "reweighter": self._reweighter.get_state(),
+            }
+        return state
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        super().set_state(dict(state))
+        if _STATE in state:
+            own = state[_STATE]
+            self.round, self._next_group, self._version = own["round"], own["next_group"], own["version"]
+            self.curator.set_state(own["curator"])
+            self.incumbent = interface_from_dict(own["incumbent"])
+            self.profile = FailureProfile.from_dict(own["profile"])
+            self._reweighter.set_state(own["reweighter"])
+
+    def restore_from_path(self, path: Any, *args: Any, **kwargs: Any) -> None:
+        super().restore_from_path(path, *args, **kwargs)  # type: ignore[no-untyped-call]
+        self._sync_weights()
+
+    def restore_env_runners(self, env_runner_group: Any) -> list[int]:
+        """Runners hold nothing, so that one that is back is as good as new."""
+        found: list[int] = env_runner_group.probe_unhealthy_env_runners()
+        return found
+
+    def cleanup(self) -> None:
+        super().cleanup()
+        self.engines.close()
+
+
+@contextmanager
+def _timed(times: dict[str, float], name: str) -> Iterator[None]:
+    started = perf_counter()
+    yield
+    times[name] = perf_counter() - started
+
+
+def _mean(values: Any) -> float:
+    found = list(values)
+    return sum(found) / len(found) if found else float("nan")
+
+
+def _sampled(groups: Sequence[PlayedGroup]) -> int:
+    return sum(each.sampled_tokens for group in groups for each in group.trajectories)
+
+
+def _of_rollouts(groups: Sequence[PlayedGroup]) -> dict[str, float]:
+    """Success by category and by what was shown, and the labels' shares of all turns."""
+    pairs = [(group.plan.arm, each) for group in groups for each in group.trajectories]
+    trajectories: list[Trajectory] = [each for _, each in pairs]
+    labels = Counter(label for each in trajectories for label in each.diagnosis.labels)
+    turns = max(1, labels.total())
+    return {
+        "solver/success": _mean(each.reward for each in trajectories),
+        "solver/success_plain": _mean(each.reward for arm, each in pairs if not arm),
+        "solver/success_shown": _mean(each.reward for arm, each in pairs if arm),
+        "solver/rollouts": len(trajectories),
+        "solver/groups": len(groups),
+        "solver/tokens_sampled": _sampled(groups),
+        "interface/plain_share": _mean(float(not group.plan.arm) for group in groups),
+        **{
+            f"solver/success/{category}": _mean(each.reward for each in trajectories if each.category == category)
+            for category in Category
+        },
+        **{f"diagnosis/share/{label}": labels[label] / turns for label in Label},
+    }
+
+
+def _of_rows(rows: RoundRows) -> dict[str, float]:
+    return {
+        "solver/groups_kept": rows.groups_kept,
+        "solver/groups_dropped_equal": rows.dropped_equal,
+        "solver/groups_dropped_short": rows.dropped_short,
+        "solver/weight_mean": rows.weight_mean,
+        "solver/weight_max": rows.weight_max,
+    }

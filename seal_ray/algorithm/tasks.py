@@ -1,0 +1,63 @@
+"""Training tasks in the order they are drawn: number → task id, a pure function of the config and the seed."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from functools import lru_cache
+
+from envs.bfcl.splits import get_split
+from envs.errors import UserError
+from envs.task import Category
+from envs.toolworld.difficulty import DEFAULT, Difficulty
+from envs.toolworld.generation import BLOCK, generate
+from seal_ray.config.sections import Environment
+
+
+class TaskStream:
+    """Tasks without end. A run that goes on at number n draws what an undisturbed run draws there.
+
+    A finite set of tasks is gone through in epochs, each in an order of its own; the toolworld's own set has no end,
+    and other seeds see other tasks. Raises `UserError` where no task is left.
+    """
+
+    def __init__(self, environment: Environment, seed: int) -> None:
+        self._environment = environment
+        self._seed = seed
+        self._categories = [category for category in Category if category in environment.categories]
+        self._set = self._finite_set()
+
+    def task_id(self, number: int) -> str:
+        """The task of the group with that number, from 0."""
+        if self._set is not None:
+            epoch, place = divmod(number, len(self._set))
+            return self._set[self._order(epoch)[place]]
+        return self._generated(self._seed * BLOCK + number)
+
+    def _finite_set(self) -> tuple[str, ...] | None:
+        environment = self._environment
+        if environment.source == "toolworld":
+            count = environment.tasks
+            return None if count is None else tuple(self._generated(number) for number in range(count))
+        part = get_split(environment.bfcl_split).part(environment.split)
+        columns = [[task.id for task in part if task.category is category] for category in self._categories]
+        in_turn = (name for row in itertools.zip_longest(*columns) for name in row if name is not None)
+        found = tuple(itertools.islice(in_turn, environment.tasks))
+        if not found:
+            raise UserError(
+                f"environment.split: {environment.split!r} of {environment.bfcl_split!r} has no such tasks."
+            )
+        return found
+
+    def _generated(self, number: int) -> str:
+        environment = self._environment
+        difficulty = DEFAULT if environment.difficulty is None else Difficulty.from_code(environment.difficulty)
+        category = self._categories[number % len(self._categories)]
+        return generate(number, split=environment.split, category=category, difficulty=difficulty).id
+
+    @lru_cache(maxsize=2)  # noqa: B019 - a run has one stream, which lives as long as it
+    def _order(self, epoch: int) -> tuple[int, ...]:
+        assert self._set is not None
+        order = list(range(len(self._set)))
+        random.Random(f"tasks {self._seed} {epoch}").shuffle(order)
+        return tuple(order)

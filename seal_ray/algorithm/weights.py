@@ -1,0 +1,38 @@
+"""What crosses from learner to engine: a module's state, in the names of the model's folder or of PEFT."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from policies.engine import Adapter
+
+_PREFIX = "language_model."
+_EMBEDDING, _OUTPUT = "model.embed_tokens.weight", "lm_head.weight"
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def full_weights(
+    state: Mapping[str, torch.Tensor], shapes: Mapping[str, tuple[int, ...]], dtype: str
+) -> dict[str, torch.Tensor]:
+    """The checkpoint's tensors (names of `shapes`) in the engine's type.
+
+    A tied output layer is left out, as in most checkpoints; in one that has it, it is the embedding.
+    """
+    named = {name.removeprefix(_PREFIX): tensor for name, tensor in state.items()}
+    if _EMBEDDING in named:
+        named.setdefault(_OUTPUT, named[_EMBEDDING])
+    return {name: named[name].to(_DTYPES[dtype]) for name in shapes}
+
+
+def lora_adapter(state: Mapping[str, torch.Tensor], *, rank: int, alpha: int) -> Adapter:
+    """The adapter that learns, in PEFT's names and float32."""
+    tensors = {
+        name.removeprefix(_PREFIX).replace(".default.", "."): tensor
+        for name, tensor in state.items()
+        if "lora_" in name
+    }
+    config: dict[str, Any] = {"peft_type": "LORA", "r": rank, "lora_alpha": alpha, "bias": "none"}
+    return Adapter(config, tensors)

@@ -1,0 +1,177 @@
+"""`seal-ray train`: the main job."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+import yaml  # type: ignore[import-untyped]
+from rich.console import Console
+from rich.table import Table
+
+from envs.diagnosis import Label
+from envs.errors import UserError
+from envs.task import Category
+
+if TYPE_CHECKING:
+    from policies.model_folder import ModelFolder
+    from seal_ray.config.seal_config import SealConfig
+
+RUNS = Path("runs")
+
+
+def command(
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="section.key=value …", help="Settings, for instance training.rounds=10."),
+    ] = None,
+    preset: Annotated[
+        list[str] | None, typer.Option(help="A model preset, a method preset, or both; see --presets.")
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="A YAML file of settings, on top of the presets.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Repeats a run.", min=0)] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the run; its folder is runs/NAME.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Folder of a run to go on with.")] = None,
+    wandb: Annotated[str, typer.Option(help="off, auto (offline without a key), online or offline.")] = "auto",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be run, and start nothing.")] = False,
+    presets: Annotated[bool, typer.Option("--presets", help="List the presets.")] = False,
+) -> None:
+    """Train a solver: play, diagnose, reweight, learn. Ctrl-C writes a checkpoint; --resume goes on."""
+    from seal_ray.config.presets import make_config
+
+    console = Console(highlight=False)
+    if presets:
+        _show_presets(console)
+        return
+    if resume is not None:
+        if overrides or preset or config or name or seed is not None:
+            raise UserError("--resume: a run goes on with its own settings; give no others.")
+        made, folder_path = _read_run(resume), resume
+    else:
+        made = make_config(preset or [], file=config, overrides=overrides or [], seed=seed)
+        folder_path = RUNS / (name or time.strftime("train-%Y%m%d-%H%M%S"))
+        if (folder_path / "config.yaml").exists() and not dry_run:
+            raise UserError(
+                f"--name: {folder_path} holds a run; go on with --resume {folder_path}, or give another name."
+            )
+    from seal_ray.config.checks import check_config, check_memory
+
+    model = check_config(made)
+    check_memory(made, model)
+    if dry_run:
+        _show_plan(console, made, model)
+        return
+    from seal_ray.config.sections import Training
+    from seal_ray.report.run_folder import RunFolder
+    from seal_ray.report.writers import WANDB
+    from seal_ray.run import checkpoints
+    from seal_ray.run.cluster import check_fits, connected
+    from seal_ray.run.job import train
+
+    if wandb not in WANDB:
+        raise UserError(f"--wandb: {wandb!r:.40} is not known; allowed are {', '.join(WANDB)}.")
+    checkpoint = checkpoints.newest(resume) if resume is not None else None
+    console.print(f"run {folder_path}: connecting to Ray", soft_wrap=True)
+    with connected():
+        check_fits(made)
+        folder = RunFolder(folder_path)
+        folder.write_config({"seed": made.seed, **made.to_sections()})
+        progress = _Progress(console, made.section(Training).rounds)
+        outcome = train(
+            made,
+            folder,
+            resume=checkpoint,
+            wandb=wandb,
+            say=lambda text: console.print(text, soft_wrap=True),
+            report=progress.show,
+        )
+    if outcome.stopped:
+        console.print(f"stopped after round {outcome.rounds}; go on with: seal-ray train --resume {folder_path}")
+    console.print(f"curves: {folder.curves}   model: {checkpoints.model_of(str(folder_path))}", soft_wrap=True)
+
+
+class _Progress:
+    """One line a round, and one for each evaluation."""
+
+    def __init__(self, console: Console, rounds: int) -> None:
+        self._console = console
+        self._rounds = rounds
+        self._seconds: list[float] = []
+
+    def show(self, metrics: Mapping[str, float]) -> None:
+        if metrics["round"]:
+            self._show_round(metrics)
+        if "evaluation/success" in metrics:
+            parts = [f"{_percent(metrics, f'evaluation/success/{name}')} {name}" for name in Category]
+            self._print(
+                f"  evaluation, plain interface: [bold]{_percent(metrics, 'evaluation/success')}[/bold] success "
+                f"({', '.join(parts)})"
+            )
+
+    def _show_round(self, metrics: Mapping[str, float]) -> None:
+        number = int(metrics["round"])
+        self._seconds.append(metrics["perf/round_seconds"])
+        left = (self._rounds - number) * sum(self._seconds) / len(self._seconds)
+        failures = [(metrics.get(f"diagnosis/share/{label}", 0.0), label) for label in Label if label.is_failure]
+        worst = ", ".join(f"{100 * share:.0f} % {label}" for share, label in sorted(failures, reverse=True)[:2])
+        self._print(
+            f"round {number}/{self._rounds}: success {_percent(metrics, 'solver/success')} "
+            f"(plain {_percent(metrics, 'solver/success_plain')}, shown {_percent(metrics, 'solver/success_shown')}), "
+            f"turns {worst}; {metrics['perf/tokens_per_second']:,.0f} tokens/s, "
+            f"{metrics['perf/round_seconds']:.0f} s (rollout {metrics['perf/rollout_seconds']:.0f}, "
+            f"learn {metrics['perf/learn_seconds']:.0f}), {_minutes(left)} left"
+        )
+
+    def _print(self, text: str) -> None:
+        self._console.print(text, soft_wrap=True)
+
+
+def _percent(metrics: Mapping[str, float], name: str) -> str:
+    value = metrics.get(name)
+    return "–" if value is None or math.isnan(value) else f"{100 * value:.0f} %"
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"
+
+
+def _show_presets(console: Console) -> None:
+    from seal_ray.config.presets import about, preset_names
+
+    table = Table("preset", "what it is", title="presets: a model, and a method on top of it")
+    for kind in ("model", "method"):
+        for each in preset_names(kind):
+            table.add_row(each, about(each))
+    console.print(table)
+
+
+def _show_plan(console: Console, made: SealConfig, model: ModelFolder) -> None:
+    from seal_ray.config.memory import Place, parts
+    from seal_ray.run.cluster import resources
+
+    text = yaml.safe_dump({"seed": made.seed, **made.to_sections()}, sort_keys=False, allow_unicode=True)
+    console.print(text, soft_wrap=True)
+    placement = Table("actors", "CPUs", "GPUs", title="placement")
+    for actors, asked in resources(made).items():
+        placement.add_row(actors, f"{asked['CPU']:g}", f"{asked['GPU']:g}")
+    console.print(placement)
+    memory = Table("part", "where", "GiB at least", title="memory")
+    needed = parts(made, model)
+    for part in needed:
+        memory.add_row(part.name, part.place, f"{part.size / 2**30:.2f}")
+    for place in Place:
+        memory.add_row("all", place, f"{sum(part.size for part in needed if part.place is place) / 2**30:.2f}")
+    console.print(memory)
+
+
+def _read_run(path: Path) -> SealConfig:
+    from seal_ray.config.presets import make_config
+    from seal_ray.report.run_folder import RunFolder
+
+    if not (path / "config.yaml").is_file():
+        raise UserError(f"--resume: {path} is no run; give a folder that seal-ray train has made.")
+    return make_config([], file=RunFolder(path).config)

@@ -1,0 +1,79 @@
+"""The checkpoints of a run: written whole or not at all, the newest found again, old ones removed."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from envs.errors import UserError
+from seal_ray.report.run_folder import RunFolder
+from seal_ray.run.export import export_model
+
+if TYPE_CHECKING:
+    from seal_ray.algorithm.seal import Seal
+
+_NAME = re.compile(r"round_(\d{6,})")
+_STATE, _MODEL = "algorithm", "model"
+
+
+def save(algorithm: Seal, folder: RunFolder, *, keep: int) -> Path:
+    """Writes the algorithm's state, and the solver as a model folder. Keeps the newest `keep` checkpoints."""
+    name = f"round_{algorithm.round:06d}"
+    part, whole = folder.checkpoints / f"{name}.part", folder.checkpoints / name
+    shutil.rmtree(part, ignore_errors=True)
+    algorithm.save_to_path(str((part / _STATE).resolve()))
+    solver, engine = algorithm.solver_settings, algorithm.engine_settings
+    export_model(
+        algorithm.model,
+        algorithm.solver_weights(),
+        part / _MODEL,
+        dtype=engine.dtype,
+        rank=solver.lora_rank,
+        alpha=solver.lora_alpha,
+    )
+    shutil.rmtree(whole, ignore_errors=True)
+    part.replace(whole)
+    for path in stored(folder.checkpoints)[:-keep]:
+        shutil.rmtree(path)
+    return whole
+
+
+def stored(checkpoints: Path) -> list[Path]:
+    """The whole checkpoints in a folder, oldest first."""
+    if not checkpoints.is_dir():
+        return []
+    return sorted(
+        (path for path in checkpoints.iterdir() if _NAME.fullmatch(path.name)), key=lambda path: round_of(path)
+    )
+
+
+def round_of(checkpoint: Path) -> int:
+    """The rounds finished when it was written."""
+    match = _NAME.fullmatch(checkpoint.name)
+    assert match is not None, "it was found by this name"
+    return int(match[1])
+
+
+def newest(run: Path) -> Path:
+    """The newest checkpoint of a run. Raises `UserError` where there is none."""
+    found = stored(run / "checkpoints")
+    if not found:
+        raise UserError(f"run: {run} has no checkpoint to go on from.")
+    return found[-1]
+
+
+def restore(algorithm: Seal, checkpoint: Path) -> None:
+    """Puts the algorithm where it was when the checkpoint was written."""
+    algorithm.restore_from_path(str((checkpoint / _STATE).resolve()))
+
+
+def model_of(name: str) -> str:
+    """The model folder that a name stands for: that of a run's newest checkpoint, or of a checkpoint, or the name."""
+    path = Path(name)
+    if (path / _MODEL / "config.json").is_file():
+        return str(path / _MODEL)
+    if (path / "checkpoints").is_dir():
+        return str(newest(path) / _MODEL)
+    return name

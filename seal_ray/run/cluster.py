@@ -1,0 +1,59 @@
+"""Connecting to Ray: the cluster that a job runs on, or one of this machine's own; and whether a run fits on it."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import ray
+
+from envs.errors import UserError
+from seal_ray.config import sections
+from seal_ray.config.seal_config import SealConfig
+
+
+@contextmanager
+def connected() -> Iterator[None]:
+    """Joins the cluster that `RAY_ADDRESS` names, or starts one here; leaves it at the end."""
+    address = os.environ.get("RAY_ADDRESS")
+    settings: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
+    if address:
+        ray.init(address=address, **settings)
+    else:
+        ray.init(include_dashboard=False, **settings)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def resources(config: SealConfig) -> dict[str, dict[str, float]]:
+    """What a run asks Ray for: actor → resource → amount, for all actors of a kind together."""
+    engine, learners = config.section(sections.Engine), config.section(sections.Learners)
+    runners = config.section(sections.EnvRunners)
+    return {
+        "env runners": {"CPU": runners.num_env_runners * runners.num_cpus_per_env_runner, "GPU": 0.0},
+        "engines": {
+            "CPU": engine.num_engines * engine.num_cpus_per_engine,
+            "GPU": engine.num_engines * engine.num_gpus_per_engine,
+        },
+        "learners": {
+            "CPU": learners.num_learners * learners.num_cpus_per_learner,
+            "GPU": learners.num_learners * learners.num_gpus_per_learner,
+        },
+    }
+
+
+def check_fits(config: SealConfig) -> None:
+    """Raises `UserError` where the cluster can never hold the run; Ray would wait for ever."""
+    there = ray.cluster_resources()
+    for kind in ("CPU", "GPU"):
+        needed = sum(each[kind] for each in resources(config).values())
+        if needed > there.get(kind, 0.0):
+            raise UserError(
+                f"resources: the run asks for {needed:g} {kind}s and the cluster has {there.get(kind, 0.0):g}; lower "
+                f"the num_{kind.lower()}s settings or the number of engines, env runners and learners."
+            )

@@ -1,0 +1,105 @@
+"""Engines without a model for whole rounds: they play the ground truth now and then, and die or lie when told to."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from envs.catalog import find_task
+from policies.engine import Engine, GenRequest, GenResult
+from policies.engine.scripted import ScriptedEngine
+from policies.model_folder import open_model
+from policies.prompting import ChatFormat
+from seal_ray.algorithm.engine_actor import EngineSpec
+from seal_ray.algorithm.tasks import TaskStream
+from seal_ray.config.seal_config import SealConfig
+from seal_ray.config.sections import Environment
+from tests.policies.scripts import oracle
+
+TASKS = 8
+"""Training tasks that the engines know the ground truth of."""
+
+
+@dataclass(frozen=True)
+class Half:
+    """A factory of engines that solve a known task in about half of its dialogues. The seed of a request decides.
+
+    `pause` is the time in seconds that each completion takes; `garbage` the share of completions that are none.
+    """
+
+    seed: int = 0
+    pause: float = 0.0
+    garbage: float = 0.0
+    version_offset: int = 0
+
+    async def __call__(self, spec: EngineSpec) -> Engine:
+        model = open_model(spec.model)
+        form = ChatFormat.load(model.path, model.dialect)
+        stream = TaskStream(Environment(tasks=TASKS), self.seed)
+        tasks = {stream.task_id(number) for number in range(TASKS)}
+        script = oracle(form, [find_task(name) for name in sorted(tasks)])
+        done = form.completion("Done.")
+
+        def answer(request: GenRequest) -> Sequence[int]:
+            gives_up = random.Random(request.seed).random() < 0.25
+            try:
+                return done if gives_up else script(request)
+            except KeyError:  # a dialogue that has left the script
+                return done
+
+        vocabulary = int(model.config["vocab_size"])
+        return _Told(self, answer, context=spec.context, vocabulary=vocabulary)
+
+
+class _Told(ScriptedEngine):
+    def __init__(self, told: Half, answer: Any, **settings: Any) -> None:
+        super().__init__(answer, **settings)
+        self._told = told
+
+    async def generate(self, request: GenRequest) -> GenResult:
+        await asyncio.sleep(self._told.pause)
+        result = await super().generate(request)
+        rng = random.Random(f"garbage {request.seed}")
+        if rng.random() < self._told.garbage:
+            kind = rng.randrange(3)
+            if kind == 0:
+                return replace(result, token_ids_T=(10**9, *result.token_ids_T[1:]))
+            if kind == 1:
+                return replace(result, logprobs_T=(float("nan"), *result.logprobs_T[1:]))
+            return replace(result, logprobs_T=result.logprobs_T[1:])
+        if self._told.version_offset:
+            versions = tuple(version + self._told.version_offset for version in result.versions_T)
+            return replace(result, versions_T=versions)
+        return result
+
+
+def small_config(engine: Half, **learners: Any) -> SealConfig:
+    """A config for rounds of a few seconds: 4 groups of 4 on a scripted engine, two gradient steps a round."""
+    config = (
+        SealConfig()
+        .environment(tasks=TASKS)
+        .engine(kind="transformers", dtype="float32", num_cpus_per_engine=0.1)
+        .solver(dtype="float32", prompt=2048, response=128, context=3072)
+        .curator(kind="none")
+        .training(
+            groups=4,
+            group_size=4,
+            minibatch_groups=2,
+            lr=1e-3,
+            kl=0.0,
+            rounds=4,
+            microbatch_tokens=512,
+            # A script samples nothing, so that its log-probs are not the model's.
+            ratio_tolerance=1e9,
+        )
+        .evaluation(interval=0)
+        .env_runners(num_env_runners=0, num_cpus_per_env_runner=0.1)
+        .learners(**learners)
+        .fault_tolerance(engine_timeout=120.0)
+    )
+    config.engine_factory = engine
+    config.seed = 0
+    return config

@@ -1,0 +1,188 @@
+"""Groups of learners for a tiny random model, rows for them, and the same learning written plainly."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from peft import LoraConfig, get_peft_model
+from torch import Tensor, nn
+
+from envs.spaces import UnicodeText
+from seal_ray.algorithm.learner_group import SealLearnerGroup
+from seal_ray.config.seal_config import SOLVER, SealConfig
+from seal_ray.config.sections import Solver, Training
+from seal_ray.grpo.loss import LossSettings
+from seal_ray.grpo.rows import Row, make_row
+from tests.policies.models import VOCABULARY, load
+from tests.seal_ray.grpo.reference import batch_loss, scores
+
+PREFIX = "language_model."
+WHOLE = ["learner/rl_module", "learner/optimizer"]
+"""What is asked for by name, so that sharded learners give it too."""
+LENGTHS = ((19, 33, 8, 27, 14), (21,), (30, 9, 25, 12))
+"""Rows of each minibatch; of the second, one of two learners gets none."""
+
+
+def learner_config(
+    model: Path, *, solver: Mapping[str, Any] | None = None, training: Mapping[str, Any] | None = None, **learners: Any
+) -> SealConfig:
+    """A config for learning alone: float32, small micro-batches, a rate at which three steps change a lot."""
+    settings = {"rounds": 8, "groups": 12, "minibatch_groups": 4, "lr": 2e-4, "kl": 0.05, "microbatch_tokens": 48}
+    return (
+        SealConfig()
+        .solver(**{"model": str(model), "context": 256, "dtype": "float32", "temperature": 0.9, **(solver or {})})
+        .training(**{**settings, "warm_up": 4, "weight_decay": 0.2, **(training or {})})
+        .learners(**{"num_cpus_per_learner": 0.5, "threads": 1, **learners})
+    )
+
+
+def build_group(config: SealConfig) -> SealLearnerGroup:
+    texts: Any = (UnicodeText(), UnicodeText())
+    spaces = {"__env__": texts, "__env_single__": texts, SOLVER: texts}
+    group = config.build_learner_group(rl_module_spec=config.get_multi_rl_module_spec(spaces=spaces))
+    assert isinstance(group, SealLearnerGroup)
+    return group
+
+
+def set_weights(group: SealLearnerGroup, weights: Mapping[str, Tensor]) -> None:
+    group.set_weights({SOLVER: {"weights": dict(weights)}})
+
+
+def disturb(group: SealLearnerGroup) -> None:
+    """Moves all that learns away from the reference policy: so adapters do something, and the KL is not 0."""
+    torch.manual_seed(5)
+    weights = group.module_weights(SOLVER)
+    lora = any("lora_" in name for name in weights)
+    set_weights(group, {name: w + torch.randn(w.shape) * (0.02 if lora else 0.002) for name, w in weights.items()})
+
+
+class PlainLearner:
+    """The same learning as plainly as can be: row by row and token by token in float64, by torch's own AdamW."""
+
+    def __init__(self, config: SealConfig, model: Path, weights: Mapping[str, Tensor]) -> None:
+        self.solver, self.training = config.section(Solver), config.section(Training)
+        self.frozen = load(model).double()
+        self.model: nn.Module = load(model)
+        if self.solver.lora_rank:
+            self.model = get_peft_model(
+                self.model,
+                LoraConfig(
+                    r=self.solver.lora_rank,
+                    lora_alpha=self.solver.lora_alpha,
+                    target_modules=self.solver.lora_targets,
+                    lora_dropout=0.0,
+                ),
+            )
+        self.model.double()
+        self.learning = {PREFIX + name: p for name, p in self.model.named_parameters() if p.requires_grad}
+        assert self.learning.keys() == weights.keys()
+        with torch.no_grad():
+            for name, parameter in self.learning.items():
+                parameter.copy_(weights[name])
+        self.optimizer = torch.optim.AdamW(self.learning.values(), weight_decay=self.training.weight_decay)
+        self.steps = 0
+
+    @torch.no_grad()
+    def values(self, model: nn.Module, rows: Sequence[Row]) -> list[list[float]]:
+        return [[float(each) for each in scores(model, row, self.solver.temperature)] for row in rows]
+
+    def minibatches(self, lengths: Sequence[Sequence[int]] = LENGTHS, *, seed: int = 7) -> list[list[Row]]:
+        """Rows whose sampling log-probs differ from the model's by enough to clip."""
+        numbers = np.random.default_rng(seed)
+        found = []
+        for each in lengths:
+            rows = []
+            for number, length in enumerate(each):
+                mask_T = numbers.random(length) < 0.6
+                mask_T[0], mask_T[-1] = False, True
+                advantage = (-1.0) ** number * (0.5 + number / 4)
+                row = make_row(numbers.integers(0, VOCABULARY, length), mask_T, np.full(length, -1.0), advantage)
+                logprobs_T = row.logprobs_T.copy()
+                current = np.array(self.values(self.model, [row])[0])
+                logprobs_T[mask_T] = current + numbers.normal(0, 0.2, len(current))
+                rows.append(replace(row, logprobs_T=logprobs_T))
+            found.append(rows)
+        return found
+
+    def learn(self, minibatches: Sequence[Sequence[Row]]) -> dict[str, float]:
+        """One step for each minibatch. Returns the metrics that can be known plainly."""
+        t = self.training
+        settings = LossSettings(t.clip_low, t.clip_high, t.dual_clip, t.kl, t.importance_cap)
+        proximal = [self.values(self.model, rows) for rows in minibatches]
+        totals = {"loss": 0.0, "kl": 0.0, "kl_sampler": 0.0}
+        ratios: list[float] = []
+        tokens, norm, rate = 0, 0.0, 0.0
+        for number, (rows, start) in enumerate(zip(minibatches, proximal, strict=True)):
+            reference = self.values(self.frozen, rows)
+            current = [value for row in self.values(self.model, rows) for value in row]
+            old = [float(value) for row in rows for value in row.logprobs_T[row.mask_T]]
+            anchor = old if t.importance_cap is None else [value for row in start for value in row]
+            if not number:
+                ratios = [math.exp(c - a) for c, a in zip(current, anchor, strict=True)]
+            totals["kl"] += sum(_k3(r - c) for c, r in zip(current, (v for row in reference for v in row), strict=True))
+            totals["kl_sampler"] += sum(_k3(c - o) for c, o in zip(current, old, strict=True))
+            loss = batch_loss(self.model, rows, settings, self.solver.temperature, reference, start)
+            totals["loss"] += loss.item() * len(current)
+            tokens += len(current)
+            self.optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            norm = float(nn.utils.clip_grad_norm_(self.learning.values(), t.grad_clip))
+            rate = t.lr * min(1.0, (self.steps + 1) / t.warm_up)
+            for group in self.optimizer.param_groups:
+                group["lr"] = rate
+            self.optimizer.step()
+            self.steps += 1
+        return {
+            **{name: value / tokens for name, value in totals.items()},
+            "ratio_first": sum(ratios) / len(ratios),
+            "gradient_norm": norm,
+            "learning_rate": rate,
+            "tokens": tokens,
+            "steps": len(minibatches),
+        }
+
+    def moments(self, key: str) -> dict[str, Tensor]:
+        return {name: self.optimizer.state[parameter][key] for name, parameter in self.learning.items()}
+
+
+def _k3(log_ratio: float) -> float:
+    return math.exp(log_ratio) - log_ratio - 1
+
+
+def distance(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> float:
+    """The largest relative distance of a tensor. One that is next to nothing is held against a thousandth of all."""
+    assert found.keys() == expected.keys()
+    whole = torch.stack([tensor.double().norm() for tensor in expected.values()]).norm()
+    assert whole > 0
+    return max(
+        float((found[name].double() - tensor).norm() / (tensor.double().norm() + 1e-3 * whole))
+        for name, tensor in expected.items()
+    )
+
+
+def flat(state: Mapping[str, Any], prefix: str = "") -> dict[str, Tensor]:
+    """A nested state's tensors, by path."""
+    found: dict[str, Tensor] = {}
+    for key, value in state.items():
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{prefix}{key}/")
+        elif isinstance(value, Tensor):
+            found[prefix + key] = value
+    return found
+
+
+def state_of(group: SealLearnerGroup) -> dict[str, Tensor]:
+    """Weights and optimizer of the solver, by path."""
+    found = flat(group.get_state(WHOLE)["learner"])
+    assert found
+    return found
+
+
+def moments_of(group: SealLearnerGroup, key: str) -> dict[str, Tensor]:
+    return {name.split("/")[-2]: tensor for name, tensor in state_of(group).items() if name.endswith(f"/{key}")}

@@ -1,0 +1,170 @@
+"""Losses, gradients and steps are those of the plain reference; and state goes to disk and back to the last bit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from ray.exceptions import RayActorError
+from torch import Tensor
+
+from envs.errors import SealError
+from seal_ray.algorithm import learner_group
+from seal_ray.algorithm.learner_group import SealLearnerGroup
+from seal_ray.config.seal_config import SOLVER
+from tests.policies.models import VOCABULARY, byte_tokenizer, random_qwen2
+from tests.seal_ray.algorithm.learners import (
+    WHOLE,
+    PlainLearner,
+    build_group,
+    distance,
+    disturb,
+    learner_config,
+    moments_of,
+    set_weights,
+    state_of,
+)
+
+pytestmark = [
+    pytest.mark.usefixtures("ray_here"),
+    # Ray's own defaults, which it sets when it starts workers.
+]
+
+LEARNERS: dict[str, dict[str, Any]] = {
+    "local": {"num_learners": 0},
+    "remote": {"num_learners": 1},
+    "ddp": {"num_learners": 2},
+    "fsdp": {"num_learners": 2, "fsdp": True},
+}
+KINDS: dict[str, dict[str, Any]] = {"full": {}, "lora": {"lora_rank": 4, "lora_alpha": 8}}
+CASES = [(learners, kind) for learners in LEARNERS for kind in KINDS if (learners, kind) != ("remote", "lora")]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = random_qwen2(tmp_path_factory.mktemp("qwen2"), seed=1)
+    byte_tokenizer(folder)
+    return folder
+
+
+class Case:
+    """A group with disturbed weights, the same learning written plainly, and rows for both."""
+
+    def __init__(self, learners: str, kind: str, model: Path) -> None:
+        self.learners, self.kind = learners, kind
+        # Adapters learn with an importance cap; but sharded, all weights do: embeddings are sharded with what is left.
+        self.capped = (kind == "lora") != self.sharded
+        training = {"importance_cap": 1.1} if self.capped else {"grad_clip": 0.5}
+        self.config = learner_config(model, solver=KINDS[kind], training=training, **LEARNERS[learners])
+        self.group = build_group(self.config)
+        disturb(self.group)
+        self.weights = self.group.module_weights(SOLVER)
+        self.plain = PlainLearner(self.config, model, self.weights)
+        self.minibatches = self.plain.minibatches()
+
+    @property
+    def sharded(self) -> bool:
+        return self.learners == "fsdp"
+
+    def learn_more(self, group: SealLearnerGroup) -> tuple[dict[str, float], dict[str, Tensor]]:
+        """Two more rounds. Returns what was counted in the last, and weights and optimizer."""
+        group.learn(SOLVER, self.minibatches[1:])
+        return group.learn(SOLVER, self.minibatches), state_of(group)
+
+
+@pytest.fixture(scope="module", params=CASES, ids="-".join)
+def case(request: pytest.FixtureRequest, model: Path, ray_here: None) -> Iterator[Case]:
+    learners, kind = request.param
+    found = Case(learners, kind, model)
+    yield found
+    found.group.shutdown()  # type: ignore[no-untyped-call]
+
+
+def test_steps_equal_the_plain_reference(case: Case) -> None:
+    start = {name: tensor.double() for name, tensor in case.weights.items()}
+    for _ in range(2):
+        found, expected = case.group.learn(SOLVER, case.minibatches), case.plain.learn(case.minibatches)
+        assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-4)
+        # The first moment is a sum over the steps' clipped gradients.
+        assert distance(moments_of(case.group, "exp_avg"), case.plain.moments("exp_avg")) < 1e-4
+        assert distance(moments_of(case.group, "exp_avg_sq"), case.plain.moments("exp_avg_sq")) < 1e-4
+        after = case.group.module_weights(SOLVER)
+        # AdamW makes much of gradients that are next to nothing, and float32 little of small changes.
+        changed = {name: after[name].double() - tensor for name, tensor in start.items()}
+        wanted = {name: case.plain.learning[name].detach() - tensor for name, tensor in start.items()}
+        assert distance(changed, wanted) < 3e-3
+    assert (found["capped_fraction"] > 0) == case.capped
+
+
+def test_what_is_restored_goes_on_to_the_last_bit(case: Case, tmp_path: Path) -> None:
+    saved, before = case.group.get_state(), state_of(case.group)
+    # Sharded weights are on nobody's list unless they are asked for.
+    assert case.sharded != (saved["learner"].keys() >= {"rl_module", "optimizer"})
+    saved["learner"] |= case.group.get_state(WHOLE)["learner"]
+    path = case.group.save_to_path(tmp_path)
+    counted, expected = case.learn_more(case.group)
+    fresh = case.learners == "local" or (case.learners, case.kind) in {("ddp", "full"), ("fsdp", "full")}
+    restored = build_group(case.config) if fresh else case.group
+    restored.restore_from_path(path)
+    assert_same(state_of(restored), before)
+    again, found = case.learn_more(restored)
+    assert again == counted
+    assert_same(found, expected)
+    if fresh:
+        restored.shutdown()  # type: ignore[no-untyped-call]
+    if case.sharded and fresh:
+        check_a_local_learner_restores(case, path, before)
+
+    # The state of an earlier step replaces that of a later one.
+    case.group.set_state(saved)
+    assert_same(state_of(case.group), before)
+    again, found = case.learn_more(case.group)
+    assert again == counted
+    assert_same(found, expected)
+
+
+def check_a_local_learner_restores(case: Case, path: str, before: dict[str, Tensor]) -> None:
+    local = build_group(case.config.copy(copy_frozen=False).learners(num_learners=0, fsdp=False))
+    with pytest.warns(UserWarning, match="single process"):
+        local.restore_from_path(path)
+    assert_same(state_of(local), before)
+
+
+@pytest.mark.parametrize("case", [("local", "full"), ("ddp", "lora")], indirect=True, ids="-".join)
+def test_a_gradient_that_is_not_finite_changes_nothing(case: Case) -> None:
+    state, before = case.group.get_state(), state_of(case.group)
+    weights = dict(case.group.module_weights(SOLVER))
+    name = next(iter(weights))
+    weights[name] = torch.full_like(weights[name], torch.nan)
+    set_weights(case.group, weights)
+    with pytest.raises(SealError, match="gradient of solver is not finite") as caught:
+        case.group.learn(SOLVER, case.minibatches)
+    assert type(caught.value) is SealError
+    found = state_of(case.group)
+    assert_same({key: found[key] for key in found if name not in key}, {k: before[k] for k in before if name not in k})
+    case.group.set_state(state)
+    assert case.group.learn(SOLVER, case.minibatches)["gradient_norm"] > 0
+
+
+@pytest.mark.parametrize("case", [("ddp", "lora")], indirect=True, ids="-".join)
+def test_the_failure_of_one_learner_is_raised_at_once(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learner_group, "_GRACE", 1.0)
+    ((row,),) = case.plain.minibatches([(20,)])
+    wrong = replace(row, token_ids_T=np.full(len(row), VOCABULARY))
+    started = perf_counter()
+    with pytest.raises(IndexError):
+        case.group.learn(SOLVER, [[row, wrong]])
+    assert perf_counter() - started < 20
+    with pytest.raises(RayActorError):
+        case.group.get_state()
+
+
+def assert_same(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+    assert found.keys() == expected.keys()
+    assert [name for name, tensor in expected.items() if not torch.equal(found[name], tensor)] == []

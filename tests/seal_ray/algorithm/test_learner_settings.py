@@ -1,0 +1,171 @@
+"""What must not change what is learnt does not; what crosses to the engines has their names; checked on one learner."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model, get_peft_model_state_dict
+from torch import Tensor
+from transformers import AutoModelForCausalLM
+
+from envs.errors import SealError
+from policies.engine.requests import check_shapes, checkpoint_shapes
+from seal_ray.algorithm.module import LMModule
+from seal_ray.algorithm.weights import full_weights, lora_adapter
+from seal_ray.config.seal_config import SOLVER
+from tests.policies.models import byte_tokenizer, load, random_llama, random_qwen2
+from tests.seal_ray.algorithm.learners import (
+    PlainLearner,
+    build_group,
+    distance,
+    disturb,
+    learner_config,
+    moments_of,
+    set_weights,
+    state_of,
+)
+
+LORA = {"lora_rank": 4, "lora_alpha": 8}
+KINDS: dict[str, dict[str, Any]] = {"full": {}, "lora": LORA}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = random_qwen2(tmp_path_factory.mktemp("qwen2"), seed=1)
+    byte_tokenizer(folder)
+    return folder
+
+
+class Learnt:
+    """What a group of these settings learns in one round from the same disturbed weights and rows."""
+
+    def __init__(
+        self,
+        model: Path,
+        kind: str,
+        *,
+        solver: Mapping[str, Any] | None = None,
+        training: Mapping[str, Any] | None = None,
+    ) -> None:
+        plain_config = learner_config(model, solver=KINDS[kind])
+        first = build_group(plain_config)
+        disturb(first)
+        weights = first.module_weights(SOLVER)
+        rows = PlainLearner(plain_config, model, weights).minibatches()
+        self.group = build_group(learner_config(model, solver={**KINDS[kind], **(solver or {})}, training=training))
+        set_weights(self.group, weights)
+        self.counted = self.group.learn(SOLVER, rows)
+        self.gradient = moments_of(self.group, "exp_avg")
+
+    @property
+    def module(self) -> LMModule:
+        learner: Any = self.group._learner
+        found = learner.module[SOLVER]
+        assert isinstance(found, LMModule)
+        return found
+
+
+def assert_alike(found: Learnt, expected: Learnt, tolerance: float) -> None:
+    assert found.counted == pytest.approx(expected.counted, rel=tolerance, abs=tolerance / 10)
+    assert distance(found.gradient, expected.gradient) < tolerance
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_micro_batches_and_gradient_checkpoints_change_nothing(model: Path, kind: str) -> None:
+    expected = Learnt(model, kind)
+    for tokens in (1, 10_000):
+        assert_alike(Learnt(model, kind, training={"microbatch_tokens": tokens}), expected, 1e-4)
+    checkpoints = Learnt(model, kind, solver={"gradient_checkpointing": True})
+    assert checkpoints.module.language_model.is_gradient_checkpointing
+    assert_alike(checkpoints, expected, 1e-4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_bfloat16_computes_in_it_and_keeps_float32(model: Path, kind: str) -> None:
+    expected, found = Learnt(model, kind), Learnt(model, kind, solver={"dtype": "bfloat16"})
+    state = state_of(found.group)
+    assert {tensor.dtype for tensor in state.values()} == {torch.float32}
+    difference = distance(found.gradient, expected.gradient)
+    # A random model is far more touchy than a trained one.
+    assert 1e-3 < difference < 0.8
+    assert found.counted["loss"] == pytest.approx(expected.counted["loss"], abs=0.1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_a_kl_there_is_no_reference(model: Path, kind: str) -> None:
+    found = Learnt(model, kind, training={"kl": 0.0})
+    assert found.module.reference is None
+    assert found.counted["kl"] == 0
+    assert (Learnt(model, kind).module.reference is None) == (kind == "lora")
+
+
+def test_the_reference_and_the_base_do_not_learn(model: Path) -> None:
+    first = load(model).state_dict()
+    learnt = Learnt(model, "full")
+    assert learnt.module.reference is not None
+    assert not learnt.module.reference.training
+    assert_equal(learnt.module.reference.state_dict(), first)
+    base = Learnt(model, "lora").module.language_model.get_base_model().state_dict()
+    assert_equal(
+        {name.replace(".base_layer", ""): tensor for name, tensor in base.items() if "lora_" not in name}, first
+    )
+
+
+def test_a_state_is_a_copy(model: Path) -> None:
+    learnt = Learnt(model, "full")
+    state = state_of(learnt.group)
+    before = {name: tensor.clone() for name, tensor in state.items()}
+    disturb(learnt.group)
+    assert_equal(state, before)
+
+
+def test_the_state_of_another_adapter_is_refused(model: Path) -> None:
+    weights = build_group(learner_config(model, solver=LORA)).module_weights(SOLVER)
+    for solver in ({}, {"lora_rank": 2}):
+        group = build_group(learner_config(model, solver=solver))
+        before = state_of(group)
+        with pytest.raises(SealError, match=r"of another solver\.model or solver\.lora_rank"):
+            set_weights(group, weights)
+        assert_equal(state_of(group), before)
+
+
+@pytest.mark.parametrize("kind", ["tied", "untied", "llama", "tied, saved twice"])
+def test_full_weights_are_those_of_the_folder(tmp_path: Path, kind: str) -> None:
+    folder = (
+        random_llama(tmp_path, seed=2) if kind == "llama" else random_qwen2(tmp_path, seed=2, tied="un" not in kind)
+    )
+    byte_tokenizer(folder)
+    shapes = checkpoint_shapes(folder)
+    assert ("lm_head.weight" in shapes) == (kind in ("untied", "llama"))
+    if kind == "tied, saved twice":
+        shapes["lm_head.weight"] = shapes["model.embed_tokens.weight"]
+    group = build_group(learner_config(folder))
+    expected = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).state_dict()
+    found = full_weights(group.module_weights(SOLVER), shapes, "float32")
+    check_shapes({name: tuple(tensor.shape) for name, tensor in found.items()}, shapes)
+    assert_equal(found, {name: expected[name] for name in shapes})
+    halves = full_weights(group.module_weights(SOLVER), shapes, "bfloat16")
+    assert {tensor.dtype for tensor in halves.values()} == {torch.bfloat16}
+
+
+def test_the_adapter_is_peft_s(model: Path) -> None:
+    group = build_group(learner_config(model, solver=LORA))
+    disturb(group)
+    adapter = lora_adapter(group.module_weights(SOLVER), rank=4, alpha=8)
+    targets = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+    wrapped = get_peft_model(load(model), LoraConfig(r=4, lora_alpha=8, target_modules=targets))
+    expected = get_peft_model_state_dict(wrapped)
+    assert {name: tensor.shape for name, tensor in adapter.tensors.items()} == {
+        name: tensor.shape for name, tensor in expected.items()
+    }
+    assert adapter.config["r"] == 4
+    assert adapter.config["lora_alpha"] == 8
+
+
+def assert_equal(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
+    assert found.keys() == expected.keys()
+    assert [name for name, tensor in expected.items() if not torch.equal(found[name], tensor)] == []

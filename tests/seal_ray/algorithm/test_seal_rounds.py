@@ -1,0 +1,232 @@
+"""Whole rounds on scripted engines: repeatable, resumable, the same after deaths, and strict about what engines say."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+import torch
+
+from envs.catalog import find_task
+from envs.errors import EnvironmentFault
+from envs.task import Task
+from seal_ray.algorithm import runner as runner_module
+from seal_ray.algorithm.engine_pool import EngineLost
+from seal_ray.algorithm.learner import RatioError
+from seal_ray.algorithm.runner import StaleWeights
+from seal_ray.algorithm.seal import Seal, TooManyFaults
+from seal_ray.config.seal_config import SealConfig
+from tests.seal_ray.algorithm.engines import Half, small_config
+
+pytestmark = [
+    pytest.mark.usefixtures("ray_here"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+Round = list[tuple[int, int, float, tuple[int, ...]]]
+"""(group, seed, reward, tokens) of each dialogue."""
+
+
+@contextmanager
+def built(config: SealConfig) -> Iterator[Seal]:
+    algorithm = config.build_algo()
+    assert isinstance(algorithm, Seal)
+    try:
+        yield algorithm
+    finally:
+        algorithm.stop()
+
+
+def played(algorithm: Seal) -> Round:
+    return [
+        (group.plan.number, each.seed, each.reward, each.token_ids_T)
+        for group in algorithm.last_round
+        for each in group.trajectories
+    ]
+
+
+def train(algorithm: Seal, rounds: int) -> list[Round]:
+    found = []
+    for _ in range(rounds):
+        algorithm.train()
+        found.append(played(algorithm))
+    return found
+
+
+def measured(result: dict[str, Any]) -> dict[str, float]:
+    """All metrics but times."""
+    return {
+        name: float(value)
+        for name, value in result.items()
+        if name.split("/")[0] in ("solver", "diagnosis", "interface", "curator") and "/" in name
+    }
+
+
+def same(left: dict[str, float], right: dict[str, float]) -> bool:
+    return left.keys() == right.keys() and all(left[k] == right[k] or left[k] != left[k] for k in left)
+
+
+def weights(algorithm: Seal) -> dict[str, torch.Tensor]:
+    return dict(algorithm.solver_weights())
+
+
+@pytest.fixture(scope="module")
+def undisturbed(ray_here: None) -> dict[str, Any]:
+    """Four rounds that nothing happens to."""
+    with built(small_config(Half())) as algorithm:
+        results = []
+        rounds = []
+        for _ in range(4):
+            results.append(measured(algorithm.train()))
+            rounds.append(played(algorithm))
+        return {"rounds": rounds, "results": results, "weights": weights(algorithm)}
+
+
+def test_rounds_have_something_to_learn(undisturbed: dict[str, Any]) -> None:
+    for result in undisturbed["results"]:
+        assert 0 < result["solver/success"] < 1
+        assert result["solver/rollouts"] == 16
+        assert result["solver/groups_kept"] + result["solver/groups_dropped_equal"] == 4
+    assert sum(result["solver/steps"] for result in undisturbed["results"] if "solver/steps" in result) > 2
+    seeds = [seed for each in undisturbed["rounds"] for _, seed, *_ in each]
+    assert len(seeds) == len(set(seeds)) == 64
+
+
+def test_the_same_seed_gives_the_same_run(undisturbed: dict[str, Any]) -> None:
+    with built(small_config(Half())) as algorithm:
+        for expected in undisturbed["results"][:2]:
+            assert same(measured(algorithm.train()), expected)
+
+
+def test_a_restored_run_goes_on_as_if_undisturbed(undisturbed: dict[str, Any], tmp_path: Path) -> None:
+    with built(small_config(Half())) as algorithm:
+        train(algorithm, 2)
+        algorithm.save_to_path(str(tmp_path / "state"))
+    with built(small_config(Half())) as algorithm:
+        algorithm.restore_from_path(str(tmp_path / "state"))
+        for place in (2, 3):
+            assert same(measured(algorithm.train()), undisturbed["results"][place])
+            assert played(algorithm) == undisturbed["rounds"][place]
+        assert all(torch.equal(weights(algorithm)[name], tensor) for name, tensor in undisturbed["weights"].items())
+
+
+def kill_soon(pids: list[int], after: float) -> threading.Thread:
+    def kill() -> None:
+        time.sleep(after)
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    return thread
+
+
+def _pid(*_: object) -> int:
+    return os.getpid()
+
+
+def runner_pids(algorithm: Seal) -> list[int]:
+    assert algorithm.env_runner_group is not None
+    found: list[int] = algorithm.env_runner_group.foreach_env_runner(_pid, local_env_runner=False)
+    return found
+
+
+def test_killed_runners_and_engines_change_nothing(undisturbed: dict[str, Any]) -> None:
+    config = small_config(Half(pause=0.15)).env_runners(num_env_runners=2).engine(num_engines=2)
+    with built(config) as algorithm:
+        algorithm.train()
+        assert played(algorithm) == undisturbed["rounds"][0]
+        # One of two runners.
+        killer = kill_soon(runner_pids(algorithm)[:1], 0.4)
+        algorithm.train()
+        killer.join()
+        assert played(algorithm) == undisturbed["rounds"][1]
+        # An engine, and with it all that it was asked.
+        engine, _ = algorithm.engines.actors
+        killer = kill_soon(ray.get(engine.processes.remote()), 0.4)
+        algorithm.train()
+        killer.join()
+        assert played(algorithm) == undisturbed["rounds"][2]
+        assert algorithm.engines.restarts == 1
+        # All runners.
+        killer = kill_soon(runner_pids(algorithm), 0.4)
+        result = algorithm.train()
+        killer.join()
+        assert played(algorithm) == undisturbed["rounds"][3]
+        assert result["perf/runner_restarts"] >= 3
+        assert all(torch.equal(weights(algorithm)[name], tensor) for name, tensor in undisturbed["weights"].items())
+
+
+def test_an_engine_that_dies_too_often_ends_the_run() -> None:
+    config = small_config(Half(pause=0.15)).fault_tolerance(max_engine_restarts=0)
+    with built(config) as algorithm:
+        (engine,) = algorithm.engines.actors
+        killer = kill_soon(ray.get(engine.processes.remote()), 0.3)
+        with pytest.raises(EngineLost, match="max_engine_restarts"):
+            algorithm.train()
+        killer.join()
+
+
+def test_a_killed_learner_ends_the_trial_and_the_checkpoint_goes_on(
+    undisturbed: dict[str, Any], tmp_path: Path
+) -> None:
+    with built(small_config(Half(), num_learners=1, num_cpus_per_learner=0.1)) as algorithm:
+        assert train(algorithm, 2) == undisturbed["rounds"][:2]
+        algorithm.save_to_path(str(tmp_path / "state"))
+        (pid,) = (each.get() for each in algorithm.learner_group.foreach_learner(_pid))
+        os.kill(pid, signal.SIGKILL)
+        time.sleep(0.5)
+        with pytest.raises(Exception, match=r"(?i)actor|learner"):
+            train(algorithm, 1)
+    with built(small_config(Half(), num_learners=1, num_cpus_per_learner=0.1)) as algorithm:
+        algorithm.restore_from_path(str(tmp_path / "state"))
+        assert train(algorithm, 2) == undisturbed["rounds"][2:]
+
+
+def test_a_poisoned_task_costs_its_group_and_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    with built(small_config(Half()).fault_tolerance(max_fault_share=0.3)) as algorithm:
+        bad = algorithm._tasks.task_id(1)
+
+        def poisoned(name: str) -> Task:
+            if name == bad:
+                raise EnvironmentFault("the simulator cannot be built")
+            return find_task(name)
+
+        monkeypatch.setattr(runner_module, "find_task", poisoned)
+        result = algorithm.train()
+        assert (result["diagnosis/faults"], result["solver/groups_dropped_short"]) == (4, 1)
+        assert result["solver/rollouts"] == 12
+        assert {fault.kind for group in algorithm.last_round for fault in group.faults} == {"EnvironmentFault"}
+
+
+def test_garbage_is_counted_typed_and_bounded() -> None:
+    with built(small_config(Half(garbage=0.15)).fault_tolerance(retries=0, max_fault_share=1.0)) as algorithm:
+        result = algorithm.train()
+        faults = [fault for group in algorithm.last_round for fault in group.faults]
+        assert 0 < result["diagnosis/faults"] == len(faults) < 16
+        assert {fault.kind for fault in faults} <= {"ValueError", "BadRequest"}
+    lost = pytest.raises(TooManyFaults, match=r"of 16 dialogues were lost to faults \(\d+ ")
+    with built(small_config(Half(garbage=0.9)).fault_tolerance(retries=1)) as algorithm, lost:
+        algorithm.train()
+
+
+def test_an_engine_with_other_weights_stops_the_run() -> None:
+    stale = pytest.raises(StaleWeights, match="version 1 instead of 0; the update did not reach the engine")
+    with built(small_config(Half(version_offset=1))) as algorithm, stale:
+        algorithm.train()
+    # The version is right and the weights are not.
+    wrong = pytest.raises(RatioError, match=r"more than 0.001 \(training.ratio_tolerance\)")
+    with built(small_config(Half()).training(ratio_tolerance=None)) as algorithm, wrong:
+        algorithm.train()

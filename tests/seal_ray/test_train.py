@@ -1,0 +1,209 @@
+"""`seal-ray train` as its user meets it: one sentence for a mistake; stopped, killed and resumed, the same run."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+
+from seal_ray.cli import main
+
+ROUNDS = 4
+SMALL = (
+    *("training.groups=3", "training.group_size=4", "training.minibatch_groups=2", f"training.rounds={ROUNDS}"),
+    *("training.checkpoint_every=1", "training.warm_up=0", "training.kl=0.0", "engine.concurrent=12"),
+    *("evaluation.interval=2", "evaluation.tasks=4"),
+)
+
+
+def run_main(*arguments: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:
+    """The command line in this process: exit code and what it said."""
+    monkeypatch.setattr(sys, "argv", ["seal-ray", *arguments])
+    try:
+        main()
+        code = 0
+    except SystemExit as error:
+        code = int(error.code or 0)
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    said = capsys.readouterr()
+    return code, said.err if code else said.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["training.round=3"], "did you mean 'rounds'"),
+        (["trainig.rounds=3"], "did you mean 'training'"),
+        (["training.rounds=many"], "training.rounds: 'many'"),
+        (["training.group_size=1"], "training.group_size: 1"),
+        (["rounds=3"], "section.key=value"),
+        (["evaluation.split=train"], "is what is trained on"),
+        (["evaluation.interface=x.json"], "evaluation always plays the plain interface"),
+        (["solver.model=/nowhere"], "'/nowhere' is no folder"),
+        (["solver.context=40000"], "is more than the model's"),
+        (["--preset", "vanila"], "did you mean 'vanilla'"),
+        (["--preset", "qwen2.5-7b"], "'Qwen2.5-7B-Instruct' is no folder"),
+        (["--config", "/nowhere.yaml"], "cannot be read"),
+        (["--resume", "/nowhere"], "is no run"),
+        (["--wandb", "maybe"], "'maybe' is not known"),
+        (["engine.num_engines=400"], "memory: the run needs at least"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_nothing_is_started(
+    arguments: list[str],
+    sentence: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    started = ray.is_initialized()
+    code, said = run_main("train", *arguments, capsys=capsys, monkeypatch=monkeypatch)
+    assert code == 2
+    assert sentence in said
+    assert said.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+    assert ray.is_initialized() == started
+
+
+def test_dry_run_shows_config_placement_and_memory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, said = run_main(
+        "train", "--dry-run", "--preset", "vanilla", "training.lr=2e-4", capsys=capsys, monkeypatch=monkeypatch
+    )
+    assert code == 0
+    assert "lr: 0.0002" in said
+    assert "kind: none" in said
+    assert "engines" in said
+    assert "engine cache" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", "from seal_ray.cli import main; main()", "train", "--wandb", "off", *arguments],
+        cwd=folder,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env={**os.environ, "RAY_ADDRESS": ""},
+    )
+
+
+def rows_of(run: Path) -> list[dict[str, Any]]:
+    path = run / "metrics.jsonl"
+    text = path.read_text("utf-8") if path.exists() else ""
+    return [json.loads(line) for line in text.split("\n")[:-1]]
+
+
+def wait_for_round(run: Path, number: int, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 300
+    while not any(row["round"] >= number for row in rows_of(run)):
+        assert process.poll() is None, process.stdout.read() if process.stdout else ""
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def done(process: subprocess.Popen[str]) -> str:
+    said, _ = process.communicate(timeout=400)
+    assert process.returncode == 0, said
+    return said
+
+
+def tokens_of(run: Path, number: int) -> list[Sequence[int]]:
+    text = (run / "trajectories" / f"round_{number:06d}.jsonl").read_text("utf-8")
+    return [json.loads(line)["token_ids"] for line in text.split("\n")[:-1]]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a whole small run on vLLM, and its log."""
+    folder = tmp_path_factory.mktemp("train")
+    (folder / "log.txt").write_text(done(start(folder, "--name", "whole", "--seed", "3", *SMALL)), "utf-8")
+    return folder / "runs" / "whole"
+
+
+def test_a_run_shows_its_progress_and_leaves_everything_behind(undisturbed: Path) -> None:
+    said = (undisturbed.parent.parent / "log.txt").read_text("utf-8")
+    for words in ("round 1/4: success", "tokens/s", "left", "evaluation, plain interface", "curves: runs/whole"):
+        assert words in said
+    rows = rows_of(undisturbed)
+    assert [row["round"] for row in rows] == list(range(ROUNDS + 1))
+    assert [row["round"] for row in rows if "evaluation/success" in row] == [0, 2, 4]
+    for row in rows[1:]:
+        assert row["solver/rollouts"] == 12
+        if "solver/steps" in row:
+            assert row["solver/ratio_first"] == pytest.approx(1.0, abs=1e-4)
+            assert row["solver/ratio_first_error"] < 1e-4
+    assert (undisturbed / "curves.png").stat().st_size > 10_000
+    for name in ("config.yaml", "interfaces.jsonl", "profiles.jsonl", "tensorboard", "trajectories"):
+        assert (undisturbed / name).exists()
+    assert [path.name for path in sorted((undisturbed / "checkpoints").iterdir())] == ["round_000003", "round_000004"]
+
+
+def test_stopped_and_killed_it_goes_on_as_if_undisturbed(undisturbed: Path, tmp_path: Path) -> None:
+    run = tmp_path / "runs" / "whole"
+    process = start(tmp_path, "--name", "whole", "--seed", "3", *SMALL)
+    wait_for_round(run, 0, process)
+    process.send_signal(signal.SIGINT)
+    assert "stopped after round 1; go on with: seal-ray train --resume runs/whole" in done(process)
+    process = start(tmp_path, "--resume", "runs/whole")
+    wait_for_round(run, 2, process)
+    process.kill()
+    process.communicate()
+    done(start(tmp_path, "--resume", "runs/whole"))
+    left, right = rows_of(run), rows_of(undisturbed)
+    assert [row["round"] for row in left] == [row["round"] for row in right]
+    for one, other in zip(left, right, strict=True):
+        for name in one:
+            if not name.startswith("perf/"):
+                assert same(one[name], other[name]), (one["round"], name, one[name], other[name])
+    for number in range(1, ROUNDS + 1):
+        assert tokens_of(run, number) == tokens_of(undisturbed, number)
+
+
+def same(one: float | None, other: float | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-6)
+
+
+def test_a_run_can_be_evaluated(undisturbed: Path) -> None:
+    folder = undisturbed.parent.parent
+    found = subprocess.run(
+        [
+            *(sys.executable, "-c", "from seal_ray.cli import main; main()", "evaluate"),
+            *("--model", "runs/whole", "--limit", "4", "--context", "3072", "--response", "192"),
+        ],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.returncode == 0, found.stderr
+    assert "whole on toolworld dev" in found.stdout
+    summary = json.loads((folder / "runs/evaluations/whole-toolworld-dev/summary.json").read_text("utf-8"))
+    last = rows_of(undisturbed)[-1]
+    assert summary["results"]["all"]["success"] == pytest.approx(last["evaluation/success"])
+
+
+def test_a_run_is_not_overwritten(
+    undisturbed: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(undisturbed.parent.parent)
+    code, said = run_main("train", "--name", "whole", capsys=capsys, monkeypatch=monkeypatch)
+    assert code == 2
+    assert "holds a run" in said
