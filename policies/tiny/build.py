@@ -27,7 +27,7 @@ MAX_BYTES = 10 << 20
 
 
 def build(out: Path, recipe: Recipe, *, progress: Progress) -> None:
-    """Builds the model into `out`. Called again after an interruption it goes on from the last saved state.
+    """Builds the model into `out`. Called again after an interruption it goes on from the last saved state, or is done.
 
     Raises `UserError` where `out` holds something else.
     """
@@ -35,6 +35,8 @@ def build(out: Path, recipe: Recipe, *, progress: Progress) -> None:
         raise UserError(f"--out: {out} is a file; give a folder.")
     if out.is_dir() and any(out.iterdir()) and not (out / STATE).exists() and not (out / "recipe.json").exists():
         raise UserError(f"--out: {out} holds something else; give an empty or new folder.")
+    if _is_built(out, recipe):
+        return
     out.mkdir(parents=True, exist_ok=True)
     tokenizer = tokenizer_for(recipe)
     model = model_for(recipe, tokenizer)
@@ -42,6 +44,16 @@ def build(out: Path, recipe: Recipe, *, progress: Progress) -> None:
     train(model, form, recipe, progress=progress, state=out / STATE)
     _save(out, recipe, model, tokenizer)
     (out / STATE).unlink(missing_ok=True)
+
+
+def _is_built(out: Path, recipe: Recipe) -> bool:
+    """Whether the folder holds this recipe's model; its recipe.json is written last."""
+    path = out / "recipe.json"
+    return path.exists() and path.read_text(encoding="utf-8") == _as_json(recipe)
+
+
+def _as_json(recipe: Recipe) -> str:
+    return json.dumps(asdict(recipe), indent=1) + "\n"
 
 
 def _save(out: Path, recipe: Recipe, model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast) -> None:
@@ -53,10 +65,10 @@ def _save(out: Path, recipe: Recipe, model: Qwen2ForCausalLM, tokenizer: PreTrai
     )
     model.to(torch.bfloat16).save_pretrained(out)  # type: ignore[arg-type]
     tokenizer.save_pretrained(out)
-    (out / "recipe.json").write_text(json.dumps(asdict(recipe), indent=1) + "\n", encoding="utf-8")
     size = sum(path.stat().st_size for path in out.iterdir() if path.name != STATE)
     if size > MAX_BYTES:
         raise UserError(f"recipe: the folder has {size / 2**20:.1f} MiB, more than the {MAX_BYTES >> 20} it may have.")
+    (out / "recipe.json").write_text(_as_json(recipe), encoding="utf-8")
 
 
 def write_card(folder: Path, measured: Mapping[str, Measured], greedy: Mapping[str, Measured], *, tasks: int) -> None:

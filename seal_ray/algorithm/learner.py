@@ -68,8 +68,7 @@ class SealLearner(TorchLearner):
         self._learners = self.config.section(Learners)
         t = self._training
         self._settings = LossSettings(t.clip_low, t.clip_high, t.dual_clip, t.kl, t.importance_cap)
-        steps = t.rounds * t.epochs * math.ceil(t.groups / t.minibatch_groups)
-        self._schedule = Schedule(t.schedule, t.warm_up, steps)
+        self._schedule = Schedule(t.schedule, t.warm_up, t.gradient_steps)
         self._steps = 0
         self.counted = LossSums()
 

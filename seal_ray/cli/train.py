@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from policies.model_folder import ModelFolder
     from seal_ray.config.seal_config import SealConfig
 
-RUNS = Path("runs")
-
 
 def command(
     overrides: Annotated[
@@ -34,7 +32,10 @@ def command(
     ] = None,
     config: Annotated[Path | None, typer.Option(help="A YAML file of settings, on top of the presets.")] = None,
     seed: Annotated[int | None, typer.Option(help="Repeats a run.", min=0)] = None,
-    name: Annotated[str | None, typer.Option(help="Name of the run; its folder is runs/NAME.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the run, and of its folder in --runs.")] = None,
+    runs: Annotated[
+        Path, typer.Option(envvar="SEAL_RAY_RUNS", help="Folder that holds the runs; a shared one for ray job submit.")
+    ] = Path("runs"),
     resume: Annotated[Path | None, typer.Option(help="Folder of a run to go on with.")] = None,
     wandb: Annotated[str, typer.Option(help="off, auto (offline without a key), online or offline.")] = "auto",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be run, and start nothing.")] = False,
@@ -53,7 +54,7 @@ def command(
         made, folder_path = _read_run(resume), resume
     else:
         made = make_config(preset or [], file=config, overrides=overrides or [], seed=seed)
-        folder_path = RUNS / (name or time.strftime("train-%Y%m%d-%H%M%S"))
+        folder_path = runs / (name or time.strftime("train-%Y%m%d-%H%M%S"))
         if (folder_path / "config.yaml").exists() and not dry_run:
             raise UserError(
                 f"--name: {folder_path} holds a run; go on with --resume {folder_path}, or give another name."

@@ -134,7 +134,8 @@ class SealConfig(AlgorithmConfig):
         others = {}
         for key, value in config_dict.items():
             name = self._translate_special_keys(key, warn_deprecated=False)
-            if name not in vars(self) and key not in _READ_BY_RLLIB:
+            # Tune adds what it needs under names of its own, for instance "__trial_info__".
+            if name not in vars(self) and key not in _READ_BY_RLLIB and not key.startswith("__"):
                 raise unknown_value("config", key, sorted(vars(self)))
             if name.startswith("evaluation_") or name in _SET_AS_THEY_ARE:
                 setattr(self, name, value)

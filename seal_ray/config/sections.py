@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
@@ -206,6 +207,11 @@ class Training(Section):
     """Rounds between two checkpoints."""
     checkpoints_kept: Count = 2
     """Newest checkpoints that are kept."""
+
+    @property
+    def gradient_steps(self) -> int:
+        """Gradient steps of the whole run, where no group is dropped."""
+        return self.rounds * self.epochs * math.ceil(self.groups / self.minibatch_groups)
 
 
 class Evaluation(Section):

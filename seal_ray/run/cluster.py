@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import ray
+from transformers.utils.logging import disable_progress_bar
 
 from envs.errors import UserError
 from seal_ray.config import sections
@@ -18,6 +19,9 @@ from seal_ray.config.seal_config import SealConfig
 @contextmanager
 def connected() -> Iterator[None]:
     """Joins the cluster that `RAY_ADDRESS` names, or starts one here; leaves it at the end."""
+    # What goes wrong is raised and said in a sentence; these only frighten.
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+    disable_progress_bar()
     address = os.environ.get("RAY_ADDRESS")
     settings: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
     if address:

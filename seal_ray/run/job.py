@@ -61,10 +61,10 @@ def train(
         folder.truncate_after(algorithm.round)
         after = algorithm.round if resume else None
         writers = Writers(folder, config=config.to_sections(), wandb=wandb, after_round=after)
-        if resume is None and evaluation.interval:
-            say("evaluating the model as it is")
-            _write(algorithm, {"round": 0, **_of_evaluation(algorithm.evaluate())}, folder, writers, report)
         with _stop_on_interrupt(say) as asked_to_stop:
+            if resume is None and evaluation.interval:
+                say("evaluating the model as it is")
+                _write(algorithm, {"round": 0, **_of_evaluation(algorithm.evaluate())}, folder, writers, report)
             while algorithm.round < training.rounds and not asked_to_stop():
                 started = perf_counter()
                 metrics = _numbers(algorithm.train())
@@ -76,6 +76,8 @@ def train(
                     checkpoints.save(algorithm, folder, keep=training.checkpoints_kept)
                     metrics["perf/checkpoint_seconds"] = perf_counter() - started
                 _write(algorithm, metrics, folder, writers, report)
+            if not checkpoints.stored(folder.checkpoints):
+                checkpoints.save(algorithm, folder, keep=training.checkpoints_kept)
         return Outcome(algorithm.round, stopped=algorithm.round < training.rounds)
     finally:
         if writers is not None:

@@ -55,6 +55,8 @@ def test_one_recipe_gives_one_model_also_when_interrupted(
     build(tmp_path / "parts", SMALL, progress=lambda seen, loss: steps.append(seen // SMALL.batch_tokens))
     assert steps == [*range(1, at + 1), *range(resumed, 13)], "it goes on behind the last saved step"
     assert not (tmp_path / "parts" / STATE).exists()
+    build(tmp_path / "parts", SMALL, progress=lambda seen, loss: steps.append(seen))
+    assert steps[-1] == 12, "a model that is whole is not trained again"
     for name in ("model.safetensors", "tokenizer.json", "config.json", "chat_template.jinja", "recipe.json"):
         assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
     build(tmp_path / "other", replace(SMALL, seed=1), progress=quiet)

@@ -31,10 +31,7 @@ from tests.seal_ray.algorithm.learners import (
     state_of,
 )
 
-pytestmark = [
-    pytest.mark.usefixtures("ray_here"),
-    # Ray's own defaults, which it sets when it starts workers.
-]
+pytestmark = pytest.mark.usefixtures("ray_here")
 
 LEARNERS: dict[str, dict[str, Any]] = {
     "local": {"num_learners": 0},

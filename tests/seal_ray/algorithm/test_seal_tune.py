@@ -1,0 +1,33 @@
+"""Tune runs `Seal` as it runs any RLlib algorithm: search spaces on the config, results by the metrics' names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ray import tune
+
+from seal_ray.algorithm.seal import Seal
+from tests.seal_ray.algorithm.engines import Half, small_config
+
+pytestmark = [pytest.mark.usefixtures("ray_here"), pytest.mark.filterwarnings("ignore")]
+
+
+def test_two_trials_of_a_search_space(tmp_path: Path) -> None:
+    config = small_config(Half())
+    config.num_cpus_for_main_process = 1
+    config.training(lr=tune.grid_search([1e-4, 1e-2])).evaluation(interval=1, tasks=4)
+    tuner = tune.Tuner(
+        Seal,
+        param_space=config,
+        tune_config=tune.TuneConfig(metric="evaluation/success", mode="max", max_concurrent_trials=1),
+        run_config=tune.RunConfig(storage_path=str(tmp_path), stop={"training_iteration": 2}, verbose=0),
+    )
+    results = tuner.fit()
+    assert not results.errors
+    assert sorted(result.config["lr"] for result in results) == [1e-4, 1e-2]
+    for result in results:
+        assert result.metrics["round"] == 2
+        assert 0 <= result.metrics["evaluation"]["success"] <= 1
+        assert result.metrics["solver/rollouts"] == 16
+    assert results.get_best_result().config["seed"] == 0

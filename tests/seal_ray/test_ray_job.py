@@ -1,0 +1,111 @@
+"""`ray job submit --working-dir . -- seal-ray train …` on a cluster that was started with `ray start --head`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+BIN = Path(sys.executable).parent
+# Ray asks for a token wherever its user has one, and its commands then want to be told to send it.
+ENVIRONMENT = {
+    **os.environ,
+    "PATH": f"{BIN}:{os.environ['PATH']}",
+    "RAY_ADDRESS": "",
+    "RAY_AUTH_MODE": "disabled",
+}
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+    return port
+
+
+def descendants(root: int) -> list[int]:
+    """This process and all below it: `ray stop` would end other clusters of this machine too."""
+    below: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            below.setdefault(int(path.read_text().rsplit(")", 1)[1].split()[1]), []).append(int(path.parent.name))
+    found = [root]
+    for pid in found:
+        found += below.get(pid, [])
+    return found
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[str]:
+    """A cluster of its own: the address of its job server."""
+    dashboard = free_port()
+    log = (tmp_path / "head.log").open("w")
+    process = subprocess.Popen(
+        [
+            *(BIN / "ray", "start", "--head", "--block", "--num-cpus=4", f"--port={free_port()}"),
+            *(f"--dashboard-port={dashboard}", "--disable-usage-stats"),
+        ],
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        env=ENVIRONMENT,
+    )
+    address = f"http://127.0.0.1:{dashboard}"
+    deadline = time.monotonic() + 90
+    while True:
+        try:
+            urllib.request.urlopen(f"{address}/api/version", timeout=2)
+            break
+        except OSError:
+            assert process.poll() is None, (tmp_path / "head.log").read_text()
+            assert time.monotonic() < deadline
+            time.sleep(0.5)
+    yield address
+    for pid in descendants(process.pid):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    process.wait()
+    log.close()
+
+
+def test_a_submitted_job_trains(cluster: str, tmp_path: Path) -> None:
+    small = (
+        "training.rounds=1 training.groups=2 training.group_size=2 training.minibatch_groups=1 evaluation.interval=0"
+    )
+    found = subprocess.run(
+        [
+            *(BIN / "ray", "job", "submit", "--address", cluster, "--working-dir", ".", "--"),
+            *(
+                "seal-ray",
+                "train",
+                "--name",
+                "job",
+                "--wandb",
+                "off",
+                "--runs",
+                str(tmp_path / "runs"),
+                *small.split(),
+                "evaluation.interval=0",
+            ),
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=400,
+        env=ENVIRONMENT,
+    )
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert "round 1/1: success" in found.stdout
+    (row,) = map(json.loads, (tmp_path / "runs" / "job" / "metrics.jsonl").read_text("utf-8").splitlines())
+    assert row["solver/rollouts"] == 4
