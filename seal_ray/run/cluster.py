@@ -18,16 +18,16 @@ from seal_ray.config.seal_config import SealConfig
 
 @contextmanager
 def connected() -> Iterator[None]:
-    """Joins the cluster that `RAY_ADDRESS` names, or starts one here; leaves it at the end."""
+    """Joins the cluster that `RAY_ADDRESS` names, as in a Ray job, or starts one here; leaves it at the end.
+
+    Without an address Ray would join whichever cluster was started here last, and wait for one that is gone.
+    """
     # What goes wrong is raised and said in a sentence; these only frighten.
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
-    disable_progress_bar()
-    address = os.environ.get("RAY_ADDRESS")
-    settings: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
-    if address:
-        ray.init(address=address, **settings)
-    else:
-        ray.init(include_dashboard=False, **settings)
+    disable_progress_bar()  # type: ignore[no-untyped-call]
+    address = os.environ.get("RAY_ADDRESS") or "local"
+    here: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
+    ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False, **here)
     try:
         yield
     finally:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -51,10 +53,13 @@ def cluster(tmp_path: Path) -> Iterator[str]:
     """A cluster of its own: the address of its job server."""
     dashboard = free_port()
     log = (tmp_path / "head.log").open("w")
+    folder = tempfile.mkdtemp(prefix="ray")
     process = subprocess.Popen(
         [
             *(BIN / "ray", "start", "--head", "--block", "--num-cpus=4", f"--port={free_port()}"),
-            *(f"--dashboard-port={dashboard}", "--disable-usage-stats"),
+            # A folder of its own: Ray notes the newest cluster of a folder there, for others to join. Its name is
+            # short, as those of sockets in it must be.
+            *(f"--dashboard-port={dashboard}", f"--temp-dir={folder}", "--disable-usage-stats"),
         ],
         stdout=log,
         stderr=subprocess.STDOUT,
@@ -76,6 +81,7 @@ def cluster(tmp_path: Path) -> Iterator[str]:
             os.kill(pid, signal.SIGKILL)
     process.wait()
     log.close()
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def test_a_submitted_job_trains(cluster: str, tmp_path: Path) -> None:

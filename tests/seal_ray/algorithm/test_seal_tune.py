@@ -19,15 +19,19 @@ def test_two_trials_of_a_search_space(tmp_path: Path) -> None:
     config.training(lr=tune.grid_search([1e-4, 1e-2])).evaluation(interval=1, tasks=4)
     tuner = tune.Tuner(
         Seal,
-        param_space=config,
+        param_space=config,  # type: ignore[arg-type] # RLlib's configs are taken too
         tune_config=tune.TuneConfig(metric="evaluation/success", mode="max", max_concurrent_trials=1),
         run_config=tune.RunConfig(storage_path=str(tmp_path), stop={"training_iteration": 2}, verbose=0),
     )
-    results = tuner.fit()
-    assert not results.errors
-    assert sorted(result.config["lr"] for result in results) == [1e-4, 1e-2]
+    grid = tuner.fit()
+    assert not grid.errors
+    results = [grid[place] for place in range(len(grid))]
+    assert sorted(result.config["lr"] for result in results if result.config) == [1e-4, 1e-2]
     for result in results:
-        assert result.metrics["round"] == 2
-        assert 0 <= result.metrics["evaluation"]["success"] <= 1
-        assert result.metrics["solver/rollouts"] == 16
-    assert results.get_best_result().config["seed"] == 0
+        metrics = result.metrics or {}
+        assert metrics["round"] == 2
+        assert 0 <= metrics["evaluation"]["success"] <= 1
+        assert metrics["solver/rollouts"] == 16
+    best = grid.get_best_result()
+    assert best.config is not None
+    assert best.config["seed"] == 0
