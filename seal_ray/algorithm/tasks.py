@@ -12,6 +12,7 @@ from envs.task import Category
 from envs.toolworld.difficulty import DEFAULT, Difficulty
 from envs.toolworld.generation import BLOCK, generate
 from seal_ray.config.sections import Environment
+from seal_ray.evaluation.plan import in_turn
 
 
 class TaskStream:
@@ -40,12 +41,12 @@ class TaskStream:
             count = environment.tasks
             return None if count is None else tuple(self._generated(number) for number in range(count))
         part = get_split(environment.bfcl_split).part(environment.split)
-        columns = [[task.id for task in part if task.category is category] for category in self._categories]
-        in_turn = (name for row in itertools.zip_longest(*columns) for name in row if name is not None)
-        found = tuple(itertools.islice(in_turn, environment.tasks))
+        chosen = itertools.islice(in_turn(part, self._categories), environment.tasks)
+        found = tuple(task.id for task in chosen)
         if not found:
             raise UserError(
-                f"environment.split: {environment.split!r} of {environment.bfcl_split!r} has no such tasks."
+                f"environment.split: {environment.split!r} of {environment.bfcl_split!r} has no tasks of these "
+                "categories."
             )
         return found
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 
 from envs.bfcl.splits import get_split
-from envs.task import Category, Task
+from envs.task import Task
 from seal_ray.config.sections import Environment, Evaluation
-from seal_ray.evaluation.plan import choose_tasks
+from seal_ray.evaluation.plan import choose_tasks, in_turn
 
 
 def evaluation_tasks(environment: Environment, evaluation: Evaluation) -> tuple[Task, ...]:
@@ -19,7 +19,4 @@ def evaluation_tasks(environment: Environment, evaluation: Evaluation) -> tuple[
     if source == "toolworld":
         return choose_tasks(source, evaluation.split, limit=evaluation.tasks)
     division = environment.bfcl_split if environment.source == "bfcl" else "scenario"
-    part = get_split(division).part(evaluation.split)
-    columns = [[task for task in part if task.category is category] for category in Category]
-    in_turn = (task for row in itertools.zip_longest(*columns) for task in row if task is not None)
-    return tuple(itertools.islice(in_turn, evaluation.tasks))
+    return tuple(itertools.islice(in_turn(get_split(division).part(evaluation.split)), evaluation.tasks))

@@ -109,10 +109,11 @@ def choose_tasks(
         count = TOOLWORLD_TASKS if limit is None else limit
         return tuple(generate(seed, split=split) for seed in itertools.islice(seeds, count))
     part = get_split("scenario").part(split)
-    return tuple(itertools.islice(_in_turn(part, chosen), limit))
+    return tuple(itertools.islice(in_turn(part, chosen), limit))
 
 
-def _in_turn(tasks: Sequence[Task], categories: Sequence[Category]) -> Iterator[Task]:
+def in_turn(tasks: Sequence[Task], categories: Sequence[Category] = tuple(Category)) -> Iterator[Task]:
+    """The tasks of these categories, one of each in turn, so that the first few are of all kinds."""
     columns = [[task for task in tasks if task.category is category] for category in categories]
     for row in itertools.zip_longest(*columns):
         yield from (task for task in row if task is not None)
