@@ -32,7 +32,9 @@ app.add_typer(tiny.app, name="tiny")
 
 def main() -> None:
     """Runs the command line. Exit codes: 0 success, 1 a fault, 2 a user's mistake, 130 interrupted."""
-    # A stopped job gets this signal. Engines have processes of their own, which must be ended in good order.
+    # A stopped job gets SIGTERM. Engines have processes of their own, which must be ended in good order. Background
+    # jobs of a shell script ignore SIGINT, which would then go for both.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
         app()
