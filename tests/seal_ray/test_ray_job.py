@@ -89,7 +89,7 @@ def test_a_submitted_job_trains(cluster: str, tmp_path: Path) -> None:
         "training.rounds=1 training.groups=2 training.group_size=2 training.minibatch_groups=1 evaluation.interval=0"
     )
     command = [
-        *(BIN / "ray", "job", "submit", "--address", cluster, "--working-dir", ".", "--"),
+        *(str(BIN / "ray"), "job", "submit", "--address", cluster, "--working-dir", ".", "--"),
         *("seal-ray", "train", "--name", "job", "--wandb", "off", "--runs", str(tmp_path / "runs")),
         *(*small.split(), "evaluation.interval=0"),
     ]
