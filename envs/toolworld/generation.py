@@ -42,16 +42,8 @@ def generate_composition(
     seed: int, *, split: str = "train", category: Category | None = None, difficulty: Difficulty = DEFAULT
 ) -> Composition:
     """As `generate`, with the requests behind the task."""
-    if type(seed) is not int or not 0 <= seed < _MAX_SEED:
-        raise UserError(f"seed: {seed!r:.80} is not allowed; it must be a whole number from 0 to {_MAX_SEED - 1}.")
-    if split not in SPLITS:
-        raise unknown_value("split", split, SPLITS)
-    if category is not None and category not in list(Category):
-        raise unknown_value("category", category, Category)
-    kind = list(Category)[seed % len(Category)] if category is None else Category(category)
-    name = f"{PREFIX}{split}_{kind}_{seed:06d}"
-    if difficulty != DEFAULT:
-        name += f"_{difficulty.code}"
+    name = task_name(seed, split=split, category=category, difficulty=difficulty)
+    kind = _kind(seed, category)
     for attempt in range(_ATTEMPTS):
         rng = random.Random(f"{name} {attempt}")
         try:
@@ -61,6 +53,24 @@ def generate_composition(
         if _is_sound(made):
             return made
     raise EnvironmentFault(f"{name}: no sound task in {_ATTEMPTS} draws")
+
+
+def task_name(
+    seed: int, *, split: str = "train", category: Category | None = None, difficulty: Difficulty = DEFAULT
+) -> str:
+    """The id of the task that `generate` gives for these arguments, without generating it. Raises `UserError`."""
+    if type(seed) is not int or not 0 <= seed < _MAX_SEED:
+        raise UserError(f"seed: {seed!r:.80} is not allowed; it must be a whole number from 0 to {_MAX_SEED - 1}.")
+    if split not in SPLITS:
+        raise unknown_value("split", split, SPLITS)
+    if category is not None and category not in list(Category):
+        raise unknown_value("category", category, Category)
+    name = f"{PREFIX}{split}_{_kind(seed, category)}_{seed:06d}"
+    return name if difficulty == DEFAULT else f"{name}_{difficulty.code}"
+
+
+def _kind(seed: int, category: Category | None) -> Category:
+    return list(Category)[seed % len(Category)] if category is None else Category(category)
 
 
 def tasks(n: int, *, split: str, seed: int = 0, difficulty: Difficulty = DEFAULT) -> tuple[Task, ...]:

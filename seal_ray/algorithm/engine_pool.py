@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import ray
-from ray.exceptions import RayActorError, RayTaskError
+from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
 from envs.errors import SealError
 from policies.engine import Adapter, EngineDead, EngineReport, GenRequest, GenResult
@@ -48,6 +48,8 @@ class EnginePool:
             num_cpus=cpus, num_gpus=gpus, max_restarts=max_restarts, max_task_retries=0, max_concurrency=_CALLS
         )
         self._members = [_Member(actor.remote(spec)) for _ in range(count)]
+        for member in self._members:
+            member.look = member.actor.versions.remote()  # starts the engine, while others start too
         self._timeout = timeout
         self._payload: Any = None
         self._held: Mapping[str, int] = {}
@@ -58,12 +60,11 @@ class EnginePool:
         """The handles, to be sent to who plays."""
         return [member.actor for member in self._members]
 
-    def wait_started(self) -> None:
-        """Waits until all engines are up. Raises what an engine's start raised, or `EngineLost`."""
-        self._get([member.actor.versions.remote() for member in self._members])
-
     def deliver(self, payload: Payload) -> None:
-        """Gives every engine these weights and waits for the proofs. Raises `DeliveryError` or `EngineLost`."""
+        """Gives every engine these weights and waits for the proofs, the first time for the engines' start too.
+
+        Raises `DeliveryError`, `EngineLost`, or what an engine's start raised.
+        """
         self._payload = ray.put(payload)
         self._held = {payload.policy: payload.version}
         for member in self._members:
@@ -73,13 +74,13 @@ class EnginePool:
         while waiting:
             ref, member = waiting.popitem()
             try:
-                ray.get(ref, timeout=max(0.0, deadline - time.monotonic()))
+                _answer(ref, max(0.0, deadline - time.monotonic()))
             except RayActorError:
                 self._check_coming_back(member, deadline)
                 self.restarts += 1
                 time.sleep(_PAUSE)
                 waiting[member.actor.update.remote(self._payload)] = member
-            except ray.exceptions.GetTimeoutError:
+            except GetTimeoutError:
                 self._give_up()
 
     def heal(self) -> None:
@@ -91,7 +92,7 @@ class EnginePool:
                 continue
             look, member.look = member.look, None
             try:
-                held = ray.get(look)
+                held = _answer(look)
             except RayActorError:
                 member.since = member.since or time.monotonic()
                 self._check_coming_back(member, member.since + self._timeout)
@@ -108,12 +109,6 @@ class EnginePool:
         for member in self._members:
             ray.kill(member.actor)
 
-    def _get(self, refs: list[Any]) -> None:
-        try:
-            ray.get(refs, timeout=self._timeout)
-        except ray.exceptions.GetTimeoutError:
-            self._give_up()
-
     def _check_coming_back(self, member: _Member, deadline: float) -> None:
         if actor_state(member.actor) == "DEAD":
             raise EngineLost(_DEAD)
@@ -122,6 +117,14 @@ class EnginePool:
 
     def _give_up(self) -> NoReturn:
         raise EngineLost(f"an engine was not ready within {self._timeout:g} s (fault_tolerance.engine_timeout).")
+
+
+def _answer(ref: Any, timeout: float | None = None) -> Any:
+    """What an actor returned. Raises what it raised."""
+    try:
+        return ray.get(ref, timeout=timeout)
+    except RayTaskError as error:
+        raise cause_of(error) from None
 
 
 def cause_of(error: BaseException) -> BaseException:

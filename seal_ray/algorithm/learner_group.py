@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import ray
 from pyarrow import fs  # type: ignore[import-untyped]
-from ray.exceptions import RayTaskError
 from ray.rllib.core import COMPONENT_LEARNER, COMPONENT_OPTIMIZER, COMPONENT_RL_MODULE
 from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.policy.sample_batch import MultiAgentBatch, SampleBatch
 
 from envs.errors import SealError
+from seal_ray.algorithm.engine_pool import cause_of
 from seal_ray.algorithm.learner import LEARNT, columns
 from seal_ray.config.sections import Learners
 from seal_ray.grpo.packing import shard
@@ -145,8 +145,9 @@ class SealLearnerGroup(LearnerGroup):
             if stuck:
                 for actor in self._workers:
                     ray.kill(actor)
-            if isinstance(error, RayTaskError) and isinstance(error.cause, SealError):
-                raise error.cause from error
+            cause = cause_of(error)
+            if isinstance(cause, SealError):
+                raise cause from error
             raise
         results: list[R] = ray.get(calls)
         return results

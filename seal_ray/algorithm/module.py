@@ -15,7 +15,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from envs.errors import SealError
 from policies.model_folder import open_model
-from seal_ray.config.sections import Learners, Solver, Training, make_section
+from seal_ray.config.sections import Learners, Solver, Training, section_of
 from seal_ray.grpo.attention import choose_attention
 from seal_ray.grpo.forward import sampled_logprobs
 from seal_ray.grpo.packing import Packed
@@ -40,9 +40,9 @@ class LMModule(TorchRLModule):
         from transformers import AutoModelForCausalLM
 
         values: Any = self.model_config
-        self._solver = _typed(Solver, "solver", values)
-        self._kl = _typed(Training, "training", values).kl
-        learners = _typed(Learners, "learners", values)
+        self._solver = section_of(Solver, values["solver"])
+        self._kl = section_of(Training, values["training"]).kl
+        learners = section_of(Learners, values["learners"])
         self._sharded = learners.fsdp
         folder = open_model(self._solver.model, dialect=self._solver.dialect).path
         # FlashAttention takes neither float32 nor a CPU.
@@ -143,9 +143,3 @@ def fill(tensor: Tensor, value: Tensor) -> None:
                 value.to(tensor.device), tensor.device_mesh, tensor.placements, src_data_rank=None
             )
         tensor.copy_(value)
-
-
-def _typed(kind: type[Any], name: str, values: Mapping[str, Any]) -> Any:
-    section = make_section(name, values[name])
-    assert isinstance(section, kind)
-    return section

@@ -7,6 +7,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -24,7 +25,6 @@ from envs.profile import FailureProfile
 from envs.task import Category
 from policies.curator import Curator, RulesSettings, make_curator
 from policies.engine import BASE
-from policies.engine.choice import default_kind
 from policies.engine.requests import checkpoint_shapes
 from policies.model_folder import open_model
 from policies.trajectory import Trajectory, derive_seed
@@ -86,7 +86,7 @@ class Seal(Algorithm):
         self._evaluation = settings.section(sections.Evaluation)
         self._limits = settings.section(sections.FaultTolerance)
         self._curation = settings.section(sections.Curator)
-        self._seed = int(settings.seed or 0)
+        self._seed = int(settings.seed)
         self.model = open_model(self.solver_settings.model, dialect=self.solver_settings.dialect)
         self._policy = SOLVER if self.solver_settings.lora_rank else BASE
         self.engines = self._start_engines()
@@ -100,7 +100,6 @@ class Seal(Algorithm):
         self.incumbent = Interface.plain()
         self.profile = FailureProfile()
         self.last_round: Sequence[PlayedGroup] = ()
-        self.engines.wait_started()
         self._sync_weights()
 
     def training_step(self) -> None:
@@ -132,6 +131,7 @@ class Seal(Algorithm):
         self._next_group += len(groups)
         counted = {
             **_of_rollouts(groups),
+            "solver/reward": _mean(reward_of(t, self._environment) for g in groups for t in g.trajectories),
             **_of_rows(rows),
             **{f"solver/{key}": value for key, value in learnt.items()},
             "curator/proposals": proposed,
@@ -150,21 +150,7 @@ class Seal(Algorithm):
     def evaluate(self, parallel_train_future: Any = None) -> dict[str, Any]:  # noqa: ARG002 - RLlib passes it
         """Plays the evaluation tasks on the plain interface under the official protocol, and counts."""
         started = perf_counter()
-        evaluation = self._evaluation
-        tasks = evaluation_tasks(self._environment, evaluation)
-        plans = [
-            GroupPlan(
-                number=place,
-                task=task.id,
-                arm=0,
-                interface=Interface.plain(),
-                protocol=Protocol.OFFICIAL,
-                seeds=(derive_seed(self._seed, "evaluation", task.id),),
-                temperature=evaluation.temperature,
-            )
-            for place, task in enumerate(tasks)
-        ]
-        groups = self._play(plans)
+        groups = self._play(self._evaluation_plans)
         self._check_faults(groups)
         trajectories = [each for group in groups for each in group.trajectories]
         return {
@@ -183,6 +169,21 @@ class Seal(Algorithm):
         assert self.env_runner_group is not None
         return self.env_runner_group
 
+    @cached_property
+    def _evaluation_plans(self) -> list[GroupPlan]:
+        return [
+            GroupPlan(
+                number=place,
+                task=task.id,
+                arm=0,
+                interface=Interface.plain(),
+                protocol=Protocol.OFFICIAL,
+                seeds=(derive_seed(self._seed, "evaluation", task.id),),
+                temperature=self._evaluation.temperature,
+            )
+            for place, task in enumerate(evaluation_tasks(self._environment, self._evaluation))
+        ]
+
     def solver_weights(self) -> Mapping[str, Any]:
         """What the solver has learnt, by name, as whole tensors on the CPU."""
         return self.learner_group.module_weights(SOLVER)
@@ -190,7 +191,7 @@ class Seal(Algorithm):
     def _start_engines(self) -> EnginePool:
         engine = self.engine_settings
         spec = EngineSpec(
-            kind=default_kind() if engine.kind == "auto" else engine.kind,
+            kind=engine.kind,
             model=self.solver_settings.model,
             dialect=self.solver_settings.dialect,
             context=self.solver_settings.context,

@@ -10,7 +10,7 @@ from envs.bfcl.splits import get_split
 from envs.errors import UserError
 from envs.task import Category
 from envs.toolworld.difficulty import DEFAULT, Difficulty
-from envs.toolworld.generation import BLOCK, generate
+from envs.toolworld.generation import BLOCK, task_name
 from seal_ray.config.sections import Environment
 from seal_ray.evaluation.plan import in_turn
 
@@ -33,13 +33,13 @@ class TaskStream:
         if self._set is not None:
             epoch, place = divmod(number, len(self._set))
             return self._set[self._order(epoch)[place]]
-        return self._generated(self._seed * BLOCK + number)
+        return self._named(self._seed * BLOCK + number)
 
     def _finite_set(self) -> tuple[str, ...] | None:
         environment = self._environment
         if environment.source == "toolworld":
             count = environment.tasks
-            return None if count is None else tuple(self._generated(number) for number in range(count))
+            return None if count is None else tuple(self._named(number) for number in range(count))
         part = get_split(environment.bfcl_split).part(environment.split)
         chosen = itertools.islice(in_turn(part, self._categories), environment.tasks)
         found = tuple(task.id for task in chosen)
@@ -50,11 +50,11 @@ class TaskStream:
             )
         return found
 
-    def _generated(self, number: int) -> str:
+    def _named(self, number: int) -> str:
         environment = self._environment
         difficulty = DEFAULT if environment.difficulty is None else Difficulty.from_code(environment.difficulty)
         category = self._categories[number % len(self._categories)]
-        return generate(number, split=environment.split, category=category, difficulty=difficulty).id
+        return task_name(number, split=environment.split, category=category, difficulty=difficulty)
 
     @lru_cache(maxsize=2)  # noqa: B019 - a run has one stream, which lives as long as it
     def _order(self, epoch: int) -> tuple[int, ...]:

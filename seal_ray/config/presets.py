@@ -53,7 +53,7 @@ def make_config(
     if not any(document["kind"] == "model" for _, document in documents):
         documents.append((DEFAULT, _read_preset(DEFAULT)))
     documents.sort(key=lambda pair: pair[1]["kind"] != "model")
-    layers = [document["sections"] for _, document in documents]
+    layers = [layer for _, document in documents for layer in _layers(document)]
     config = SealConfig()
     if file is not None:
         sections, file_seed = _read_file(file)
@@ -114,6 +114,12 @@ def _meant(section: str, key: str, value: Any, text: str) -> Any:
     """The value as it was written where the setting takes text: a model may be called 123."""
     takes = takes_text(SECTIONS[section].model_fields[key])
     return text if takes and isinstance(value, int | float) else value
+
+
+def _layers(document: Mapping[str, Any]) -> list[Values]:
+    """A preset's sections, behind those of the preset that it is like."""
+    under = _layers(_read_preset(document["like"])) if "like" in document else []
+    return [*under, document["sections"]]
 
 
 def _read_preset(name: str) -> dict[str, Any]:

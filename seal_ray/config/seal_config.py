@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
@@ -20,7 +20,7 @@ from ray.tune.search.sample import Domain
 from ray.util import log_once
 
 from envs.errors import UserError, unknown_value
-from seal_ray.config.sections import SECTIONS, Section, attribute, check_key, make_section, section_name
+from seal_ray.config.sections import SECTIONS, S, attribute, check_key, section_name, section_of
 
 if TYPE_CHECKING:
     from ray.rllib.core.learner.learner_group import LearnerGroup
@@ -32,8 +32,6 @@ _READ_BY_RLLIB = {TRIAL_INFO, "_enable_new_api_stack", "multiagent", "class"}
 """Keys of a config dict that are no attributes, or not always."""
 _SET_AS_THEY_ARE = {"env_config", "model", "optimizer"}
 """Attributes, beside those of evaluation, that RLlib would hand to methods which are ours here."""
-
-S = TypeVar("S", bound=Section)
 
 
 def _module_of(agent: object, *_: Any, **__: Any) -> str:
@@ -121,9 +119,7 @@ class SealConfig(AlgorithmConfig):
         for key, value in values.items():
             if isinstance(value, Domain) or (isinstance(value, Mapping) and "grid_search" in value):
                 raise UserError(f"{name}.{key}: a search space is no value; give a value, or run it in Ray Tune.")
-        found = make_section(name, values)
-        assert isinstance(found, kind)
-        return found
+        return section_of(kind, values)
 
     def to_sections(self) -> dict[str, dict[str, Any]]:
         """All settings as plain values: section → key → value, as in a preset file."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -20,6 +20,9 @@ Positive = Annotated[float, Field(gt=0.0)]
 NotNegative = Annotated[float, Field(ge=0.0)]
 TaskCategory = Annotated[Category, Field(strict=False)]
 """A category, or its name as files have it."""
+
+
+S = TypeVar("S", bound="Section")
 
 
 class Section(BaseModel):
@@ -328,3 +331,10 @@ def make_section(section: str, values: Mapping[str, Any]) -> Section:
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         raise complaint(section, SECTIONS[section].model_fields, values, problem) from None
+
+
+def section_of(kind: type[S], values: Mapping[str, Any]) -> S:
+    """As `make_section`, by the section's class."""
+    found = make_section(section_name(kind), values)
+    assert isinstance(found, kind)
+    return found

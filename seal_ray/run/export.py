@@ -42,17 +42,18 @@ def _merged(
 ) -> dict[str, torch.Tensor]:
     from safetensors import safe_open
 
-    from policies.engine.adapters import names_of
+    from policies.engine.adapters import names_of, scaling
 
-    adapter = lora_adapter(state, rank=rank, alpha=alpha).tensors
+    adapter = lora_adapter(state, rank=rank, alpha=alpha)
+    halves, factor = adapter.tensors, scaling(adapter.config)
     merged: dict[str, torch.Tensor] = {}
     for path in sorted(base.path.glob("*.safetensors")):
         with safe_open(path, framework="pt") as file:
             for name in file.keys():  # noqa: SIM118 - it is no mapping
                 tensor = file.get_tensor(name).float()
                 half_a, half_b = names_of(name.removesuffix(".weight"))
-                if half_a in adapter:
-                    tensor = tensor + (alpha / rank) * adapter[half_b].float() @ adapter[half_a].float()
+                if half_a in halves:
+                    tensor = tensor + factor * halves[half_b].float() @ halves[half_a].float()
                 merged[name] = tensor
     return full_weights(merged, shapes, dtype)
 

@@ -96,7 +96,9 @@ def _write(
         folder.append_profile(number, algorithm.profile.to_dict())
         folder.write_trajectories(number, _sample(algorithm))
     writers.write(number, metrics)
-    draw_curves(folder.metrics.rows(), folder.curves, title=folder.path.name)
+    # Drawing takes about a second: with what took far longer, and so before every end of a run.
+    if {"evaluation/success", "perf/checkpoint_seconds"} & metrics.keys():
+        draw_curves(folder.metrics.rows(), folder.curves, title=folder.path.name)
     report(metrics)
 
 

@@ -25,6 +25,7 @@ from seal_ray.algorithm.seal import Seal
 from seal_ray.algorithm.weights import full_weights
 from seal_ray.config.presets import make_config
 from seal_ray.run.cluster import connected
+from tests.processes import tree
 
 ROUNDS = 4
 GOAL_OVERHEAD, GOAL_GIB = 0.15, 6.0
@@ -48,22 +49,7 @@ class Memory:
 
     def _watch(self) -> None:
         while not self._ended.wait(0.5):
-            self.peak = max(self.peak, sum(map(_pss, _tree(os.getpid()))))
-
-
-def _tree(root: int) -> list[int]:
-    children: dict[int, list[int]] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parent = int(path.read_text().rsplit(")", 1)[1].split()[1])
-        except (OSError, IndexError):
-            continue
-        children.setdefault(parent, []).append(int(path.parent.name))
-    found, left = [], [root]
-    while left:
-        found.append(left.pop())
-        left += children.get(found[-1], [])
-    return found
+            self.peak = max(self.peak, sum(map(_pss, tree(os.getpid()))))
 
 
 def _pss(pid: int) -> int:

@@ -18,6 +18,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import tree
+
 ROOT = Path(__file__).parent.parent.parent
 BIN = Path(sys.executable).parent
 # Ray asks for a token wherever its user has one, and its commands then want to be told to send it.
@@ -36,18 +38,6 @@ def free_port() -> int:
     return port
 
 
-def descendants(root: int) -> list[int]:
-    """This process and all below it: `ray stop` would end other clusters of this machine too."""
-    below: dict[int, list[int]] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            below.setdefault(int(path.read_text().rsplit(")", 1)[1].split()[1]), []).append(int(path.parent.name))
-    found = [root]
-    for pid in found:
-        found += below.get(pid, [])
-    return found
-
-
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[str]:
     """A cluster of its own: the address of its job server."""
@@ -60,6 +50,8 @@ def cluster(tmp_path: Path) -> Iterator[str]:
             # A folder of its own: Ray notes the newest cluster of a folder there, for others to join. Its name is
             # short, as those of sockets in it must be.
             *(f"--dashboard-port={dashboard}", f"--temp-dir={folder}", "--disable-usage-stats"),
+            # The agent that takes jobs does not come up where another cluster's already listens at the usual port.
+            f"--dashboard-agent-listen-port={free_port()}",
         ],
         stdout=log,
         stderr=subprocess.STDOUT,
@@ -76,7 +68,7 @@ def cluster(tmp_path: Path) -> Iterator[str]:
             assert time.monotonic() < deadline
             time.sleep(0.5)
     yield address
-    for pid in descendants(process.pid):
+    for pid in tree(process.pid):  # `ray stop` would end other clusters of this machine too
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     process.wait()

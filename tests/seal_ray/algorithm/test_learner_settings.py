@@ -14,9 +14,11 @@ from transformers import AutoModelForCausalLM
 
 from envs.errors import SealError
 from policies.engine.requests import check_shapes, checkpoint_shapes
+from policies.model_folder import open_model
 from seal_ray.algorithm.module import LMModule
 from seal_ray.algorithm.weights import full_weights, lora_adapter
 from seal_ray.config.seal_config import SOLVER
+from seal_ray.run.export import export_model
 from tests.policies.models import byte_tokenizer, load, random_llama, random_qwen2
 from tests.seal_ray.algorithm.learners import (
     PlainLearner,
@@ -169,3 +171,23 @@ def test_the_adapter_is_peft_s(model: Path) -> None:
 def assert_equal(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
     assert found.keys() == expected.keys()
     assert [name for name, tensor in expected.items() if not torch.equal(found[name], tensor)] == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_exported_model_is_what_was_learnt(kind: str, model: Path, tmp_path: Path) -> None:
+    group = build_group(learner_config(model, solver=KINDS[kind]))
+    disturb(group)
+    base, state = open_model(str(model)), group.module_weights(SOLVER)
+    export_model(
+        base, state, tmp_path / "out", dtype="float32", rank=KINDS[kind].get("lora_rank", 0), alpha=LORA["lora_alpha"]
+    )
+    exported = open_model(str(tmp_path / "out"))
+    check_shapes(checkpoint_shapes(exported.path), checkpoint_shapes(base.path))
+    tokens = torch.tensor([[5, 6, 7, 8, 9]])
+    learner: Any = group._learner
+    learnt = learner._module[SOLVER].unwrapped().language_model.eval()
+    with torch.no_grad():
+        found, wanted = (each(tokens).logits for each in (load(exported.path), learnt))
+        before = load(model)(tokens).logits
+    assert torch.allclose(found, wanted, atol=1e-4)
+    assert not torch.allclose(found, before, atol=1e-2)

@@ -8,6 +8,7 @@ import os
 import struct
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from envs.errors import UserError
 from seal_ray.report import writers
 from seal_ray.report.run_folder import RunFolder
 from seal_ray.report.writers import Writers
+from tests.processes import tree
 
 
 @pytest.fixture
@@ -55,18 +57,11 @@ def scalars(folder: RunFolder) -> list[tuple[int, str, float]]:
 
 def processes() -> set[str]:
     """The command lines of the processes that this one has started, at any depth."""
-    parents: dict[int, int] = {}
-    commands: dict[int, str] = {}
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            parents[int(path.name)] = int((path / "stat").read_text().rpartition(")")[2].split()[1])
-            commands[int(path.name)] = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except OSError:
-            continue
-    mine = {os.getpid()}
-    while more := {pid for pid, parent in parents.items() if parent in mine} - mine:
-        mine |= more
-    return {commands[pid] for pid in mine if "wandb" in commands[pid] and pid != os.getpid()}
+    commands = set()
+    for pid in tree(os.getpid())[1:]:
+        with suppress(OSError):
+            commands.add(Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    return {command for command in commands if "wandb" in command}
 
 
 def test_tensorboard_gets_every_round_while_the_run_goes_on(folder: RunFolder) -> None:
