@@ -1,8 +1,8 @@
 """`CoEvolutionGame`: curator and solver as two agents of one PettingZoo game.
 
 The curator moves once, first: it reads the failure profile and answers with an interface as JSON. Then the solver plays
-one dialogue under that interface, a step a move. A proposal that is not valid is rejected: the incumbent interface is
-played instead, and the curator earns nothing.
+one dialogue under that interface, a step a move. A proposal that is not valid, or that the leak guard turns down, is
+rejected: the incumbent interface is played instead, and the curator earns nothing.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from envs.dialects import DIALECTS, Dialect
 from envs.dialogue import Dialogue, Protocol
 from envs.errors import UserError, unknown_value
 from envs.interface.document import interface_from_json
+from envs.interface.guard import LeakGuard
 from envs.interface.value import Interface
 from envs.profile import FailureProfile
 from envs.spaces import UnicodeText
@@ -56,7 +57,8 @@ class CoEvolutionGame(AECEnv[str, Observation, str]):
     one without continues it; so the same seed and actions give the same games. `last_outcome` tells of the last
     finished game. Nothing in an action makes `step` raise.
 
-    The curator's reward is `curator_reward(outcome)`, the solver's that of its dialogue; both come with the last move.
+    `guard` judges proposals where one is given; it is not shown the incumbent. The curator's reward is
+    `curator_reward(outcome)`, the solver's that of its dialogue; both come with the last move.
     """
 
     metadata: ClassVar[dict[str, Any]] = {
@@ -73,6 +75,7 @@ class CoEvolutionGame(AECEnv[str, Observation, str]):
         protocol: Protocol | str = Protocol.SEAL,
         incumbent: Interface = Interface.plain(),
         curator_reward: Callable[[GameOutcome], float] = cooperative_reward,
+        guard: LeakGuard | None = None,
         render_mode: str | None = None,
     ) -> None:
         super().__init__()
@@ -92,6 +95,7 @@ class CoEvolutionGame(AECEnv[str, Observation, str]):
         self._dialect = dialect
         self._protocol = protocol
         self._curator_reward = curator_reward
+        self._guard = guard
         self._rng = random.Random(0)
 
     def observation_space(self, agent: str) -> spaces.Dict:
@@ -153,6 +157,10 @@ class CoEvolutionGame(AECEnv[str, Observation, str]):
             interface = interface_from_json(proposal, source="proposal")
         except UserError as error:
             interface, self._rejection = self.incumbent, str(error)
+        else:
+            fault = None if self._guard is None else self._guard.check(interface)
+            if fault is not None:
+                interface, self._rejection = self.incumbent, f"proposal: {fault}"
         dialogue = Dialogue(self._task, dialect=self._dialect, interface=interface, protocol=self._protocol)
         self._texts[SOLVER], info = dialogue.reset()
         self._dialogue = dialogue

@@ -104,8 +104,11 @@ class FailureProfile:
             raise UserError(f"failure profile: not a profile's JSON form ({error!r}).") from None
         return profile
 
-    def render(self, scope: Scope = "window") -> str:
-        """The profile as the text that a curator reads: labels by count, then the tools and arguments concerned."""
+    def render(self, scope: Scope = "window", *, most: int = 12) -> str:
+        """The profile as the text that a curator reads: labels by count, then the tools and arguments concerned.
+
+        Of positions, tools and arguments, the `most` frequent are listed.
+        """
         statistics: Statistics = getattr(self, scope)
         everything = statistics.get("all")
         lines = [
@@ -114,9 +117,9 @@ class FailureProfile:
         ]
         lines += _section(statistics, "By category", "category/", depth=2)
         lines += _section(statistics, "By label", "label/", depth=2)
-        lines += _section(statistics, "By turn position", "position/", depth=4, most=12)
-        lines += _section(statistics, "Tools in failed turns", "tool/", depth=4, most=12)
-        lines += _section(statistics, "Arguments that broke a schema", "argument/", depth=4, most=12)
+        lines += _section(statistics, "By turn position", "position/", depth=4, most=most)
+        lines += _section(statistics, "Tools in failed turns", "tool/", depth=4, most=most)
+        lines += _section(statistics, "Arguments that broke a schema", "argument/", depth=4, most=most)
         return "\n".join(lines)
 
 

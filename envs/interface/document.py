@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
@@ -13,18 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from envs.bfcl.tools import all_tools
 from envs.dialects.base import read_json
 from envs.errors import UserError, unknown_value
-from envs.interface.value import (
-    MAX_GUIDELINE_CHARACTERS,
-    MAX_GUIDELINES,
-    CueKind,
-    Interface,
-    RecoveryLevel,
-    SchemaCue,
-)
+from envs.interface.value import MAX_GUIDELINES, CueKind, Interface, RecoveryLevel, SchemaCue, guideline_fault
 from envs.task import JSON
-
-_NOT_PLAIN_TEXT = re.compile(r"\{\{|\}\}|\{%|%\}|\{#|<\|.*?\|>|</?tool_call>|</?tool_response>|</?tools>|\[/?INST\]")
-"""Template syntax and chat control marks, which have no place in a guideline."""
 
 _WANTED: Mapping[str, str] = {
     "model_type": "a JSON object",
@@ -60,14 +49,9 @@ class _InterfaceDocument(BaseModel):
     @classmethod
     def _plain_text(cls, guidelines: tuple[str, ...]) -> tuple[str, ...]:
         for text in guidelines:
-            if not text.strip():
-                raise ValueError("a guideline is empty")
-            if len(text) > MAX_GUIDELINE_CHARACTERS:
-                raise ValueError(f"a guideline has {len(text)} characters, at most {MAX_GUIDELINE_CHARACTERS} fit")
-            if not text.isprintable():
-                raise ValueError(f"a guideline must be one line of printable text, not {text[:40]!r}")
-            if _NOT_PLAIN_TEXT.search(text):
-                raise ValueError(f"a guideline must be plain text without template or control marks, not {text[:40]!r}")
+            fault = guideline_fault(text)
+            if fault is not None:
+                raise ValueError(f"a guideline {fault}: {text[:40]!r}")
         return guidelines
 
 

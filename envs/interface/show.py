@@ -49,8 +49,13 @@ def show_system(interface: Interface, dialect: Dialect) -> str:
     if interface.has_cue(CueKind.FORMAT):
         parts.append(dialect.call_format)
     if interface.guidelines:
-        parts.append("Guidelines:\n" + "\n".join(f"- {guideline}" for guideline in interface.guidelines))
+        parts.append(guidelines_text(interface))
     return "\n\n".join(parts)
+
+
+def guidelines_text(interface: Interface) -> str:
+    """The guidelines as they are shown, under their heading."""
+    return "Guidelines:\n" + "\n".join(f"- {guideline}" for guideline in interface.guidelines)
 
 
 def show_result(interface: Interface, record: CallRecord, tool: ToolDoc | None) -> str:

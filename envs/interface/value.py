@@ -6,6 +6,8 @@ feedback (φ_err) and guidelines (φ_cap). The plain interface is the identity, 
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -13,6 +15,9 @@ MAX_GUIDELINES = 8
 """Guidelines that an interface may show at once."""
 MAX_GUIDELINE_CHARACTERS = 400
 """Length of one guideline."""
+
+_NOT_PLAIN_TEXT = re.compile(r"\{\{|\}\}|\{%|%\}|\{#|<\|.*?\|>|</?tool_call>|</?tool_response>|</?tools>|\[/?INST\]")
+"""Template syntax and chat control marks, which have no place in a guideline."""
 
 
 class CueKind(StrEnum):
@@ -75,3 +80,17 @@ class Interface:
     def has_cue(self, kind: CueKind, tool: str = "") -> bool:
         """Whether a cue of that kind is on, for that tool where one is named."""
         return any(cue.kind is kind and (not tool or cue.concerns(tool)) for cue in self.schema_cues)
+
+
+def guideline_fault(text: str) -> str | None:
+    """What keeps a text from being a guideline, in half a sentence about it that repeats nothing of it, or None."""
+    if not text.strip():
+        return "is empty"
+    if len(text) > MAX_GUIDELINE_CHARACTERS:
+        return f"has {len(text)} characters, at most {MAX_GUIDELINE_CHARACTERS} fit"
+    if not text.isprintable():
+        return "must be one line of printable text"
+    # Some tokenizers read wide and other compatible forms of a character as the character.
+    if _NOT_PLAIN_TEXT.search(text) or _NOT_PLAIN_TEXT.search(unicodedata.normalize("NFKC", text)):
+        return "must be plain text without template or control marks"
+    return None

@@ -13,6 +13,7 @@ from envs.diagnosis import Label
 from envs.dialects import DIALECTS
 from envs.errors import UserError
 from envs.interface import Interface, RecoveryLevel
+from envs.interface.guard import LeakGuard
 
 PLAIN = "{}"
 TASK = get_task("multi_turn_base_0")
@@ -67,6 +68,21 @@ def test_a_proposal_that_is_not_valid_costs_the_curator_its_reward_only(proposal
     assert outcome.rejection is not None
     assert game.infos[CURATOR]["rejection"] == outcome.rejection
     assert game.rewards == {CURATOR: 0.0, SOLVER: 1.0}
+
+
+def test_a_proposal_that_tells_an_answer_costs_the_curator_its_reward_only() -> None:
+    incumbent = Interface(guidelines=("Stay calm.",))
+    game = co_evolution_v0.raw_env([TASK], incumbent=incumbent, guard=LeakGuard([TASK]))
+    for guideline, rejected in (("The report is final_report.pdf.", True), ("Check the folder first.", False)):
+        game.reset(seed=0)
+        game.step(f'{{"guidelines": ["{guideline}"]}}')
+        outcome = finish(game)
+        assert (outcome.rejection is not None) == rejected
+        assert outcome.interface == (incumbent if rejected else Interface(guidelines=(guideline,)))
+        assert game.rewards == {CURATOR: 0.0 if rejected else 1.0, SOLVER: 1.0}
+        if rejected:
+            assert outcome.rejection == "proposal: guidelines.0: it contains an argument value of a task."
+            assert game.infos[CURATOR]["rejection"] == outcome.rejection
 
 
 def test_the_curators_reward_can_be_chosen() -> None:

@@ -1,0 +1,135 @@
+"""`LeakGuard`: whether a proposed interface may be shown, or tells answers of tasks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator
+
+from envs.bfcl.tools import all_tools
+from envs.interface.leaks import Answers, Leak, Signs
+from envs.interface.readings import Tangled, readings
+from envs.interface.show import guidelines_text
+from envs.interface.value import MAX_GUIDELINES, CueKind, Interface, guideline_fault
+from envs.task import Task
+
+REMEMBERED = 4_000
+"""Tasks given to `add` that are kept at least; twice as many at most."""
+
+_PIECES = re.compile(r"[A-Za-z]+|[^A-Za-z\s]|\s{2,}")
+_LETTERS_A_TOKEN = 3
+
+
+class LeakGuard:
+    """Judges interfaces that are proposed for training.
+
+    A proposal is rejected where it is not a valid interface (by the rules of an interface's JSON form, also for values
+    that were built directly), uses a kind of schema cue that is not allowed, is longer than `max_tokens`, or tells
+    something of the tasks; `Answers` says what counts as told. Each guideline is read as it stands, with lookalike
+    letters and marks between letters undone, backwards, in rot13, and with base64, base32, hexadecimal, URL and
+    character codes decoded, two layers deep; then all guidelines are read as one text.
+
+    `max_tokens` bounds the text that the guidelines add to the prompt, heading included. `count_tokens` counts it;
+    without one `estimate_tokens` does, which counts too many rather than too few.
+
+    The tasks of `__init__` are kept for good. Of those given to `add` the latest are kept, `REMEMBERED` at least.
+    """
+
+    def __init__(
+        self,
+        tasks: Iterable[Task] = (),
+        *,
+        allowed_cues: Collection[CueKind] = tuple(CueKind),
+        max_tokens: int | None = None,
+        count_tokens: Callable[[str], int] | None = None,
+    ) -> None:
+        self._allowed = frozenset(allowed_cues)
+        self._max_tokens = max_tokens
+        self._count = count_tokens or estimate_tokens
+        self._kept = _Generation()
+        self._recent = _Generation()
+        self._older = _Generation()
+        for task in tasks:
+            self._kept.add(task)
+
+    def add(self, tasks: Iterable[Task]) -> None:
+        """More tasks whose answers must not be told. Tasks that are known, by their id, cost nothing."""
+        for task in tasks:
+            if any(task.id in generation.ids for generation in (self._kept, self._recent)):
+                continue
+            if len(self._recent.ids) >= REMEMBERED:
+                self._older, self._recent = self._recent, _Generation()
+            self._recent.add(task)
+
+    def check(self, interface: Interface) -> str | None:
+        """Why the interface is rejected, in one sentence that repeats nothing of it, or None."""
+        return next(self._faults(interface), None)
+
+    def check_text(self, text: str) -> str | None:
+        """Why a guideline is rejected, in half a sentence about it, or None. The length budget is not considered."""
+        return guideline_fault(text) or self._leak(text)
+
+    def _faults(self, interface: Interface) -> Iterator[str]:
+        if not 0.0 <= interface.fade <= 1.0:
+            yield "fade: it is no number from 0 to 1."
+        for index, cue in enumerate(interface.schema_cues):
+            if cue.kind not in self._allowed:
+                allowed = ", ".join(kind for kind in CueKind if kind in self._allowed) or "none"
+                yield f"schema_cues.{index}: its kind is not allowed; allowed are {allowed}."
+            if not all(tool in all_tools() for tool in cue.tools):
+                yield f"schema_cues.{index}: it names a tool that is not documented."
+        if len(interface.guidelines) > MAX_GUIDELINES:
+            yield f"guidelines: there are {len(interface.guidelines)}, at most {MAX_GUIDELINES} fit."
+            return
+        for index, text in enumerate(interface.guidelines):
+            fault = guideline_fault(text)
+            if fault is not None:
+                yield f"guidelines.{index}: it {fault}."
+                return
+        if self._max_tokens is not None and interface.guidelines:
+            tokens = self._count(guidelines_text(interface))
+            if tokens > self._max_tokens:
+                yield f"guidelines: their text has {tokens} tokens, at most {self._max_tokens} fit."
+        for index, text in enumerate(interface.guidelines):
+            fault = self._leak(text)
+            if fault is not None:
+                yield f"guidelines.{index}: it {fault}."
+        if len(interface.guidelines) > 1:
+            fault = self._leak(" ".join(interface.guidelines))
+            if fault is not None:
+                yield f"guidelines: read as one text, it {fault}."
+
+    def _leak(self, text: str) -> str | None:
+        try:
+            for signs in map(Signs.of, readings(text)):
+                for generation in (self._kept, self._recent, self._older):
+                    leak = generation.find(signs)
+                    if leak is not None:
+                        return f"contains {leak}"
+        except Tangled:
+            return "holds too much encoded text to be read"
+        return None
+
+
+class _Generation:
+    """Tasks that are forgotten together."""
+
+    def __init__(self) -> None:
+        self.ids: set[str] = set()
+        self._answers = Answers()
+
+    def add(self, task: Task) -> None:
+        if task.id not in self.ids:
+            self.ids.add(task.id)
+            self._answers.add(task)
+
+    def find(self, signs: Signs) -> Leak | None:
+        return self._answers.find(signs) if self.ids else None
+
+
+def estimate_tokens(text: str) -> int:
+    """At least as many tokens as usual tokenizers give: a word has one for every three letters begun, every other
+    character has one for each of its bytes in UTF-8."""
+    return sum(
+        -(-len(piece) // _LETTERS_A_TOKEN) if piece.isascii() and piece.isalpha() else len(piece.encode())
+        for piece in _PIECES.findall(text)
+    )

@@ -1,0 +1,272 @@
+"""`Answers`: what must not be told of some tasks, indexed so that a text is searched quickly for any of it."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+
+from envs.interface.readings import Reading, Word, plain_letters, read_words
+from envs.interface.vocabulary import EVERYDAY, is_public, is_public_number, tool_names
+from envs.task import JSON, Task, ToolCall
+
+RUN_OF_WORDS = 6
+"""Consecutive words of a user's text, or of a long value, that may not be repeated."""
+CALLS_OF_A_TURN = 3
+"""Consecutive calls of one turn that may not be listed in order."""
+CALLS_OF_A_TASK = 4
+"""The same for calls of several turns."""
+_CALLS = (CALLS_OF_A_TURN, CALLS_OF_A_TASK)
+
+_SHORTEST = 3
+"""Letters and digits of a value at least: "in", "l" and numbers of two digits tell nothing."""
+_ALONE = 8
+"""Letters of a value that is found wherever it stands, also inside other words; shorter ones must be words."""
+_ALONE_WITH_DIGITS = 6
+"""The same for a value with a digit."""
+_ORDINARY_WORDS = 2
+"""A value of so many ordinary words at most can stand in general advice by accident."""
+_INDEXED = 64
+"""Letters and digits of a value that are kept."""
+_HEAD = 6
+_QUOTES = frozenset("\"'`“”‘’«»‹›„")
+_GIVEN = frozenset("=#@")
+"""What marks the word behind it as a value."""
+_CALL = re.compile(r"([A-Za-z_]\w*)\s*\(([^()]{1,400})\)")
+_JSON_CALL = re.compile(r"\bname\W{1,6}(\w+)\W{1,6}(?:arguments|parameters)\W{1,6}([^{}]{1,400})")
+_CAPITALS = re.compile(r"[A-Z]{3,}")
+_TOKENS = re.compile(r"[a-z]+|[0-9]+")
+_DECIMAL = re.compile(r"\d+\.\d+")
+
+
+class Leak(StrEnum):
+    """What of a task a text tells."""
+
+    VALUE = "an argument value of a task"
+    CALL = "a call of a task's ground truth"
+    ORDER = "the calls of a task in their order"
+    TEXT = "a passage of a task's text"
+
+
+@dataclass(frozen=True)
+class Signs:
+    """What is looked up of a reading beside its words; worked out once for all `Answers`."""
+
+    reading: Reading
+    calls: frozenset[str]
+    """The calls that are written out."""
+    orders: frozenset[tuple[str, ...]]
+    """The tools that are named one after the other."""
+    runs: frozenset[bytes]
+    """The runs of words."""
+
+    @classmethod
+    def of(cls, reading: Reading) -> Signs:
+        named = _tools_named(reading.words)
+        # "find", "add" and others are everyday words, too: a list may be interrupted by them, or may consist of them.
+        lists = [named, [name for name in named if name not in EVERYDAY]]
+        orders = (window for names in lists for size in _CALLS for window in _windows(_without_repeats(names), size))
+        calls = (call for pattern in (_CALL, _JSON_CALL) for call in _written_calls(pattern, reading.text))
+        return cls(reading, frozenset(calls), frozenset(orders), frozenset(_runs(reading.text)))
+
+
+class Answers:
+    """The argument values, calls, orders of calls and user texts of tasks.
+
+    * A value counts as told where its letters and digits follow each other, whatever stands between them. Values of the
+      public documentation and those of fewer than three letters or digits do not count, save decimal numbers. A value
+      of one or two ordinary words counts only where it is given as a value (in quotes, behind "=", "#" or "@", with
+      its own capitals, or as one word), or had to be decoded.
+    * A call counts where it is written out as a call, with its arguments, as text or JSON, however public these are.
+    * Tools may be named in advice. Naming the tools of three consecutive calls of one turn in their order, or of four
+      of one task, one after the other, counts; repeated calls count as one.
+    * Six consecutive words of a user's text count, unless each of them is a word of the documentation.
+    """
+
+    def __init__(self) -> None:
+        self._short: dict[str, set[str]] = {}
+        self._beginnings: set[str] = set()
+        self._long: dict[str, set[str]] = {}
+        self._decimals: set[str] = set()
+        self._calls: set[str] = set()
+        self._orders: set[tuple[str, ...]] = set()
+        self._runs: set[bytes] = set()
+
+    def add(self, task: Task) -> None:
+        for turn in task.turns:
+            self._add_text(turn.user or "")
+            for call in turn.ground_truth:
+                self._add_call(call)
+        names = [[call.name for call in turn.ground_truth] for turn in task.turns]
+        for turn_names in names:
+            self._orders.update(_windows(_without_repeats(turn_names), CALLS_OF_A_TURN))
+        self._orders.update(_windows(_without_repeats(list(itertools.chain(*names))), CALLS_OF_A_TASK))
+
+    def find(self, signs: Signs) -> Leak | None:
+        """What a reading tells of the tasks, if anything."""
+        if self._tells_value(signs.reading):
+            return Leak.VALUE
+        if not self._calls.isdisjoint(signs.calls):
+            return Leak.CALL
+        if not self._orders.isdisjoint(signs.orders):
+            return Leak.ORDER
+        if not self._runs.isdisjoint(signs.runs):
+            return Leak.TEXT
+        return None
+
+    def _add_call(self, call: ToolCall) -> None:
+        for value in _leaves(dict(call.arguments)):
+            if isinstance(value, str):
+                self._add_value(value)
+            elif not isinstance(value, bool) and math.isfinite(value):
+                self._add_value(_digits(value))
+        if call.arguments:
+            keyed = "".join(_compact(f"{key} {_written(value)}") for key, value in call.arguments.items())
+            bare = "".join(_compact(_written(value)) for value in call.arguments.values())
+            self._calls.update({f"{_compact(call.name)} {keyed}", f"{_compact(call.name)} {bare}"})
+
+    def _add_value(self, value: str) -> None:
+        text = plain_letters(value)
+        if _DECIMAL.fullmatch(text) and not is_public_number(_decimal(text)) and not _decimal(text).endswith("."):
+            self._decimals.add(_decimal(text))
+        words = read_words(text)
+        compact = "".join(word.text for word in words)
+        if len(compact) < _SHORTEST or is_public(" ".join(word.text for word in words)) or is_public_number(value):
+            return
+        self._add_text(value)
+        ordinary = len(words) <= _ORDINARY_WORDS and all(word.ordinary for word in words)
+        alone = len(compact) >= (_ALONE_WITH_DIGITS if any(map(str.isdigit, compact)) else _ALONE)
+        if alone and not ordinary:
+            kept = compact[:_INDEXED]
+            self._long.setdefault(kept[:_HEAD], set()).add(kept)
+        else:
+            self._short.setdefault(compact, set()).add(text)
+            self._beginnings.update(compact[:end] for end in range(1, len(compact) + 1))
+
+    def _add_text(self, text: str) -> None:
+        runs = _windows(_TOKENS.findall(plain_letters(text).lower()), RUN_OF_WORDS)
+        self._runs.update(_digest(run) for run in runs if not all(map(is_public, run)))
+
+    def _tells_value(self, reading: Reading) -> bool:
+        compact = reading.compact
+        for start in range(len(compact) - _HEAD + 1):
+            for value in self._long.get(compact[start : start + _HEAD], ()):
+                if compact.startswith(value, start):
+                    return True
+        words = reading.words
+        if not reading.turned and any(
+            run in self._short.get(run.lower(), ()) for run in _CAPITALS.findall(reading.text)
+        ):
+            return True
+        for start in range(len(words)):
+            joined = ""
+            for end in range(start, len(words)):
+                joined += words[end].text
+                if joined not in self._beginnings:
+                    break
+                forms = self._short.get(joined)
+                if forms is not None and _counts(words[start : end + 1], forms, turned=reading.turned):
+                    return True
+        return any(
+            before.text.isdigit()
+            and before.after.strip() in (".", ",")
+            and _decimal(f"{before.text}.{after.text}") in self._decimals
+            for before, after in itertools.pairwise(words)
+        )
+
+
+def _counts(span: Sequence[Word], forms: set[str], *, turned: bool) -> bool:
+    """Whether words that spell a value tell it, or stand there by accident. `forms` are ways to write the value."""
+    # Single letters beside whole words are prose ("a, b and c"); letters alone spell something.
+    if any(not word.ordinary and len(word.text) > 1 for word in span) or all(len(word.text) == 1 for word in span):
+        return True
+    if turned and all(word.ordinary for word in span):
+        return False
+    if len(span) > 1 and not any(any(map(str.isspace, word.before)) for word in span[1:]):
+        return True
+    if turned:
+        return False
+    before, after = span[0].before.rstrip(), span[-1].after
+    if before[-1:] in _GIVEN or (span[0].before[-1:] in _QUOTES and after[:1] in _QUOTES):
+        return True
+    written = span[0].written + "".join(word.before + word.written for word in span[1:])
+    return written in forms and written[1:] != written[1:].lower()
+
+
+def _tools_named(words: Sequence[Word]) -> list[str]:
+    """The tools that the words name, in order; the longest name where several begin at a word."""
+    names, beginnings = tool_names(), _beginnings_of_names()
+    found, start = [], 0
+    while start < len(words):
+        joined, length, name = "", 0, ""
+        for end in range(start, len(words)):
+            joined += words[end].text
+            if joined not in beginnings:
+                break
+            if joined in names:
+                name, length = names[joined], end + 1 - start
+        if length:
+            found.append(name)
+        start += length or 1
+    return found
+
+
+def _written_calls(pattern: re.Pattern[str], text: str) -> Iterator[str]:
+    return (f"{_compact(match[1])} {_compact(match[2])}" for match in pattern.finditer(text))
+
+
+def _runs(text: str) -> Iterator[bytes]:
+    return map(_digest, _windows(_TOKENS.findall(text.lower()), RUN_OF_WORDS))
+
+
+@cache
+def _beginnings_of_names() -> frozenset[str]:
+    return frozenset(name[:end] for name in tool_names() for end in range(1, len(name) + 1))
+
+
+def _windows(items: Sequence[str], size: int) -> Iterator[tuple[str, ...]]:
+    return (tuple(items[start : start + size]) for start in range(len(items) - size + 1))
+
+
+def _without_repeats(names: Sequence[str]) -> list[str]:
+    return [name for name, _ in itertools.groupby(names)]
+
+
+def _digest(run: Sequence[str]) -> bytes:
+    return hashlib.blake2b(" ".join(run).encode(), digest_size=8).digest()
+
+
+def _compact(text: str) -> str:
+    return "".join(_TOKENS.findall(plain_letters(text).lower()))
+
+
+def _written(value: JSON) -> str:
+    return ", ".join(map(str, _leaves(value)))
+
+
+def _digits(value: float) -> str:
+    """A number without sign and exponent; whole ones without a point."""
+    if value == int(value):
+        return str(abs(int(value)))
+    return f"{abs(value):.12f}".rstrip("0")
+
+
+def _decimal(text: str) -> str:
+    """A decimal number in its shortest form; it ends in a point where it is whole."""
+    whole, _, fraction = text.partition(".")
+    return f"{whole.lstrip('0') or '0'}.{fraction.rstrip('0')}"
+
+
+def _leaves(value: JSON) -> Iterator[JSON]:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        for inner in value:
+            yield from _leaves(inner)
+    elif value is not None:
+        yield value

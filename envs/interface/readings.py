@@ -1,0 +1,241 @@
+"""What a text says to a patient reader: the text itself, and what comes out when it is turned round or decoded.
+
+A reading is made of words without their look: lookalike letters, accents, invisible marks and the case are gone, and
+what stands between two words is kept apart from them, so that "A A P L", "A-A-P-L" and "ＡＡＰＬ" read as "aapl" do.
+Nothing is executed, and the work is bounded: a text that unfolds into too much more text cannot be read at all.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import re
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import NamedTuple
+from urllib.parse import unquote_to_bytes
+
+from envs.interface.vocabulary import is_ordinary, parts
+
+_LAYERS = 2
+"""Encodings one inside the other that are undone."""
+_GROWTH = 12
+"""Characters at most that all decoded pieces of a text may have, for each of its own, beyond `_ALLOWANCE`."""
+_ALLOWANCE = 2_000
+_LEAST_WHOLE = 3
+"""Characters at least of a run's decoded text."""
+_LEAST_PIECE = 4
+"""The same for a printable piece of what comes out when the run is read from another than its first character."""
+
+_LOOKALIKES = str.maketrans(
+    "АВЕКМНОРСТУХІЅЈԌаеорсухіѕјһԁԛԝкмтвнԍгΑΒΕΖΗΙΚΜΝΟΡΤΥΧαεορτυνικηχβγωμɑɡıøØłŁđĐᴀʙᴄᴅᴇꜰɢʜɪᴊᴋʟᴍɴᴏᴘʀꜱᴛᴜᴠᴡʏᴢ",
+    "ABEKMHOPCTYXISJGaeopcyxisjhdqwkmtbhgrABEZHIKMNOPTYXaeoptuvikhxbywuagioOlLdDABCDEFGHIJKLMNOPRSTUVWYZ",
+)
+_FRAMED = {start + i: chr(65 + i) for start in (0x1F150, 0x1F170, 0x1F1E6) for i in range(26)}
+"""Letters in dark circles, in dark squares and of flags, which Unicode does not call compatible with plain ones."""
+_UNSEEN = dict.fromkeys((0x115F, 0x1160, 0x3164, 0xFFA0, 0x2800))
+_ROT13 = str.maketrans(
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz", "NOPQRSTUVWXYZABCDEFGHIJKLMnopqrstuvwxyzabcdefghijklm"
+)
+_DIGITS = dict(
+    zip(("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"), "0123456789", strict=True)
+)
+_DIGIT_WORD = re.compile(rf"\b(?:{'|'.join(_DIGITS)})\b", re.IGNORECASE)
+_DIGIT_WORDS = re.compile(rf"(?:\b(?:{'|'.join(_DIGITS)})\b\W{{0,3}}){{3}}", re.IGNORECASE)
+
+_WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
+_APOSTROPHE = re.compile(r"(?<=[A-Za-z])['’](?=[A-Za-z])")
+_SPACED = re.compile(r"(?<![A-Za-z0-9])[A-Za-z0-9](?:[^A-Za-z0-9]{1,3}[A-Za-z0-9](?![A-Za-z0-9])){2,}")
+_RUN = re.compile(r"[A-Za-z0-9]{4,}")
+_LONG_RUN = re.compile(r"[A-Za-z0-9+/_-]{4,}")
+_BASE32 = re.compile(r"[A-Za-z2-7]{4,}")
+_HEX = re.compile(r"(?:(?:0x|\\x|%)?[0-9A-Fa-f]{2}[\s:,;._-]{0,2}){3,}")
+_HEX_NOISE = re.compile(r"0x|[^0-9A-Fa-f]")
+_CODES = re.compile(r"(?:\d{2,3}[\s,;.-]{1,2}){2,}\d{2,3}")
+_ESCAPE = re.compile(r"(?:\\u\{?|U\+|\\x)([0-9A-Fa-f]{2,6})\}?")
+_ASCII = re.compile(rb"[ -~]{%d,}" % _LEAST_PIECE)
+
+
+class Tangled(Exception):
+    """A text unfolds into more text than is read."""
+
+
+class Word(NamedTuple):
+    """A word or number in small letters, as it is written, with what stands before and after it."""
+
+    text: str
+    written: str
+    before: str
+    after: str
+    ordinary: bool
+    """Whether the word that was written is an ordinary one. Nothing that had to be decoded is."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One way to read a text. `turned` says that it was written the other way round, or in rot13."""
+
+    text: str
+    words: tuple[Word, ...]
+    turned: bool = False
+
+    @cached_property
+    def compact(self) -> str:
+        """The words without anything between them."""
+        return "".join(word.text for word in self.words)
+
+
+def plain_letters(text: str) -> str:
+    """The text with ASCII letters and digits where it has letters and digits that look like them, accents dropped."""
+    if not text.isascii():
+        spread = unicodedata.normalize("NFKD", text.translate(_FRAMED)).translate(_UNSEEN)
+        kept = (char for char in spread if unicodedata.category(char) not in ("Mn", "Me", "Cf"))
+        digits = (str(unicodedata.decimal(char, char)) for char in kept)
+        text = "".join(digits).translate(_LOOKALIKES)
+    return _APOSTROPHE.sub("", text)
+
+
+def read_words(text: str, *, ordinary: bool = True) -> tuple[Word, ...]:
+    """The words of a text in plain letters; with `ordinary` False none counts as ordinary."""
+    found, end = [], 0
+    spans = [match.span() for match in _WORD.finditer(text)]
+    for index, (start, stop) in enumerate(spans):
+        following = spans[index + 1][0] if index + 1 < len(spans) else len(text)
+        written = text[start:stop]
+        small = written.lower()
+        is_known = ordinary and is_ordinary(small)
+        found.append(Word(small, written, text[end:start], text[stop:following], is_known))
+        end = stop
+    return tuple(found)
+
+
+def readings(text: str) -> Iterator[Reading]:
+    """Every reading of a text, the plain one first. Raises `Tangled` where there are too many."""
+    plain = plain_letters(text)
+    words = read_words(plain)
+    yield Reading(plain, words)
+    yield from _turns(plain, words)
+    if _DIGIT_WORDS.search(plain):
+        spelled = _DIGIT_WORD.sub(lambda match: _DIGITS[match[0].lower()], plain)
+        yield Reading(spelled, read_words(spelled))
+    for piece in _decodings(plain):
+        piece_words = read_words(piece, ordinary=False)
+        yield Reading(piece, piece_words)
+        yield from _turns(piece, piece_words)
+
+
+def _turns(text: str, words: Sequence[Word]) -> Iterator[Reading]:
+    backwards = tuple(
+        Word(word.text[::-1], word.written[::-1], word.after[::-1], word.before[::-1], word.ordinary)
+        for word in reversed(words)
+    )
+    yield Reading(text[::-1], backwards, turned=True)
+    rotated = tuple(
+        Word(word.text.translate(_ROT13), word.written.translate(_ROT13), word.before, word.after, word.ordinary)
+        for word in words
+    )
+    yield Reading(text.translate(_ROT13), rotated, turned=True)
+
+
+def _decodings(text: str) -> Iterator[str]:
+    """The printable texts that are encoded in a text, in itself, turned round or in rot13, layer by layer."""
+    budget = _ALLOWANCE + _GROWTH * len(text)
+    seen: set[str] = set()
+    layer = [(text, _same), (text[::-1], _reversed), (text.translate(_ROT13), _rotated)]
+    for _ in range(_LAYERS):
+        pieces = []
+        for source, undo in layer:
+            for decoded in _decoded(source, undo):
+                piece = plain_letters(decoded)
+                if piece in seen:
+                    continue
+                seen.add(piece)
+                budget -= len(piece)
+                if budget < 0:
+                    raise Tangled
+                pieces.append(piece)
+        yield from pieces
+        layer = [(piece, _same) for piece in pieces]
+
+
+def _decoded(text: str, undo: Callable[[str], str]) -> Iterator[str]:
+    """What stands in a text in an encoding. `undo` gives a run as it was written; ordinary words are left out."""
+    for escaped in (html.unescape(text), _ESCAPE.sub(_character, text)):
+        if escaped != text:
+            yield escaped
+    if "%" in text:
+        yield unquote_to_bytes(text.encode()).decode("utf-8", "replace")
+    for match in _CODES.finditer(text):
+        codes = [int(code) for code in re.findall(r"\d+", match[0])]
+        yield "".join(chr(code) for code in codes if 32 <= code < 127)
+    for match in _HEX.finditer(text):
+        digits = _HEX_NOISE.sub("", match[0])
+        for start in (0, 1):
+            yield from _pieces(bytes.fromhex(digits[start : start + (len(digits) - start) // 2 * 2]), whole=True)
+    joined = _SPACED.sub(lambda match: re.sub(r"[^A-Za-z0-9+/]", "", match[0]), text)
+    # A run that was cut into pieces is put together again, once with pieces that are words by chance, and once without.
+    pieces = re.findall(r"[A-Za-z0-9+/_]+=?", joined)
+    unusual = [piece.rstrip("=") for piece in pieces if not _is_prose(undo(piece))]
+    broad = [piece.rstrip("=") for piece in pieces if len(piece) == 1 or piece[-1] == "=" or not _is_prose(undo(piece))]
+    together = ("".join(unusual), "".join(broad))
+    runs = dict.fromkeys((*_RUN.findall(joined), *_LONG_RUN.findall(joined), *together))
+    for run in runs:
+        if not _is_prose(undo(run)):
+            yield from _from_base64(run)
+            yield from _from_base32(run)
+
+
+def _from_base64(run: str) -> Iterator[str]:
+    run = run.replace("-", "+").replace("_", "/")
+    for start in range(4):
+        body = run[start:]
+        body = body[: len(body) - 1] if len(body) % 4 == 1 else body
+        yield from _pieces(base64.b64decode(body + "=" * (-len(body) % 4)), whole=start == 0)
+
+
+def _from_base32(run: str) -> Iterator[str]:
+    for match in _BASE32.finditer(run):
+        for start in range(8):
+            body = match[0][start:].upper()
+            rest = len(body) % 8
+            body = body[:-1] if rest in (1, 3, 6) else body
+            yield from _pieces(base64.b32decode(body + "=" * (-len(body) % 8)), whole=start == 0)
+
+
+def _pieces(data: bytes, *, whole: bool) -> Iterator[str]:
+    """The bytes as text where all of them are; else the longer printable pieces."""
+    if whole:
+        try:
+            text = data.decode()
+        except UnicodeDecodeError:
+            text = ""
+        if len(text) >= _LEAST_WHOLE and text.isprintable():
+            yield text
+            return
+    for piece in _ASCII.findall(data):
+        yield piece.decode("ascii")
+
+
+@lru_cache(maxsize=1 << 12)
+def _is_prose(run: str) -> bool:
+    """Whether a run is made of ordinary words alone."""
+    return all(map(is_ordinary, parts(run)))
+
+
+def _same(text: str) -> str:
+    return text
+
+
+def _reversed(text: str) -> str:
+    return text[::-1]
+
+
+def _rotated(text: str) -> str:
+    return text.translate(_ROT13)
+
+
+def _character(match: re.Match[str]) -> str:
+    code = int(match[1], 16)
+    return chr(code) if 32 <= code < 0x11_0000 and not 0xD800 <= code < 0xE000 else ""

@@ -1,0 +1,460 @@
+"""The leak guard: what it turns down, however it is hidden, what it lets pass, and how fast it is."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+import pickle
+import random
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from envs.bfcl.tasks import get_task, load_tasks
+from envs.bfcl.tools import all_tools
+from envs.interface import CueKind, Interface, SchemaCue, guard, leaks, readings
+from envs.interface.guard import LeakGuard, estimate_tokens
+from envs.interface.show import guidelines_text
+from envs.interface.value import MAX_GUIDELINE_CHARACTERS, MAX_GUIDELINES
+from envs.interface.vocabulary import is_ordinary, is_public, parts
+from envs.task import JSON, Task
+from envs.toolworld import generate, tasks
+from envs.toolworld.documents import DESCRIPTIONS
+from policies.curator.rules import GUIDELINE_FOR
+from policies.tiny.behaviours import BOTH_ABSTENTIONS, GUIDELINES, HARMFUL, IDLE
+from tests.conftest import TABLE
+from tests.envs.advice import ADVICE
+from tests.envs.hiding import ENCODED, HIDING, LOOKALIKE, TURNED, encoded
+
+SHIPPED = (
+    *GUIDELINE_FOR.values(),
+    *itertools.chain(*GUIDELINES.values()),
+    *(*BOTH_ABSTENTIONS, *HARMFUL, *IDLE),
+)
+AAPL = base64.b64encode(b"AAPL").decode()
+DERIVED = settings(max_examples=300, derandomize=True, database=None, deadline=None)
+
+
+@cache
+def pool() -> tuple[Task, ...]:
+    return (*load_tasks().values(), *tasks(400, split="train"))
+
+
+@cache
+def whole() -> LeakGuard:
+    """The guard over the tasks of both worlds: BFCL's from the start, generated ones as they are drawn."""
+    made = LeakGuard(load_tasks().values())
+    made.add(pool()[800:])
+    return made
+
+
+def leaves(value: JSON) -> Iterator[JSON]:
+    if isinstance(value, dict | list | tuple):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from leaves(inner)
+    else:
+        yield value
+
+
+@cache
+def values(least: int = 3) -> tuple[str, ...]:
+    """Every argument value that must not be told, as text: what is neither public, nor small, nor ordinary words."""
+    found = dict.fromkeys(
+        value if isinstance(value, str) else f"{value:g}" if value == int(value) else str(value)
+        for task in pool()
+        for turn in task.turns
+        for call in turn.ground_truth
+        for value in leaves(dict(call.arguments))
+        if not isinstance(value, bool) and len(str(value)) <= 60 and "\n" not in str(value)
+    )
+    return tuple(value for value in found if len("".join(parts(value))) >= least and not is_free(value))
+
+
+def is_free(value: str) -> bool:
+    words = parts(value)
+    return is_public(" ".join(words)) or (len(words) <= 2 and all(map(is_ordinary, words)))
+
+
+def hides(value: str, way: str) -> Iterator[str]:
+    """Guidelines that tell a value, at each place of one."""
+    hidden = HIDING[way](value)
+    for text in (hidden, f"Use {hidden} where it fits.", f"If in doubt, think of {hidden}"):
+        if len(text) <= MAX_GUIDELINE_CHARACTERS and text.isprintable():
+            yield text
+
+
+@pytest.mark.parametrize("way", HIDING)
+def test_a_value_is_found_however_it_is_hidden(way: str) -> None:
+    rng = random.Random(way)
+    chosen = rng.sample(values(), 150)
+    assert len(values()) > 1_500
+    for value in chosen:
+        if value.isascii():
+            for text in hides(value, way):
+                assert whole().check_text(text), (value, text)
+
+
+@DERIVED
+@given(data=st.data())
+def test_any_value_of_any_task_hidden_in_any_advice(data: st.DataObject) -> None:
+    value = data.draw(st.sampled_from([value for value in values(4) if value.isascii() and len(value) < 40]))
+    hidden = HIDING[data.draw(st.sampled_from(sorted(HIDING)))](value)
+    advice = list(data.draw(st.lists(st.sampled_from(ADVICE), max_size=3)))
+    place = data.draw(st.integers(0, len(advice)))
+    interface = Interface(guidelines=(*advice[:place], f"Note {hidden} well."[:400], *advice[place:]))
+    reason = whole().check(interface)
+    assert reason is not None
+    assert re.fullmatch(rf"guidelines\.{place}: it [\w' ,]+\.", reason)
+    assert value.lower() not in reason.lower()
+
+
+def test_encoded_values_are_found_inside_longer_strings() -> None:
+    for prefix, suffix in itertools.product(("", "x", "xy", "xyz", "key:", "use_", "=="), ("", "==", "/", ".x")):
+        for value in ("archive_2022", "SecurePass123", "Michael"):
+            stripped = encoded(value).rstrip("=")
+            assert whole().check_text(f"It is {prefix}{stripped}{suffix}"), (prefix, value, suffix)
+            assert whole().check_text(f"It is {prefix}{value.encode().hex()}{suffix}"), (prefix, value, suffix)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("Buy AAPL", "Buy aapl.", "buyAAPLnow", "A.A.P.L", "ＡＡＰＬ", "ААРL", "🇦🇦🇵🇱", "A A  P L", "𝐀𝐀𝐏𝐋"),
+        *("Pay 1500", "Pay $1,500.00", "Pay 1 500", "USD1500", "one five zero zero", "١٥٠٠"),
+        *("Work in 'document'", 'Work in "projects"', "folder=project", "The tag is #CarCare", "Use deep_folder"),
+        *(
+            "Title: Cancellation Issue",
+            "cHJvamVjdA==",
+            "p r o j e c t",
+            "tcejorp",
+            "Raise it to 2.3",
+            "Raise it to 02.30",
+        ),
+        *("update the system", "Tire-Pressure-Issue"),
+    ],
+)
+def test_examples_of_leaks(text: str) -> None:
+    watched = LeakGuard([*load_tasks().values(), generate_with_decimal()])
+    assert watched.check_text(text) == "contains an argument value of a task"
+
+
+def generate_with_decimal() -> Task:
+    """A generated task with the argument 2.3."""
+    return next(task for task in pool()[800:] if any(value == 2.3 for value in arguments(task)))
+
+
+def arguments(task: Task) -> Iterator[JSON]:
+    for turn in task.turns:
+        for call in turn.ground_truth:
+            yield from leaves(dict(call.arguments))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "Work in the document folder.",
+            "Check your project notes.",
+            "Add or a remove.",
+            "Wait before the party is over.",
+        ),
+        *(
+            "Set it to 15 or 2.",
+            "Set the mode to 'cool'.",
+            "The class is `economy`.",
+            "Use START and STOP.",
+            "Say Hello.",
+        ),
+        *("Use cd, ls or pwd.", "Use `cd` before `mv`.", "Write calls like cd(folder='name').", "ls(a=...)"),
+        *(
+            "An even number, then over to them when open.",
+            "Prices are in USD.",
+            "Metadata matters.",
+            "On time, in time.",
+        ),
+    ],
+)
+def test_examples_of_what_may_be_said(text: str) -> None:
+    assert whole().check_text(text) is None
+
+
+def test_no_sensible_guideline_is_turned_down() -> None:
+    assert len(ADVICE) >= 60
+    for text in (*ADVICE, *SHIPPED):
+        assert whole().check_text(text) is None, text
+        assert whole().check_text(text.lower()) is None, text
+    for start in range(0, len(ADVICE), MAX_GUIDELINES):
+        assert whole().check(Interface(guidelines=ADVICE[start : start + MAX_GUIDELINES])) is None
+    assert whole().check(Interface(guidelines=SHIPPED[:MAX_GUIDELINES])) is None
+
+
+def test_the_public_documentation_may_be_repeated(record_property: Callable[[str, object], None]) -> None:
+    for tool in all_tools().values():
+        for word in (tool.name, *(parameter.name for parameter in tool.parameters)):
+            assert whole().check_text(f"Mind `{word}` and '{word}'.") is None, word
+        for parameter in tool.parameters:
+            for value in parameter.enum:
+                assert whole().check_text(f"{parameter.name} can be '{value}', {value} or {value.upper()}.") is None
+    sentences = {
+        sentence[:MAX_GUIDELINE_CHARACTERS]
+        for text in (
+            *DESCRIPTIONS.values(),
+            *(text for tool in all_tools().values() for text in strings(tool.document)),
+        )
+        for sentence in re.split(r"(?<=[.!?])\s+", text)
+        if sentence.strip()
+    }
+    rejected = sorted(sentence for sentence in sentences if whole().check_text(sentence) is not None)
+    rows = [f"hand-written guidelines 0 of {len(ADVICE)}", f"documentation {len(rejected)} of {len(sentences)}"]
+    record_property(TABLE, "turned down although public: " + ", ".join(rows))
+    assert len(sentences) > 800
+    assert len(rejected) <= len(sentences) // 200, rejected
+
+
+def strings(value: JSON) -> Iterator[str]:
+    return (leaf for leaf in leaves(dict(value)) if isinstance(leaf, str))
+
+
+def test_ground_truth_calls_are_turned_down_as_text_and_as_json() -> None:
+    checked = 0
+    for task in pool()[::5]:
+        for call in (call for turn in task.turns for call in turn.ground_truth if call.arguments):
+            texts = (
+                f"Call {call} now.",
+                f"Call {json.dumps(call.to_dict())}",
+                f"Call [{str(call).replace(', ', ',')}]",
+            )
+            for text in texts:
+                if len(text) <= MAX_GUIDELINE_CHARACTERS and text.isprintable():
+                    assert whole().check_text(text), text
+                    checked += 1
+    assert checked > 3_000
+    assert whole().check_text("Call ls(a=True).") == "contains a call of a task's ground truth"
+    assert whole().check_text("Call " + encoded("ls(a=True)")) == "contains a call of a task's ground truth"
+
+
+def test_the_tools_of_a_turn_in_order_are_turned_down_however_they_are_put() -> None:
+    checked = 0
+    for task in pool():
+        for turn in task.turns:
+            names = [name for name, _ in itertools.groupby(call.name for call in turn.ground_truth)]
+            if len(names) < leaks.CALLS_OF_A_TURN:
+                continue
+            spoken = [re.sub(r"(?<=[a-z])(?=[A-Z])|_", " ", name) for name in names]
+            for text in (
+                f"First use {', then '.join(names)}.",
+                f"The order is {' → '.join(f'`{name}`' for name in names)}",
+                " ".join(f"{index}. {name}()" for index, name in enumerate(spoken, 1)),
+                f"Use {encoded(' '.join(names))}",
+            ):
+                if len(text) <= MAX_GUIDELINE_CHARACTERS:
+                    assert whole().check_text(text), text
+                    checked += 1
+            several = Interface(guidelines=tuple(f"Use {name}." for name in names[:MAX_GUIDELINES]))
+            assert (
+                whole().check(several)
+                == "guidelines: read as one text, it contains the calls of a task in their order."
+            )
+    assert checked > 500
+
+
+def test_six_words_of_a_user_are_turned_down_and_five_are_not() -> None:
+    rng = random.Random(0)
+    checked = passed = 0
+    for task in rng.sample(pool(), 300):
+        for turn in task.turns:
+            words = (turn.user or "").split()
+            for start in range(0, len(words) - 6, 5):
+                run = words[start : start + 6]
+                told = [word for text in run for word in re.findall("[a-z]+|[0-9]+", re.sub("['’]", "", text.lower()))]
+                if all(map(is_public, told)) or not all(map(str.isascii, run)):
+                    continue
+                assert whole().check_text(f"Note: {' '.join(run)}"), run
+                assert whole().check_text(f"Note: {'  '.join(run).upper()}"), run
+                passed += whole().check_text(" ".join(run[:4])) is None
+                checked += 1
+    assert checked > 1_000
+    assert passed > checked / 3, "what is found is the run, not each of its words"
+
+
+def test_a_secret_split_over_guidelines_is_found() -> None:
+    assert whole().check(Interface(guidelines=("The folder is archive", "2022 is its end."))) is not None
+    assert whole().check(Interface(guidelines=("Letters: A A", "P L."))) is not None
+
+
+@pytest.mark.parametrize(
+    ("interface", "reason"),
+    [
+        (Interface(guidelines=("{{ x }}",)), "guidelines.0: it must be plain text without template or control marks."),
+        (Interface(guidelines=("a", "b <|im_end|>")), "guidelines.1: it must be plain text without"),
+        (Interface(guidelines=("ｕｓｅ ｛｛ｘ｝｝",)), "guidelines.0: it must be plain text without"),
+        (Interface(guidelines=("two\nlines",)), "guidelines.0: it must be one line of printable text."),
+        (Interface(guidelines=("A\u200bA\u200bP\u200bL",)), "guidelines.0: it must be one line of printable text."),
+        (Interface(guidelines=("lone \ud800",)), "guidelines.0: it must be one line of printable text."),
+        (Interface(guidelines=("x" * 401,)), "guidelines.0: it has 401 characters, at most 400 fit."),
+        (Interface(guidelines=(" ",)), "guidelines.0: it is empty."),
+        (Interface(guidelines=("Look.",) * 9), "guidelines: there are 9, at most 8 fit."),
+        (Interface(guidelines=("Look first. " * 8,)), "guidelines: their text has 46 tokens, at most 40 fit."),
+        (
+            Interface((SchemaCue(CueKind.FORMAT),)),
+            "schema_cues.0: its kind is not allowed; allowed are required, type.",
+        ),
+        (
+            Interface((SchemaCue(CueKind.TYPE, ("cd", "rm_all")),)),
+            "schema_cues.0: it names a tool that is not documented.",
+        ),
+        (Interface(fade=float("nan")), "fade: it is no number from 0 to 1."),
+        (Interface(fade=1.5), "fade: it is no number from 0 to 1."),
+    ],
+)
+def test_what_is_not_valid_is_turned_down(interface: Interface, reason: str) -> None:
+    strict = LeakGuard(allowed_cues=(CueKind.REQUIRED, CueKind.TYPE), max_tokens=40)
+    said = strict.check(interface)
+    assert said is not None
+    assert said.startswith(reason)
+
+
+def test_what_is_valid_passes_without_tasks() -> None:
+    strict = LeakGuard(allowed_cues=(CueKind.REQUIRED,), max_tokens=40)
+    assert strict.check(Interface.plain()) is None
+    assert (
+        strict.check(Interface((SchemaCue(CueKind.REQUIRED, ("cd",)),), guidelines=("Look first.",), fade=0.5)) is None
+    )
+    assert strict.check_text("Buy AAPL") is None
+
+
+def test_the_length_is_counted_by_the_tokenizer_that_is_given() -> None:
+    text = Interface(guidelines=("Look first.", "Then act."))
+    counted: list[str] = []
+    strict = LeakGuard(max_tokens=6, count_tokens=lambda said: counted.append(said) or len(said.split()))  # type: ignore[func-returns-value]
+    assert strict.check(text) == "guidelines: their text has 7 tokens, at most 6 fit."
+    assert counted == [guidelines_text(text)]
+    assert LeakGuard(max_tokens=7, count_tokens=lambda said: len(said.split())).check(text) is None
+    assert estimate_tokens("Guidelines:\n- Look, ü 12") == 4 + 1 + 1 + 2 + 1 + 2 + 2
+
+
+def test_tasks_are_added_once_and_old_ones_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard, "REMEMBERED", 10)
+    added: list[str] = []
+    monkeypatch.setattr(leaks.Answers, "add", lambda self, task: added.append(task.id))
+    kept = get_task("multi_turn_base_0")
+    watched = LeakGuard([kept, kept])
+    drawn = [generate(seed) for seed in range(25)]
+    watched.add([kept, *drawn[:10], *drawn[:10]])
+    assert added == [kept.id, *(task.id for task in drawn[:10])]
+    watched.add(drawn[10:])
+    watched.add(drawn[20:])
+    assert len(added) == 26
+    watched.add(drawn[:1])
+    assert len(added) == 27, "a task that was forgotten is known again"
+
+
+def test_a_forgotten_task_is_told_of_no_more_and_a_kept_one_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard, "REMEMBERED", 2)
+    watched = LeakGuard([get_task("multi_turn_base_0")])
+    told = {task.id: next(call for turn in task.turns for call in turn.ground_truth) for task in pool()[800:806]}
+    for task in pool()[800:806]:
+        watched.add([task])
+    lost = [name for name, call in told.items() if watched.check_text(str(call)) is None and call.arguments]
+    assert pool()[805].id not in lost
+    assert lost == [name for name in told if name in lost and name in [task.id for task in pool()[800:803]]]
+    assert watched.check_text("Use final_report.pdf") is not None
+
+
+def test_a_guard_travels_to_other_processes() -> None:
+    copied = pickle.loads(pickle.dumps(LeakGuard(pool()[:3])))
+    assert copied.check_text("Use final_report.pdf") == "contains an argument value of a task"
+
+
+@pytest.mark.parametrize(
+    ("part", "weakened", "ways"),
+    [
+        ("_turns", lambda *_: iter(()), TURNED),
+        ("_decodings", lambda *_: iter(()), ENCODED),
+        ("plain_letters", lambda text: text, LOOKALIKE),
+    ],
+)
+def test_without_a_part_of_the_guard_its_values_are_missed(
+    part: str, weakened: Callable[..., object], ways: Mapping[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched = LeakGuard(pool()[:5])
+    monkeypatch.setattr(readings, part, weakened)
+    assert watched.check_text("final_report.pdf") is not None
+    for way in set(ways) - {"struck through"}:  # which marks between letters are, too
+        assert watched.check_text(HIDING[way]("final_report.pdf")) is None, way
+
+
+HOSTILE = (
+    *(st.text(max_size=400), st.text("AEIQUabcz0189+/=-_ ", min_size=300, max_size=400)),
+    *(st.text("\\xu%&#;0123456789abcdef{", min_size=300, max_size=400), st.text("cdlsmvgrep(),:\"{}'= ", max_size=400)),
+    *(st.binary(min_size=200, max_size=300).map(lambda data: base64.b64encode(data).decode()[:400]),),
+    *(st.text("qxzkwvj", min_size=150, max_size=200).map(lambda text: encoded(encoded(text))[:400]),),
+)
+
+
+@DERIVED
+@given(texts=st.lists(st.one_of(*HOSTILE), max_size=8), direct=st.booleans())
+def test_hostile_text_never_raises_and_costs_little(texts: list[str], direct: bool) -> None:
+    start = time.process_time()
+    for reason in (
+        [whole().check_text(text) for text in texts] if direct else [whole().check(Interface(guidelines=tuple(texts)))]
+    ):
+        if reason is not None:
+            assert reason.isprintable()
+            assert len(reason) < 100
+    assert time.process_time() - start < 1.0
+
+
+NESTED = "".join(f"\\x{byte:02x}" for byte in encoded("&#" * 40).encode())
+WORST = (
+    "cd(" * 133,
+    "name" * 100,
+    "ﷺ" * 400,
+    "a " * 200,
+    "e " * 200,
+    AAPL[:-1] * 40,
+    "%25" * 133,
+    "&amp;" * 80,
+    "\\u" * 200,
+)
+
+
+@pytest.mark.parametrize("text", [*WORST, NESTED[:400], "41 " * 133, "IF" * 200, "the meeting " * 33, "['\"=" * 100])
+def test_the_worst_texts_are_bounded(text: str) -> None:
+    start = time.process_time()
+    whole().check(Interface(guidelines=(text,) * 8))
+    assert time.process_time() - start < 1.0
+
+
+def test_a_text_with_too_much_encoded_text_is_turned_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = encoded("qxzk wvj")
+    assert whole().check_text(text) is None
+    monkeypatch.setattr(readings, "_GROWTH", 0)
+    monkeypatch.setattr(readings, "_ALLOWANCE", 4)
+    assert whole().check_text(text) == "holds too much encoded text to be read"
+
+
+def test_the_guard_is_fast(record_property: Callable[[str, object], None]) -> None:
+    start = time.process_time()
+    made = LeakGuard(load_tasks().values())
+    built = time.process_time() - start
+    made.add(pool()[800:])
+    proposal = Interface(guidelines=ADVICE[:MAX_GUIDELINES])
+    full = Interface(guidelines=tuple(" ".join(ADVICE[8 * index :])[:399].strip() for index in range(MAX_GUIDELINES)))
+    took = []
+    for interface in (proposal, full):
+        start = time.process_time()
+        for _ in range(10):
+            assert made.check(interface) is None
+        took.append((time.process_time() - start) / 10)
+    shown = f"index of 800 tasks {built:.2f} s; proposal {1e3 * took[0]:.0f} ms, of full length {1e3 * took[1]:.0f} ms"
+    record_property(TABLE, shown)
+    assert built < 3.0
+    assert took[0] < 0.05
+    assert took[1] < 0.2
