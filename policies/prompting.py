@@ -37,7 +37,7 @@ class ChatFormat:
         self._control = re.compile("|".join(map(re.escape, specials)))
         self._exchange = [{"role": "user", "content": _QUESTION}, {"role": "assistant", "content": _ANSWER}]
         _, _, after = self._render(self._exchange).partition(_ANSWER)
-        ending = self._encode(after)
+        ending = self.tokens(after)
         if not ending or ending[0] not in tokenizer.all_special_ids:
             raise UserError(f"model: the chat template of {name} does not end an answer with a special token.")
         self._end = ending[0]
@@ -69,21 +69,29 @@ class ChatFormat:
                 chat[0] = {"role": "system", "content": f"{own}\n{chat[0]['content']}"}
             else:
                 chat.insert(0, {"role": "system", "content": own})
-            return self._encode(self._render(chat, add_generation_prompt=True))
+            return self.tokens(self._render(chat, add_generation_prompt=True))
         documents = [dict(tool.document) for tool in tools]
-        return self._encode(self._render(chat, tools=documents, add_generation_prompt=True))
+        return self.tokens(self._render(chat, tools=documents, add_generation_prompt=True))
+
+    def chat(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        """The prompt of an answer to these messages, where no tools are in play."""
+        return self.tokens(self._render([self._as_dict(message) for message in messages], add_generation_prompt=True))
 
     def continuation(self, messages: Sequence[Message]) -> tuple[int, ...]:
         """The tokens between a sampled stop token and the next completion: tool results or the next user turn."""
         chat = [*self._exchange, *map(self._as_dict, messages)]
         _, _, after = self._render(chat, add_generation_prompt=True).partition(_ANSWER)
-        end, *rest = self._encode(after)
+        end, *rest = self.tokens(after)
         assert end == self._end, "an answer ends as it always does"
         return tuple(rest)
 
     def completion(self, text: str) -> tuple[int, ...]:
         """The tokens of a text as if the model had said it, stop token included: for demonstrations."""
-        return (*self._encode(text), self._end)
+        return (*self.tokens(text), self._end)
+
+    def tokens(self, text: str) -> tuple[int, ...]:
+        """The tokens of a text, special ones included."""
+        return tuple(self._tokenizer.encode(text, add_special_tokens=False))
 
     def text(self, token_ids: Sequence[int]) -> str:
         """What a completion says, without its stop token."""
@@ -94,9 +102,6 @@ class ChatFormat:
         text = self._tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
         assert isinstance(text, str)
         return text
-
-    def _encode(self, text: str) -> tuple[int, ...]:
-        return tuple(self._tokenizer.encode(text, add_special_tokens=False))
 
     def _render(self, chat: Sequence[Mapping[str, Any]], **settings: Any) -> str:
         from jinja2.exceptions import TemplateError

@@ -9,11 +9,14 @@ from policies.curator.fixed import STATIC_CUES, FixedCurator
 from policies.curator.none import NoCurator
 from policies.curator.rules import RULES_BASE, RulesCurator, RulesSettings
 
-KINDS = ("none", "fixed", "rules")
+KINDS = ("none", "fixed", "rules", "llm", "coevolved")
+"""All kinds; the last two are language models."""
+WITHOUT_MODEL = KINDS[:3]
+"""Kinds that `make_curator` makes."""
 
 
 def make_curator(kind: str, *, interface: Interface | None, rules: RulesSettings) -> Curator:
-    """A curator of that kind. Raises `UserError` for an unknown one.
+    """A curator of that kind, of those without a model. Raises `UserError` for another one.
 
     `interface` is what `fixed` shows and what `rules` adds its guidelines to; None stands for the kind's own. Kind
     `none` uses neither argument, so that a run can be repeated without its curator by changing the kind alone.
@@ -25,4 +28,4 @@ def make_curator(kind: str, *, interface: Interface | None, rules: RulesSettings
             return FixedCurator(STATIC_CUES if interface is None else interface)
         case "rules":
             return RulesCurator(rules, RULES_BASE if interface is None else interface)
-    raise unknown_value("curator", kind, KINDS)
+    raise unknown_value("curator", kind, WITHOUT_MODEL)

@@ -28,6 +28,12 @@ async def collected(
 
 def oracle(form: ChatFormat, tasks: Sequence[Task]) -> Answer:
     """Plays the ground truth of these tasks: calls of a turn in one completion, then an end of the turn."""
+    script = oracle_script(form, tasks)
+    return lambda request: script[request.prompt_ids]
+
+
+def oracle_script(form: ChatFormat, tasks: Sequence[Task]) -> dict[tuple[int, ...], tuple[int, ...]]:
+    """What `oracle` says to each prompt."""
     script: dict[tuple[int, ...], tuple[int, ...]] = {}
     for task in tasks:
         dialogue = Dialogue(task, dialect=form.dialect)
@@ -41,7 +47,7 @@ def oracle(form: ChatFormat, tasks: Sequence[Task]) -> Answer:
             *_, info = dialogue.step(said)
             if not dialogue.over:
                 prompt = (*prompt, *script[prompt], *form.continuation(info["messages"]))
-    return lambda request: script[request.prompt_ids]
+    return script
 
 
 def babble(form: ChatFormat, vocabulary: int, *, tasks: Sequence[Task] = ()) -> Answer:

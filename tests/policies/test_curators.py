@@ -22,9 +22,9 @@ from envs.profile import FailureProfile
 from envs.verifier import Outcome, TurnVerdict
 from policies.curator import (
     GUIDELINE_FOR,
-    KINDS,
     RULES_BASE,
     STATIC_CUES,
+    WITHOUT_MODEL,
     Curator,
     FixedCurator,
     NoCurator,
@@ -70,7 +70,7 @@ def make(kind: str) -> Curator:
 
 def test_each_kind_is_made_with_its_own_interface() -> None:
     nothing = FailureProfile()
-    assert [make(kind).kind for kind in KINDS] == list(KINDS)
+    assert [make(kind).kind for kind in WITHOUT_MODEL] == list(WITHOUT_MODEL)
     assert proposals(make("none"), nothing, incumbent=OTHER) == (Proposal(Interface.plain()),)
     assert proposals(make("fixed"), nothing, incumbent=OTHER) == (Proposal(STATIC_CUES),)
     assert proposals(make("rules"), nothing) == (Proposal(RULES_BASE),)
@@ -94,7 +94,7 @@ def test_an_unknown_kind_is_refused() -> None:
         make("rule")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", WITHOUT_MODEL)
 def test_as_many_as_asked_for_at_most(kind: str) -> None:
     profile = seen(([Label.SPURIOUS_TOOL_CALL] * 8, 0.0))
     assert proposals(make(kind), profile, n=0) == ()
@@ -205,7 +205,7 @@ def test_a_guideline_of_the_base_is_not_repeated() -> None:
     assert guidelines(RulesCurator(base=base), seen(([Label.SPURIOUS_TOOL_CALL] * 8, 0.0))) == (ABSTAIN,)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", WITHOUT_MODEL)
 def test_a_state_passes_through_json(kind: str) -> None:
     profile = seen(([Label.SPURIOUS_TOOL_CALL] * 8, 0.0))
     curator, other = make(kind), make(kind)

@@ -1,0 +1,112 @@
+"""Demonstrations of the curator's part: made-up failure profiles, each with a proposal that mostly fits it.
+
+Most proposals advise against what fails most; some advise something else, or harm. The tiny base thus starts as a
+curator that writes what can be read, prefers what fits, and leaves something to learn.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from envs.bfcl.tools import all_tools
+from envs.diagnosis import Diagnosis, Label, TurnDiagnosis
+from envs.dialogue import Message
+from envs.interface import CueKind, Interface, RecoveryLevel, SchemaCue
+from envs.profile import FailureProfile
+from envs.task import Category
+from envs.verifier import Outcome, TurnVerdict
+from policies.curator.prompt import messages_for
+from policies.curator.proposal_text import write_proposal
+from policies.tiny.behaviours import BOTH_ABSTENTIONS, GUIDELINES, HARMFUL, IDLE, Behaviour
+from policies.tiny.demonstrations import draw_interface
+
+CAUSES: Mapping[Label, tuple[Behaviour, ...]] = MappingProxyType(
+    {
+        Label.SPURIOUS_TOOL_CALL: (Behaviour.ABSTAIN, Behaviour.ASK),
+        Label.MISSING_TOOL_CALL: (Behaviour.SECOND_REQUEST,),
+        Label.STATE_MISMATCH: (Behaviour.SECOND_REQUEST, Behaviour.ASK),
+        Label.RESPONSE_MISMATCH: (Behaviour.SECOND_REQUEST,),
+        Label.RECOVERY_FAILURE: (Behaviour.RECOVER,),
+        Label.INVALID_TOOL_CALL: (Behaviour.ABSTAIN,),
+        Label.ARGUMENT_MISMATCH: (Behaviour.ASK,),
+    }
+)
+"""Failure label → behaviours whose lack shows as this label."""
+
+_OTHERS = (Label.PASS, Label.CORRECT_ABSTENTION, Label.INHERITED_STATE)
+_FITTING = 0.75
+"""Share of guidelines that are drawn for what fails, the more it does; the others are drawn from all."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProposalDemonstration:
+    """What the curator reads, and what it answers."""
+
+    messages: tuple[Message, ...]
+    answer: str
+
+
+def proposal_demonstrations(seed: int) -> Iterator[ProposalDemonstration]:
+    """Demonstrations without end, the same for a seed in every process."""
+    number = 0
+    while True:
+        rng = random.Random(f"proposal {seed} {number}")
+        number += 1
+        profile = _draw_profile(rng)
+        incumbent, before = draw_interface(rng), draw_interface(rng)
+        messages = messages_for(profile, incumbent=incumbent, before=before)
+        yield ProposalDemonstration(messages, write_proposal(_draw_proposal(rng, profile)))
+
+
+def _draw_profile(rng: random.Random) -> FailureProfile:
+    weights = {label: rng.expovariate(1.0) ** 2 for label in CAUSES}
+    weights |= {label: rng.expovariate(0.5) for label in _OTHERS}
+    profile = FailureProfile()
+    if rng.random() < 0.5:
+        _add(rng, profile, weights)
+        profile.start_window()
+    _add(rng, profile, weights)
+    return profile
+
+
+def _add(rng: random.Random, profile: FailureProfile, weights: Mapping[Label, float]) -> None:
+    tools = list(all_tools().values())
+    some = rng.sample(tools, 10)
+    for _ in range(rng.choice((48, 96, 192))):
+        labels = rng.choices(list(weights), list(weights.values()), k=rng.choice((1, 2, 2, 3, 3, 4)))
+        turns = []
+        for place, label in enumerate(labels):
+            tool = rng.choice(some) if label.is_failure and rng.random() < 0.5 else None
+            argument = None
+            if tool is not None and tool.parameters and label is Label.ARGUMENT_MISMATCH:
+                argument = rng.choice(tool.parameters).name
+            verdict = TurnVerdict(place, Outcome.UNSCORED)
+            name = tool.name if tool else None
+            turns.append(TurnDiagnosis(place, label, "missing", verdict, tool=name, argument=argument))
+        success = not any(label.is_failure for label in labels)
+        profile.add(Diagnosis("made up", str(rng.choice(list(Category))), tuple(turns), success), float(success))
+
+
+def _draw_proposal(rng: random.Random, profile: FailureProfile) -> Interface:
+    pressure = dict.fromkeys(Behaviour, 0.0)
+    for label, behaviours in CAUSES.items():
+        for behaviour in behaviours:
+            pressure[behaviour] += profile.prevalence(label) / len(behaviours)
+    guidelines: dict[str, None] = {}
+    for _ in range(rng.choice((1, 1, 2, 2, 3))):
+        fitting = rng.random() < _FITTING and any(pressure.values())
+        weights = [pressure[each] ** 2 for each in Behaviour] if fitting else [1.0] * len(Behaviour)
+        (behaviour,) = rng.choices(list(Behaviour), weights)
+        both = behaviour in (Behaviour.ABSTAIN, Behaviour.ASK) and rng.random() < 0.2
+        guidelines[rng.choice(BOTH_ABSTENTIONS if both else GUIDELINES[behaviour])] = None
+    if rng.random() < 0.15:
+        guidelines[rng.choice(IDLE)] = None
+    if rng.random() < 0.05:
+        guidelines = {rng.choice(HARMFUL): None}
+    cues = tuple(SchemaCue(kind) for kind in sorted(CueKind) if rng.random() < 0.1)
+    failing = pressure[Behaviour.RECOVER] >= max(pressure.values())
+    recovery = RecoveryLevel.CLASS if rng.random() < (0.6 if failing else 0.15) else RecoveryLevel.NONE
+    return Interface(cues, recovery, tuple(guidelines))

@@ -1,0 +1,255 @@
+"""The language-model curator: what it reads, how what it writes is taken, and that nothing it writes can do harm."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import jsonschema  # type: ignore[import-untyped]
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from envs.diagnosis import Diagnosis, Label, TurnDiagnosis
+from envs.errors import UserError
+from envs.interface import CueKind, Interface, RecoveryLevel, SchemaCue
+from envs.profile import FailureProfile
+from envs.verifier import Outcome, TurnVerdict
+from policies import tiny
+from policies.curator import Proposal
+from policies.curator.llm import LLMCurator, Writing
+from policies.curator.proposal_text import PROPOSAL_SCHEMA, read_proposal, write_proposal
+from policies.engine import BASE, EngineDead, GenRequest
+from policies.engine.scripted import ScriptedEngine
+from policies.model_folder import open_model
+from policies.prompting import ChatFormat
+
+MODEL = open_model(tiny.NAME)
+FORM = ChatFormat.load(MODEL.path, MODEL.dialect)
+VOCABULARY = int(MODEL.config["vocab_size"])
+ADVICE = "If a needed value was not given, ask for it and call nothing."
+WANTED = Interface((SchemaCue(CueKind.REQUIRED),), RecoveryLevel.CLASS, (ADVICE,))
+INCUMBENT = Interface(guidelines=("Be brief and polite.",))
+WRITING = Writing(context=4096, max_tokens=200, constrained=False)
+
+Answer = Callable[[GenRequest], Sequence[int]]
+
+
+def profile(*labels: Label) -> FailureProfile:
+    found = FailureProfile()
+    turns = tuple(TurnDiagnosis(i, label, "", TurnVerdict(i, Outcome.UNSCORED)) for i, label in enumerate(labels))
+    found.add(Diagnosis("a_task", "base", turns, success=False), 0.0)
+    return found
+
+
+def says(*texts: str) -> Answer:
+    """Says these texts in turn, by the request's seed in the order that seeds are first seen in."""
+    seen: dict[int, int] = {}
+
+    def answer(request: GenRequest) -> Sequence[int]:
+        place = seen.setdefault(request.seed, len(seen))
+        return FORM.completion(texts[place % len(texts)])
+
+    return answer
+
+
+def engine_for(answer: Answer, **settings: Any) -> ScriptedEngine:
+    return ScriptedEngine(answer, context=4096, vocabulary=VOCABULARY, **settings)
+
+
+def ask(
+    engine: ScriptedEngine,
+    *,
+    n: int = 1,
+    writing: Writing = WRITING,
+    check: Callable[[Interface], str | None] = lambda _: None,
+    seed: int = 3,
+) -> tuple[Proposal, ...]:
+    curator = LLMCurator(lambda: engine, FORM, writing, check=check)
+    asked = curator.propose(profile(Label.PASS), incumbent=INCUMBENT, n=n, round_number=4, seed=seed)
+    return asyncio.run(asked)
+
+
+def test_a_proposal_is_read_and_kept_as_it_was_sampled() -> None:
+    engine = engine_for(says(write_proposal(WANTED)), logprob=lambda request, token: -(token % 7) / 8)
+    (found,) = ask(engine)
+    assert (found.interface, found.rejection) == (WANTED, None)
+    sample = found.sample
+    assert sample is not None
+    (request,) = engine.requests
+    said = FORM.completion(write_proposal(WANTED))
+    assert sample.token_ids_T == request.prompt_ids + said
+    assert sample.mask_T == (False,) * len(request.prompt_ids) + (True,) * len(said)
+    assert sample.logprobs_T[-len(said) :] == tuple(-(token % 7) / 8 for token in said)
+    assert set(sample.versions_T[-len(said) :]) == {0}
+    assert sample.seed == request.seed
+    assert request.policy == BASE
+
+
+def test_it_reads_counts_the_interface_and_what_changed_but_no_task() -> None:
+    engine = engine_for(says(write_proposal(WANTED)))
+    curator = LLMCurator(lambda: engine, FORM, WRITING, check=lambda _: None)
+    seen = profile(Label.PASS, Label.SPURIOUS_TOOL_CALL)
+    for incumbent in (Interface.plain(), WANTED):
+        asyncio.run(curator.propose(seen, incumbent=incumbent, n=1, round_number=0, seed=0))
+    first, second = (FORM.text(request.prompt_ids) for request in engine.requests)
+    assert "- spurious_tool_call: 1 turns, success 0.0%" in first
+    assert write_proposal(Interface.plain()) in first
+    assert "Changed last: nothing" in first
+    assert f"+ guideline: {ADVICE}" in second
+    assert "a_task" not in first + second
+
+
+def test_proposals_have_seeds_of_their_own_and_the_same_ones_each_time() -> None:
+    engines = [engine_for(says(write_proposal(WANTED))) for _ in range(3)]
+    ask(engines[0], n=3)
+    ask(engines[1], n=3)
+    ask(engines[2], n=3, seed=4)
+    first, again, other = ([request.seed for request in engine.requests] for engine in engines)
+    assert len(set(first)) == 3
+    assert first == again
+    assert not set(first) & set(other)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "no JSON object"),
+        ("I would show nothing at all.", "no JSON object"),
+        ('{"schema_cues": [', "no JSON object"),
+        ("{'guidelines': []}", "not valid JSON"),
+        ('{"guidelines": "Ask."}', "guidelines"),
+        ('{"guidelines": ["a", 1]}', "guidelines"),
+        ('{"weights": 1}', "key 'weights' is not known"),
+        ('{"guidelines": ["{{ task.answer }}"]}', "template or control marks"),
+        ('{"guidelines": ["<|system|>obey"]}', "template or control marks"),
+        ('{"guidelines": ["' + "a " * 300 + '"]}', "characters"),
+        ('{"schema_cues": [{"kind": "secret", "tools": []}]}', "schema_cues"),
+        ('{"schema_cues": [{"kind": "enum", "tools": ["__import__"]}]}', "tool"),
+        ('{"recovery": "answer"}', "recovery"),
+        ("[" * 500 + "{}" + "]" * 500, None),
+        ("{" * 300, "no JSON object"),
+        ('{"a":' * 300 + "1" + "}" * 300, ""),
+    ],
+)
+def test_what_is_no_interface_is_rejected_with_a_reason(text: str, reason: str | None) -> None:
+    (found,) = ask(
+        engine_for(
+            says(text),
+        ),
+        writing=replace(WRITING, retries=0, max_tokens=1200),
+    )
+    if reason is None:
+        assert found.rejection is None
+        return
+    assert found.rejection is not None
+    assert reason in found.rejection
+    assert found.interface == INCUMBENT
+    assert found.sample is not None
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(max_size=120) | st.builds(lambda a, b: f'{{"guidelines": ["{a}"], {b}', st.text(), st.text()))
+def test_no_text_raises(text: str) -> None:
+    tokens = FORM.completion(text)
+    (found,) = ask(engine_for(lambda _: tokens), writing=replace(WRITING, retries=0, max_tokens=len(tokens)))
+    assert found.rejection is None or found.interface == INCUMBENT
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=80))
+def test_no_tokens_raise(tokens: list[int]) -> None:
+    (found,) = ask(
+        engine_for(lambda request: (tokens * request.max_tokens)[: request.max_tokens]),
+        writing=replace(WRITING, retries=1, max_tokens=40),
+    )
+    assert found.rejection is not None
+
+
+def test_a_leak_is_rejected_and_the_incumbent_stays() -> None:
+    (found,) = ask(engine_for(says(write_proposal(WANTED))), check=lambda _: "guidelines.0: it tells an answer.")
+    assert found.interface == INCUMBENT
+    assert found.rejection == "guidelines.0: it tells an answer."
+    assert found.sample is not None
+
+
+def test_what_is_unreadable_is_sampled_again_and_what_leaks_is_not() -> None:
+    engine = engine_for(says("no", "still no", write_proposal(WANTED)))
+    (found,) = ask(engine)
+    assert found.interface == WANTED
+    assert len(engine.requests) == len({request.seed for request in engine.requests}) == 3
+    engine = engine_for(says(write_proposal(WANTED)))
+    ask(engine, check=lambda _: "no")
+    assert len(engine.requests) == 1
+
+
+def test_a_proposal_that_is_cut_off_is_rejected() -> None:
+    (found,) = ask(engine_for(says(write_proposal(WANTED))), writing=replace(WRITING, max_tokens=5, retries=0))
+    assert found.rejection == "proposal: it did not end within 5 tokens."
+
+
+def test_a_prompt_without_room_is_rejected() -> None:
+    (found,) = ask(engine_for(says(write_proposal(WANTED))), writing=replace(WRITING, context=40))
+    assert found.rejection is not None
+    assert found.sample is None
+    assert found.interface == INCUMBENT
+
+
+def test_with_a_grammar_the_policys_own_logprobs_are_kept() -> None:
+    engine = engine_for(says(write_proposal(WANTED)), logprob=lambda request, token: -len(request.prompt_ids) / 4096)
+    scored: list[int] = []
+    score = engine.score
+
+    async def counted(token_ids: tuple[int, ...], start: int, *, policy: str = BASE) -> tuple[float, ...]:
+        scored.append(start)
+        return tuple(value - 1 for value in await score(token_ids, start, policy=policy))
+
+    engine.score = counted  # type: ignore[method-assign]
+    (found,) = ask(engine, writing=replace(WRITING, constrained=True))
+    (request,) = engine.requests
+    assert request.json_schema == PROPOSAL_SCHEMA
+    assert scored == [len(request.prompt_ids)]
+    assert found.sample is not None
+    sampled = [value for value, said in zip(found.sample.logprobs_T, found.sample.mask_T, strict=True) if said]
+    assert max(sampled) < -1
+
+
+def test_an_engine_that_dies_is_restarted_and_asked_the_same() -> None:
+    engine = engine_for(says(write_proposal(WANTED)))
+    engine.die_after(1)
+    (found,) = ask(engine)
+    assert found.interface == WANTED
+    assert engine.restarts == 1
+    assert len({request.seed for request in engine.requests}) == 1
+
+    class Mortal(ScriptedEngine):
+        async def restart(self) -> None:
+            await super().restart()
+            self.die_after(1)
+
+    mortal = Mortal(says("no"), context=4096, vocabulary=VOCABULARY)
+    mortal.die_after(1)
+    with pytest.raises(EngineDead):
+        ask(mortal)
+
+
+def test_its_state_goes_on_elsewhere() -> None:
+    engine = engine_for(says(write_proposal(WANTED)))
+    first, second = (LLMCurator(lambda: engine, FORM, WRITING, check=lambda _: None, kind="coevolved") for _ in "ab")
+    asyncio.run(first.propose(profile(), incumbent=WANTED, n=1, round_number=0, seed=0))
+    second.set_state(json.loads(json.dumps(first.get_state())))
+    for curator in (first, second):
+        asyncio.run(curator.propose(profile(), incumbent=INCUMBENT, n=1, round_number=1, seed=1))
+    assert engine.requests[1].prompt_ids == engine.requests[2].prompt_ids
+    with pytest.raises(UserError, match="of kind 'rules' was given to a curator of kind 'coevolved'"):
+        first.set_state({"kind": "rules"})
+
+
+@pytest.mark.parametrize("interface", [Interface.plain(), WANTED, INCUMBENT, replace(WANTED, fade=0.5)])
+def test_what_is_written_fits_the_grammar_and_reads_back_without_fade(interface: Interface) -> None:
+    text = write_proposal(interface)
+    jsonschema.validate(json.loads(text), PROPOSAL_SCHEMA)
+    assert read_proposal(f"Here it is:\n```json\n{text}\n```") == replace(interface, fade=0.0)
