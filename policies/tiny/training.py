@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import random
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,8 +15,7 @@ from torch.nn import functional
 
 from envs.toolworld.documents import compact_signature
 from policies.prompting import ChatFormat
-from policies.tiny.demonstrations import LISTED, NOT_LISTED, Demonstration, demonstrations, split_plan
-from policies.tiny.proposals import ProposalDemonstration, proposal_demonstrations
+from policies.tiny.demonstrations import Demonstration, demonstrations
 from policies.tiny.start import put_copying_heads
 from policies.tiny.tokenizer import END, train_tokenizer
 
@@ -35,13 +33,11 @@ class Phase:
     """A stretch of training with a schedule of its own. `tokens` count padding too.
 
     `short` shows dialogues with few turns, so that the decisions that are hard to learn make up more of what is seen.
-    `proposals` is the share of demonstrations that show the curator's part.
     """
 
     tokens: int
     learning_rate: float
     short: bool = False
-    proposals: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +53,12 @@ class Recipe:
     context: int = 32_768
     rope_theta: float = 1e6
     tokenizer_demonstrations: int = 4_000
-    phases: tuple[Phase, ...] = (
-        Phase(6_500_000, 1.5e-3),
-        Phase(7_500_000, 8e-4, short=True, proposals=0.08),
-    )
+    phases: tuple[Phase, ...] = (Phase(8_000_000, 1.5e-3), Phase(3_000_000, 7e-4, short=True))
     batch_tokens: int = 2_048
     warm_up: float = 0.05
     weight_decay: float = 0.05
-    decision_weight: float = 20.0
-    """Weight of the loss where it is decided what to do: at the first token of a completion and the first after its
-    plan, and where a plan says whether a tool is listed."""
+    decision_weight: float = 8.0
+    """Weight of the loss on the first token of each completion: whether to call or to end the turn is decided there."""
     context_weight: float = 0.1
     """Weight of the loss on what the solver does not say itself. It teaches to copy, and what results look like."""
     seed: int = 0
@@ -79,14 +71,10 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A demonstration in tokens: `said_T` marks what the solver says, as a trajectory's mask does.
-
-    `decided` are the places where something is decided: what is said first, first after a plan, and of a tool in it.
-    """
+    """A demonstration in tokens: `said_T` marks what the solver says, as a trajectory's mask does."""
 
     token_ids_T: tuple[int, ...]
     said_T: tuple[bool, ...]
-    decided: tuple[int, ...]
 
 
 Progress = Callable[[int, float], None]
@@ -96,12 +84,7 @@ Progress = Callable[[int, float], None]
 def tokenizer_for(recipe: Recipe) -> PreTrainedTokenizerFast:
     """The tokenizer, trained on demonstrations of its own."""
     shown = itertools.islice(demonstrations(recipe.seed + 1), recipe.tokenizer_demonstrations)
-    proposed = itertools.islice(proposal_demonstrations(recipe.seed + 1), recipe.tokenizer_demonstrations // 20)
-    texts = itertools.chain(
-        (text for each in shown for text in _texts(each)),
-        (text for each in proposed for text in (*(message.content for message in each.messages), each.answer)),
-    )
-    return train_tokenizer(texts, recipe.vocabulary)
+    return train_tokenizer((text for each in shown for text in _texts(each)), recipe.vocabulary)
 
 
 def model_for(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM:
@@ -135,41 +118,12 @@ def encode(demonstration: Demonstration, form: ChatFormat) -> Example:
     """The tokens as a trajectory of the same dialogue has them."""
     tokens = list(form.opening(demonstration.opening, demonstration.tools))
     said = [False] * len(tokens)
-    decided: list[int] = []
     for completion, answer in zip(demonstration.completions, demonstration.answers, strict=True):
-        begin = len(tokens)
-        decided.append(begin)
-        plan, rest = split_plan(completion)
-        for word in re.findall(r"[ \n]|[^ \n]+", plan):
-            says = word in (LISTED, NOT_LISTED)
-            if says:
-                decided.append(len(tokens))
-            tokens += form.tokens(word)
-            if says:  # whether another tool follows
-                decided.append(len(tokens))
-        if plan:
-            decided.append(len(tokens))
-        tokens += form.completion(rest)
-        said += [True] * (len(tokens) - begin)
+        spoken = form.completion(completion)
         heard = form.continuation(answer) if answer else ()
-        tokens += heard
-        said += [False] * len(heard)
-    return Example(tuple(tokens), tuple(said), tuple(decided))
-
-
-def encode_proposal(demonstration: ProposalDemonstration, form: ChatFormat) -> Example:
-    """The tokens as a curator's sample has them. What each guideline is about is decided where it begins."""
-    tokens = list(form.chat(demonstration.messages))
-    asked = len(tokens)
-    decided = [asked]
-    head, mark, guidelines = demonstration.answer.partition('"guidelines": ["')
-    tokens += form.tokens(head + mark)
-    for part in re.split(r'(?<=", ")', guidelines):
-        decided.append(len(tokens))
-        tokens += form.tokens(part)
-    tokens.append(form.completion("")[-1])
-    said = [False] * asked + [True] * (len(tokens) - asked)
-    return Example(tuple(tokens), tuple(said), tuple(decided))
+        tokens += [*spoken, *heard]
+        said += [True] * len(spoken) + [False] * len(heard)
+    return Example(tuple(tokens), tuple(said))
 
 
 def train(
@@ -217,10 +171,7 @@ def _texts(demonstration: Demonstration) -> Iterator[str]:
 def _batches(form: ChatFormat, recipe: Recipe, number: int) -> Iterator[list[Example]]:
     """The batches of a phase, without end. No two phases see the same demonstration."""
     seed = recipe.seed + 100 * number
-    phase = recipe.phases[number]
-    source: Iterator[Example] = (encode(each, form) for each in demonstrations(seed, short=phase.short))
-    if phase.proposals:
-        source = _mixed(source, (encode_proposal(each, form) for each in proposal_demonstrations(seed)), phase, seed)
+    source = (encode(each, form) for each in demonstrations(seed, short=recipe.phases[number].short))
     rng = random.Random(seed)
     while True:
         examples = sorted(itertools.islice(source, _BUFFER), key=lambda each: len(each.token_ids_T))
@@ -233,31 +184,23 @@ def _batches(form: ChatFormat, recipe: Recipe, number: int) -> Iterator[list[Exa
         yield from batches
 
 
-def _mixed(solver: Iterator[Example], curator: Iterator[Example], phase: Phase, seed: int) -> Iterator[Example]:
-    rng = random.Random(f"mixed {seed}")
-    while True:
-        yield next(curator) if rng.random() < phase.proposals else next(solver)
-
-
 def _loss(model: Qwen2ForCausalLM, batch: Sequence[Example], recipe: Recipe) -> tuple[torch.Tensor, float]:
     length = max(len(example.token_ids_T) for example in batch)
     tokens_BT = torch.zeros(len(batch), length, dtype=torch.long)
     said_BT = torch.zeros(len(batch), length, dtype=torch.bool)
     real_BT = torch.zeros(len(batch), length, dtype=torch.bool)
-    decided_BT = torch.zeros(len(batch), length, dtype=torch.bool)
     for row, example in enumerate(batch):
         count = len(example.token_ids_T)
         tokens_BT[row, :count] = torch.tensor(example.token_ids_T)
         said_BT[row, :count] = torch.tensor(example.said_T)
         real_BT[row, :count] = True
-        decided_BT[row, list(example.decided)] = True
     # Padding stands behind the text, where causal attention does not look.
     with torch.autocast("cpu", torch.bfloat16):
         hidden = model.model(input_ids=tokens_BT[:, :-1]).last_hidden_state
         logits = functional.linear(hidden, model.lm_head.weight)
     losses = functional.cross_entropy(logits.float().flatten(0, 1), tokens_BT[:, 1:].flatten(), reduction="none")
     said, real = said_BT[:, 1:].flatten(), real_BT[:, 1:].flatten()
-    decided = decided_BT[:, 1:].flatten()
+    decided = (said_BT[:, 1:] & ~said_BT[:, :-1]).flatten()
     weights = torch.where(decided, recipe.decision_weight, torch.where(said, 1.0, recipe.context_weight)) * real
     return (losses * weights).sum() / weights.sum(), float(losses[said].detach().mean())
 

@@ -107,9 +107,9 @@ class _Progress:
         if metrics["round"]:
             self._show_round(metrics)
         if "evaluation/success" in metrics:
-            parts = [f"{_percent(metrics, f'evaluation/success/{name}')} {name}" for name in Category]
+            parts = [f"{percent(metrics, f'evaluation/success/{name}')} {name}" for name in Category]
             self._print(
-                f"  evaluation, plain interface: [bold]{_percent(metrics, 'evaluation/success')}[/bold] success "
+                f"  evaluation, plain interface: [bold]{percent(metrics, 'evaluation/success')}[/bold] success "
                 f"({', '.join(parts)})"
             )
 
@@ -120,23 +120,25 @@ class _Progress:
         failures = [(metrics.get(f"diagnosis/share/{label}", 0.0), label) for label in Label if label.is_failure]
         worst = ", ".join(f"{100 * share:.0f} % {label}" for share, label in sorted(failures, reverse=True)[:2])
         self._print(
-            f"round {number}/{self._rounds}: success {_percent(metrics, 'solver/success')} "
-            f"(plain {_percent(metrics, 'solver/success_plain')}, shown {_percent(metrics, 'solver/success_shown')}), "
+            f"round {number}/{self._rounds}: success {percent(metrics, 'solver/success')} "
+            f"(plain {percent(metrics, 'solver/success_plain')}, shown {percent(metrics, 'solver/success_shown')}), "
             f"turns {worst}; {metrics['perf/tokens_per_second']:,.0f} tokens/s, "
             f"{metrics['perf/round_seconds']:.0f} s (rollout {metrics['perf/rollout_seconds']:.0f}, "
-            f"learn {metrics['perf/learn_seconds']:.0f}), {_minutes(left)} left"
+            f"learn {metrics['perf/learn_seconds']:.0f}), {minutes(left)} left"
         )
 
     def _print(self, text: str) -> None:
         self._console.print(text, soft_wrap=True)
 
 
-def _percent(metrics: Mapping[str, float], name: str) -> str:
+def percent(metrics: Mapping[str, float], name: str) -> str:
+    """A share among the metrics in percent, a dash where it was not measured."""
     value = metrics.get(name)
     return "–" if value is None or math.isnan(value) else f"{100 * value:.0f} %"
 
 
-def _minutes(seconds: float) -> str:
+def minutes(seconds: float) -> str:
+    """A time in minutes, a short one in seconds."""
     return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,17 +9,29 @@ from types import MappingProxyType
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, PercentFormatter
 from numpy.typing import NDArray
 
-from envs.diagnosis import Label
 from envs.task import JSON, Category
-from seal_ray.report.files import replace_file
+from seal_ray.report.drawing import (
+    BLACK,
+    BLUE,
+    GREEN,
+    GREY,
+    LABEL_COLOURS,
+    ORANGE,
+    PINK,
+    RED,
+    SKY,
+    YELLOW,
+    Row,
+    as_share,
+    finish,
+    metric_values,
+    save_picture,
+    stack,
+)
 from seal_ray.report.json_lines import JsonLines
-
-Row = Mapping[str, JSON]
 
 INCHES, DPI = (12.0, 9.0), 100
 """Size of the picture: 1200 by 900 pixels."""
@@ -28,37 +39,18 @@ INCHES, DPI = (12.0, 9.0), 100
 _LONGEST_MEAN = 10
 """Rounds that a trailing mean takes in at most."""
 
-# Okabe and Ito's colours (2008), told apart by colour-blind people too; lighter and darker ones where there are more.
-_BLACK, _BLUE, _SKY, _GREEN, _ORANGE, _RED, _PINK, _YELLOW, _GREY = (
-    *("#000000", "#0072B2", "#56B4E9", "#009E73", "#E69F00", "#D55E00", "#CC79A7", "#F0E442", "#BBBBBB"),
-)
 _CATEGORIES: Mapping[str, str] = MappingProxyType(
-    {Category.BASE: _BLUE, Category.MISS_FUNC: _RED, Category.MISS_PARAM: _GREEN, Category.LONG_CONTEXT: _ORANGE}
-)
-_LABELS: Mapping[str, str] = MappingProxyType(
-    {
-        Label.PASS: _GREEN,
-        Label.CORRECT_ABSTENTION: "#9ADBC5",
-        Label.SPURIOUS_TOOL_CALL: _RED,
-        Label.INVALID_TOOL_CALL: _ORANGE,
-        Label.ARGUMENT_MISMATCH: _YELLOW,
-        Label.RECOVERY_FAILURE: _PINK,
-        Label.MISSING_TOOL_CALL: _BLUE,
-        Label.INHERITED_STATE: _SKY,
-        Label.STATE_MISMATCH: "#332288",
-        Label.RESPONSE_MISMATCH: "#7A3B5E",
-        Label.NOT_REACHED: _GREY,
-    }
+    {Category.BASE: BLUE, Category.MISS_FUNC: RED, Category.MISS_PARAM: GREEN, Category.LONG_CONTEXT: ORANGE}
 )
 _PHASES: Mapping[str, str] = MappingProxyType(
     {
-        "rollout": _BLUE,
-        "learn": _RED,
-        "sync": _ORANGE,
-        "advantage": _YELLOW,
-        "propose": _GREEN,
-        "evaluation": _SKY,
-        "checkpoint": _PINK,
+        "rollout": BLUE,
+        "learn": RED,
+        "sync": ORANGE,
+        "advantage": YELLOW,
+        "propose": GREEN,
+        "evaluation": SKY,
+        "checkpoint": PINK,
     }
 )
 
@@ -77,7 +69,6 @@ def draw_curves(rows: Sequence[Row], path: Path, *, title: str = "") -> None:
     by_round = {row["round"]: row for row in rows}
     ordered = [by_round[number] for number in sorted(by_round)]
     figure = Figure(figsize=INCHES, dpi=DPI, layout="constrained")
-    canvas = FigureCanvasAgg(figure)
     if title:
         figure.suptitle(title)
     panels = figure.subplots(2, 2)
@@ -86,27 +77,25 @@ def draw_curves(rows: Sequence[Row], path: Path, *, title: str = "") -> None:
     _draw_labels(panels[1, 0], ordered)
     _draw_time(panels[1, 1], ordered)
     for axes in panels.flat:
-        _finish(axes, ordered)
-    picture = io.BytesIO()
-    canvas.print_png(picture)  # type: ignore[no-untyped-call]
-    replace_file(path, picture.getvalue())
+        finish(axes, ordered)
+    save_picture(figure, path)
 
 
 def _draw_evaluation(axes: Axes, rows: Sequence[Row]) -> None:
     axes.set_title("Evaluation, plain interface")
     for category, colour in _CATEGORIES.items():
         _line(axes, rows, f"evaluation/success/{category}", category, colour, width=1.2)
-    _line(axes, rows, "evaluation/success", "all", _BLACK, width=2.4)
-    _as_share(axes, "success (% of dialogues)")
+    _line(axes, rows, "evaluation/success", "all", BLACK, width=2.4)
+    as_share(axes, "success (% of dialogues)")
 
 
 def _draw_training(axes: Axes, rows: Sequence[Row]) -> None:
     span = max(1, min(_LONGEST_MEAN, len(rows) // 5))
     axes.set_title(f"Training success, mean of {span} rounds" if span > 1 else "Training success")
     for name, shown_as, colour in (
-        ("solver/success", "all", _GREY),
-        ("solver/success_plain", "plain", _BLUE),
-        ("solver/success_shown", "shown an\ninterface", _RED),
+        ("solver/success", "all", GREY),
+        ("solver/success_plain", "plain", BLUE),
+        ("solver/success_shown", "shown an\ninterface", RED),
     ):
         if span > 1:
             _line(axes, rows, name, None, colour, width=0.8, alpha=0.35)
@@ -114,28 +103,22 @@ def _draw_training(axes: Axes, rows: Sequence[Row]) -> None:
     label: str | None = "interface\nchanged"
     for row in rows:
         if row.get("interface/changed"):
-            axes.axvline(row["round"], color=_BLACK, linestyle=":", linewidth=0.8, label=label, zorder=1)
+            axes.axvline(row["round"], color=BLACK, linestyle=":", linewidth=0.8, label=label, zorder=1)
             label = None
-    _as_share(axes, "success (% of rollouts)")
+    as_share(axes, "success (% of rollouts)")
 
 
 def _draw_labels(axes: Axes, rows: Sequence[Row]) -> None:
     axes.set_title("What turns show")
-    _stack(axes, rows, {f"diagnosis/share/{label}": (label, colour) for label, colour in _LABELS.items()})
-    _as_share(axes, "share of turns (%)")
+    stack(axes, rows, {f"diagnosis/share/{label}": (label, colour) for label, colour in LABEL_COLOURS.items()})
+    as_share(axes, "share of turns (%)")
 
 
 def _draw_time(axes: Axes, rows: Sequence[Row]) -> None:
     axes.set_title("Time by phase")
-    _stack(axes, rows, {f"perf/{phase}_seconds": (phase, colour) for phase, colour in _PHASES.items()})
+    stack(axes, rows, {f"perf/{phase}_seconds": (phase, colour) for phase, colour in _PHASES.items()})
     axes.set_ylim(bottom=0)
     axes.set_ylabel("time (s)")
-
-
-def _values(rows: Sequence[Row], name: str) -> NDArray[np.float64]:
-    """The metric by row, NaN where it is missing."""
-    found = (row.get(name) for row in rows)
-    return np.array([math.nan if value is None else float(value) for value in found], dtype=np.float64)
 
 
 def _trailing_mean(values: NDArray[np.float64], span: int) -> NDArray[np.float64]:
@@ -160,12 +143,12 @@ def _line(
     alpha: float = 1.0,
     span: int = 1,
 ) -> None:
-    values = _trailing_mean(_values(rows, name), span)
+    values = _trailing_mean(metric_values(rows, name), span)
     there = ~np.isnan(values)
     if not there.any():
         return
     # A metric that only some rounds have, as an evaluation, is one line through these.
-    rounds = _values(rows, "round")[there]
+    rounds = metric_values(rows, "round")[there]
     marker = "o" if there.sum() <= 40 and label else ""
     axes.plot(
         rounds,
@@ -177,41 +160,3 @@ def _line(
         markersize=width + 2,
         alpha=alpha,
     )
-
-
-def _stack(axes: Axes, rows: Sequence[Row], parts: Mapping[str, tuple[str, str]]) -> None:
-    """Steps stacked on each other, so that a single round is seen as well as a thousand."""
-    if not rows:
-        return
-    edges = _edges(_values(rows, "round"))
-    base = np.zeros(len(rows))
-    for name, (label, colour) in parts.items():
-        values = np.nan_to_num(_values(rows, name), nan=0.0, posinf=0.0, neginf=0.0)
-        if values.any():
-            axes.stairs(base + values, edges, baseline=base, fill=True, color=colour, label=label)
-            base = base + values
-
-
-def _edges(rounds: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Where the step of each round begins, and where the last ends."""
-    return np.concatenate([rounds[:1] - 0.5, (rounds[1:] + rounds[:-1]) / 2, rounds[-1:] + 0.5])
-
-
-def _as_share(axes: Axes, label: str) -> None:
-    axes.set_ylim(0, 1)
-    axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=""))
-    axes.set_ylabel(label)
-
-
-def _finish(axes: Axes, rows: Sequence[Row]) -> None:
-    axes.set_xlabel("round")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    axes.grid(visible=True, alpha=0.25)
-    if rows:
-        axes.set_xlim(rows[0]["round"] - 0.5, rows[-1]["round"] + 0.5)
-    handles, labels = axes.get_legend_handles_labels()
-    if handles:
-        # The last is drawn on top, and stands on top of the legend.
-        axes.legend(handles[::-1], labels[::-1], fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
-    else:
-        axes.text(0.5, 0.5, "nothing measured yet", transform=axes.transAxes, ha="center", color="#666666")

@@ -58,6 +58,11 @@ class RunFolder:
         return JsonLines(self.path / "profiles.jsonl")
 
     @property
+    def proposals(self) -> JsonLines:
+        """One row a round: `round` and `proposals` of the window it belongs to, with reward or rejection."""
+        return JsonLines(self.path / "proposals.jsonl")
+
+    @property
     def trajectories(self) -> Path:
         """The folder of the stored trajectories, one file a round."""
         return self.path / "trajectories"
@@ -111,6 +116,10 @@ class RunFolder:
         shown = [{"id": interface_id(interface), **interface_to_dict(interface)} for interface in interfaces]
         self.interfaces.append({"round": round_number, "interfaces": shown})
 
+    def append_proposals(self, round_number: int, proposals: Sequence[Mapping[str, JSON]]) -> None:
+        """Adds the proposals of the window that a round belongs to."""
+        self.proposals.append({"round": round_number, "proposals": list(proposals)})
+
     def append_profile(self, round_number: int, profile: Mapping[str, JSON]) -> None:
         """Adds the failure profile of a round."""
         self.profiles.append({"round": round_number, "profile": profile})
@@ -124,7 +133,7 @@ class RunFolder:
 
         Checkpoints are not touched. Raises `UserError` where a file holds something else.
         """
-        for lines in (self.metrics, self.interfaces, self.profiles):
+        for lines in (self.metrics, self.interfaces, self.proposals, self.profiles):
             if lines.path.exists():
                 lines.replace(row for row in lines.rows() if _round_of(row, lines.path) <= round_number)
         for number, path in self._stored_rounds():

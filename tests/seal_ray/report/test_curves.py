@@ -15,6 +15,7 @@ from PIL import Image
 
 from seal_ray.report import curves
 from seal_ray.report.curves import draw_curves, load_rows
+from seal_ray.report.drawing import LABEL_COLOURS
 from seal_ray.report.json_lines import JsonLines
 from seal_ray.report.metrics import describe
 
@@ -141,7 +142,7 @@ def test_a_trailing_mean_is_taken_over_what_is_there() -> None:
 def test_every_drawn_metric_is_defined() -> None:
     for category in curves._CATEGORIES:
         describe(f"evaluation/success/{category}")
-    for label in curves._LABELS:
+    for label in LABEL_COLOURS:
         describe(f"diagnosis/share/{label}")
     for phase in curves._PHASES:
         describe(f"perf/{phase}_seconds")

@@ -1,0 +1,113 @@
+"""`Recorder`: plays the rounds of an algorithm and writes each down in its run folder; commands and trials share it."""
+
+from __future__ import annotations
+
+import math
+import resource
+from collections.abc import Callable, Iterator, Mapping
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from envs.interface import Interface
+from envs.task import JSON
+from seal_ray.config import sections
+from seal_ray.report.curves import draw_curves
+from seal_ray.report.metrics import describe
+from seal_ray.report.run_folder import RunFolder
+from seal_ray.report.writers import Writers
+from seal_ray.run import checkpoints
+
+if TYPE_CHECKING:
+    from seal_ray.algorithm.seal import Seal
+
+Metrics = dict[str, float]
+
+
+class Recorder:
+    """Writes down what an algorithm does from the round that it has reached; what a folder holds of later ones goes.
+
+    Of a run that is not `resumed` nothing is kept. It has to be closed.
+    """
+
+    def __init__(self, algorithm: Seal, folder: RunFolder, *, resumed: bool, wandb: str = "off") -> None:
+        self._algorithm = algorithm
+        self._folder = folder
+        self._training = algorithm.config.section(sections.Training)
+        self._evaluates = bool(algorithm.config.section(sections.Evaluation).interval)
+        after = algorithm.round if resumed else None
+        folder.truncate_after(-1 if after is None else after)
+        config = algorithm.config.to_sections()
+        self._writers = Writers(folder, config=config, wandb=wandb, after_round=after)
+
+    def write_start(self) -> Metrics:
+        """Evaluates the model as it is, and writes that down as round 0."""
+        metrics = {"round": 0.0, **_of_evaluation(self._algorithm.evaluate())}
+        self._write(metrics)
+        return metrics
+
+    def play_round(self, train: Callable[[], Mapping[str, Any]], *, save: Callable[[], bool]) -> Metrics:
+        """Writes down the round that `train` plays, and a checkpoint where `save` says so after it.
+
+        The last round is always evaluated, unless the run has no evaluations at all.
+        """
+        algorithm, training = self._algorithm, self._training
+        started = perf_counter()
+        metrics = _numbers(train())
+        metrics["perf/round_seconds"] = perf_counter() - started
+        metrics["perf/peak_memory_gib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        if self._evaluates and algorithm.round == training.rounds and "evaluation/success" not in metrics:
+            metrics |= _of_evaluation(algorithm.evaluate())
+        if save():
+            started = perf_counter()
+            checkpoints.save(algorithm, self._folder, keep=training.checkpoints_kept)
+            metrics["perf/checkpoint_seconds"] = perf_counter() - started
+        self._write(metrics)
+        return metrics
+
+    def close(self) -> None:
+        """Finishes what is being written. It may be called twice."""
+        self._writers.close()
+
+    def _write(self, metrics: Metrics) -> None:
+        algorithm, folder = self._algorithm, self._folder
+        number = int(metrics["round"])
+        folder.append_metrics(number, {name: value for name, value in metrics.items() if name != "round"})
+        if number:
+            shown = {group.plan.arm: group.plan.interface for group in algorithm.last_round}
+            folder.append_interfaces(number, [shown[arm] for arm in sorted(shown)] or [Interface.plain()])
+            folder.append_proposals(number, algorithm.last_proposals)
+            folder.append_profile(number, algorithm.profile.to_dict())
+            folder.write_trajectories(number, _sample(algorithm))
+        self._writers.write(number, metrics)
+        # Drawing takes about a second: with what took far longer, and so before every end of a run.
+        if {"evaluation/success", "perf/checkpoint_seconds"} & metrics.keys():
+            draw_curves(folder.metrics.rows(), folder.curves, title=folder.path.name)
+
+
+def _sample(algorithm: Seal) -> Iterator[dict[str, JSON]]:
+    """The first dialogues of as many groups as are to be kept."""
+    most = algorithm.config.section(sections.Diagnosis).trajectories_kept
+    firsts = [group.trajectories[0] for group in algorithm.last_round if group.trajectories]
+    yield from (trajectory.to_dict() for trajectory in firsts[:most])
+
+
+def _numbers(result: Mapping[str, Any]) -> Metrics:
+    """Our metrics among all that RLlib reports. It reports nan for what was not measured in this round."""
+    values = {name: float(value) for name, value in result.items() if _is_ours(name) and not isinstance(value, dict)}
+    found = {name: value for name, value in values.items() if not math.isnan(value)}
+    return {**found, **_of_evaluation(result.get("evaluation") or {})}
+
+
+def _of_evaluation(result: Mapping[str, Any]) -> Metrics:
+    found = {f"evaluation/{name}": float(value) for name, value in result.items() if _is_ours(f"evaluation/{name}")}
+    if "seconds" in result:
+        found["perf/evaluation_seconds"] = float(result["seconds"])
+    return found
+
+
+def _is_ours(name: str) -> bool:
+    try:
+        describe(name)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,58 @@
+"""A small comparison on scripted engines, run as the command does but in a process of its own, which tests can kill.
+
+Takes `start`, `resume` or `fail`, and the comparison's folder.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from envs.errors import SealError
+from seal_ray.cli import compare as cli
+from seal_ray.run.cluster import connected
+from tests.seal_ray.algorithm.engines import Half, small_config
+from tuning.compare import Plan, check_plan, resume, start
+from tuning.report import write_results
+
+ROUNDS = 3
+
+
+def plan(engine: Half) -> Plan:
+    """Two arms with one and the same settings, so that the second must come to what the first does."""
+    config = small_config(engine).curator(kind="fixed").evaluation(interval=2, tasks=4)
+    config.training(rounds=ROUNDS, checkpoint_every=1)
+    return Plan({"cues": config, "twin": config}, range(1), baseline="cues")
+
+
+def failing(engine: Half) -> Plan:
+    """One arm, whose learner cannot agree with a script as closely as it is told to."""
+    config = small_config(engine).evaluation(interval=2, tasks=4).training(rounds=ROUNDS, ratio_tolerance=1e-9)
+    return Plan({"strict": config}, range(1), baseline="strict")
+
+
+def main() -> int:
+    command, out = sys.argv[1], Path(sys.argv[2])
+    console, engine = Console(width=200), Half(pause=0.05)
+    with connected():
+        tell = cli._teller(console, out)
+        if command == "resume":
+            resume(out, tell=tell)
+        else:
+            planned = plan(engine) if command == "start" else failing(engine)
+            check_plan(planned, memory=False)
+            start(planned, out, tell=tell, retries=1, engine_factory=engine)
+    comparison = write_results(out)
+    cli._show(console, comparison)
+    try:
+        cli._end(comparison, console)
+    except SealError as error:
+        console.print(f"failed: {error}")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

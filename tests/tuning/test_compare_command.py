@@ -1,0 +1,184 @@
+"""`seal-ray compare` as its user meets it: one sentence for a mistake, and redrawing."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import ray
+
+from envs.errors import UserError
+from seal_ray.config.presets import make_config, preset_names
+from tests.seal_ray.test_train import run_main
+from tests.tuning.folders import constant, make_comparison, play
+from tuning.compare import Plan, _cpus_of_main, check_plan, last_error, make_plan
+
+ARMS = ("--arms", "vanilla,rules")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ([], "--arms: there are none"),
+        (["--arms", ","], "--arms: there are none"),
+        (["--arms", "vanilla,rulse"], "--arms: 'rulse' is not known; did you mean 'rules'"),
+        (["--arms", "tiny"], "--arms: 'tiny' is not known"),
+        (["--arms", "vanilla,rules,vanilla"], "--arms: 'vanilla' is there twice"),
+        ([*ARMS, "--seeds", "0"], "--seeds: 0 is not possible"),
+        ([*ARMS, "--rounds", "0"], "--rounds: 0 is not possible"),
+        ([*ARMS, "--preset", "seal"], "--preset: 'seal' is not known"),
+        ([*ARMS, "--baseline", "fixed"], "--baseline: 'fixed' is not known; allowed are vanilla, rules"),
+        ([*ARMS, "training.round=3"], "did you mean 'rounds'"),
+        ([*ARMS, "training.groups=0"], "training.groups: 0"),
+        ([*ARMS, "evaluation.interval=0"], "evaluation.interval: 0 leaves nothing to compare"),
+        ([*ARMS, "--out", "here", "--name", "there"], "--out: it is the folder"),
+        ([*ARMS, "--out", "."], "exists; go on with --resume"),
+        (["--resume", "/nowhere"], "/nowhere is no comparison"),
+        (["--report", "/nowhere"], "/nowhere is no comparison"),
+        (["--resume", "a", "--seeds", "3"], "--resume: a comparison goes on with its own settings"),
+        (["--report", "a", "training.lr=1"], "--report: a comparison goes on with its own settings"),
+        (["--report", "a", "--resume", "a"], "--resume: a comparison goes on with its own settings"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_nothing_is_started(
+    arguments: list[str],
+    sentence: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    started = ray.is_initialized()
+    code, said = run_main("compare", *arguments, capsys=capsys, monkeypatch=monkeypatch)
+    assert code == 2
+    assert sentence in said
+    assert said.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+    assert ray.is_initialized() == started
+
+
+def test_a_comparison_that_was_moved_or_broken_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "here"
+    make_comparison(out, folder="/elsewhere")
+    code, said = run_main("compare", "--resume", str(out), capsys=capsys, monkeypatch=monkeypatch)
+    assert (code, said.count("\n")) == (2, 1)
+    assert "was started as /elsewhere; move it back" in said
+    make_comparison(out)
+    code, said = run_main("compare", "--resume", str(out), capsys=capsys, monkeypatch=monkeypatch)
+    assert (code, said.count("\n")) == (2, 1)
+    assert "stopped before its first trial" in said
+    (out / "comparison.yaml").write_text("arms: 3\n", encoding="utf-8")
+    code, said = run_main("compare", "--report", str(out), capsys=capsys, monkeypatch=monkeypatch)
+    assert (code, said.count("\n")) == (2, 1)
+    assert "cannot be read as a comparison" in said
+
+
+def test_a_report_is_drawn_again_without_running_anything(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_comparison(tmp_path, seeds=1, folder="/moved/from")
+    play(tmp_path, "vanilla", 0, constant(0.25))
+    started = ray.is_initialized()
+    code, said = run_main("compare", "--report", str(tmp_path), capsys=capsys, monkeypatch=monkeypatch)
+    assert code == 0
+    assert "25.0" in said
+    assert "[n/a]" in said
+    assert "rules-seed0 is in no number: not started after 0 rounds" in said
+    assert (tmp_path / "report.md").is_file()
+    assert ray.is_initialized() == started
+
+
+def test_arms_differ_in_the_curator_alone() -> None:
+    plan = make_plan(["vanilla", "fixed", "rules"], seeds=2, rounds=3, overrides=["training.lr=0.001"])
+    assert plan.baseline == "vanilla"
+    assert plan.rounds == 3
+    check_plan(plan, memory=False)
+    first = plan.arms["vanilla"].to_sections()
+    for config in plan.arms.values():
+        values = config.to_sections()
+        assert values.pop("curator")
+        assert values == {name: keys for name, keys in first.items() if name != "curator"}
+        assert values["training"]["lr"] == 0.001
+        assert values["reweighting"]["mode"] == "none"
+    assert make_plan(["rules", "fixed"], seeds=1).baseline == "rules"
+
+
+def test_the_dense_reward_is_vanilla_but_for_the_reward() -> None:
+    left, right = make_config(["vanilla"]).to_sections(), make_config(["progress-reward"]).to_sections()
+    assert right["environment"].pop("reward") == "progress"
+    assert left["environment"].pop("reward") == "success"
+    assert left == right
+
+
+def test_every_method_preset_can_be_an_arm() -> None:
+    check_plan(make_plan(preset_names("method"), seeds=1), memory=False)
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["training.rounds=9", "training.groups=7", "evaluation.tasks=3", "environment.difficulty=t2-3_c1-2_d1-3_s2-3"],
+)
+def test_arms_of_unequal_budgets_are_refused(word: str) -> None:
+    arms = {"one": make_config(["vanilla"]), "other": make_config(["rules"], overrides=[word])}
+    with pytest.raises(UserError, match=rf"^{word.split('=')[0]}: .* equal tasks, rounds and rollouts"):
+        check_plan(Plan(arms, range(1), "one"), memory=False)
+
+
+def cluster(cpus: float, gpus: float = 0.0) -> dict[str, float]:
+    return {"CPU": cpus, **({"GPU": gpus} if gpus else {})}
+
+
+@pytest.mark.parametrize(("cpus", "main"), [(64.0, 1.0), (2.0, 1.0), (1.5, 0.5), (1.25, 0.25)])
+def test_the_main_process_takes_what_is_left_of_a_small_machine(
+    cpus: float, main: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray, "cluster_resources", lambda: cluster(cpus))
+    assert _cpus_of_main(make_plan(["vanilla", "rules"], seeds=1)) == main
+
+
+@pytest.mark.parametrize(
+    ("words", "there", "sentence"),
+    [
+        ([], cluster(1.0), "a trial of vanilla asks for 1.1 CPUs and the cluster has 1; lower the num_cpus settings"),
+        (["engine.num_gpus_per_engine=0.5"], cluster(8.0), "0.5 GPUs and the cluster has 0; lower the num_gpus"),
+    ],
+)
+def test_what_a_cluster_can_never_hold_is_refused(
+    words: list[str], there: dict[str, float], sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray, "cluster_resources", lambda: there)
+    with pytest.raises(UserError, match=re.escape(sentence)):
+        _cpus_of_main(make_plan(["vanilla", "rules"], seeds=1, overrides=words))
+
+
+RAISED = """Failure # 1 (occurred at 2026-01-01_00-00-00)
+ray::SealTrial.train() (pid=1, ip=10.0.0.1, actor_id=aa)
+  File "trainable.py", line 1, in train
+    raise ValueError("earlier: it was another")
+ValueError: earlier: it was another
+Failure # 2 (occurred at 2026-01-01_00-00-01)
+ray::SealTrial.train() (pid=1, ip=10.0.0.1, actor_id=aa)
+  File "seal.py", line 9, in _check_ratio
+    raise RatioError(text)
+seal_ray.algorithm.learner.RatioError: learner: before its first step
+"""
+DIED = """Failure # 1 (occurred at 2026-01-01_00-00-00)
+The actor died unexpectedly before finishing this task.
+\tclass_name: SealTrial
+\tactor_id: aa
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        (RAISED, "RatioError: learner: before its first step"),
+        (DIED, "The actor died unexpectedly before finishing this task."),
+        ("", "it left no message"),
+    ],
+)
+def test_the_last_error_is_told_in_a_line(text: str, error: str) -> None:
+    assert last_error(text) == error

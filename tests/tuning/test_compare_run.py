@@ -1,0 +1,126 @@
+"""Comparisons on Ray Tune: stopped, killed and gone on with as if undisturbed; failures are told."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from seal_ray.report.run_folder import RunFolder
+from tests.processes import tree
+from tests.tuning.driver import ROUNDS
+from tuning.collect import State, collect
+from tuning.compare import check_resumable
+from tuning.report import INTERFACES, REPORT, TABLE
+
+PATIENCE = 300.0
+
+
+def drive(command: str, out: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.tuning.driver", command, str(out)],
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env={**os.environ, "RAY_ADDRESS": "local"},
+    )
+
+
+def read_until(process: subprocess.Popen[str], words: str) -> str:
+    """What it said up to the line with these words."""
+    assert process.stdout is not None
+    said = ""
+    for line in process.stdout:
+        said += line
+        if words in line:
+            return said
+    raise AssertionError(f"it never said {words!r}:\n{said}")
+
+
+def ended(process: subprocess.Popen[str], code: int = 0) -> str:
+    said, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == code, said
+    return said
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    """Kills the process alone, and waits until its cluster has noticed."""
+    below = tree(process.pid)
+    process.kill()
+    process.communicate()
+    deadline = time.monotonic() + PATIENCE
+    while any(Path(f"/proc/{pid}/cmdline").exists() for pid in below):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def without_times(folder: Path) -> list[dict[str, Any]]:
+    rows = RunFolder(folder).metrics.rows()
+    return [{name: value for name, value in row.items() if not name.startswith("perf/")} for row in rows]
+
+
+def test_killed_it_goes_on_to_the_table_of_one_that_was_not(tmp_path: Path) -> None:
+    # The trial of `cues` is left alone; that of `twin`, which has the same settings, is killed with its driver.
+    out = tmp_path / "comparison"
+    process = drive("start", out)
+    said = read_until(process, "twin-seed0 round 2")
+    assert "Trial" not in said, "Tune's own tables are not wanted"
+    kill(process)
+    assert [each.state for each in collect(out).trials] == [State.FINISHED, State.UNFINISHED]
+
+    said = ended(drive("resume", out))
+    assert "cues-seed0: started" not in said, "what is finished is not run again"
+    assert "twin-seed0: finished" in said
+    assert "2 of 2 trials done, 0 s left" in said
+
+    with (out / TABLE).open(encoding="utf-8", newline="") as file:
+        table = list(csv.DictReader(file))
+    values = {each: [row["value"] for row in table if row["arm"] == each] for each in ("cues", "twin")}
+    assert values["cues"] == values["twin"]
+    assert any(float(value) > 0 for value in values["cues"])
+    assert {row["difference"] for row in table if row["arm"] == "twin" and row["seed"] == "all"} == {"0.000000"}
+    assert "### cues-seed0\n\nFrom round 1:" in (out / INTERFACES).read_text("utf-8")
+    assert without_times(out / "trials" / "cues-seed0") == without_times(out / "trials" / "twin-seed0")
+    for trial in ("cues-seed0", "twin-seed0"):
+        folder = RunFolder(out / "trials" / trial)
+        rows = folder.metrics.rows()
+        assert [row["round"] for row in rows] == list(range(ROUNDS + 1))
+        # At the begin, by the interval, and at the end though it is not of the interval.
+        assert [row["round"] for row in rows if "evaluation/success" in row] == [0, 2, 3]
+        assert [row["round"] for row in folder.interfaces.rows()] == list(range(1, ROUNDS + 1))
+        assert [row["round"] for row in folder.profiles.rows()] == list(range(1, ROUNDS + 1))
+        assert len(list(folder.trajectories.iterdir())) == ROUNDS
+        assert folder.curves.stat().st_size > 10_000
+        assert json.loads((folder.checkpoints / f"round_{ROUNDS:06d}/model/config.json").read_text("utf-8"))
+
+
+def test_ctrl_c_lets_the_round_end_and_says_how_to_go_on(tmp_path: Path) -> None:
+    out = tmp_path / "comparison"
+    process = drive("start", out)
+    read_until(process, "cues-seed0 round 1")
+    process.send_signal(signal.SIGINT)
+    said = ended(process)
+    assert "stopping after the rounds under way" in said
+    assert f"go on with: seal-ray compare --resume {out}" in said.replace("\n", "")
+    assert [each.state for each in collect(out).trials] == [State.UNFINISHED, State.NOT_STARTED]
+    assert "in no number below" in (out / REPORT).read_text("utf-8")
+    check_resumable(out)
+
+
+def test_a_trial_that_stays_failed_is_retried_listed_and_a_fault(tmp_path: Path) -> None:
+    out = tmp_path / "failing"
+    said = ended(drive("fail", out), code=1)
+    assert said.count("strict-seed0: failed (RatioError: learner: before its first step") == 1
+    assert said.count("strict-seed0: failed and given up (RatioError") == 1
+    assert "failed: 1 of 1 trials were given up (strict-seed0)" in said
+    (trial,) = collect(out).trials
+    assert trial.state is State.FAILED
+    assert "RatioError" in (trial.failure or "")
+    assert "strict,0,failed,0,final,," in (out / TABLE).read_text("utf-8")
+    assert "**1 failed after retries, and in no number below:** strict-seed0." in (out / REPORT).read_text("utf-8")

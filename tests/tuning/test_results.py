@@ -1,0 +1,243 @@
+"""What a comparison's folder comes to: states of trials, the table, report, pictures and timeline, from run folders."""
+
+from __future__ import annotations
+
+import csv
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from rich.console import Console
+
+from envs.errors import SealError, UserError
+from envs.interface import Interface
+from seal_ray.cli import compare as cli
+from tests.tuning.folders import CUES, GUIDED, constant, growing, make_comparison, play
+from tuning.collect import State, collect, mark_failed, mark_started, trial_folder
+from tuning.measures import AREA, FINAL, HINT_OFF, arm_result, value_of
+from tuning.report import CURVES, INTERFACES, LABELS, REPORT, TABLE, short_table, write_results
+from tuning.statistics import mean_estimate, paired_estimate
+from tuning.timeline import changes_of
+
+LEVELS = {("vanilla", 0): 0.2, ("vanilla", 1): 0.3, ("vanilla", 2): 0.4, ("rules", 0): 0.4, ("rules", 1): 0.6}
+
+
+@pytest.fixture
+def partial(tmp_path: Path) -> Path:
+    """Two arms with three seeds: one trial failed, one was stopped, one has not started, and three are finished."""
+    out = tmp_path / "comparison"
+    make_comparison(out)
+    for arm, seed in (("vanilla", 0), ("vanilla", 1), ("rules", 0)):
+        play(out, arm, seed, growing(LEVELS[arm, seed]), shown={1: CUES, 5: GUIDED})
+    play(out, "rules", 1, constant(0.5), rounds=5)
+    mark_failed(trial_folder(out, "rules", 1), "TooManyFaults: rollouts: 9 of 16 dialogues | were lost")
+    play(out, "vanilla", 2, constant(0.5), rounds=2)
+    return out
+
+
+@pytest.fixture
+def whole(tmp_path: Path) -> Path:
+    """Two arms with two seeds, all finished."""
+    out = tmp_path / "whole"
+    make_comparison(out, seeds=2)
+    for arm in ("vanilla", "rules"):
+        for seed in (0, 1):
+            play(out, arm, seed, growing(LEVELS[arm, seed]))
+    return out
+
+
+def table_of(out: Path) -> list[dict[str, str]]:
+    with (out / TABLE).open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def picked(rows: list[dict[str, str]], **wanted: str) -> dict[str, str]:
+    (row,) = [row for row in rows if all(row[key] == value for key, value in wanted.items())]
+    return row
+
+
+def test_the_state_of_each_trial(partial: Path) -> None:
+    found = {each.name: (each.state, each.rounds) for each in collect(partial).trials}
+    assert found == {
+        "vanilla-seed0": (State.FINISHED, 8),
+        "vanilla-seed1": (State.FINISHED, 8),
+        "vanilla-seed2": (State.UNFINISHED, 2),
+        "rules-seed0": (State.FINISHED, 8),
+        "rules-seed1": (State.FAILED, 5),
+        "rules-seed2": (State.NOT_STARTED, 0),
+    }
+
+
+def test_a_failed_trial_that_is_started_again_is_no_longer_failed(partial: Path) -> None:
+    mark_started(trial_folder(partial, "rules", 1))
+    assert collect(partial).of("rules")[1].state is State.UNFINISHED
+    play(partial, "rules", 1, constant(0.6))
+    mark_failed(trial_folder(partial, "rules", 1), "late")
+    assert collect(partial).of("rules")[1].state is State.FINISHED
+
+
+def test_measures_of_a_trial(partial: Path) -> None:
+    finished, stopped = collect(partial).of("vanilla")[0], collect(partial).of("vanilla")[2]
+    assert value_of(finished, FINAL) == pytest.approx(0.2)
+    assert value_of(finished, AREA) == pytest.approx(0.1)
+    assert value_of(finished, HINT_OFF) == pytest.approx(0.2 * 7.5 / 8 / 2)
+    assert [value_of(stopped, measure) for measure in (FINAL, AREA, HINT_OFF)] == [None] * 3
+
+
+def test_arms_are_means_over_finished_trials_and_differences_over_shared_seeds(partial: Path, whole: Path) -> None:
+    left = arm_result(collect(partial), "rules", FINAL)
+    assert left.estimate == mean_estimate([0.4])
+    assert left.difference is not None
+    assert left.difference.mean == pytest.approx(0.2)
+    assert left.difference.low is None
+    assert left.difference.count == 1
+    right = arm_result(collect(whole), "rules", FINAL)
+    assert right.estimate == mean_estimate([0.4, 0.6])
+    assert right.difference == paired_estimate([0.4 - 0.2, 0.6 - 0.3])
+    assert arm_result(collect(whole), "vanilla", FINAL).difference is None
+
+
+def test_the_table_has_every_trial_and_arm(partial: Path) -> None:
+    write_results(partial)
+    rows = table_of(partial)
+    trial = picked(rows, arm="rules", seed="1", measure="final")
+    assert (trial["state"], trial["rounds"], trial["value"]) == ("failed", "5", "")
+    assert picked(rows, arm="vanilla", seed="0", measure="final/miss_func")["value"] == "0.100000"
+    arm = picked(rows, arm="vanilla", seed="all", measure="final")
+    estimate = mean_estimate([0.2, 0.3])
+    assert arm["state"] == "2 of 3 finished"
+    assert [float(arm[key]) for key in ("value", "low", "high", "seeds")] == pytest.approx(
+        [estimate.mean, estimate.low, estimate.high, 2], abs=1e-6
+    )
+    assert (arm["difference"], arm["pairs"]) == ("", "0")
+    other = picked(rows, arm="rules", seed="all", measure="final")
+    assert (other["difference"], other["difference_low"], other["pairs"]) == ("0.200000", "", "1")
+    assert {row["seed"] for row in rows} == {"0", "1", "2", "all"}
+
+
+def test_the_report_names_what_is_missing_before_any_number(partial: Path) -> None:
+    write_results(partial)
+    text = (partial / REPORT).read_text("utf-8")
+    before, result = text.split("## Result")
+    assert "**1 failed after retries, and in no number below:** rules-seed1." in before
+    assert "**1 not finished, and in no number below:** vanilla-seed2." in before
+    assert "**1 not started, and in no number below:** rules-seed2." in before
+    assert "can flatter it" in before
+    assert "TooManyFaults: rollouts: 9 of 16 dialogues \\| were lost |" in result
+    assert "+20.0 [n/a] points of final success over 1 pair; no interval from one pair" in result
+    assert "nothing can be concluded" in result
+    assert "| `curator.kind` | none | rules |" in result
+
+
+def test_the_report_of_a_whole_comparison(whole: Path) -> None:
+    write_results(whole)
+    text = (whole / REPORT).read_text("utf-8")
+    assert "in no number below" not in text
+    assert "2 arms × 2 seeds, 8 rounds each; 4 of 4 trials are finished" in text
+    assert (
+        "**rules** − vanilla: +25.0 [+20.0, +30.0] points of final success over 2 pairs; the interval lies above 0"
+        in text
+    )
+    assert "2 pairs are few" in text
+    assert re.search(r"\| rules \| 2 of 2 \| 50\.0 \[", text)
+    for link in re.findall(r"\]\(([^)]+)\)", text):
+        assert (whole / link).exists(), link
+
+
+def test_an_interval_that_holds_zero_decides_nothing(tmp_path: Path) -> None:
+    make_comparison(tmp_path, seeds=2)
+    for arm, levels in (("vanilla", (0.2, 0.4)), ("rules", (0.4, 0.2))):
+        for seed, level in enumerate(levels):
+            play(tmp_path, arm, seed, constant(level))
+    write_results(tmp_path)
+    assert "the interval holds 0, so that neither is shown to be better" in (tmp_path / REPORT).read_text("utf-8")
+
+
+def test_one_seed_has_no_interval(tmp_path: Path) -> None:
+    make_comparison(tmp_path, seeds=1)
+    for arm in ("vanilla", "rules"):
+        play(tmp_path, arm, 0, constant(0.5))
+    _, first, second = short_table(write_results(tmp_path))
+    assert first == ["vanilla", "1 of 1", "50.0 [n/a]", "50.0 [n/a]", "25.0 [n/a]", "baseline", "baseline", "baseline"]
+    assert second[-3:] == ["+0.0 [n/a]"] * 3
+
+
+def test_writing_again_writes_the_same(whole: Path) -> None:
+    write_results(whole)
+    before = {name: (whole / name).read_bytes() for name in (TABLE, REPORT, CURVES, LABELS, INTERFACES)}
+    write_results(whole)
+    assert before == {name: (whole / name).read_bytes() for name in before}
+    assert {path.name for path in whole.iterdir()} == {*before, "comparison.yaml", "trials"}
+
+
+def test_nothing_started_is_reported_too(tmp_path: Path) -> None:
+    make_comparison(tmp_path, arms=("vanilla", "fixed", "rules", "seal"))
+    write_results(tmp_path)
+    text = (tmp_path / REPORT).read_text("utf-8")
+    assert "0 of 12 trials are finished" in text
+    assert "no finished seed in common yet" in text
+    assert "Not started" not in text
+
+
+def coloured(path: Path) -> int:
+    with Image.open(path) as image:
+        pixels = np.asarray(image.convert("RGB")).astype(int)
+    return int((np.ptp(pixels, axis=2) > 60).sum())
+
+
+def test_pictures_show_the_arms(whole: Path, tmp_path: Path) -> None:
+    write_results(whole)
+    empty = tmp_path / "empty"
+    make_comparison(empty)
+    write_results(empty)
+    for name in (CURVES, LABELS):
+        assert coloured(whole / name) > 1000
+        assert coloured(empty / name) == 0
+
+
+def test_the_timeline_is_a_difference_where_something_changed(partial: Path) -> None:
+    write_results(partial)
+    text = (partial / INTERFACES).read_text("utf-8")
+    assert "### vanilla-seed0, vanilla-seed1" in text
+    assert text.count("From round 1:") == 2
+    assert "From round 5:\n\n```diff\n~ recovery feedback: none → class\n+ guideline: Call nothing" in text
+    assert "### rules-seed1\n\nThe plain interface throughout." in text
+
+
+def shown(*rounds: tuple[Interface, ...]) -> list[dict[str, Any]]:
+    from envs.interface.document import interface_to_dict
+
+    return [
+        {"round": number, "interfaces": [{"id": "x", **interface_to_dict(each)} for each in interfaces]}
+        for number, interfaces in enumerate(rounds, 1)
+    ]
+
+
+def test_timelines_of_going_back_to_plain_and_of_several_interfaces() -> None:
+    plain = Interface.plain()
+    assert changes_of(shown((plain,), (plain,))) == ()
+    back = changes_of(shown((plain, CUES), (plain, CUES), (plain,)))
+    assert back == ((1, ("+ cue required on every tool",)), (3, ("- cue required on every tool",)))
+    (change,) = changes_of(shown((plain, CUES, GUIDED)))
+    assert change[1][:2] == ("@@ interface 1 of 2 @@", "+ cue required on every tool")
+    assert change[1][2] == "@@ interface 2 of 2 @@"
+
+
+def test_the_command_lists_what_failed_and_ends_with_a_fault(partial: Path, whole: Path) -> None:
+    console = Console(width=300, record=True, quiet=False, file=None)
+    comparison = collect(partial)
+    with console.capture() as said:
+        cli._show(console, comparison)
+        with pytest.raises(SealError, match=r"1 of 6 trials were given up \(rules-seed1\)") as raised:
+            cli._end(comparison, console)
+    assert not isinstance(raised.value, UserError)
+    text = said.get()
+    assert "rules-seed1 is in no number: failed after 5 rounds: TooManyFaults" in text
+    assert "vanilla-seed2 is in no number: unfinished after 2 rounds" in text
+    assert "stopped; go on with: seal-ray compare --resume" in text
+    with console.capture() as said:
+        cli._end(collect(whole), console)
+    assert said.get() == ""

@@ -1,0 +1,100 @@
+"""Measures: what a comparison asks of each trial, and what they come to for an arm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from envs.task import Category
+from seal_ray.report.drawing import Row
+from tuning.collect import Comparison, State, TrialRecord
+from tuning.statistics import Estimate, last_quarter_mean, mean_estimate, normalised_area, paired_estimate
+
+_EVALUATION = "evaluation/success"
+_HINT_OFF = "solver/success_plain"
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One number of a finished trial, from its rows and its number of rounds; None where it was not measured."""
+
+    name: str
+    meaning: str
+    of: Callable[[Sequence[Row], int], float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class ArmResult:
+    """What the finished trials of an arm come to in one measure.
+
+    `estimate` is None without finished trials; `difference` is to the baseline, over the seeds that both finished, and
+    None for the baseline itself or without such seeds.
+    """
+
+    arm: str
+    measure: Measure
+    estimate: Estimate | None
+    difference: Estimate | None
+
+
+def _series(rows: Sequence[Row], metric: str) -> tuple[list[int], list[float]]:
+    found = [(row["round"], row[metric]) for row in rows if row.get(metric) is not None]
+    return [number for number, _ in found], [value for _, value in found]
+
+
+def _final(metric: str) -> Callable[[Sequence[Row], int], float | None]:
+    def of(rows: Sequence[Row], rounds: int) -> float | None:
+        return next((row.get(metric) for row in rows if row["round"] == rounds), None)
+
+    return of
+
+
+def _area(metric: str) -> Callable[[Sequence[Row], int], float | None]:
+    return lambda rows, _: normalised_area(*_series(rows, metric))
+
+
+def _tail(metric: str) -> Callable[[Sequence[Row], int], float | None]:
+    return lambda rows, rounds: last_quarter_mean(*_series(rows, metric), total=rounds)
+
+
+FINAL = Measure("final", "evaluation success after the last round", _final(_EVALUATION))
+AREA = Measure("area", "mean evaluation success over the rounds (area under the curve)", _area(_EVALUATION))
+HINT_OFF = Measure(
+    "hint_off", "success of training rollouts on the plain interface, last quarter of the rounds", _tail(_HINT_OFF)
+)
+
+MEASURES: Mapping[str, Measure] = {
+    measure.name: measure
+    for measure in (
+        FINAL,
+        AREA,
+        HINT_OFF,
+        *(Measure(f"final/{each}", f"{FINAL.meaning}, {each}", _final(f"{_EVALUATION}/{each}")) for each in Category),
+        *(Measure(f"area/{each}", f"{AREA.meaning}, {each}", _area(f"{_EVALUATION}/{each}")) for each in Category),
+    )
+}
+"""Name → measure, in the order of the table."""
+
+
+def value_of(trial: TrialRecord, measure: Measure) -> float | None:
+    """The measure of a trial; None unless it is finished."""
+    return measure.of(trial.rows, trial.rounds) if trial.state is State.FINISHED else None
+
+
+def arm_result(comparison: Comparison, arm: str, measure: Measure) -> ArmResult:
+    """What an arm comes to in a measure, over its finished trials."""
+    values = _by_seed(comparison, arm, measure)
+    baseline = comparison.manifest.baseline
+    of_baseline = {} if arm == baseline else _by_seed(comparison, baseline, measure)
+    differences = [values[seed] - of_baseline[seed] for seed in values if seed in of_baseline]
+    return ArmResult(
+        arm,
+        measure,
+        mean_estimate(list(values.values())) if values else None,
+        paired_estimate(differences) if differences else None,
+    )
+
+
+def _by_seed(comparison: Comparison, arm: str, measure: Measure) -> dict[int, float]:
+    found = {trial.seed: value_of(trial, measure) for trial in comparison.of(arm)}
+    return {seed: value for seed, value in found.items() if value is not None}

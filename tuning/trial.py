@@ -1,0 +1,102 @@
+"""`SealTrial`: `Seal` as a trial of Ray Tune, which leaves the run folder behind that `seal-ray train` would."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ray.tune.execution.placement_groups import PlacementGroupFactory
+from ray.tune.result import DONE
+
+from seal_ray.algorithm.seal import Seal
+from seal_ray.config import sections
+from seal_ray.config.presets import make_config
+from seal_ray.config.sections import attribute
+from seal_ray.report.run_folder import RunFolder
+from seal_ray.run.recorder import Metrics, Recorder
+
+RUN, CONFIG, MAIN = "run", "config", "main_cpus"
+"""Keys of a trial's config that are no settings: its run folder, the YAML file of its settings, and the CPUs that its
+main process asks for, in the place of RLlib's one. Left out, the file is `config.yaml` in the run folder, or the run
+folder is `trials/<trial id>` beside the file."""
+
+
+class SealTrial(Seal):
+    """A training run as a trial. Its config holds `RUN` or `CONFIG`, and flat settings (`lr`) that win over the file's.
+
+    Each step is a round; its result has the metrics of `seal_ray/report/metrics.py`, those of an evaluation from the
+    last one until the next. Before the first round the model is evaluated as it is, the last is always evaluated, and
+    after it the solver is written to the run folder. A trial that goes on from a checkpoint drops from its run folder
+    what lies after it.
+
+    Both paths must mean the same on every machine of a cluster.
+    """
+
+    def __init__(self, config: Mapping[str, Any], **kwargs: Any) -> None:
+        self._run, self._file = config.get(RUN), _file_of(config)
+        self._recorder: Recorder | None = None
+        self._evaluated: Metrics = {}
+        super().__init__(_settings(config), **kwargs)  # type: ignore[arg-type] # RLlib takes dicts too
+
+    @classmethod
+    def default_resource_request(cls, config: Any) -> PlacementGroupFactory:
+        found = super().default_resource_request(_settings(config))
+        return with_main(found, config[MAIN]) if MAIN in config else found
+
+    def step(self) -> Metrics:
+        rounds = self.config.section(sections.Training).rounds
+        if self.round >= rounds:  # it was stopped between its last checkpoint and its end
+            return {DONE: True}
+        recorder = self._recorder or self._open()
+        metrics = recorder.play_round(super().step, save=lambda: self.round == rounds)
+        self._keep(metrics)
+        return {**self._evaluated, **metrics, DONE: self.round >= rounds}
+
+    def load_checkpoint(self, checkpoint_dir: Any) -> None:
+        super().load_checkpoint(checkpoint_dir)
+        self._close()
+
+    def cleanup(self) -> None:
+        self._close()
+        super().cleanup()
+
+    def _open(self) -> Recorder:
+        path = Path(self._run) if self._run else self._file.parent / "trials" / str(self.trial_id)
+        folder = RunFolder(path)
+        folder.write_config({"seed": self.config.seed, **self.config.to_sections()})
+        resumed = self.round > 0
+        self._recorder = recorder = Recorder(self, folder, resumed=resumed)
+        if resumed:
+            for row in folder.metrics.rows():
+                self._keep(row)
+        elif self.config.section(sections.Evaluation).interval:
+            self._keep(recorder.write_start())
+        return recorder
+
+    def _close(self) -> None:
+        if self._recorder is not None:
+            self._recorder.close()
+        self._recorder = None
+
+    def _keep(self, metrics: Mapping[str, Any]) -> None:
+        found = {name: value for name, value in metrics.items() if name.startswith("evaluation/")}
+        self._evaluated = found or self._evaluated
+
+
+def with_main(request: PlacementGroupFactory, cpus: float) -> PlacementGroupFactory:
+    """The request with so many CPUs for the main process, whose bundle is the first."""
+    main, *others = request.bundles
+    return PlacementGroupFactory([{**main, "CPU": cpus}, *others], strategy=request.strategy)
+
+
+def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The flat settings of a trial: those of its file, and its own above them."""
+    base = make_config([], file=_file_of(config))
+    flat = {attribute(name, key): value for name, keys in base.to_sections().items() for key, value in keys.items()}
+    own = {key: value for key, value in config.items() if key not in (RUN, CONFIG, MAIN)}
+    return {**flat, "seed": base.seed, **own}
+
+
+def _file_of(config: Mapping[str, Any]) -> Path:
+    return Path(config[CONFIG]) if CONFIG in config else Path(config[RUN]) / "config.yaml"
