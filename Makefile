@@ -25,7 +25,8 @@ format: setup ## lay the code out
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: setup ## measure the world against the official checker, the engines, and a round of training
+bench: setup ## measure the world against the official checker, the engines, a round of training, and what a curator adds to it
 	$(BIN)/python -m tests.bench.world
 	$(BIN)/python -m tests.bench.engines
 	$(BIN)/python -m tests.bench.rounds
+	$(BIN)/python -m tests.bench.curator

@@ -67,7 +67,7 @@ def demonstrations(seed: int, *, split: str = "train", short: bool = False) -> I
         rng = random.Random(f"demonstration {split} {seed} {number}")
         made = _draw_task(rng, seed, number, split, _SHORT if short else _MIXED)
         number += 1
-        shown = _draw_interface(rng)
+        shown = _draw_shown(rng)
         protocol = rng.choice(list(Protocol))
         demonstration = _Player(rng, made, shown, protocol).play()
         if demonstration is not None:
@@ -92,7 +92,12 @@ class _Shown:
     rates: Mapping[Behaviour, float]
 
 
-def _draw_interface(rng: random.Random) -> _Shown:
+def draw_interface(rng: random.Random) -> Interface:
+    """One of the interfaces that demonstrations are shown under."""
+    return _draw_shown(rng).interface
+
+
+def _draw_shown(rng: random.Random) -> _Shown:
     rates = {behaviour: each.plain for behaviour, each in RATES.items()}
     if rng.random() < _PLAIN:
         return _Shown(Interface.plain(), rates)

@@ -6,7 +6,8 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any, TypeVar
 
 from ray.exceptions import RayActorError
 
@@ -18,6 +19,8 @@ from seal_ray.algorithm.runner import PlayedGroup, Target
 _PULSE = 0.2
 """Seconds between two looks at runners and engines."""
 _TAG = "sample"
+
+R = TypeVar("R")
 
 
 class RunnersLost(SealError, RuntimeError):
@@ -33,7 +36,7 @@ def play(
     is called while waiting. Raises `RunnersLost` where no runner lives for `timeout` seconds, and what a runner raises.
     """
     if not group.num_remote_env_runners():
-        played = [_while_healing(group.local_env_runner, plans, target, heal)]
+        played = [while_healing(lambda: group.local_env_runner.sample(plans=plans, target=target), heal)]
     else:
         played = _play_remotely(group, plans, target, heal, timeout)
     return sorted((group for part in played for group in part), key=lambda group: group.plan.number)
@@ -77,19 +80,13 @@ def _play_remotely(
     return played
 
 
-def _while_healing(
-    runner: Any, plans: Sequence[GroupPlan], target: Target, heal: Callable[[], None]
-) -> list[PlayedGroup]:
-    """Plays in this process; healing goes on beside it."""
-    from concurrent.futures import ThreadPoolExecutor
-
+def while_healing(work: Callable[[], R], heal: Callable[[], None]) -> R:
+    """What `work` returns, which runs in a thread of this process while `heal` is called now and then."""
     with ThreadPoolExecutor(1) as pool:
-        future = pool.submit(runner.sample, plans=plans, target=target)
-        while not future.done():
+        future = pool.submit(work)
+        while not wait([future], timeout=_PULSE).done:
             heal()
-            time.sleep(_PULSE)
-        groups: list[PlayedGroup] = future.result()
-        return groups
+        return future.result()
 
 
 def _chunks(plans: Sequence[GroupPlan], runners: int) -> list[Sequence[GroupPlan]]:

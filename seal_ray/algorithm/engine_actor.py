@@ -14,7 +14,10 @@ from policies.engine import Adapter, Engine, EngineDead, GenRequest, GenResult
 
 @dataclass(frozen=True, slots=True)
 class EngineSpec:
-    """What an engine is started with. `factory` makes another kind of engine than `kind`, in tests for instance."""
+    """What an engine is started with. `factory` makes another kind of engine than `kind`, in tests for instance.
+
+    `agent` is who is served first of all: the solver, or a curator with an engine of its own.
+    """
 
     kind: str
     model: str
@@ -26,6 +29,7 @@ class EngineSpec:
     lora_rank: int = 0
     gpu_memory_share: float = 0.9
     factory: Callable[[EngineSpec], Awaitable[Engine]] | None = None
+    agent: str = "solver"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +63,24 @@ class EngineActor:
             await self._exit()
             raise
 
-    async def update(self, payload: Payload) -> Mapping[str, int]:
+    async def score(self, token_ids: tuple[int, ...], start: int, *, policy: str) -> tuple[float, ...]:
+        """As `Engine.score`."""
+        engine = await self._ready()
+        try:
+            return await engine.score(token_ids, start, policy=policy)
+        except EngineDead:
+            await self._exit()
+            raise
+
+    async def update(self, *payloads: Payload) -> Mapping[str, int]:
         """Delivers weights, with the engine's proof, and returns the versions held."""
         engine = await self._ready()
         try:
-            if payload.weights is not None:
-                await engine.update_weights(payload.weights, payload.version)
-            if payload.adapter is not None:
-                await engine.update_adapter(payload.policy, payload.adapter, payload.version)
+            for payload in payloads:
+                if payload.weights is not None:
+                    await engine.update_weights(payload.weights, payload.version)
+                if payload.adapter is not None:
+                    await engine.update_adapter(payload.policy, payload.adapter, payload.version)
         except EngineDead:
             await self._exit()
             raise

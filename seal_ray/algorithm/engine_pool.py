@@ -12,7 +12,7 @@ import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
 from envs.errors import SealError
-from policies.engine import Adapter, EngineDead, EngineReport, GenRequest, GenResult
+from policies.engine import BASE, Adapter, EngineDead, EngineReport, GenRequest, GenResult
 from seal_ray.algorithm.engine_actor import EngineActor, EngineSpec, Payload
 
 _PAUSE = 0.25
@@ -51,8 +51,8 @@ class EnginePool:
         for member in self._members:
             member.look = member.actor.versions.remote()  # starts the engine, while others start too
         self._timeout = timeout
-        self._payload: Any = None
-        self._held: Mapping[str, int] = {}
+        self._payloads: dict[str, Any] = {}
+        self._held: dict[str, int] = {}
         self.restarts = 0
 
     @property
@@ -61,16 +61,17 @@ class EnginePool:
         return [member.actor for member in self._members]
 
     def deliver(self, payload: Payload) -> None:
-        """Gives every engine these weights and waits for the proofs, the first time for the engines' start too.
+        """Gives every engine a policy's weights and waits for the proofs, the first time for the engines' start too.
 
         Raises `DeliveryError`, `EngineLost`, or what an engine's start raised.
         """
-        self._payload = ray.put(payload)
-        self._held = {payload.policy: payload.version}
+        self._payloads[payload.policy] = ray.put(payload)
+        self._held[payload.policy] = payload.version
         for member in self._members:
             member.look = None  # a look that is under way would see what was held before
         deadline = time.monotonic() + self._timeout
-        waiting = {member.actor.update.remote(self._payload): member for member in self._members}
+        sent = self._payloads[payload.policy]
+        waiting = {member.actor.update.remote(sent): member for member in self._members}
         while waiting:
             ref, member = waiting.popitem()
             try:
@@ -79,7 +80,7 @@ class EnginePool:
                 self._check_coming_back(member, deadline)
                 self.restarts += 1
                 time.sleep(_PAUSE)
-                waiting[member.actor.update.remote(self._payload)] = member
+                waiting[member.actor.update.remote(*self._payloads.values())] = member
             except GetTimeoutError:
                 self._give_up()
 
@@ -98,9 +99,9 @@ class EnginePool:
                 self._check_coming_back(member, member.since + self._timeout)
                 continue
             member.since = None
-            if self._payload is not None and any(held.get(name) != self._held[name] for name in self._held):
+            if any(held.get(name) != version for name, version in self._held.items()):
                 self.restarts += 1
-                member.look = member.actor.update.remote(self._payload)
+                member.look = member.actor.update.remote(*self._payloads.values())
 
     def close(self) -> None:
         """Ends the engines and their actors."""
@@ -123,6 +124,16 @@ def _answer(ref: Any, timeout: float | None = None) -> Any:
     """What an actor returned. Raises what it raised."""
     try:
         return ray.get(ref, timeout=timeout)
+    except RayTaskError as error:
+        raise cause_of(error) from None
+
+
+async def _awaited(ref: Any) -> Any:
+    """What an engine's actor returned. Raises what it raised, and `EngineDead` where it is gone."""
+    try:
+        return await ref
+    except RayActorError as error:
+        raise EngineDead("the engine's actor is gone") from error
     except RayTaskError as error:
         raise cause_of(error) from None
 
@@ -151,16 +162,12 @@ class RemoteEngine:
         self._timeout = timeout
 
     async def generate(self, request: GenRequest) -> GenResult:
-        try:
-            result: GenResult = await self._actor.generate.remote(request)
-        except RayActorError as error:
-            raise EngineDead("the engine's actor is gone") from error
-        except RayTaskError as error:
-            raise cause_of(error) from None
+        result: GenResult = await _awaited(self._actor.generate.remote(request))
         return result
 
-    async def score(self, token_ids: tuple[int, ...], start: int, *, policy: str) -> tuple[float, ...]:
-        raise NotImplementedError("players do not score")
+    async def score(self, token_ids: tuple[int, ...], start: int, *, policy: str = BASE) -> tuple[float, ...]:
+        found: tuple[float, ...] = await _awaited(self._actor.score.remote(token_ids, start, policy=policy))
+        return found
 
     async def update_weights(self, weights: Mapping[str, Any], version: int) -> None:
         raise NotImplementedError("the pool delivers weights")

@@ -31,6 +31,8 @@ class RoundRows:
     """Groups that lost too many dialogues to faults."""
     weight_mean: float
     weight_max: float
+    by_arm: dict[int, list[Row]]
+    """Arm → the rows of its groups that were kept."""
 
 
 def reward_of(trajectory: Trajectory, environment: Environment) -> float:
@@ -125,6 +127,7 @@ def make_rows(
     which less than `training.group_floor` was played.
     """
     kept: list[tuple[list[Trajectory], np.ndarray]] = []
+    arms: list[int] = []
     equal = short = 0
     for group in groups:
         played = [each for each in group.trajectories if any(each.mask_T)]
@@ -136,6 +139,7 @@ def make_rows(
             equal += 1
             continue
         kept.append((played, advantages))
+        arms.append(group.plan.arm)
     trajectories = [each for played, _ in kept for each in played]
     raw = [float(advantage) for _, advantages in kept for advantage in advantages]
     weighted, weights = reweighter.weigh(raw, trajectories, round_number)
@@ -144,6 +148,9 @@ def make_rows(
         for each, advantage in zip(trajectories, weighted, strict=True)
     )
     by_group = [[next(rows) for _ in played] for played, _ in kept]
+    by_arm: dict[int, list[Row]] = {}
+    for arm, group_rows in zip(arms, by_group, strict=True):
+        by_arm.setdefault(arm, []).extend(group_rows)
     size = training.minibatch_groups
     minibatches = [
         [row for group_rows in by_group[start : start + size] for row in group_rows]
@@ -156,4 +163,5 @@ def make_rows(
         dropped_short=short,
         weight_mean=float(weights.mean()) if len(weights) else 1.0,
         weight_max=float(weights.max()) if len(weights) else 1.0,
+        by_arm=by_arm,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,9 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor
 
 from envs.errors import SealError
+from seal_ray.algorithm.alignment import policy_gradient
 from seal_ray.algorithm.module import LOGPROBS, PACKED, REFERENCE, LMModule, fill, whole
+from seal_ray.config.agents import learning_agents, training_of
 from seal_ray.config.sections import Learners, Solver, Training
 from seal_ray.grpo.loss import LossSettings, LossSums, global_mean, token_losses
 from seal_ray.grpo.packing import Packed, collate, pack
@@ -51,6 +54,24 @@ class RatioError(SealError, RuntimeError):
     """The learner does not hold the weights that the rollouts were sampled with."""
 
 
+@dataclass(slots=True)
+class _Agent:
+    """How one module learns, and the gradient steps that it has taken."""
+
+    training: Training
+    steps: int = 0
+
+    @property
+    def loss(self) -> LossSettings:
+        t = self.training
+        return LossSettings(t.clip_low, t.clip_high, t.dual_clip, t.kl, t.importance_cap)
+
+    @property
+    def schedule(self) -> Schedule:
+        t = self.training
+        return Schedule(t.schedule, t.warm_up, t.gradient_steps)
+
+
 class SealLearner(TorchLearner):
     """GRPO with AdamW. One `update` is a round: some gradient steps, each over micro-batches without padding.
 
@@ -64,12 +85,9 @@ class SealLearner(TorchLearner):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)  # type: ignore[no-untyped-call]
-        self._training = self.config.section(Training)
         self._learners = self.config.section(Learners)
-        t = self._training
-        self._settings = LossSettings(t.clip_low, t.clip_high, t.dual_clip, t.kl, t.importance_cap)
-        self._schedule = Schedule(t.schedule, t.warm_up, t.gradient_steps)
-        self._steps = 0
+        self._agents = {agent: _Agent(training_of(self.config, agent)) for agent in learning_agents(self.config)}
+        self._microbatch_tokens = self.config.section(Training).microbatch_tokens
         self.counted = LossSums()
 
     def build(self) -> None:
@@ -78,11 +96,10 @@ class SealLearner(TorchLearner):
         super().build()
 
     def configure_optimizers_for_module(self, module_id: str, config: Any = None) -> None:
-        module = self._module[module_id]
+        del config  # the settings of our own sections say more
+        module, training = self._module[module_id], self._agents[module_id].training
         params = [parameter for parameter in module.parameters() if parameter.requires_grad]
-        optimizer = torch.optim.AdamW(
-            params, lr=config.lr, betas=(0.9, 0.999), weight_decay=self._training.weight_decay
-        )
+        optimizer = torch.optim.AdamW(params, lr=training.lr, betas=(0.9, 0.999), weight_decay=training.weight_decay)
         # What AdamW would set up at its first step: so the state always has the same tensors.
         for parameter in params:
             optimizer.state[parameter] = {
@@ -117,9 +134,8 @@ class SealLearner(TorchLearner):
         return {}, {}, {}
 
     def _learn(self, module_id: str, steps: Sequence[Sequence[Row]], tokens: Sequence[int]) -> None:
-        module, optimizer = self._module[module_id], self.get_optimizer(module_id)
-        config = self.config.get_config_for_module(module_id)
-        proximal = self._proximal(module, steps) if self._settings.importance_cap is not None else {}
+        module, optimizer, agent = self._module[module_id], self.get_optimizer(module_id), self._agents[module_id]
+        proximal = self._proximal(module, steps) if agent.loss.importance_cap is not None else {}
         total = first = LossSums()
         norm, rate = 0.0, 0.0
         for place, (rows, count) in enumerate(zip(steps, tokens, strict=True)):
@@ -127,9 +143,9 @@ class SealLearner(TorchLearner):
             if not place:
                 first = sums
             total = total + sums
-            rate = config.lr * self._schedule.factor(self._steps)
+            rate = agent.training.lr * agent.schedule.factor(agent.steps)
             norm = self._step(module_id, optimizer, rate)
-            self._steps += 1
+            agent.steps += 1
         values = {
             "steps": len(steps),
             "tokens": total.tokens,
@@ -152,13 +168,13 @@ class SealLearner(TorchLearner):
         self, *, module_id: str, config: Any, batch: Mapping[str, Any], fwd_out: Mapping[str, Any]
     ) -> Tensor:
         """The loss of one micro-batch, summed over its sampled tokens. What is counted is added to `counted`."""
-        del module_id, config  # one loss for all
+        del config  # the settings of our own sections say more
         packed: Packed = batch[PACKED]
         losses = token_losses(
             fwd_out[LOGPROBS],
             packed.old_logprobs_M,
             packed.advantages_M,
-            self._settings,
+            self._agents[module_id].loss,
             reference_logprobs_M=fwd_out.get(REFERENCE),
             proximal_logprobs_M=batch[PROXIMAL],
         )
@@ -173,7 +189,7 @@ class SealLearner(TorchLearner):
         self.counted = LossSums()
         # Not the module's: after a forward pass alone, FSDP has it hold whole parameters, which have no gradients.
         self.get_optimizer(module_id).zero_grad(set_to_none=True)
-        bins = pack([len(row) for row in rows], self._training.microbatch_tokens)
+        bins = pack([len(row) for row in rows], self._microbatch_tokens)
         batches = [[rows[index] for index in each] for each in bins]
         # Each forward pass is one of all ranks together, so that each must have as many micro-batches.
         batches += [[_EMPTY]] * (self._most(len(batches)) - len(batches))
@@ -195,10 +211,31 @@ class SealLearner(TorchLearner):
             loss.backward()  # type: ignore[no-untyped-call]
         return self._over_learners(self.counted)
 
+    def alignments(self, module_id: str, arms: Sequence[Sequence[Row]], tokens: Sequence[int]) -> Tensor:
+        """`products_AA` of the policy gradients of A arms, over all learners; see `alignment.py`.
+
+        `arms` are this learner's rows of each arm, `tokens` each arm's sampled tokens in all learners.
+        """
+        gradients_AP = torch.stack(
+            [
+                policy_gradient(
+                    self._plain(module_id),
+                    rows,
+                    global_tokens=count,
+                    microbatch_tokens=self._microbatch_tokens,
+                    device=self._device,
+                )
+                for rows, count in zip(arms, tokens, strict=True)
+            ]
+        )
+        if self.distributed:
+            dist.all_reduce(gradients_AP)
+        return (gradients_AP @ gradients_AP.T).cpu()
+
     def _step(self, module_id: str, optimizer: Any, rate: float) -> float:
         """One step of the optimizer. Returns the norm of the gradient before it was clipped."""
         parameters = [each for group in optimizer.param_groups for each in group["params"]]
-        found: Any = nn.utils.clip_grad_norm_(parameters, self._training.grad_clip)
+        found: Any = nn.utils.clip_grad_norm_(parameters, self._agents[module_id].training.grad_clip)
         norm = float(found.full_tensor() if isinstance(found, DTensor) else found)
         if not math.isfinite(norm):
             raise SealError(f"learner: the gradient of {module_id} is not finite; lower training.lr.")
@@ -212,7 +249,7 @@ class SealLearner(TorchLearner):
         """The log-probs of every row's sampled tokens before the round's first step, by the row's identity."""
         rows = list({id(row): row for each in steps for row in each}.values())
         found = {id(_EMPTY): torch.empty(0)}
-        bins = pack([len(row) for row in rows], self._training.microbatch_tokens)
+        bins = pack([len(row) for row in rows], self._microbatch_tokens)
         for place in range(self._most(len(bins))):
             members = [rows[index] for index in bins[place]] if place < len(bins) else [_EMPTY]
             logprobs = module({PACKED: collate(members).to(self._device)})[LOGPROBS].cpu()
@@ -238,9 +275,9 @@ class SealLearner(TorchLearner):
         return total
 
     def get_state(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """As RLlib's, with the number of gradient steps so far, by which the learning rate goes."""
+        """As RLlib's, with each agent's gradient steps so far, by which the learning rate goes."""
         state: dict[str, Any] = super().get_state(*args, **kwargs)
-        return {**state, _STEPS: self._steps}
+        return {**state, _STEPS: {name: agent.steps for name, agent in self._agents.items()}}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """The inverse. What is missing is left as it is."""
@@ -248,7 +285,8 @@ class SealLearner(TorchLearner):
             # RLlib passes over weights with a number that is no higher than its own: what is restored is always set.
             self._weights_seq_no = 0
         super().set_state(dict(state))
-        self._steps = state.get(_STEPS, self._steps)
+        for name, steps in state.get(_STEPS, {}).items():
+            self._agents[name].steps = steps
 
     def write_shards(self, folder: Path) -> None:
         """Writes weights and optimizer, each rank its part. All ranks must call this, with one folder for all."""

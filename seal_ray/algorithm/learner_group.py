@@ -14,6 +14,7 @@ from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.policy.sample_batch import MultiAgentBatch, SampleBatch
 
 from envs.errors import SealError
+from seal_ray.algorithm.alignment import cosines
 from seal_ray.algorithm.engine_pool import cause_of
 from seal_ray.algorithm.learner import LEARNT, columns
 from seal_ray.config.sections import Learners
@@ -44,17 +45,31 @@ class SealLearnerGroup(LearnerGroup):
 
     def learn(self, module_id: str, minibatches: Sequence[Sequence[Row]]) -> dict[str, float]:
         """One gradient step for each minibatch. Returns what `SealLearner` counted, over all learners."""
-        tokens = [sum(row.sampled_tokens for row in rows) for rows in minibatches]
-        learners = max(1, len(self))
-        shares: list[list[list[Row]]] = [[] for _ in range(learners)]
-        for rows in minibatches:
-            for learner, indices in enumerate(shard([len(row) for row in rows], learners)):
-                shares[learner].append([rows[index] for index in indices])
+        tokens = _tokens(minibatches)
         batches = [
-            MultiAgentBatch({module_id: SampleBatch(columns(share, tokens))}, env_steps=sum(tokens)) for share in shares
+            MultiAgentBatch({module_id: SampleBatch(columns(share, tokens))}, env_steps=sum(tokens))
+            for share in self._shares(minibatches)
         ]
         results = self._on_each(lambda learner, batch: learner.update(batch=batch), batches)
         return {key: float(results[0][module_id][key].peek()) for key in LEARNT}
+
+    def alignments(self, module_id: str, arms: Sequence[Sequence[Row]]) -> list[list[float]]:
+        """The cosines between the module's policy gradients on the rows of each two arms; 0 for an arm without rows."""
+        tokens = [max(1, count) for count in _tokens(arms)]
+        products, *_ = self._on_each(
+            lambda learner, share: learner.alignments(module_id, share, tokens), self._shares(arms)
+        )
+        found: list[list[float]] = cosines(products).tolist()
+        return found
+
+    def _shares(self, batches: Sequence[Sequence[Row]]) -> list[list[list[Row]]]:
+        """Each learner's part of each batch."""
+        learners = max(1, len(self))
+        shares: list[list[list[Row]]] = [[] for _ in range(learners)]
+        for rows in batches:
+            for learner, indices in enumerate(shard([len(row) for row in rows], learners)):
+                shares[learner].append([rows[index] for index in indices])
+        return shares
 
     def module_weights(self, module_id: str) -> Mapping[str, Any]:
         """What learns of a module, as whole tensors on the CPU."""
@@ -151,6 +166,10 @@ class SealLearnerGroup(LearnerGroup):
             raise
         results: list[R] = ray.get(calls)
         return results
+
+
+def _tokens(batches: Sequence[Sequence[Row]]) -> list[int]:
+    return [sum(row.sampled_tokens for row in rows) for rows in batches]
 
 
 def _shards_in(path: Any, filesystem: Any) -> Path:

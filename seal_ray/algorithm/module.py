@@ -79,13 +79,16 @@ class LMModule(TorchRLModule):
 
     def _forward_train(self, batch: Mapping[str, Any], **_: Any) -> dict[str, Tensor]:
         packed: Packed = batch[PACKED]
-        found: dict[str, Tensor] = {}
-        with self._precision(packed.token_ids_1N.device):
-            found[LOGPROBS] = sampled_logprobs(self.language_model, packed, temperature=self._solver.temperature)
-            if self._kl and torch.is_grad_enabled():
-                with torch.no_grad():
-                    found[REFERENCE] = self._reference_logprobs(packed)
+        found = {LOGPROBS: self.logprobs(packed)}
+        if self._kl and torch.is_grad_enabled():
+            with torch.no_grad(), self._precision(packed.token_ids_1N.device):
+                found[REFERENCE] = self._reference_logprobs(packed)
         return found
+
+    def logprobs(self, packed: Packed) -> Tensor:
+        """`logprobs_M` (nats) of the sampled tokens."""
+        with self._precision(packed.token_ids_1N.device):
+            return sampled_logprobs(self.language_model, packed, temperature=self._solver.temperature)
 
     def _reference_logprobs(self, packed: Packed) -> Tensor:
         model: Any = self.language_model if self.reference is None else self.reference

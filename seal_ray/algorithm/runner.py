@@ -13,6 +13,7 @@ from ray.rllib.env.env_runner import EnvRunner
 from ray.rllib.utils.checkpoints import Checkpointable
 
 from envs.catalog import find_task
+from envs.co_evolution import CURATOR, SOLVER
 from envs.errors import EnvironmentFault, SealError, UserError
 from envs.spaces import UnicodeText
 from policies.model_folder import open_model
@@ -23,7 +24,6 @@ from policies.trajectory import Trajectory
 from seal_ray.algorithm.engine_pool import RemoteEngine
 from seal_ray.algorithm.round_plan import GroupPlan
 from seal_ray.config import sections
-from seal_ray.config.seal_config import SOLVER
 
 _ROUNDING = 1e-3
 """How far above 0 a log-prob may lie by rounding."""
@@ -147,9 +147,9 @@ class SealEnvRunner(EnvRunner, Checkpointable):
         """Nothing can be half made."""
 
     def get_spaces(self) -> dict[str, tuple[Any, Any]]:
-        """Texts in and out, for the environment and for the solver's module."""
+        """Texts in and out, for the environment and for the agents' modules."""
         texts = (UnicodeText(), UnicodeText())
-        return {"__env__": texts, "__env_single__": texts, SOLVER: texts}
+        return {"__env__": texts, "__env_single__": texts, SOLVER: texts, CURATOR: texts}
 
     def get_metrics(self) -> Any:
         return self.metrics.reduce()

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -16,22 +14,24 @@ from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
 from ray.tune.execution.placement_groups import PlacementGroupFactory
 
+from envs.co_evolution import CURATOR, SOLVER
 from envs.diagnosis import Label
 from envs.dialogue import Protocol
 from envs.errors import SealError
 from envs.interface import Interface
-from envs.interface.document import interface_from_dict, interface_to_dict, load_interface
 from envs.profile import FailureProfile
-from envs.task import Category
-from policies.curator import Curator, RulesSettings, make_curator
+from envs.task import JSON, Category
 from policies.engine import BASE
 from policies.engine.requests import checkpoint_shapes
-from policies.model_folder import open_model
+from policies.model_folder import ModelFolder, open_model
 from policies.trajectory import Trajectory, derive_seed
+from seal_ray.algorithm.curation import Curation, plain_curator
+from seal_ray.algorithm.curator_engines import CuratorEngines
 from seal_ray.algorithm.dispatch import play
 from seal_ray.algorithm.engine_actor import EngineSpec, Payload
 from seal_ray.algorithm.engine_pool import EnginePool
 from seal_ray.algorithm.gradient import Reweighter, RoundRows, make_rows, reward_of
+from seal_ray.algorithm.leaks import RunGuard
 from seal_ray.algorithm.learner import RatioError
 from seal_ray.algorithm.learner_group import SealLearnerGroup
 from seal_ray.algorithm.round_plan import GroupPlan, plain_share_at, plan_round
@@ -39,10 +39,14 @@ from seal_ray.algorithm.runner import PlayedGroup, Target
 from seal_ray.algorithm.tasks import TaskStream
 from seal_ray.algorithm.weights import full_weights, lora_adapter
 from seal_ray.config import sections
+from seal_ray.config.agents import all_engines, curator_is_model, learning_agents, model_of, shares_engines
 from seal_ray.config.evaluation_tasks import evaluation_tasks
-from seal_ray.config.seal_config import SOLVER, SealConfig
+from seal_ray.config.seal_config import SealConfig
+from seal_ray.grpo.arms import PLAIN
 
 _STATE = "seal"
+CURATOR_LEARNT = ("loss", "kl", "ratio_first_error", "gradient_norm", "learning_rate")
+"""What is told of the curator's update."""
 _log = logging.getLogger("seal_ray")
 
 
@@ -53,7 +57,8 @@ class TooManyFaults(SealError, RuntimeError):
 class Seal(Algorithm):
     """The algorithm. `train()` plays and learns one round; its result has the metrics of `seal_ray/report/metrics.py`.
 
-    `last_round` holds the groups played last, `incumbent` the interface in force, and `profile` what the curator sees.
+    `last_round` holds the groups played last, `profile` what the curator sees, and `curation` the curator's side.
+    `last_proposals` are those of the window that the last round belongs to, for people to read.
     """
 
     config: SealConfig
@@ -65,13 +70,13 @@ class Seal(Algorithm):
 
     @classmethod
     def default_resource_request(cls, config: Any) -> PlacementGroupFactory:
-        """RLlib's bundles and one for each engine."""
+        """RLlib's bundles and one for each engine, the curator's own included."""
         found = super().default_resource_request(config)
         assert isinstance(found, PlacementGroupFactory)
         full = config if isinstance(config, SealConfig) else cls.get_default_config().update_from_dict(config)
         engine = full.section(sections.Engine)
         bundle = {"CPU": engine.num_cpus_per_engine, "GPU": engine.num_gpus_per_engine}
-        return PlacementGroupFactory([*found.bundles, *[bundle] * engine.num_engines], strategy=found.strategy)
+        return PlacementGroupFactory([*found.bundles, *[bundle] * all_engines(full)], strategy=found.strategy)
 
     @classmethod
     def _should_create_evaluation_env_runners(cls, eval_config: Any) -> bool:  # noqa: ARG003 - RLlib passes it
@@ -90,23 +95,25 @@ class Seal(Algorithm):
         self.model = open_model(self.solver_settings.model, dialect=self.solver_settings.dialect)
         self._policy = SOLVER if self.solver_settings.lora_rank else BASE
         self.engines = self._start_engines()
+        self.curator_engines = self._start_curator_engines()
         super().setup(config)
         self.round = 0
         self._next_group = 0
         self._version = 0
         self._tasks = TaskStream(self._environment, self._seed)
         self._reweighter = Reweighter(settings.section(sections.Reweighting))
-        self.curator = self._make_curator()
-        self.incumbent = Interface.plain()
+        self.curation = self._make_curation()
         self.profile = FailureProfile()
         self.last_round: Sequence[PlayedGroup] = ()
-        self._sync_weights()
+        self.last_proposals: list[dict[str, JSON]] = []
+        self._sync_solver()
+        self._sync_curator()
 
     def training_step(self) -> None:
         """One round: propose, play, judge, learn, sync."""
         times: dict[str, float] = {}
         with _timed(times, "propose"):
-            rejected, proposed, changed = self._propose()
+            changed = self._propose()
         with _timed(times, "rollout"):
             groups = self._play(self._plan())
             self._check_faults(groups)
@@ -119,13 +126,17 @@ class Seal(Algorithm):
                 round_number=self.round,
             )
             self._observe(groups)
+        with _timed(times, "curate"):
+            self.curation.observe(groups, self._alignments(groups, rows))
         with _timed(times, "learn"):
             learnt = self.learner_group.learn(SOLVER, rows.minibatches) if rows.minibatches else {}
-            self._check_ratio(learnt)
+            self._check_ratio(SOLVER, learnt)
         with _timed(times, "sync"):
             if rows.minibatches:
                 self._version += 1
-                self._sync_weights()
+                self._sync_solver()
+        with _timed(times, "curate"):
+            curated = self._judge()
         self.last_round = groups
         self.round += 1
         self._next_group += len(groups)
@@ -134,10 +145,9 @@ class Seal(Algorithm):
             "solver/reward": _mean(reward_of(t, self._environment) for g in groups for t in g.trajectories),
             **_of_rows(rows),
             **{f"solver/{key}": value for key, value in learnt.items()},
-            "curator/proposals": proposed,
-            "curator/rejections": rejected,
-            "interface/changed": int(changed),
-            "interface/guidelines": len(self.incumbent.guidelines),
+            **curated,
+            "interface/changed": int(changed or curated.get("curator/promoted", 0.0)),
+            "interface/guidelines": len(self.curation.incumbent.guidelines),
             "diagnosis/faults": sum(len(group.faults) for group in groups),
             **{f"diagnosis/rho/{label}": weight for label, weight in self._reweighter.rho.items()},
             **{f"perf/{name}_seconds": seconds for name, seconds in times.items()},
@@ -188,6 +198,11 @@ class Seal(Algorithm):
         """What the solver has learnt, by name, as whole tensors on the CPU."""
         return self.learner_group.module_weights(SOLVER)
 
+    @property
+    def _agents_here(self) -> list[str]:
+        """The agents that have adapters on the solver's engines."""
+        return [each for each in learning_agents(self.config) if each == SOLVER or shares_engines(self.config)]
+
     def _start_engines(self) -> EnginePool:
         engine = self.engine_settings
         spec = EngineSpec(
@@ -197,7 +212,7 @@ class Seal(Algorithm):
             context=self.solver_settings.context,
             dtype=engine.dtype,
             concurrent=engine.concurrent,
-            adapters=int(self.solver_settings.lora_rank > 0),
+            adapters=sum(model_of(self.config, agent).lora_rank > 0 for agent in self._agents_here),
             lora_rank=self.solver_settings.lora_rank,
             gpu_memory_share=engine.gpu_memory_share,
             factory=self.config.engine_factory,
@@ -211,45 +226,73 @@ class Seal(Algorithm):
             timeout=self._limits.engine_timeout,
         )
 
-    def _make_curator(self) -> Curator:
-        curation = self._curation
-        interface = None if curation.interface is None else load_interface(Path(curation.interface))
-        rules = RulesSettings(
-            min_count=curation.min_count,
-            min_prevalence=curation.min_prevalence,
-            max_reward=curation.max_reward,
-            keep=curation.keep,
-        )
-        return make_curator(curation.kind, interface=interface, rules=rules)
+    def _start_curator_engines(self) -> CuratorEngines | None:
+        return CuratorEngines(self.config, self.engines) if curator_is_model(self.config) else None
 
-    def _propose(self) -> tuple[int, int, bool]:
-        """Asks the curator where it is its turn. Returns rejections, proposals, and whether the interface changed."""
-        if self.round % self._curation.update_every:
-            return 0, 0, False
-        proposals = asyncio.run(
-            self.curator.propose(
-                self.profile,
-                incumbent=self.incumbent,
-                n=1,
-                round_number=self.round,
-                seed=derive_seed(self._seed, "curator", self.round),
-            )
+    def _make_curation(self) -> Curation:
+        if self.curator_engines is None:
+            return Curation(self._curation, plain_curator(self._curation))
+        tested = evaluation_tasks(self._environment, self._evaluation) if self._evaluation.interval else []
+        self._guard = RunGuard(
+            [*tested, *self._tasks.finite_set], self.model, most_tokens=self._curation.guideline_tokens
         )
+        return Curation(self._curation, self.curator_engines.make_curator(self._guard.check))
+
+    def _propose(self) -> bool:
+        """Begins a window where it is time. Returns whether the interface in force is another than before."""
+        if not self.curation.begins_at(self.round):
+            return False
+        if self.curator_engines is not None:
+            ahead = self._training.groups * self._curation.update_every
+            self._guard.start_window(self._tasks.tasks(range(self._next_group, self._next_group + ahead)))
+        seed = derive_seed(self._seed, "curator", self.round)
+        changed = self.curation.propose(self.profile, round_number=self.round, seed=seed, heal=self._heal)
         if self.round:
             self._reweighter.follow()
-        rejected = sum(proposal.rejection is not None for proposal in proposals)
-        changed = bool(proposals) and proposals[0].interface != self.incumbent
-        if changed:
-            self.incumbent = proposals[0].interface
         self.profile.start_window()
-        return rejected, len(proposals), changed
+        return changed
+
+    def _alignments(self, groups: Sequence[PlayedGroup], rows: RoundRows) -> dict[int, float]:
+        """Arm → cosine of its gradient with the plain arm's, where the curator is paid for it; 0 where one has none."""
+        arms = sorted({PLAIN, *(group.plan.arm for group in groups)})
+        if self.curator_engines is None or self._curation.reward != "transfer" or len(arms) == 1:
+            return {}
+        cosines = self.learner_group.alignments(SOLVER, [rows.by_arm.get(arm, []) for arm in arms])
+        return {arm: cosines[0][place] for place, arm in enumerate(arms) if arm != PLAIN}
+
+    def _judge(self) -> dict[str, float]:
+        """Ends the window where it is time: the incumbent, and the curator's step. Returns what was counted."""
+        begun, curation = self.curation.begins_at(self.round), self.curation
+        proposals = curation.window.proposals
+        counted: dict[str, float] = {
+            "curator/proposals": len(proposals) * begun,
+            "curator/rejections": sum(each.rejection is not None for each in proposals) * begun,
+        }
+        if not curation.ends_at(self.round):
+            self.last_proposals = curation.as_rows(None)
+            return counted
+        verdict = curation.judge()
+        self.last_proposals = curation.as_rows(verdict)
+        if self.curator_engines is None:
+            return counted
+        rewards = [reward for reward in verdict.rewards if reward is not None]
+        counted["curator/promoted"] = int(verdict.promoted)
+        if rewards:
+            counted |= {"curator/reward": _mean(rewards), "curator/reward_best": max(rewards)}
+        if verdict.rows and CURATOR in learning_agents(self.config):
+            learnt = self.learner_group.learn(CURATOR, [verdict.rows])
+            self._check_ratio(CURATOR, learnt)
+            counted |= {f"curator/{key}": learnt[key] for key in CURATOR_LEARNT}
+            self.curator_engines.version += 1
+            self._sync_curator()
+        return counted
 
     def _plan(self) -> list[GroupPlan]:
         numbers = range(self._next_group, self._next_group + self._training.groups)
         curation = self._curation
         return plan_round(
             [self._tasks.task_id(number) for number in numbers],
-            [self.incumbent],
+            self.curation.interfaces,
             first_number=self._next_group,
             plain_share=plain_share_at(
                 self.round,
@@ -269,7 +312,7 @@ class Seal(Algorithm):
             self._runners,
             plans,
             Target(self.engines.actors, self._policy, self._version),
-            heal=self.engines.heal,
+            heal=self._heal,
             timeout=self._limits.engine_timeout,
         )
 
@@ -279,17 +322,30 @@ class Seal(Algorithm):
                 self.profile.add(trajectory.diagnosis, trajectory.reward)
                 self._reweighter.observe(trajectory, reward_of(trajectory, self._environment))
 
-    def _sync_weights(self) -> None:
+    def _heal(self) -> None:
+        self.engines.heal()
+        if self.curator_engines is not None and self.curator_engines.owns:
+            self.curator_engines.pool.heal()
+
+    def _sync_solver(self) -> None:
         """Gives every engine the solver's weights, with its proof that it computes with them."""
-        state = self.solver_weights()
-        if self.solver_settings.lora_rank:
-            adapter = lora_adapter(state, rank=self.solver_settings.lora_rank, alpha=self.solver_settings.lora_alpha)
-            payload = Payload(SOLVER, self._version, adapter=adapter)
+        self._deliver(SOLVER, self.engines, self.model, self._version)
+
+    def _sync_curator(self) -> None:
+        """The same for a curator that learns."""
+        engines = self.curator_engines
+        if engines is not None and CURATOR in learning_agents(self.config):
+            self._deliver(CURATOR, engines.pool, engines.folder, engines.version)
+
+    def _deliver(self, agent: str, engines: EnginePool, folder: ModelFolder, version: int) -> None:
+        state, settings = self.learner_group.module_weights(agent), model_of(self.config, agent)
+        if settings.lora_rank:
+            adapter = lora_adapter(state, rank=settings.lora_rank, alpha=settings.lora_alpha)
+            payload = Payload(agent, version, adapter=adapter)
         else:
-            dtype = self.engine_settings.dtype
-            weights = full_weights(state, checkpoint_shapes(self.model.path), dtype)
-            payload = Payload(BASE, self._version, weights=weights)
-        self.engines.deliver(payload)
+            weights = full_weights(state, checkpoint_shapes(folder.path), self.engine_settings.dtype)
+            payload = Payload(BASE, version, weights=weights)
+        engines.deliver(payload)
 
     def _check_faults(self, groups: Sequence[PlayedGroup]) -> None:
         faults = [fault for group in groups for fault in group.faults]
@@ -303,14 +359,14 @@ class Seal(Algorithm):
         for fault in faults:
             _log.warning("a dialogue of %s was lost: %s: %s", fault.task, fault.kind, fault.message)
 
-    def _check_ratio(self, learnt: Mapping[str, float]) -> None:
+    def _check_ratio(self, agent: str, learnt: Mapping[str, float]) -> None:
         exact = self.solver_settings.dtype == "float32" == self.engine_settings.dtype
         most = self._training.ratio_tolerance or (1e-3 if exact else 0.05)
         error = learnt.get("ratio_first_error", 0.0)
         if error > most:
             raise RatioError(
-                f"learner: before the first step its log-probs are {error:.3g} nats from the engine's, more than "
-                f"{most:g} (training.ratio_tolerance); they do not hold the same weights."
+                f"learner: before its first step the {agent}'s log-probs are {error:.3g} nats from the engine's, more "
+                f"than {most:g} (training.ratio_tolerance); they do not hold the same weights."
             )
 
     def _log(self, metrics: Mapping[str, float]) -> None:
@@ -325,8 +381,8 @@ class Seal(Algorithm):
                 "round": self.round,
                 "next_group": self._next_group,
                 "version": self._version,
-                "curator": self.curator.get_state(),
-                "incumbent": interface_to_dict(self.incumbent),
+                "curator_version": 0 if self.curator_engines is None else self.curator_engines.version,
+                "curation": self.curation.get_state(),
                 "profile": self.profile.to_dict(),
                 "reweighter": self._reweighter.get_state(),
             }
@@ -337,14 +393,16 @@ class Seal(Algorithm):
         if _STATE in state:
             own = state[_STATE]
             self.round, self._next_group, self._version = own["round"], own["next_group"], own["version"]
-            self.curator.set_state(own["curator"])
-            self.incumbent = interface_from_dict(own["incumbent"])
+            self.curation.set_state(own["curation"])
+            if self.curator_engines is not None:
+                self.curator_engines.version = own["curator_version"]
             self.profile = FailureProfile.from_dict(own["profile"])
             self._reweighter.set_state(own["reweighter"])
 
     def restore_from_path(self, path: Any, *args: Any, **kwargs: Any) -> None:
         super().restore_from_path(path, *args, **kwargs)  # type: ignore[no-untyped-call]
-        self._sync_weights()
+        self._sync_solver()
+        self._sync_curator()
 
     def restore_env_runners(self, env_runner_group: Any) -> list[int]:
         """Runners hold nothing, so that one that is back is as good as new."""
@@ -354,13 +412,16 @@ class Seal(Algorithm):
     def cleanup(self) -> None:
         super().cleanup()
         self.engines.close()
+        if self.curator_engines is not None:
+            self.curator_engines.close()
 
 
 @contextmanager
 def _timed(times: dict[str, float], name: str) -> Iterator[None]:
+    """Adds the time that the block takes to what it has taken before."""
     started = perf_counter()
     yield
-    times[name] = perf_counter() - started
+    times[name] = times.get(name, 0.0) + perf_counter() - started
 
 
 def _mean(values: Any) -> float:

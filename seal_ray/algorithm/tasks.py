@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import lru_cache
 
 from envs.bfcl.splits import get_split
-from envs.errors import UserError
-from envs.task import Category
+from envs.catalog import find_task
+from envs.errors import EnvironmentFault, UserError
+from envs.task import Category, Task
 from envs.toolworld.difficulty import DEFAULT, Difficulty
 from envs.toolworld.generation import BLOCK, task_name
 from seal_ray.config.sections import Environment
@@ -34,6 +37,17 @@ class TaskStream:
             epoch, place = divmod(number, len(self._set))
             return self._set[self._order(epoch)[place]]
         return self._named(self._seed * BLOCK + number)
+
+    def tasks(self, numbers: Iterable[int]) -> Iterator[Task]:
+        """The tasks of these groups, without any that is broken."""
+        for number in numbers:
+            with suppress(EnvironmentFault, UserError):
+                yield find_task(self.task_id(number))
+
+    @property
+    def finite_set(self) -> list[Task]:
+        """All training tasks where their number is limited, else none."""
+        return list(self.tasks(range(len(self._set)))) if self._set else []
 
     def _finite_set(self) -> tuple[str, ...] | None:
         environment = self._environment

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from envs.bfcl.splits import check_disjoint, get_split
+from envs.co_evolution import CURATOR
 from envs.dialects import DIALECTS
 from envs.errors import UserError, unknown_value
 from envs.interface.document import load_interface
@@ -20,6 +21,7 @@ from policies import curator as curators
 from policies.engine.requests import checkpoint_shapes
 from policies.model_folder import ModelFolder, open_model
 from seal_ray.config import sections
+from seal_ray.config.agents import curator_is_model, model_of, shares_engines
 from seal_ray.config.evaluation_tasks import evaluation_tasks
 from seal_ray.config.sections import SECTIONS
 from seal_ray.grpo.reweighting import rho_table
@@ -27,7 +29,7 @@ from seal_ray.grpo.reweighting import rho_table
 if TYPE_CHECKING:
     from seal_ray.config.seal_config import SealConfig
 
-_OWN_WORD = re.compile(r"^(split|split part|difficulty|interface): ")
+_OWN_WORD = re.compile(r"^(split|split part|difficulty|interface|model): ")
 
 
 def check_config(config: SealConfig) -> ModelFolder:
@@ -38,10 +40,11 @@ def check_config(config: SealConfig) -> ModelFolder:
     if type(seed) is not int or seed < 0:
         raise UserError(f"seed: {seed!r:.80} does not fit; it must be a whole number of at least 0.")
     model = _check_model(config.section(sections.Solver))
-    _check_engine(config.section(sections.Engine))
+    _check_engine("engine.kind", config.section(sections.Engine).kind)
     _check_training(config.section(sections.Training), config.section(sections.Learners))
     _check_reweighting(config.section(sections.Reweighting))
-    _check_curator(config.section(sections.Curator))
+    _check_curator(config.section(sections.Curator), config.section(sections.Learners))
+    _check_curator_model(config)
     _check_tasks(config.section(sections.Environment), config.section(sections.Evaluation))
     return model
 
@@ -71,9 +74,9 @@ def _check_model(solver: sections.Solver) -> ModelFolder:
     return model
 
 
-def _check_engine(engine: sections.Engine) -> None:
-    if engine.kind == "vllm" and not importlib.util.find_spec("vllm"):
-        raise UserError("engine.kind: vllm is not installed; install the cpu or gpu extra, or take transformers.")
+def _check_engine(key: str, kind: str) -> None:
+    if kind == "vllm" and not importlib.util.find_spec("vllm"):
+        raise UserError(f"{key}: vllm is not installed; install the cpu or gpu extra, or take transformers.")
 
 
 def _check_training(training: sections.Training, learners: sections.Learners) -> None:
@@ -99,13 +102,40 @@ def _check_reweighting(reweighting: sections.Reweighting) -> None:
             raise unknown_value("reweighting.overrides", label, table)
 
 
-def _check_curator(curator: sections.Curator) -> None:
+def _check_curator_model(config: SealConfig) -> None:
+    """What must fit where the curator is a language model."""
+    if not curator_is_model(config):
+        return
+    curator, solver = config.section(sections.Curator), config.section(sections.Solver)
+    with _naming("curator.model"):
+        folder = open_model(model_of(config, CURATOR).model, dialect=model_of(config, CURATOR).dialect)
+    shares = shares_engines(config)
+    if not shares:
+        _check_engine("curator.engine", curator.engine)
+    if not shares and curator.context > folder.context:
+        raise UserError(f"curator.context: {curator.context} is more than the model's {folder.context} tokens.")
+    room = min(curator.context, solver.context) if shares else curator.context
+    if curator.response >= room:
+        raise UserError(f"curator.response: {curator.response} of {room} tokens leaves no room for a prompt.")
+    if curator.kind != "coevolved":
+        return
+    if curator.temperature != 1.0:
+        # What a grammar has restricted is scored by the policy itself, which engines do at temperature 1 only.
+        raise UserError("curator.temperature: a curator that learns samples at temperature 1.")
+    if curator.proposals < 2:
+        raise UserError("curator.proposals: a curator that learns needs 2 proposals or more to compare.")
+
+
+def _check_curator(curator: sections.Curator, learners: sections.Learners) -> None:
     if curator.kind not in curators.KINDS:
         raise unknown_value("curator.kind", curator.kind, curators.KINDS)
+    if curator.reward == "transfer" and learners.fsdp:
+        raise UserError("curator.reward: transfer compares whole gradients, which learners.fsdp does not hold.")
     if curator.interface is None:
         return
-    if curator.kind == "none":
-        raise UserError("curator.interface: the curator none shows no interface; take fixed or rules.")
+    if curator.kind not in ("fixed", "rules"):
+        shows = "no interface" if curator.kind == "none" else "its own proposals"
+        raise UserError(f"curator.interface: the curator {curator.kind} shows {shows}; take fixed or rules.")
     with _naming("curator.interface"):
         interface = load_interface(Path(curator.interface))
     if curator.kind == "rules" and len(interface.guidelines) + curator.keep > MAX_GUIDELINES:

@@ -14,19 +14,20 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
+from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.tune.result import TRIAL_INFO
 from ray.tune.search.sample import Domain
 from ray.util import log_once
 
+from envs.co_evolution import SOLVER
 from envs.errors import UserError, unknown_value
+from seal_ray.config.agents import learning_agents, module_settings
 from seal_ray.config.sections import SECTIONS, S, attribute, check_key, section_name, section_of
 
 if TYPE_CHECKING:
     from ray.rllib.core.learner.learner_group import LearnerGroup
 
-SOLVER = "solver"
-"""The module that is the solver, as the agent of that name is in the game."""
 
 _READ_BY_RLLIB = {TRIAL_INFO, "_enable_new_api_stack", "multiagent", "class"}
 """Keys of a config dict that are no attributes, or not always."""
@@ -145,6 +146,7 @@ class SealConfig(AlgorithmConfig):
         from seal_ray.config.checks import check_config
 
         check_config(self)
+        self.multi_agent(policies=set(learning_agents(self)))
         # RLlib says once for each algorithm that it is on the new API stack. There is no other for this one.
         log_once(f"{getattr(self.algo_class, '__name__', self.algo_class)}_on_new_api_stack")
         super().validate()
@@ -157,7 +159,15 @@ class SealConfig(AlgorithmConfig):
     def get_default_rl_module_spec(self) -> RLModuleSpec:
         from seal_ray.algorithm.module import LMModule
 
-        return RLModuleSpec(module_class=LMModule, model_config=self.to_sections())
+        return RLModuleSpec(module_class=LMModule, model_config=module_settings(self, SOLVER))
+
+    def get_multi_rl_module_spec(self, **settings: Any) -> MultiRLModuleSpec:
+        """As RLlib's, with each agent's own model."""
+        found: MultiRLModuleSpec = super().get_multi_rl_module_spec(**settings)
+        specs: Any = found.rl_module_specs
+        for agent in learning_agents(self):
+            specs[agent].model_config = module_settings(self, agent)
+        return found
 
     def build_learner_group(self, *, rl_module_spec: Any = None, **_: Any) -> LearnerGroup:
         from seal_ray.algorithm.learner_group import SealLearnerGroup

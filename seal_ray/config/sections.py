@@ -111,7 +111,7 @@ class Curator(Section):
     """Who proposes the training-time interface, and how much of the training sees it."""
 
     kind: str = "rules"
-    """none, fixed, or rules (the released closed loop)."""
+    """none, fixed, rules (the released closed loop), llm (a frozen language model) or coevolved (one that learns)."""
     interface: str | None = None
     """JSON file of the interface that fixed shows and that rules adds guidelines to; None is the kind's own."""
     update_every: Count = 2
@@ -130,6 +130,35 @@ class Curator(Section):
     """That share at the end of the fade-out; None leaves it as it is."""
     fade_from: Share = 0.5
     """Share of the run after which the fade-out begins; it is linear, and done at the end."""
+    model: str | None = None
+    """Model that writes proposals. None is the solver's: as an adapter on its engines where the solver is one too, else
+    on an engine of its own."""
+    engine: Literal["auto", "vllm", "transformers"] = "auto"
+    """What serves a curator with an engine of its own."""
+    context: Count = 4096
+    """Tokens of its prompt and proposal together at most."""
+    response: Count = 512
+    """Tokens of a proposal at most."""
+    proposals: Count = 3
+    """Proposals for one profile; each is an arm, and some of the groups play it."""
+    guideline_tokens: Count = 256
+    """Tokens that a proposal may add to the solver's prompt as guidelines."""
+    retries: Annotated[int, Field(ge=0)] = 2
+    """Times that a text which is no interface is sampled again, where the engine has no grammar."""
+    temperature: Positive = 1.0
+    """Temperature at which proposals are sampled."""
+    reward: Literal["gain", "frontier", "alpha", "transfer"] = "gain"
+    """What an arm is worth: success above the plain interface, success near one half (4p(1-p), or GenEnv's), or what
+    training under it does for the plain interface."""
+    margin: NotNegative = 0.05
+    """How much more than the incumbent a proposal must be worth to take its place."""
+    lora_rank: Annotated[int, Field(ge=0)] = 0
+    """Rank of the adapter of a curator that learns on an engine of its own; 0 trains all weights. On the solver's
+    engines its adapter has the solver's rank."""
+    lr: NotNegative = 1e-6
+    """Learning rate of the curator's AdamW."""
+    kl: NotNegative = 0.001
+    """Coefficient of the KL divergence to the curator's first policy."""
 
 
 class Diagnosis(Section):

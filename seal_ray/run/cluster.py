@@ -13,6 +13,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from envs.errors import UserError
 from seal_ray.config import sections
+from seal_ray.config.agents import all_engines
 from seal_ray.config.seal_config import SealConfig
 
 
@@ -41,8 +42,8 @@ def resources(config: SealConfig) -> dict[str, dict[str, float]]:
     return {
         "env runners": {"CPU": runners.num_env_runners * runners.num_cpus_per_env_runner, "GPU": 0.0},
         "engines": {
-            "CPU": engine.num_engines * engine.num_cpus_per_engine,
-            "GPU": engine.num_engines * engine.num_gpus_per_engine,
+            "CPU": all_engines(config) * engine.num_cpus_per_engine,
+            "GPU": all_engines(config) * engine.num_gpus_per_engine,
         },
         "learners": {
             "CPU": learners.num_learners * learners.num_cpus_per_learner,

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections import Counter
 
 import pytest
 
+from envs.diagnosis import Label
 from envs.dialects import DIALECTS
 from envs.interface import Interface
 from envs.interface.document import dump_interface, interface_from_json
 from envs.toolworld import task_from_id
+from policies.curator.proposal_text import read_proposal
 from policies.prompting import ChatFormat
 from policies.tiny.behaviours import BOTH_ABSTENTIONS, GUIDELINES, HARMFUL, HARMFUL_RATE, IDLE, RATES, Behaviour
 from policies.tiny.demonstrations import Demonstration, demonstrations
+from policies.tiny.proposals import CAUSES, proposal_demonstrations
 from policies.tiny.tokenizer import train_tokenizer
 from policies.tiny.training import Recipe, encode, tokenizer_for
 
@@ -76,6 +80,23 @@ def test_few_draws_are_thrown_away() -> None:
         for each in itertools.islice(demonstrations(0), 500)
     ]
     assert (max(drawn) % 1_000_000 + 1) < 500 * 1.1
+
+
+def test_proposals_can_be_read_and_mostly_advise_against_what_fails() -> None:
+    found = list(itertools.islice(proposal_demonstrations(0), 200))
+    assert found == list(itertools.islice(proposal_demonstrations(0), 200))
+    fitting = Counter[bool]()
+    for each in found:
+        asked = each.messages[-1].content
+        labels = re.findall(r"^- (\w+): \d+ turns", asked.partition("By label:")[2].partition("By turn")[0], re.M)
+        first = next((label for label in labels if label in set(CAUSES)), None)
+        advice = read_proposal(each.answer).guidelines
+        assert advice
+        if first is not None:
+            wanted = {text for behaviour in CAUSES[Label(first)] for text in GUIDELINES[behaviour]}
+            fitting[bool((wanted | set(BOTH_ABSTENTIONS)) & set(advice))] += 1
+    assert 0.5 < fitting[True] / fitting.total() < 0.95
+    assert len({each.answer for each in found}) > 100
 
 
 def test_tasks_are_of_the_train_split(played: list[Demonstration]) -> None:

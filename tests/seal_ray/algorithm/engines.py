@@ -17,10 +17,16 @@ from seal_ray.algorithm.engine_actor import EngineSpec
 from seal_ray.algorithm.tasks import TaskStream
 from seal_ray.config.seal_config import SealConfig
 from seal_ray.config.sections import Environment
-from tests.policies.scripts import oracle
+from tests.policies.scripts import oracle_script
 
 TASKS = 8
 """Training tasks that the engines know the ground truth of."""
+
+
+def asked(form: ChatFormat, prompt_ids: Sequence[int]) -> str:
+    """The prompt without what an interface adds to it: from the first user turn on."""
+    text = form.text(prompt_ids)
+    return text[text.index("<|user|>") :]
 
 
 @dataclass(frozen=True)
@@ -40,15 +46,14 @@ class Half:
         form = ChatFormat.load(model.path, model.dialect)
         stream = TaskStream(Environment(tasks=TASKS), self.seed)
         tasks = {stream.task_id(number) for number in range(TASKS)}
-        script = oracle(form, [find_task(name) for name in sorted(tasks)])
+        told = oracle_script(form, [find_task(name) for name in sorted(tasks)])
+        script = {asked(form, prompt): said for prompt, said in told.items()}
         done = form.completion("Done.")
 
         def answer(request: GenRequest) -> Sequence[int]:
             gives_up = random.Random(request.seed).random() < 0.25
-            try:
-                return done if gives_up else script(request)
-            except KeyError:  # a dialogue that has left the script
-                return done
+            # A dialogue that has left the script is given up too.
+            return done if gives_up else script.get(asked(form, request.prompt_ids), done)
 
         vocabulary = int(model.config["vocab_size"])
         return _Told(self, answer, context=spec.context, vocabulary=vocabulary)

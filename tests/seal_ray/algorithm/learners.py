@@ -13,9 +13,10 @@ import torch
 from peft import LoraConfig, get_peft_model
 from torch import Tensor, nn
 
+from envs.co_evolution import CURATOR, SOLVER
 from envs.spaces import UnicodeText
 from seal_ray.algorithm.learner_group import SealLearnerGroup
-from seal_ray.config.seal_config import SOLVER, SealConfig
+from seal_ray.config.seal_config import SealConfig
 from seal_ray.config.sections import Solver, Training
 from seal_ray.grpo.loss import LossSettings
 from seal_ray.grpo.rows import Row, make_row
@@ -44,7 +45,7 @@ def learner_config(
 
 def build_group(config: SealConfig) -> SealLearnerGroup:
     texts: Any = (UnicodeText(), UnicodeText())
-    spaces = {"__env__": texts, "__env_single__": texts, SOLVER: texts}
+    spaces = {"__env__": texts, "__env_single__": texts, SOLVER: texts, CURATOR: texts}
     group = config.build_learner_group(rl_module_spec=config.get_multi_rl_module_spec(spaces=spaces))
     assert isinstance(group, SealLearnerGroup)
     return group

@@ -14,10 +14,10 @@ import torch
 from ray.exceptions import RayActorError
 from torch import Tensor
 
+from envs.co_evolution import SOLVER
 from envs.errors import SealError
 from seal_ray.algorithm import learner_group
 from seal_ray.algorithm.learner_group import SealLearnerGroup
-from seal_ray.config.seal_config import SOLVER
 from tests.policies.models import VOCABULARY, byte_tokenizer, random_qwen2
 from tests.seal_ray.algorithm.learners import (
     WHOLE,

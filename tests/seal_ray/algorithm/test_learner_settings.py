@@ -12,12 +12,12 @@ from peft import LoraConfig, get_peft_model, get_peft_model_state_dict
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
+from envs.co_evolution import SOLVER
 from envs.errors import SealError
 from policies.engine.requests import check_shapes, checkpoint_shapes
 from policies.model_folder import open_model
 from seal_ray.algorithm.module import LMModule
 from seal_ray.algorithm.weights import full_weights, lora_adapter
-from seal_ray.config.seal_config import SOLVER
 from seal_ray.run.export import export_model
 from tests.policies.models import byte_tokenizer, load, random_llama, random_qwen2
 from tests.seal_ray.algorithm.learners import (

@@ -162,6 +162,32 @@ def test_the_curators_interface_is_checked(tmp_path: Path) -> None:
     assert refusal(f"curator.interface={file}", "curator.kind=none") == (
         "curator.interface: the curator none shows no interface; take fixed or rules."
     )
+    assert refusal(f"curator.interface={file}", "curator.kind=llm") == (
+        "curator.interface: the curator llm shows its own proposals; take fixed or rules."
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["curator.model=nowhere"], "curator.model: 'nowhere' is no folder; give a Hugging Face model folder"),
+        (["curator.context=50000"], "curator.context: 50000 is more than the model's 32768 tokens."),
+        (["curator.response=3072"], "curator.response: 3072 of 3072 tokens leaves no room for a prompt."),
+        (
+            ["curator.context=20000", "curator.response=3072", "solver.lora_rank=4"],
+            "curator.response: 3072 of 3072 tokens leaves no room for a prompt.",
+        ),
+        (["curator.temperature=0.7"], "curator.temperature: a curator that learns samples at temperature 1."),
+        (["curator.proposals=1"], "curator.proposals: a curator that learns needs 2 proposals or more to compare."),
+        (
+            ["curator.reward=transfer", "learners.fsdp=true", "learners.num_learners=2"],
+            "curator.reward: transfer compares whole gradients, which learners.fsdp does not hold.",
+        ),
+    ],
+)
+def test_a_curator_that_is_a_model_is_checked(words: list[str], sentence: str) -> None:
+    make_config(overrides=["curator.kind=coevolved"]).validate()
+    assert refusal("curator.kind=coevolved", *words).startswith(sentence)
 
 
 def test_an_engine_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:

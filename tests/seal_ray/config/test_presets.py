@@ -27,6 +27,17 @@ TABLE_3 = {
     "seal": (True, True, True),
 }
 """The trained rows of SEAL's Table 3."""
+ARMS = {
+    # method: what its curator is, what that is paid for, what the solver's reward is; none reweights advantages
+    "vanilla": ("none", "gain", "success"),
+    "progress-reward": ("none", "gain", "progress"),
+    "fixed": ("fixed", "gain", "success"),
+    "rules": ("rules", "gain", "success"),
+    "llm-frozen": ("llm", "gain", "success"),
+    "coevolved": ("coevolved", "gain", "success"),
+    "coevolved-transfer": ("coevolved", "transfer", "success"),
+}
+"""The arms of a comparison of curators."""
 
 
 def file_with(folder: Path, text: str) -> Path:
@@ -36,11 +47,27 @@ def file_with(folder: Path, text: str) -> Path:
 
 
 def test_the_presets_are_these() -> None:
-    assert set(preset_names("method")) == set(TABLE_3)
+    assert set(preset_names("method")) == {*TABLE_3, *ARMS}
     assert set(preset_names("model")) == {DEFAULT, *REAL_MODELS}
     assert set(preset_names()) == set(preset_names("method")) | set(preset_names("model"))
     for name in preset_names():
         assert about(name).endswith(".")
+
+
+@pytest.mark.parametrize("model", [DEFAULT, REAL_MODELS[0]])
+@pytest.mark.parametrize("method", ARMS)
+def test_arms_of_a_comparison_differ_in_the_curator_and_the_reward_alone(method: str, model: str) -> None:
+    config = make_config([method, model])
+    curator, weights = config.section(sections.Curator), config.section(sections.Reweighting)
+    reward = config.section(sections.Environment).reward
+    assert (curator.kind, curator.reward, str(reward)) == ARMS[method]
+    assert weights.mode == "none"
+    plain, found = make_config(["vanilla", model]).to_sections(), config.to_sections()
+    for section in ("curator", "environment"):
+        for key in ("kind", "reward"):
+            plain[section].pop(key, None)
+            found[section].pop(key, None)
+    assert found == plain
 
 
 @pytest.mark.parametrize("model", [DEFAULT, *REAL_MODELS])

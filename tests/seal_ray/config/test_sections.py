@@ -101,7 +101,8 @@ def test_long_values_are_cut() -> None:
         ("trainin", "rounds", "config section: 'trainin' is not known; did you mean 'training'?"),
         (
             *("training", "temperature"),
-            "training.temperature: there is no such key; did you mean solver.temperature or evaluation.temperature?",
+            "training.temperature: there is no such key; did you mean solver.temperature or curator.temperature or "
+            "evaluation.temperature?",
         ),
         ("diagnosis", "xyz", "config key of diagnosis: 'xyz' is not known; allowed are trajectories_kept."),
         (

@@ -1,0 +1,96 @@
+"""Where a curator that is a language model writes, and how it reaches its engine: the solver's, or one of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from envs.co_evolution import CURATOR
+from envs.interface import Interface
+from policies.curator.llm import LLMCurator, Writing
+from policies.engine import BASE
+from policies.engine.choice import default_kind
+from policies.model_folder import ModelFolder, open_model
+from policies.prompting import ChatFormat
+from seal_ray.algorithm.engine_actor import EngineSpec
+from seal_ray.algorithm.engine_pool import EnginePool, RemoteEngine
+from seal_ray.config import sections
+from seal_ray.config.agents import learning_agents, model_of, shares_engines
+
+if TYPE_CHECKING:
+    from seal_ray.config.seal_config import SealConfig
+
+
+class CuratorEngines:
+    """The engine that a curator writes on. `version` is that of the weights which it must have."""
+
+    def __init__(self, config: SealConfig, solver_engines: EnginePool) -> None:
+        self._config = config
+        self.model = model_of(config, CURATOR)
+        self.folder: ModelFolder = open_model(self.model.model, dialect=self.model.dialect)
+        self.owns = not shares_engines(config)
+        self.pool = self._start() if self.owns else solver_engines
+        learns = CURATOR in learning_agents(config)
+        self.policy = CURATOR if learns and self.model.lora_rank else BASE
+        self.version = 0
+
+    def make_curator(self, check: Callable[[Interface], str | None]) -> LLMCurator:
+        """The curator that writes here. `check` is the leak guard's."""
+        curator = self._config.section(sections.Curator)
+        kind = self._config.section(sections.Engine).kind if not self.owns else curator.engine
+        grammar = (default_kind() if kind == "auto" else kind) == "vllm"
+        return LLMCurator(
+            self._connect,
+            ChatFormat.load(self.folder.path, self.folder.dialect),
+            Writing(
+                context=min(curator.context, self._context()),
+                max_tokens=curator.response,
+                temperature=curator.temperature,
+                constrained=grammar,
+                retries=curator.retries,
+            ),
+            check=check,
+            kind=curator.kind,
+            policy=self.policy,
+        )
+
+    def close(self) -> None:
+        """Ends the engine, if it is the curator's own."""
+        if self.owns:
+            self.pool.close()
+
+    def _context(self) -> int:
+        return self._config.section(sections.Solver).context if not self.owns else self.model.context
+
+    def _connect(self) -> RemoteEngine:
+        return RemoteEngine(
+            self.pool.actors[0],
+            policy=self.policy,
+            version=self.version,
+            timeout=self._config.section(sections.FaultTolerance).engine_timeout,
+        )
+
+    def _start(self) -> EnginePool:
+        engine, limits = self._config.section(sections.Engine), self._config.section(sections.FaultTolerance)
+        curator = self._config.section(sections.Curator)
+        spec = EngineSpec(
+            kind=curator.engine,
+            model=self.model.model,
+            dialect=self.model.dialect,
+            context=self.model.context,
+            dtype=engine.dtype,
+            concurrent=curator.proposals,
+            adapters=int(self.model.lora_rank > 0),
+            lora_rank=self.model.lora_rank,
+            gpu_memory_share=engine.gpu_memory_share,
+            factory=self._config.engine_factory,
+            agent=CURATOR,
+        )
+        return EnginePool(
+            spec,
+            count=1,
+            cpus=engine.num_cpus_per_engine,
+            gpus=engine.num_gpus_per_engine,
+            max_restarts=limits.max_engine_restarts,
+            timeout=limits.engine_timeout,
+        )

@@ -1,0 +1,81 @@
+"""The agents of a run, each a module where it learns, by its name in the game; and what each is made with."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from envs.co_evolution import CURATOR, SOLVER
+from seal_ray.config.sections import Curator, Engine, Learners, Solver, Training
+
+if TYPE_CHECKING:
+    from seal_ray.config.seal_config import SealConfig
+
+
+def learning_agents(config: SealConfig) -> tuple[str, ...]:
+    """The agents that learn in this run, each a module."""
+    return (SOLVER, CURATOR) if config.section(Curator).kind == "coevolved" else (SOLVER,)
+
+
+def curator_is_model(config: SealConfig) -> bool:
+    """Whether the curator is a language model."""
+    return config.section(Curator).kind in ("llm", "coevolved")
+
+
+def all_engines(config: SealConfig) -> int:
+    """The engines of a run, that of a curator which has its own included."""
+    own = curator_is_model(config) and not shares_engines(config)
+    return config.section(Engine).num_engines + own
+
+
+def shares_engines(config: SealConfig) -> bool:
+    """Whether the curator writes on the solver's engines: both are adapters of one frozen base, or the curator it."""
+    return config.section(Solver).lora_rank > 0 and config.section(Curator).model is None
+
+
+def model_of(config: SealConfig, agent: str) -> Solver:
+    """The model of an agent, in the words of the solver's section."""
+    solver = config.section(Solver)
+    if agent == SOLVER:
+        return solver
+    curator = config.section(Curator)
+    own = curator.model is not None
+    return solver.model_copy(
+        update={
+            "model": curator.model or solver.model,
+            "dialect": None if own else solver.dialect,
+            "context": curator.context,
+            "temperature": curator.temperature,
+            "lora_rank": solver.lora_rank if shares_engines(config) else curator.lora_rank,
+        }
+    )
+
+
+def training_of(config: SealConfig, agent: str) -> Training:
+    """How an agent learns, in the words of the training section. A curator takes one gradient step a window."""
+    training = config.section(Training)
+    if agent == SOLVER:
+        return training
+    curator = config.section(Curator)
+    return training.model_copy(
+        update={
+            "rounds": max(1, math.ceil(training.rounds / curator.update_every)),
+            "groups": 1,
+            "minibatch_groups": 1,
+            "epochs": 1,
+            "lr": curator.lr,
+            "kl": curator.kl,
+            "schedule": "constant",
+            "warm_up": 0,
+            "importance_cap": None,
+        }
+    )
+
+
+def module_settings(config: SealConfig, agent: str) -> dict[str, Any]:
+    """What an agent's `LMModule` is made with, as plain values."""
+    return {
+        "solver": model_of(config, agent).model_dump(mode="json"),
+        "training": training_of(config, agent).model_dump(mode="json"),
+        "learners": config.section(Learners).model_dump(mode="json"),
+    }

@@ -1,0 +1,69 @@
+"""What arms were worth, and which stays: by hand, and over random rounds."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seal_ray.grpo.arms import ArmGroup, alignments_with_difficulty, choose_incumbent, frontiers, gains
+
+
+def groups(*played: tuple[int, str, float]) -> list[ArmGroup]:
+    return [ArmGroup(*each) for each in played]
+
+
+def test_gains_are_differences_within_categories() -> None:
+    # The arm played the easy category more often: by plain means it would be 0.5 ahead.
+    found = gains(
+        groups(
+            *((0, "easy", 0.9), (0, "hard", 0.1), (0, "hard", 0.1), (0, "hard", 0.1)),
+            *((1, "easy", 1.0), (1, "easy", 1.0), (1, "easy", 1.0), (1, "hard", 0.2)),
+        )
+    )
+    assert found[0] == 0
+    assert found[1] == pytest.approx(0.1)
+
+
+def test_gains_are_plain_differences_where_all_play_the_same() -> None:
+    found = gains(groups((0, "a", 0.25), (0, "b", 0.75), (1, "a", 0.5), (1, "b", 0.75), (2, "a", 0.0), (2, "b", 0.5)))
+    assert found == pytest.approx({0: 0.0, 1: 0.125, 2: -0.25})
+
+
+def test_there_are_no_gains_without_the_plain_arm() -> None:
+    assert gains(groups((1, "a", 1.0))) == {}
+    assert gains([]) == {}
+
+
+def test_frontier_and_alpha_are_best_at_one_half() -> None:
+    played = groups((0, "a", 0.5), (1, "a", 0.25), (1, "b", 0.75), (2, "a", 0.0), (2, "a", 1.0))
+    assert frontiers(played) == {0: 1.0, 1: 0.75, 2: 0.0}
+    # GenEnv: exp(-2 (p - 1/2)^2).
+    assert alignments_with_difficulty(played) == pytest.approx({0: 1.0, 1: math.exp(-0.125), 2: math.exp(-0.5)})
+
+
+def test_the_incumbent_stays_unless_something_is_worth_clearly_more() -> None:
+    values = {0: 0.0, 1: 0.2, 2: 0.24, 3: 0.4}
+    assert choose_incumbent({0: 0.0, 1: 0.2, 2: 0.24}, 1, 0.05) == 1
+    assert choose_incumbent(values, 1, 0.05) == 3
+    assert choose_incumbent({0: 0.0, 1: -0.2}, 1, 0.05) == 0
+    assert choose_incumbent({0: 0.1, 2: 0.1}, 2, 0.0) == 2
+    assert choose_incumbent({0: 1.0}, 1, 0.05) == 1
+    assert choose_incumbent({}, 0, 0.05) == 0
+
+
+ROUND = st.lists(st.builds(ArmGroup, st.integers(0, 4), st.sampled_from("abcd"), st.floats(0, 1)), min_size=1)
+
+
+@given(ROUND, st.integers(0, 4), st.floats(0, 0.5))
+def test_values_are_bounded_and_order_changes_nothing(played: list[ArmGroup], incumbent: int, margin: float) -> None:
+    shuffled = random.Random(0).sample(played, len(played))
+    for worth, least in ((gains, -1.0), (frontiers, 0.0), (alignments_with_difficulty, 0.0)):
+        values = worth(played)
+        assert worth(shuffled) == pytest.approx(values, abs=1e-9)
+        assert all(least <= value <= 1.0 for value in values.values())
+        kept = choose_incumbent(values, incumbent, margin)
+        assert kept == incumbent or values[kept] > values[incumbent] + margin
