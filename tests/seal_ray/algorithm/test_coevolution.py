@@ -35,7 +35,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
-ROUNDS = 10
+ROUNDS = 14
 
 
 @pytest.fixture(scope="module")
