@@ -166,9 +166,8 @@ TWO = tuple(
 )
 
 
-@pytest.mark.parametrize("reward", ["gain", "transfer"])
-def test_a_restored_run_goes_on_in_the_middle_of_a_window(reward: str, tmp_path: Path) -> None:
-    settings = {"reward": reward, "update_every": 2, "plain_share": 0.5}
+def test_a_restored_run_goes_on_in_the_middle_of_a_window(tmp_path: Path) -> None:
+    settings = {"reward": "transfer", "update_every": 2, "plain_share": 0.5}
 
     def config() -> SealConfig:
         return writing_config(*TWO, **settings).reweighting(mode="dynamic")
@@ -191,10 +190,9 @@ def test_a_restored_run_goes_on_in_the_middle_of_a_window(reward: str, tmp_path:
         assert all(torch.equal(weights(algorithm)[name], tensor) for name, tensor in solver_weights.items())
 
 
-@pytest.mark.parametrize("kind", ["rules", "llm"])
-def test_other_curators_go_on_too(kind: str, tmp_path: Path) -> None:
+def test_rules_and_dynamic_weights_go_on_too(tmp_path: Path) -> None:
     def config() -> SealConfig:
-        return writing_config(*TWO, kind=kind, plain_share=0.5, update_every=2).reweighting(mode="dynamic")
+        return writing_config(*TWO, kind="rules", plain_share=0.5, update_every=2).reweighting(mode="dynamic")
 
     with built(config()) as algorithm:
         algorithm.train()
