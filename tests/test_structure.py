@@ -18,31 +18,17 @@ FORBIDDEN = {
 }
 """Floor → what no module of it may import."""
 
-ENTRANCE = ROOT / "seal_ray" / "cli"
-"""The command line leads to every floor: its commands may import from those above, where they run and not before."""
-
 
 def modules(floor: str) -> Iterator[Path]:
     yield from sorted((ROOT / floor).rglob("*.py"))
 
 
 def imported(path: Path) -> Iterator[str]:
-    """The packages that a module imports, in the entrance those that importing it imports."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    for node in _at_import(tree) if path.is_relative_to(ENTRANCE) else ast.walk(tree):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (name.name.split(".")[0] for name in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             yield node.module.split(".")[0]
-
-
-def _at_import(node: ast.AST) -> Iterator[ast.AST]:
-    """What of a module runs when it is imported: neither bodies of functions nor what is for type checkers alone."""
-    yield node
-    for child in ast.iter_child_nodes(node):
-        types_only = isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"
-        if not types_only and not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield from _at_import(child)
 
 
 @pytest.mark.parametrize("floor", FORBIDDEN)

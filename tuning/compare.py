@@ -22,6 +22,7 @@ from seal_ray.config.checks import check_config, check_memory
 from seal_ray.config.presets import about, make_config, preset_names
 from seal_ray.config.seal_config import SealConfig
 from seal_ray.report.run_folder import RunFolder
+from seal_ray.run.cluster import check_asked
 from tuning.collect import Manifest, mark_failed, mark_started, read_manifest, trial_folder, write_manifest
 from tuning.trial import MAIN, RUN, SealTrial, with_main
 
@@ -296,13 +297,7 @@ def _cpus_of_main(plan: Plan) -> float:
     there, main = ray.cluster_resources(), 1.0
     for arm, config in plan.arms.items():
         asked = with_main(Seal.default_resource_request(config), _LEAST_OF_MAIN).required_resources
-        for kind in ("CPU", "GPU"):
-            if asked.get(kind, 0.0) > there.get(kind, 0.0):
-                raise UserError(
-                    f"resources: a trial of {arm} asks for {asked[kind]:g} {kind}s and the cluster has "
-                    f"{there.get(kind, 0.0):g}; lower the num_{kind.lower()}s settings or the number of engines, env "
-                    "runners and learners."
-                )
+        check_asked(f"a trial of {arm}", asked)
         main = min(main, round(there["CPU"] - asked["CPU"] + _LEAST_OF_MAIN, 4))
     return main
 

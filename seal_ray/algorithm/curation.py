@@ -55,9 +55,8 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A window's end: each arm's value, each proposal's reward, the rows that the curator learns from."""
+    """A window's end: each proposal's reward, and the rows that the curator learns from."""
 
-    values: Mapping[int, float]
     rewards: tuple[float | None, ...]
     """One a proposal; None where its arm was not played."""
     rows: list[Row]
@@ -125,7 +124,7 @@ class Curation:
     def judge(self) -> Verdict:
         """Ends the window. The incumbent is replaced where a proposal is worth enough more."""
         if not self._is_model:
-            return Verdict({}, (None,) * len(self.window.proposals), [], promoted=False)
+            return Verdict((None,) * len(self.window.proposals), [], promoted=False)
         window, settings = self.window, self.settings
         values = self._values()
         rewards = tuple(
@@ -135,7 +134,7 @@ class Curation:
         kept = choose_incumbent(values, window.arm(self.incumbent), settings.margin)
         promoted = window.interfaces[kept] != self.incumbent
         self.incumbent = window.interfaces[kept]
-        return Verdict(values, rewards, _rows(window.proposals, rewards), promoted)
+        return Verdict(rewards, _rows(window.proposals, rewards), promoted)
 
     def _values(self) -> dict[int, float]:
         match self.settings.reward:

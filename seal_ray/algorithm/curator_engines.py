@@ -12,7 +12,7 @@ from policies.engine import BASE
 from policies.engine.choice import default_kind
 from policies.model_folder import ModelFolder, open_model
 from policies.prompting import ChatFormat
-from seal_ray.algorithm.engine_actor import EngineSpec
+from seal_ray.algorithm.agent_engines import start_engines
 from seal_ray.algorithm.engine_pool import EnginePool, RemoteEngine
 from seal_ray.config import sections
 from seal_ray.config.agents import learning_agents, model_of, shares_engines
@@ -29,7 +29,7 @@ class CuratorEngines:
         self.model = model_of(config, CURATOR)
         self.folder: ModelFolder = open_model(self.model.model, dialect=self.model.dialect)
         self.owns = not shares_engines(config)
-        self.pool = self._start() if self.owns else solver_engines
+        self.pool = start_engines(config, CURATOR) if self.owns else solver_engines
         learns = CURATOR in learning_agents(config)
         self.policy = CURATOR if learns and self.model.lora_rank else BASE
         self.version = 0
@@ -68,29 +68,4 @@ class CuratorEngines:
             policy=self.policy,
             version=self.version,
             timeout=self._config.section(sections.FaultTolerance).engine_timeout,
-        )
-
-    def _start(self) -> EnginePool:
-        engine, limits = self._config.section(sections.Engine), self._config.section(sections.FaultTolerance)
-        curator = self._config.section(sections.Curator)
-        spec = EngineSpec(
-            kind=curator.engine,
-            model=self.model.model,
-            dialect=self.model.dialect,
-            context=self.model.context,
-            dtype=engine.dtype,
-            concurrent=curator.proposals,
-            adapters=int(self.model.lora_rank > 0),
-            lora_rank=self.model.lora_rank,
-            gpu_memory_share=engine.gpu_memory_share,
-            factory=self._config.engine_factory,
-            agent=CURATOR,
-        )
-        return EnginePool(
-            spec,
-            count=1,
-            cpus=engine.num_cpus_per_engine,
-            gpus=engine.num_gpus_per_engine,
-            max_restarts=limits.max_engine_restarts,
-            timeout=limits.engine_timeout,
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,22 +53,14 @@ class RatioError(SealError, RuntimeError):
     """The learner does not hold the weights that the rollouts were sampled with."""
 
 
-@dataclass(slots=True)
 class _Agent:
     """How one module learns, and the gradient steps that it has taken."""
 
-    training: Training
-    steps: int = 0
-
-    @property
-    def loss(self) -> LossSettings:
-        t = self.training
-        return LossSettings(t.clip_low, t.clip_high, t.dual_clip, t.kl, t.importance_cap)
-
-    @property
-    def schedule(self) -> Schedule:
-        t = self.training
-        return Schedule(t.schedule, t.warm_up, t.gradient_steps)
+    def __init__(self, training: Training) -> None:
+        t = self.training = training
+        self.loss = LossSettings(t.clip_low, t.clip_high, t.dual_clip, t.kl, t.importance_cap)
+        self.schedule = Schedule(t.schedule, t.warm_up, t.gradient_steps)
+        self.steps = 0
 
 
 class SealLearner(TorchLearner):

@@ -25,10 +25,11 @@ from policies.engine import BASE
 from policies.engine.requests import checkpoint_shapes
 from policies.model_folder import ModelFolder, open_model
 from policies.trajectory import Trajectory, derive_seed
+from seal_ray.algorithm.agent_engines import start_engines
 from seal_ray.algorithm.curation import Curation, plain_curator
 from seal_ray.algorithm.curator_engines import CuratorEngines
 from seal_ray.algorithm.dispatch import play
-from seal_ray.algorithm.engine_actor import EngineSpec, Payload
+from seal_ray.algorithm.engine_actor import Payload
 from seal_ray.algorithm.engine_pool import EnginePool
 from seal_ray.algorithm.gradient import Reweighter, RoundRows, make_rows, reward_of
 from seal_ray.algorithm.leaks import RunGuard
@@ -39,7 +40,7 @@ from seal_ray.algorithm.runner import PlayedGroup, Target
 from seal_ray.algorithm.tasks import TaskStream
 from seal_ray.algorithm.weights import full_weights, lora_adapter
 from seal_ray.config import sections
-from seal_ray.config.agents import all_engines, curator_is_model, learning_agents, model_of, shares_engines
+from seal_ray.config.agents import all_engines, curator_is_model, learning_agents, model_of
 from seal_ray.config.evaluation_tasks import evaluation_tasks
 from seal_ray.config.seal_config import SealConfig
 from seal_ray.grpo.arms import PLAIN
@@ -94,7 +95,7 @@ class Seal(Algorithm):
         self._seed = int(settings.seed)
         self.model = open_model(self.solver_settings.model, dialect=self.solver_settings.dialect)
         self._policy = SOLVER if self.solver_settings.lora_rank else BASE
-        self.engines = self._start_engines()
+        self.engines = start_engines(settings, SOLVER)
         self.curator_engines = self._start_curator_engines()
         super().setup(config)
         self.round = 0
@@ -197,34 +198,6 @@ class Seal(Algorithm):
     def solver_weights(self) -> Mapping[str, Any]:
         """What the solver has learnt, by name, as whole tensors on the CPU."""
         return self.learner_group.module_weights(SOLVER)
-
-    @property
-    def _agents_here(self) -> list[str]:
-        """The agents that have adapters on the solver's engines."""
-        return [each for each in learning_agents(self.config) if each == SOLVER or shares_engines(self.config)]
-
-    def _start_engines(self) -> EnginePool:
-        engine = self.engine_settings
-        spec = EngineSpec(
-            kind=engine.kind,
-            model=self.solver_settings.model,
-            dialect=self.solver_settings.dialect,
-            context=self.solver_settings.context,
-            dtype=engine.dtype,
-            concurrent=engine.concurrent,
-            adapters=sum(model_of(self.config, agent).lora_rank > 0 for agent in self._agents_here),
-            lora_rank=self.solver_settings.lora_rank,
-            gpu_memory_share=engine.gpu_memory_share,
-            factory=self.config.engine_factory,
-        )
-        return EnginePool(
-            spec,
-            count=engine.num_engines,
-            cpus=engine.num_cpus_per_engine,
-            gpus=engine.num_gpus_per_engine,
-            max_restarts=self._limits.max_engine_restarts,
-            timeout=self._limits.engine_timeout,
-        )
 
     def _start_curator_engines(self) -> CuratorEngines | None:
         return CuratorEngines(self.config, self.engines) if curator_is_model(self.config) else None

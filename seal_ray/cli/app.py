@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import signal
 import sys
+from functools import cache
+from importlib.metadata import entry_points
 
 import typer
 
 from envs.errors import SealError, UserError
-from seal_ray.cli import compare, evaluate, tiny, train
+from seal_ray.cli import evaluate, tiny, train
 from seal_ray.cli.play import play
 from seal_ray.cli.tasks import tasks
 
@@ -27,8 +29,14 @@ app.command()(tasks)
 app.command()(play)
 app.command("evaluate")(evaluate.command)
 app.command("train")(train.command)
-app.command("compare")(compare.command)
 app.add_typer(tiny.app, name="tiny")
+
+
+@cache
+def _add_commands_of_other_floors() -> None:
+    """Those that packages above this one offer under the entry point `seal_ray.commands`, by their names there."""
+    for found in entry_points(group="seal_ray.commands"):
+        app.command(found.name)(found.load())
 
 
 def main() -> None:
@@ -38,6 +46,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
+        _add_commands_of_other_floors()
         app()
     except UserError as error:
         sys.stderr.write(f"error: {error}\n")

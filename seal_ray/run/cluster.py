@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -54,11 +54,17 @@ def resources(config: SealConfig) -> dict[str, dict[str, float]]:
 
 def check_fits(config: SealConfig) -> None:
     """Raises `UserError` where the cluster can never hold the run; Ray would wait for ever."""
+    asked = resources(config).values()
+    check_asked("the run", {kind: sum(each[kind] for each in asked) for kind in ("CPU", "GPU")})
+
+
+def check_asked(who: str, asked: Mapping[str, float]) -> None:
+    """Raises `UserError` where the whole cluster has less of a resource than is asked for at once."""
     there = ray.cluster_resources()
     for kind in ("CPU", "GPU"):
-        needed = sum(each[kind] for each in resources(config).values())
-        if needed > there.get(kind, 0.0):
+        needed, had = asked.get(kind, 0.0), there.get(kind, 0.0)
+        if needed > had:
             raise UserError(
-                f"resources: the run asks for {needed:g} {kind}s and the cluster has {there.get(kind, 0.0):g}; lower "
-                f"the num_{kind.lower()}s settings or the number of engines, env runners and learners."
+                f"resources: {who} asks for {needed:g} {kind}s and the cluster has {had:g}; lower the "
+                f"num_{kind.lower()}s settings or the number of engines, env runners and learners."
             )

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import ray
 
-from seal_ray.cli import main
+from tests.command_line import check_refused, run_main
 
 ROUNDS = 4
 SMALL = (
@@ -25,20 +24,6 @@ SMALL = (
     *("training.checkpoint_every=1", "training.warm_up=0", "training.kl=0.0", "engine.concurrent=12"),
     *("evaluation.interval=2", "evaluation.tasks=4"),
 )
-
-
-def run_main(*arguments: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:
-    """The command line in this process: exit code and what it said."""
-    monkeypatch.setattr(sys, "argv", ["seal-ray", *arguments])
-    try:
-        main()
-        code = 0
-    except SystemExit as error:
-        code = int(error.code or 0)
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    said = capsys.readouterr()
-    return code, said.err if code else said.out
 
 
 @pytest.mark.parametrize(
@@ -68,14 +53,7 @@ def test_a_mistake_is_one_sentence_and_nothing_is_started(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    started = ray.is_initialized()
-    code, said = run_main("train", *arguments, capsys=capsys, monkeypatch=monkeypatch)
-    assert code == 2
-    assert sentence in said
-    assert said.count("\n") == 1
-    assert list(tmp_path.iterdir()) == []
-    assert ray.is_initialized() == started
+    check_refused("train", *arguments, sentence=sentence, folder=tmp_path, capsys=capsys, monkeypatch=monkeypatch)
 
 
 def test_dry_run_shows_config_placement_and_memory(

@@ -11,9 +11,9 @@ from pathlib import Path
 from rich.console import Console
 
 from envs.errors import SealError
-from seal_ray.cli import compare as cli
 from seal_ray.run.cluster import connected
 from tests.seal_ray.algorithm.engines import Half, small_config
+from tuning import command as cli
 from tuning.compare import Plan, check_plan, resume, start
 from tuning.report import write_results
 

@@ -10,7 +10,7 @@ import ray
 
 from envs.errors import UserError
 from seal_ray.config.presets import make_config, preset_names
-from tests.seal_ray.test_train import run_main
+from tests.command_line import check_refused, run_main
 from tests.tuning.folders import constant, make_comparison, play
 from tuning.compare import Plan, _cpus_of_main, check_plan, last_error, make_plan
 
@@ -48,14 +48,7 @@ def test_a_mistake_is_one_sentence_and_nothing_is_started(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    started = ray.is_initialized()
-    code, said = run_main("compare", *arguments, capsys=capsys, monkeypatch=monkeypatch)
-    assert code == 2
-    assert sentence in said
-    assert said.count("\n") == 1
-    assert list(tmp_path.iterdir()) == []
-    assert ray.is_initialized() == started
+    check_refused("compare", *arguments, sentence=sentence, folder=tmp_path, capsys=capsys, monkeypatch=monkeypatch)
 
 
 def test_a_comparison_that_was_moved_or_broken_is_one_sentence(

@@ -14,8 +14,8 @@ from rich.console import Console
 
 from envs.errors import SealError, UserError
 from envs.interface import Interface
-from seal_ray.cli import compare as cli
 from tests.tuning.folders import CUES, GUIDED, constant, growing, make_comparison, play
+from tuning import command as cli
 from tuning.collect import State, collect, mark_failed, mark_started, trial_folder
 from tuning.measures import AREA, FINAL, HINT_OFF, arm_result, value_of
 from tuning.report import CURVES, INTERFACES, LABELS, REPORT, TABLE, short_table, write_results

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pytest
+
 from envs.catalog import find_task
 from policies.engine import Engine, GenRequest, GenResult
 from policies.engine.scripted import ScriptedEngine
@@ -18,6 +20,16 @@ from seal_ray.algorithm.tasks import TaskStream
 from seal_ray.config.seal_config import SealConfig
 from seal_ray.config.sections import Environment
 from tests.policies.scripts import oracle_script
+
+ROUNDS_IN_RAY = [
+    pytest.mark.usefixtures("ray_here"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+"""Marks of tests that play whole rounds."""
 
 TASKS = 8
 """Training tasks that the engines know the ground truth of."""

@@ -22,18 +22,11 @@ from policies.prompting import ChatFormat
 from seal_ray.algorithm.engine_actor import EngineSpec
 from seal_ray.algorithm.seal import Seal
 from seal_ray.config.seal_config import SealConfig
-from tests.seal_ray.algorithm.engines import Half, small_config
+from tests.seal_ray.algorithm.engines import ROUNDS_IN_RAY, Half, small_config
 from tests.seal_ray.algorithm.planted import CUES, DIFFICULTY, HARMS, HELPS, TASKS, Planted, uniform_curator
 from tests.seal_ray.algorithm.test_seal_rounds import built, measured, played, same, weights
 
-pytestmark = [
-    pytest.mark.usefixtures("ray_here"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::UserWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = ROUNDS_IN_RAY
 
 ROUNDS = 14
 

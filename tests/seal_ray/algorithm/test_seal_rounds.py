@@ -24,16 +24,9 @@ from seal_ray.algorithm.learner import RatioError
 from seal_ray.algorithm.runner import StaleWeights
 from seal_ray.algorithm.seal import Seal, TooManyFaults
 from seal_ray.config.seal_config import SealConfig
-from tests.seal_ray.algorithm.engines import Half, small_config
+from tests.seal_ray.algorithm.engines import ROUNDS_IN_RAY, Half, small_config
 
-pytestmark = [
-    pytest.mark.usefixtures("ray_here"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::UserWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = ROUNDS_IN_RAY
 
 Round = list[tuple[int, int, float, tuple[int, ...]]]
 """(group, seed, reward, tokens) of each dialogue."""

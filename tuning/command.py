@@ -1,6 +1,6 @@
 """`seal-ray compare`: arms against each other, each with several seeds, on Ray Tune.
 
-`tuning/` stands above this package: it is imported where the command runs, and nowhere else.
+What takes long to import is imported where the command runs.
 """
 
 from __future__ import annotations

@@ -1,0 +1,44 @@
+"""The command line in this process, and what it does with a mistake."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+import ray
+
+from seal_ray.cli import main
+
+
+def run_main(*arguments: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:
+    """Exit code, and what it said."""
+    monkeypatch.setattr(sys, "argv", ["seal-ray", *arguments])
+    try:
+        main()
+        code = 0
+    except SystemExit as error:
+        code = int(error.code or 0)
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    said = capsys.readouterr()
+    return code, said.err if code else said.out
+
+
+def check_refused(
+    *arguments: str,
+    sentence: str,
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A mistake is one sentence and exit code 2; in the empty `folder` nothing is written, and nothing is started."""
+    monkeypatch.chdir(folder)
+    started = ray.is_initialized()
+    code, said = run_main(*arguments, capsys=capsys, monkeypatch=monkeypatch)
+    assert code == 2
+    assert sentence in said
+    assert said.count("\n") == 1
+    assert list(folder.iterdir()) == []
+    assert ray.is_initialized() == started
