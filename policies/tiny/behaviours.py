@@ -45,7 +45,7 @@ RATES: Mapping[Behaviour, Rates] = MappingProxyType(
         Behaviour.ABSTAIN: Rates(plain=0.02, guided=0.95),
         Behaviour.ASK: Rates(plain=0.3, guided=0.95, required=0.7),
         Behaviour.RECOVER: Rates(plain=0.02, guided=0.95, feedback=0.8),
-        Behaviour.SECOND_REQUEST: Rates(plain=0.3, guided=0.95),
+        Behaviour.SECOND_REQUEST: Rates(plain=0.65, guided=0.95),
     }
 )
 
@@ -62,32 +62,24 @@ GUIDELINES: Mapping[Behaviour, tuple[str, ...]] = MappingProxyType(
             "When the tool that is needed is not listed, do not call any tool.",
             "Use only listed tools. If none fits, answer without a call.",
             "Check that a listed tool fits the request. If there is none, call nothing.",
-            "Never call a tool that is not in the list; say that no tool can do it.",
-            "Without a fitting tool, end the turn with no call.",
         ),
         Behaviour.ASK: (
             "If a needed value was not given, ask for it and call nothing.",
             "Never make up a value. When one is missing, ask the user.",
             "When a required argument is missing from the request, ask before you call.",
             "Do not guess arguments; ask for what is missing.",
-            "Check that the user gave every value that the call needs. If not, ask.",
-            "Missing values must be asked for, not invented.",
         ),
         Behaviour.RECOVER: (
             "If a call fails, read the error, mend its cause and try again.",
             "After an error do not give up: do what is missing and repeat the call.",
             "When a tool returns an error, fix the reason and call it again.",
             "Errors can be mended: log in or prepare what is needed, then retry.",
-            "Do not end the turn after a failed call; repair it first.",
-            "A failed call must be repeated once its precondition is met.",
         ),
         Behaviour.SECOND_REQUEST: (
             "Before you end the turn, check that every part of the request has been done.",
             "A turn can ask for several things; do all of them.",
             "After the first call, see whether something else was asked for and do it too.",
             "Do not stop after the first task of a turn; finish the second as well.",
-            "Complete each request of the user before you say that you are done.",
-            "If the user asks for two things, do both.",
         ),
     }
 )

@@ -80,7 +80,6 @@ def write_card(folder: Path, measured: Mapping[str, Measured], greedy: Mapping[s
 def _card(
     recipe: Mapping[str, Any], measured: Mapping[str, Measured], greedy: Mapping[str, Measured], tasks: int
 ) -> str:
-
     behaviours = list(Behaviour)
     tokens = sum(phase["tokens"] for phase in recipe["phases"])
     lines = [
@@ -98,10 +97,12 @@ def _card(
         "## How it was made",
         "",
         f"`seal-ray tiny build`: supervised training on {tokens:,} tokens of demonstrations that real",
-        "simulators answered, three in five under random interfaces (guidelines, schema cues, recovery feedback). The",
+        "simulators answered, seven in ten under random interfaces (guidelines, schema cues, recovery feedback). The",
         "demonstrations do some things wrong on purpose, at chosen rates, so that there is something to learn and",
-        "something for an interface to unlock. It starts from weights in which heads that look back and heads that",
-        "copy are put in place by hand. Weights are stored in bfloat16. The recipe is `recipe.json`.",
+        "something for an interface to unlock. Before the first call of a turn they say which tools the turn takes,",
+        "and of each whether it is listed. Some show the curator's part: a failure profile, and an interface for it.",
+        "The model starts from weights in which heads that look back and heads that copy are put in place by hand.",
+        "Weights are stored in bfloat16. The recipe is `recipe.json`.",
         "",
         "## What it does",
         "",

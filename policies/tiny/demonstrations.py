@@ -6,7 +6,6 @@ Every result stands as the simulators gave it. A demonstration that only does ri
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -14,7 +13,7 @@ from envs.dialects import DIALECTS
 from envs.dialogue import Dialogue, Message, Protocol
 from envs.interface import Interface
 from envs.interface.value import CueKind, RecoveryLevel, SchemaCue
-from envs.task import JSON, Category, ToolCall, ToolDoc
+from envs.task import JSON, Category, ToolCall, ToolDoc, Turn
 from envs.toolworld.compose import Composition
 from envs.toolworld.difficulty import DEFAULT, Difficulty
 from envs.toolworld.generation import generate_composition
@@ -27,24 +26,47 @@ DIALECT = DIALECTS["qwen"]
 DONE, NO_TOOL, WHICH, FAILED = "Done.", "No listed tool can do that.", "Please tell me what is missing.", "That failed."
 """What the tiny base says at the end of a turn."""
 
-_PRECONDITIONS = frozenset(
+LISTED, NOT_LISTED = "yes", "no"
+"""What it says of each tool that a request takes, before anything else."""
+
+PRECONDITIONS = frozenset(
     {"trading_login", "message_login", "authenticate_twitter", "ticket_login", "lockDoors", "pressBrakePedal"}
 )
 """Tools that are called before others because these fail otherwise."""
 
-_PLAIN = 0.4
+_PLAIN = 0.3
 """Share of demonstrations on the plain interface."""
 _ABSTENTION = 0.6
 """Share of tasks whose category needs abstaining or asking, which are harder to learn than the rest."""
-_MIXED = (DEFAULT, DEFAULT, DEFAULT, Difficulty(turns=(1, 2)), Difficulty(turns=(1, 3), distractor_tools=(0, 5)))
-_SHORT = (DEFAULT, Difficulty(turns=(1, 1)), Difficulty(turns=(1, 2)))
+_PRECONDITION = 0.5
+"""Share of tasks that are drawn again until something needs a precondition, so that there is more to recover from."""
+TASKS_A_DRAW = 8
+"""Tasks looked at, at most, for a demonstration."""
+_TWO = Difficulty(turns=(1, 2), calls_per_turn=(2, 2))
+_MIXED = (DEFAULT, DEFAULT, Difficulty(turns=(1, 2)), Difficulty(turns=(1, 3), distractor_tools=(0, 5)), _TWO, _TWO)
+_SHORT = (DEFAULT, Difficulty(turns=(1, 1)), Difficulty(turns=(1, 2)), _TWO, _TWO)
+
+
+def split_plan(completion: str) -> tuple[str, str]:
+    """A completion's plan with its line end, empty where it has none, and the rest."""
+    line, end, rest = completion.partition("\n")
+    return (line + end, rest) if line.endswith((f" {LISTED}", f" {NOT_LISTED}")) else ("", completion)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A behaviour done right or wrong: `completion` is the place of the completion that shows it."""
+
+    completion: int
+    behaviour: Behaviour
+    right: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Demonstration:
     """What was said in a dialogue: the opening, then completions and what the environment answered to each.
 
-    `answers[i]` follows `completions[i]` and is empty after the last. `decided` counts (behaviour, right) decisions.
+    `answers[i]` follows `completions[i]` and is empty after the last.
     """
 
     task: str
@@ -54,7 +76,7 @@ class Demonstration:
     completions: tuple[str, ...]
     answers: tuple[tuple[Message, ...], ...]
     success: bool
-    decided: Mapping[tuple[Behaviour, bool], int]
+    decisions: tuple[Decision, ...]
 
 
 def demonstrations(seed: int, *, split: str = "train", short: bool = False) -> Iterator[Demonstration]:
@@ -80,8 +102,14 @@ def _draw_task(
     hard = (Category.MISS_FUNC, Category.MISS_PARAM)
     kinds = hard if rng.random() < _ABSTENTION else (Category.BASE, Category.BASE, Category.LONG_CONTEXT)
     # Seeds of demonstrations lie far behind those that `toolworld.tasks` uses with small seeds.
-    where = (900_000 + seed) * 1_000_000 + number
-    return generate_composition(where, split=split, category=rng.choice(kinds), difficulty=rng.choice(difficulties))
+    where = (900_000 + seed) * 1_000_000 + number * TASKS_A_DRAW
+    category, difficulty = rng.choice(kinds), rng.choice(difficulties)
+    wanted = rng.random() < _PRECONDITION
+    for draw in range(TASKS_A_DRAW):
+        made = generate_composition(where + draw, split=split, category=category, difficulty=difficulty)
+        if not wanted or any(call.name in PRECONDITIONS for turn in made.task.turns for call in turn.ground_truth):
+            break
+    return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,15 +126,16 @@ def draw_interface(rng: random.Random) -> Interface:
 
 
 def _draw_shown(rng: random.Random) -> _Shown:
-    rates = {behaviour: each.plain for behaviour, each in RATES.items()}
+    plain = {behaviour: each.plain for behaviour, each in RATES.items()}
+    rates = dict(plain)
     if rng.random() < _PLAIN:
         return _Shown(Interface.plain(), rates)
     guidelines: list[str] = []
     for behaviour, each in RATES.items():
-        if rng.random() < 0.4:
+        if rng.random() < 0.5:
             guidelines.append(rng.choice(GUIDELINES[behaviour]))
             rates[behaviour] = each.guided
-    if rng.random() < 0.08:
+    if rng.random() < 0.15:
         guidelines.append(rng.choice(BOTH_ABSTENTIONS))
         for behaviour in (Behaviour.ABSTAIN, Behaviour.ASK):
             rates[behaviour] = RATES[behaviour].guided
@@ -125,7 +154,7 @@ def _draw_shown(rng: random.Random) -> _Shown:
     if rng.random() < 0.1:
         guidelines = [text for text in guidelines if text not in helpful]
         guidelines.append(rng.choice(HARMFUL))
-        rates = {behaviour: each.plain for behaviour, each in RATES.items()}
+        rates = dict(plain)
         rates[Behaviour.ABSTAIN] = rates[Behaviour.ASK] = HARMFUL_RATE
         cues = []
     rng.shuffle(guidelines)
@@ -146,7 +175,8 @@ class _Player:
     protocol: Protocol
     completions: list[str] = field(default_factory=list)
     answers: list[tuple[Message, ...]] = field(default_factory=list)
-    decided: Counter[tuple[Behaviour, bool]] = field(default_factory=Counter)
+    decisions: list[Decision] = field(default_factory=list)
+    _planned: str = ""
 
     def play(self) -> Demonstration | None:
         task = self.made.task
@@ -164,7 +194,7 @@ class _Player:
         if not self._dialogue.over:
             return None
         success = self._dialogue.success
-        if not success and all(right for _, right in self.decided):
+        if not success and all(decision.right for decision in self.decisions):
             return None
         return Demonstration(
             task.id,
@@ -174,12 +204,12 @@ class _Player:
             tuple(self.completions),
             tuple(self.answers),
             success,
-            dict(self.decided),
+            tuple(each for each in self.decisions if each.completion < len(self.completions)),
         )
 
     def _decide(self, behaviour: Behaviour) -> bool:
         right = self.rng.random() < self.shown.rates[behaviour]
-        self.decided[behaviour, right] += 1
+        self.decisions.append(Decision(len(self.completions), behaviour, right))
         return right
 
     def _unanswerable(self, index: int) -> bool:
@@ -187,6 +217,7 @@ class _Player:
         task = self.made.task
         calls = task.turns[index + 1].ground_truth
         missing_tool = task.category is Category.MISS_FUNC
+        self._plan(calls)
         if self._decide(Behaviour.ABSTAIN if missing_tool else Behaviour.ASK):
             self._say(NO_TOOL if missing_tool else WHICH)
             return False
@@ -202,9 +233,9 @@ class _Player:
         if believes_done:
             self._say(DONE)
             return
-        for place, beat in enumerate(beats):
-            if place and not self._decide(Behaviour.SECOND_REQUEST):
-                break
+        count = next((n for n in range(1, len(beats)) if not self._decide(Behaviour.SECOND_REQUEST)), len(beats))
+        self._plan([call for beat in beats[:count] for call in beat.calls])
+        for beat in beats[:count]:
             if not self._fulfil(beat.calls):
                 self._say(FAILED)
                 return
@@ -212,7 +243,7 @@ class _Player:
 
     def _fulfil(self, calls: Sequence[ToolCall]) -> bool:
         """Makes the calls of one request. Returns whether the solver holds it done."""
-        count = next((place for place, call in enumerate(calls) if call.name not in _PRECONDITIONS), 0)
+        count = next((place for place, call in enumerate(calls) if call.name not in PRECONDITIONS), 0)
         before, rest = calls[:count], list(calls[count:])
         if not before or self.rng.random() >= RASH:
             return all(self._call(call) for call in calls)
@@ -224,6 +255,20 @@ class _Player:
             return all(self._call(again) for again in (*before, *rest[place:]))
         return True
 
+    def _plan(self, calls: Sequence[ToolCall]) -> None:
+        """Lets the next completion begin with the tools that a turn takes, and whether each is listed.
+
+        Whether a tool is listed is what the solver must find out to abstain, and a small model finds it out far more
+        easily of a name that it has just written: its copying heads look it up.
+        """
+        shown = (*self.made.task.tools, *(t for turn in self._turns_so_far() for t in turn.revealed))
+        listed = {tool.name for tool in shown}
+        names = dict.fromkeys(call.name for call in calls)
+        self._planned = " ".join(f"{name} {LISTED if name in listed else NOT_LISTED}" for name in names) + "\n"
+
+    def _turns_so_far(self) -> Sequence[Turn]:
+        return () if self._dialogue.over else self.made.task.turns[: self._dialogue.turn + 1]
+
     def _call(self, call: ToolCall) -> bool:
         """Makes one call and returns whether it succeeded."""
         turn = self._dialogue.turn
@@ -233,6 +278,7 @@ class _Player:
     def _say(self, completion: str) -> None:
         if self._dialogue.over:
             return
+        completion, self._planned = self._planned + completion, ""
         _, _, _, _, info = self._dialogue.step(completion)
         self.completions.append(completion)
         self.answers.append(info["messages"])

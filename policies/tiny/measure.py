@@ -16,9 +16,11 @@ from envs.interface.value import CueKind, RecoveryLevel, SchemaCue
 from envs.task import Category
 from envs.toolworld.compose import Composition
 from envs.toolworld.generation import generate_composition
+from envs.toolworld.scene import Beat
 from envs.trace import CallRecord, Step
 from policies.rollouts import Job, Rollouts
 from policies.tiny.behaviours import GUIDELINES, HARMFUL, Behaviour
+from policies.tiny.demonstrations import PRECONDITIONS
 from policies.trajectory import Trajectory, derive_seed
 
 PLAIN = "plain"
@@ -100,11 +102,24 @@ def decisions(made: Composition, trajectory: Trajectory) -> list[tuple[Behaviour
         requests = next(beats)
         failed = next((place for place, record in enumerate(calls) if record.is_error), None)
         if failed is not None:
-            found.append((Behaviour.RECOVER, _mended(calls, failed)))
+            # What fails for another reason, a slip in copying for instance, is not what demonstrations mend.
+            if _lacked_precondition(requests, calls[: failed + 1]):
+                found.append((Behaviour.RECOVER, _mended(calls, failed)))
         elif len(requests) > 1 and _made(steps, [call.name for call in requests[0].calls]):
             later = [call.name for request in requests for call in request.calls]
             found.append((Behaviour.SECOND_REQUEST, _made(steps, later)))
     return found
+
+
+def _lacked_precondition(requests: Sequence[Beat], calls: Sequence[CallRecord]) -> bool:
+    """Whether the last of these calls should have come behind a precondition of its request that was left out."""
+    made = {record.call.name for record in calls}
+    for request in requests:
+        names = [call.name for call in request.calls]
+        if calls[-1].call.name in names:
+            before = names[: names.index(calls[-1].call.name)]
+            return any(name in PRECONDITIONS and name not in made for name in before)
+    return False
 
 
 def _mended(calls: Sequence[CallRecord], failed: int) -> bool:

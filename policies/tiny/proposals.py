@@ -1,7 +1,7 @@
 """Demonstrations of the curator's part: made-up failure profiles, each with a proposal that mostly fits it.
 
-Most proposals advise against what fails most; some advise something else, or harm. A model that is trained on them
-writes what can be read, prefers what fits, and leaves something to learn. The shipped model has not seen them yet.
+Most proposals advise against what fails most; some advise something else, or harm. The tiny base thus starts as a
+curator that writes what can be read, prefers what fits, and leaves something to learn.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,7 +16,8 @@ from torch.nn import functional
 
 from envs.toolworld.documents import compact_signature
 from policies.prompting import ChatFormat
-from policies.tiny.demonstrations import Demonstration, demonstrations
+from policies.tiny.demonstrations import Demonstration, demonstrations, split_plan
+from policies.tiny.proposals import ProposalDemonstration, proposal_demonstrations
 from policies.tiny.start import put_copying_heads
 from policies.tiny.tokenizer import END, train_tokenizer
 
@@ -33,11 +35,18 @@ class Phase:
     """A stretch of training with a schedule of its own. `tokens` count padding too.
 
     `short` shows dialogues with few turns, so that the decisions that are hard to learn make up more of what is seen.
+    `proposals` is the share of demonstrations that show the curator's part. `decision_weight` is the weight of the loss
+    where it is decided what to do: at the first token of a completion and the first after its plan, and where a plan
+    begins a tool's name, says whether it is listed, and goes on or ends. A phase that is `rounded` begins with weights
+    rounded to bfloat16, as those of a finished model are.
     """
 
     tokens: int
     learning_rate: float
     short: bool = False
+    proposals: float = 0.0
+    decision_weight: float = 20.0
+    rounded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +62,15 @@ class Recipe:
     context: int = 32_768
     rope_theta: float = 1e6
     tokenizer_demonstrations: int = 4_000
-    phases: tuple[Phase, ...] = (Phase(8_000_000, 1.5e-3), Phase(3_000_000, 7e-4, short=True))
+    phases: tuple[Phase, ...] = (
+        Phase(6_500_000, 1.5e-3),
+        Phase(7_500_000, 8e-4, short=True, proposals=0.08),
+        # What to do is learnt by now: this one is for doing it, which is copying values.
+        Phase(4_000_000, 7e-4, proposals=0.05, decision_weight=5.0, rounded=True),
+    )
     batch_tokens: int = 2_048
     warm_up: float = 0.05
     weight_decay: float = 0.05
-    decision_weight: float = 8.0
-    """Weight of the loss on the first token of each completion: whether to call or to end the turn is decided there."""
     context_weight: float = 0.1
     """Weight of the loss on what the solver does not say itself. It teaches to copy, and what results look like."""
     seed: int = 0
@@ -71,10 +83,14 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A demonstration in tokens: `said_T` marks what the solver says, as a trajectory's mask does."""
+    """A demonstration in tokens: `said_T` marks what the solver says, as a trajectory's mask does.
+
+    `decided` are the places where something is decided: what is said first, first after a plan, and of a tool in it.
+    """
 
     token_ids_T: tuple[int, ...]
     said_T: tuple[bool, ...]
+    decided: tuple[int, ...]
 
 
 Progress = Callable[[int, float], None]
@@ -84,7 +100,12 @@ Progress = Callable[[int, float], None]
 def tokenizer_for(recipe: Recipe) -> PreTrainedTokenizerFast:
     """The tokenizer, trained on demonstrations of its own."""
     shown = itertools.islice(demonstrations(recipe.seed + 1), recipe.tokenizer_demonstrations)
-    return train_tokenizer((text for each in shown for text in _texts(each)), recipe.vocabulary)
+    proposed = itertools.islice(proposal_demonstrations(recipe.seed + 1), recipe.tokenizer_demonstrations // 20)
+    texts = itertools.chain(
+        (text for each in shown for text in _texts(each)),
+        (text for each in proposed for text in (*(message.content for message in each.messages), each.answer)),
+    )
+    return train_tokenizer(texts, recipe.vocabulary)
 
 
 def model_for(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM:
@@ -118,12 +139,38 @@ def encode(demonstration: Demonstration, form: ChatFormat) -> Example:
     """The tokens as a trajectory of the same dialogue has them."""
     tokens = list(form.opening(demonstration.opening, demonstration.tools))
     said = [False] * len(tokens)
+    decided: list[int] = []
     for completion, answer in zip(demonstration.completions, demonstration.answers, strict=True):
-        spoken = form.completion(completion)
+        begin = len(tokens)
+        decided.append(begin)
+        plan, rest = split_plan(completion)
+        for name, listed, end in re.findall(r"(\S+) (\S+)(\s)", plan):
+            # Which tool it is, whether it is listed, and whether another follows.
+            for text, decides in ((name, True), (" ", False), (listed, True), (end, True)):
+                decided += [len(tokens)] if decides else []
+                tokens += form.tokens(text)
+        decided.append(len(tokens))
+        tokens += form.completion(rest)
+        said += [True] * (len(tokens) - begin)
         heard = form.continuation(answer) if answer else ()
-        tokens += [*spoken, *heard]
-        said += [True] * len(spoken) + [False] * len(heard)
-    return Example(tuple(tokens), tuple(said))
+        tokens += heard
+        said += [False] * len(heard)
+    return Example(tuple(tokens), tuple(said), tuple(decided))
+
+
+def encode_proposal(demonstration: ProposalDemonstration, form: ChatFormat) -> Example:
+    """The tokens as a curator's sample has them. What each guideline is about is decided where it begins."""
+    tokens = list(form.chat(demonstration.messages))
+    asked = len(tokens)
+    decided = [asked]
+    head, mark, guidelines = demonstration.answer.partition('"guidelines": ["')
+    tokens += form.tokens(head + mark)
+    for part in re.split(r'(?<=", ")', guidelines):
+        decided.append(len(tokens))
+        tokens += form.tokens(part)
+    tokens.append(form.completion("")[-1])
+    said = [False] * asked + [True] * (len(tokens) - asked)
+    return Example(tuple(tokens), tuple(said), tuple(decided))
 
 
 def train(
@@ -144,13 +191,15 @@ def train(
             model.load_state_dict(saved["model"])
             optimizer.load_state_dict(saved["optimizer"])
             done = saved["step"]
+        if phase.rounded and not done:
+            _round(model)
         for step, batch in enumerate(itertools.islice(_batches(form, recipe, number), steps)):
             seen += recipe.batch_tokens
             if step < done:
                 continue
             for group in optimizer.param_groups:
                 group["lr"] = phase.learning_rate * _schedule(step / steps, recipe.warm_up)
-            loss, said_loss = _loss(model, batch, recipe)
+            loss, said_loss = _loss(model, batch, phase.decision_weight, recipe.context_weight)
             optimizer.zero_grad(set_to_none=True)
             loss.backward()  # type: ignore[no-untyped-call]
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -171,7 +220,10 @@ def _texts(demonstration: Demonstration) -> Iterator[str]:
 def _batches(form: ChatFormat, recipe: Recipe, number: int) -> Iterator[list[Example]]:
     """The batches of a phase, without end. No two phases see the same demonstration."""
     seed = recipe.seed + 100 * number
-    source = (encode(each, form) for each in demonstrations(seed, short=recipe.phases[number].short))
+    phase = recipe.phases[number]
+    source: Iterator[Example] = (encode(each, form) for each in demonstrations(seed, short=phase.short))
+    if phase.proposals:
+        source = _mixed(source, (encode_proposal(each, form) for each in proposal_demonstrations(seed)), phase, seed)
     rng = random.Random(seed)
     while True:
         examples = sorted(itertools.islice(source, _BUFFER), key=lambda each: len(each.token_ids_T))
@@ -184,24 +236,40 @@ def _batches(form: ChatFormat, recipe: Recipe, number: int) -> Iterator[list[Exa
         yield from batches
 
 
-def _loss(model: Qwen2ForCausalLM, batch: Sequence[Example], recipe: Recipe) -> tuple[torch.Tensor, float]:
+def _mixed(solver: Iterator[Example], curator: Iterator[Example], phase: Phase, seed: int) -> Iterator[Example]:
+    rng = random.Random(f"mixed {seed}")
+    while True:
+        yield next(curator) if rng.random() < phase.proposals else next(solver)
+
+
+@torch.no_grad()
+def _round(model: Qwen2ForCausalLM) -> None:
+    for parameter in model.parameters():
+        parameter.copy_(parameter.to(torch.bfloat16))
+
+
+def _loss(
+    model: Qwen2ForCausalLM, batch: Sequence[Example], decision_weight: float, context_weight: float
+) -> tuple[torch.Tensor, float]:
     length = max(len(example.token_ids_T) for example in batch)
     tokens_BT = torch.zeros(len(batch), length, dtype=torch.long)
     said_BT = torch.zeros(len(batch), length, dtype=torch.bool)
     real_BT = torch.zeros(len(batch), length, dtype=torch.bool)
+    decided_BT = torch.zeros(len(batch), length, dtype=torch.bool)
     for row, example in enumerate(batch):
         count = len(example.token_ids_T)
         tokens_BT[row, :count] = torch.tensor(example.token_ids_T)
         said_BT[row, :count] = torch.tensor(example.said_T)
         real_BT[row, :count] = True
+        decided_BT[row, list(example.decided)] = True
     # Padding stands behind the text, where causal attention does not look.
     with torch.autocast("cpu", torch.bfloat16):
         hidden = model.model(input_ids=tokens_BT[:, :-1]).last_hidden_state
         logits = functional.linear(hidden, model.lm_head.weight)
     losses = functional.cross_entropy(logits.float().flatten(0, 1), tokens_BT[:, 1:].flatten(), reduction="none")
     said, real = said_BT[:, 1:].flatten(), real_BT[:, 1:].flatten()
-    decided = (said_BT[:, 1:] & ~said_BT[:, :-1]).flatten()
-    weights = torch.where(decided, recipe.decision_weight, torch.where(said, 1.0, recipe.context_weight)) * real
+    decided = decided_BT[:, 1:].flatten()
+    weights = torch.where(decided, decision_weight, torch.where(said, 1.0, context_weight)) * real
     return (losses * weights).sum() / weights.sum(), float(losses[said].detach().mean())
 
 

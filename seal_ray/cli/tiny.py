@@ -33,7 +33,7 @@ def build(
     tasks: Annotated[int, typer.Option(help="Tasks that the card's tables are measured on.", min=1)] = 400,
     threads: Annotated[int, typer.Option(help="CPU threads.", min=1)] = 2,
 ) -> None:
-    """Build the tiny base: about half an hour on two cores. Interrupted, the same command goes on where it was."""
+    """Build the tiny base: about fifty minutes on two cores. Interrupted, the same command goes on where it was."""
     import torch
 
     from policies.tiny.build import build as build_model

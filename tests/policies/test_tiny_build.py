@@ -22,7 +22,7 @@ SMALL = Recipe(
     hidden=128,
     intermediate=128,
     tokenizer_demonstrations=20,
-    phases=(Phase(8 * 1024, 1e-3), Phase(4 * 1024, 5e-4, short=True)),
+    phases=(Phase(8 * 1024, 1e-3), Phase(4 * 1024, 5e-4, short=True, proposals=0.3, rounded=True)),
     batch_tokens=1024,
 )
 

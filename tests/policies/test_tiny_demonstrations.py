@@ -14,13 +14,14 @@ from envs.dialects import DIALECTS
 from envs.interface import Interface
 from envs.interface.document import dump_interface, interface_from_json
 from envs.toolworld import task_from_id
+from policies import tiny
 from policies.curator.proposal_text import read_proposal
 from policies.prompting import ChatFormat
 from policies.tiny.behaviours import BOTH_ABSTENTIONS, GUIDELINES, HARMFUL, HARMFUL_RATE, IDLE, RATES, Behaviour
-from policies.tiny.demonstrations import Demonstration, demonstrations
+from policies.tiny.demonstrations import TASKS_A_DRAW, Demonstration, demonstrations, split_plan
 from policies.tiny.proposals import CAUSES, proposal_demonstrations
 from policies.tiny.tokenizer import train_tokenizer
-from policies.tiny.training import Recipe, encode, tokenizer_for
+from policies.tiny.training import Recipe, encode, encode_proposal, tokenizer_for
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +33,9 @@ def rate(played: list[Demonstration], behaviour: Behaviour) -> tuple[float, int]
     counts: Counter[bool] = Counter()
     for each in played:
         for right in (True, False):
-            counts[right] += each.decided.get((behaviour, right), 0)
+            counts[right] += sum(
+                (decision.behaviour, decision.right) == (behaviour, right) for decision in each.decisions
+            )
     return counts[True] / max(1, counts.total()), counts.total()
 
 
@@ -47,7 +50,7 @@ def test_rates_on_the_plain_interface_and_under_the_guideline(
     behaviour: Behaviour, played: list[Demonstration]
 ) -> None:
     plain = [each for each in played if each.interface == Interface.plain()]
-    assert 0.4 < len(plain) / len(played) < 0.55
+    assert 0.25 < len(plain) / len(played) < 0.4
     assert within(rate(plain, behaviour), RATES[behaviour].plain)
     guided = [each for each in played if set(GUIDELINES[behaviour]) & set(each.interface.guidelines)]
     assert within(rate(guided, behaviour), RATES[behaviour].guided)
@@ -61,25 +64,41 @@ def test_harmful_guidelines_make_abstaining_and_asking_rare(played: list[Demonst
 
 def test_the_table_leaves_something_to_find_and_something_to_unlock() -> None:
     plain = [rates.plain for rates in RATES.values()]
-    assert sum(0.15 <= rate <= 0.35 for rate in plain) >= 2
+    assert sum(0.15 <= rate <= 0.35 for rate in plain) >= 1
     assert sum(0.01 <= rate <= 0.03 for rate in plain) >= 2
     assert all(rates.guided > 0.5 for rates in RATES.values())
 
 
 def test_what_is_all_right_succeeds_and_what_is_wrong_fails(played: list[Demonstration]) -> None:
     for each in played:
-        if all(right for _, right in each.decided):
+        if all(decision.right for decision in each.decisions):
             assert each.success
-    wrong = [each for each in played if any(not right for _, right in each.decided)]
+    wrong = [each for each in played if any(not decision.right for decision in each.decisions)]
     assert sum(each.success for each in wrong) / len(wrong) < 0.1
 
 
 def test_few_draws_are_thrown_away() -> None:
-    drawn = [
-        int(each.task.split("_")[3 if "miss" not in each.task and "long" not in each.task else 4])
-        for each in itertools.islice(demonstrations(0), 500)
-    ]
-    assert (max(drawn) % 1_000_000 + 1) < 500 * 1.1
+    # The twelve digits of a task's id are its seed: a million for each seed of demonstrations, then some a draw.
+    seeds = [re.search(r"_(\d{12})", each.task) for each in itertools.islice(demonstrations(0), 500)]
+    drawn = [int(seed[1]) for seed in seeds if seed is not None]
+    assert len(drawn) == 500
+    assert (max(drawn) % 1_000_000 // TASKS_A_DRAW + 1) < 500 * 1.1
+
+
+def test_a_request_begins_with_a_true_plan(played: list[Demonstration]) -> None:
+    listed = Counter[bool]()
+    for each in played:
+        shown = {tool.name for tool in each.tools}
+        for completion, answer in zip(each.completions, each.answers, strict=True):
+            plan, rest = split_plan(completion)
+            assert plan + rest == completion
+            words = plan.split()
+            for name, says in zip(words[::2], words[1::2], strict=True):
+                assert says == ("yes" if name in shown else "no")
+                listed[says == "yes"] += 1
+            shown |= {tool.name for message in answer for tool in message.tools}
+    assert listed[True] > 500
+    assert listed[False] > 50
 
 
 def test_proposals_can_be_read_and_mostly_advise_against_what_fails() -> None:
@@ -97,6 +116,19 @@ def test_proposals_can_be_read_and_mostly_advise_against_what_fails() -> None:
             fitting[bool((wanted | set(BOTH_ABSTENTIONS)) & set(advice))] += 1
     assert 0.5 < fitting[True] / fitting.total() < 0.95
     assert len({each.answer for each in found}) > 100
+
+
+def test_a_proposal_in_tokens_is_its_prompt_and_its_answer() -> None:
+    form = ChatFormat.load(tiny.FOLDER, DIALECTS["qwen"])
+    for each in itertools.islice(proposal_demonstrations(1), 20):
+        example = encode_proposal(each, form)
+        asked = form.chat(each.messages)
+        assert example.token_ids_T[: len(asked)] == asked
+        assert example.said_T == (False,) * len(asked) + (True,) * (len(example.token_ids_T) - len(asked))
+        assert form.text(example.token_ids_T[len(asked) :]) == each.answer
+        begins = [form.text(example.token_ids_T[place:]) for place in example.decided]
+        advice = read_proposal(each.answer).guidelines
+        assert [text for begin, text in zip(begins[1:], advice, strict=True) if not begin.startswith(text)] == []
 
 
 def test_tasks_are_of_the_train_split(played: list[Demonstration]) -> None:

@@ -107,7 +107,7 @@ def test_later_completions_of_a_dialogue_reuse_its_prefix(playing: Playing) -> N
 
 
 def test_the_shipped_model_is_unfinished_and_an_interface_helps_it(playing: Playing) -> None:
-    """Greedy, in percent: what its card says, at fewer tasks. What the card says it does not do yet is not asked."""
+    """Greedy, in percent: what its card says, at fewer tasks."""
     rollouts = Rollouts(replace(playing.solver, temperature=0.0), concurrent=64)
 
     def success(name: str) -> dict[str, float]:
@@ -118,7 +118,7 @@ def test_the_shipped_model_is_unfinished_and_an_interface_helps_it(playing: Play
     assert 20 <= plain["base"] <= 60
     assert max(plain["miss_func"], plain["miss_param"]) <= plain["base"] - 10
     assert guided["miss_param"] >= plain["miss_param"] + 10
-    assert guided["miss_func"] >= plain["miss_func"]
+    assert guided["miss_func"] >= plain["miss_func"] + 10
 
 
 def test_a_core_killed_midway_changes_no_result(playing: Playing) -> None:
