@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import ray.util
+
 from envs.co_evolution import CURATOR, SOLVER
 from seal_ray.algorithm.engine_actor import EngineSpec
 from seal_ray.algorithm.engine_pool import EnginePool
 from seal_ray.config import sections
-from seal_ray.config.agents import learning_agents, model_of, shares_engines
+from seal_ray.config.agents import all_engines, learning_agents, model_of, shares_engines
 
 if TYPE_CHECKING:
     from seal_ray.config.seal_config import SealConfig
@@ -36,9 +38,24 @@ def start_engines(config: SealConfig, agent: str) -> EnginePool:
     )
     return EnginePool(
         spec,
-        count=engine.num_engines if mine else 1,
+        bundles=_bundles(config, agent),
         cpus=engine.num_cpus_per_engine,
         gpus=engine.num_gpus_per_engine,
         max_restarts=limits.max_engine_restarts,
         timeout=limits.engine_timeout,
     )
+
+
+def _bundles(config: SealConfig, agent: str) -> list[int]:
+    """Where each of the agent's engines goes in a trial's placement group: the last bundles are the engines', the
+    curator's own the very last. Without a group each is -1, anywhere.
+
+    RLlib's actors have bundles of their own: an engine that took one of these would keep them waiting for ever.
+    """
+    solvers = config.section(sections.Engine).num_engines
+    count = solvers if agent == SOLVER else 1
+    group = ray.util.get_current_placement_group()
+    if group is None:
+        return [-1] * count
+    first = group.bundle_count - all_engines(config) + (0 if agent == SOLVER else solvers)
+    return list(range(first, first + count))

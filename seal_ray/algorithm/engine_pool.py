@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -36,18 +36,21 @@ class _Member:
 
 
 class EnginePool:
-    """Starts the engine actors, keeps the current weights, and delivers them: to all at once, or to one that restarted.
+    """Starts an engine actor in each of `bundles`, of which -1 is anywhere; keeps the current weights, and delivers
+    them to all at once, or to one that restarted.
 
     `restarts` counts engines that came back without their weights.
     """
 
     def __init__(
-        self, spec: EngineSpec, *, count: int, cpus: float, gpus: float, max_restarts: int, timeout: float
+        self, spec: EngineSpec, *, bundles: Sequence[int], cpus: float, gpus: float, max_restarts: int, timeout: float
     ) -> None:
-        actor = ray.remote(EngineActor).options(
-            num_cpus=cpus, num_gpus=gpus, max_restarts=max_restarts, max_task_retries=0, max_concurrency=_CALLS
-        )
-        self._members = [_Member(actor.remote(spec)) for _ in range(count)]
+        actor: Any = ray.remote(EngineActor)
+        asked = {"num_cpus": cpus, "num_gpus": gpus, "max_restarts": max_restarts, "max_task_retries": 0}
+        self._members = [
+            _Member(actor.options(**asked, max_concurrency=_CALLS, placement_group_bundle_index=bundle).remote(spec))
+            for bundle in bundles
+        ]
         for member in self._members:
             member.look = member.actor.versions.remote()  # starts the engine, while others start too
         self._timeout = timeout

@@ -17,8 +17,9 @@ from policies.model_folder import open_model
 from policies.prompting import ChatFormat
 from seal_ray.algorithm.engine_actor import EngineSpec
 from seal_ray.algorithm.tasks import TaskStream
+from seal_ray.config.evaluation_tasks import evaluation_tasks
 from seal_ray.config.seal_config import SealConfig
-from seal_ray.config.sections import Environment
+from seal_ray.config.sections import Environment, Evaluation
 from tests.policies.scripts import oracle_script
 
 ROUNDS_IN_RAY = [
@@ -45,10 +46,12 @@ def asked(form: ChatFormat, prompt_ids: Sequence[int]) -> str:
 class Half:
     """A factory of engines that solve a known task in about half of its dialogues. The seed of a request decides.
 
-    `pause` is the time in seconds that each completion takes; `garbage` the share of completions that are none.
+    Known are the training tasks, and the first `evaluated` evaluation tasks. `pause` is the time in seconds that each
+    completion takes; `garbage` the share of completions that are none.
     """
 
     seed: int = 0
+    evaluated: int = 0
     pause: float = 0.0
     garbage: float = 0.0
     version_offset: int = 0
@@ -58,6 +61,8 @@ class Half:
         form = ChatFormat.load(model.path, model.dialect)
         stream = TaskStream(Environment(tasks=TASKS), self.seed)
         tasks = {stream.task_id(number) for number in range(TASKS)}
+        if self.evaluated:
+            tasks |= {task.id for task in evaluation_tasks(Environment(), Evaluation(tasks=self.evaluated))}
         told = oracle_script(form, [find_task(name) for name in sorted(tasks)])
         script = {asked(form, prompt): said for prompt, said in told.items()}
         done = form.completion("Done.")

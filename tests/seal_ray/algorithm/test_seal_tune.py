@@ -17,6 +17,8 @@ def test_two_trials_of_a_search_space(tmp_path: Path) -> None:
     config = small_config(Half())
     config.num_cpus_for_main_process = 1
     config.training(lr=tune.grid_search([1e-4, 1e-2])).evaluation(interval=1, tasks=4)
+    # Each actor has its own bundle in the trial's placement group.
+    config.env_runners(num_env_runners=1).engine(num_cpus_per_engine=0.1)
     tuner = tune.Tuner(
         Seal,
         param_space=config,  # type: ignore[arg-type] # RLlib's configs are taken too
