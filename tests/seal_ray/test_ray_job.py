@@ -76,25 +76,50 @@ def cluster(tmp_path: Path) -> Iterator[str]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def test_a_submitted_job_trains(cluster: str, tmp_path: Path) -> None:
-    small = (
-        "training.rounds=1 training.groups=2 training.group_size=2 training.minibatch_groups=1 evaluation.interval=0"
-    )
-    command = [
-        *(str(BIN / "ray"), "job", "submit", "--address", cluster, "--working-dir", ".", "--"),
-        *("seal-ray", "train", "--name", "job", "--wandb", "off", "--runs", str(tmp_path / "runs")),
-        *(*small.split(), "evaluation.interval=0"),
-    ]
+def ray_job(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """`ray job …` in the project's folder, tried again until the agent that takes jobs is there."""
     deadline = time.monotonic() + 90
     while True:
         found = subprocess.run(
-            command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=400, env=ENVIRONMENT
+            [str(BIN / "ray"), "job", *arguments],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=400,
+            env=ENVIRONMENT,
         )
-        # The head answers before the agent that takes jobs is there.
         if "No available agent" not in found.stderr or time.monotonic() > deadline:
-            break
+            return found
         time.sleep(2)
+
+
+def submit(cluster: str, name: str, *settings: str) -> subprocess.CompletedProcess[str]:
+    """A job that trains, on a runtime environment with variables of its own."""
+    return ray_job(
+        *("submit", "--address", cluster, "--submission-id", name, "--working-dir", "."),
+        *("--runtime-env-json", json.dumps({"env_vars": {"SEAL_RAY_RUNS": settings[0]}}), "--"),
+        *("seal-ray", "train", "--wandb", "off", *settings[1:]),
+    )
+
+
+def test_a_submitted_job_trains_and_leaves_its_artefacts_on_a_storage(cluster: str, tmp_path: Path) -> None:
+    small = (
+        "training.rounds=1 training.groups=2 training.group_size=2 training.minibatch_groups=1 evaluation.interval=0"
+    )
+    runs, storage = tmp_path / "runs", tmp_path / "storage"
+    found = submit(cluster, "first", str(runs), "--name", "job", "--storage", f"file://{storage}", *small.split())
     assert found.returncode == 0, found.stdout + found.stderr
     assert "round 1/1: success" in found.stdout
-    (row,) = map(json.loads, (tmp_path / "runs" / "job" / "metrics.jsonl").read_text("utf-8").splitlines())
-    assert row["solver/rollouts"] == 4
+    logs = ray_job("logs", "--address", cluster, "first")
+    assert "round 1/1: success" in logs.stdout
+    for folder in (runs / "job", storage / "job"):
+        (row,) = map(json.loads, (folder / "metrics.jsonl").read_text("utf-8").splitlines())
+        assert row["solver/rollouts"] == 4
+        assert (folder / "checkpoints/round_000001/model/model.safetensors").stat().st_size > 1_000_000
+        assert (folder / "curves.png").stat().st_size > 10_000
+
+    mistaken = submit(cluster, "second", str(runs), "--name", "other", "training.round=1")
+    assert mistaken.returncode != 0
+    assert "did you mean 'rounds'" in mistaken.stdout
+    assert not (runs / "other").exists()

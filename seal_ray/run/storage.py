@@ -1,0 +1,144 @@
+"""A run's folder on a storage that outlives the machine: a shared folder, S3 or GCS, by pyarrow."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+
+from pyarrow import fs  # type: ignore[import-untyped]
+
+from envs.errors import SealError, UserError
+
+LIST = "mirror.json"
+"""The files of the mirror, written last: what it does not name is of a push that did not come to its end."""
+
+_UNFINISHED = (".part", ".new")
+"""Endings of what is still being written."""
+
+
+class Mirror:
+    """A copy of a folder at `uri`/its name. Each push copies what has changed, and removes what is gone.
+
+    Raises `UserError` where the storage cannot be written, or has something of this name although the folder is `new`.
+    """
+
+    def __init__(self, folder: Path, uri: str, *, new: bool = False) -> None:
+        self.folder = folder
+        self.uri = f"{uri.rstrip('/')}/{folder.name}"
+        self._system, self._path = _open(self.uri)
+        self._pushed: dict[str, tuple[int, int]] = {}
+        try:
+            self._system.create_dir(self._path, recursive=True)
+        except OSError as error:
+            raise UserError(f"--storage: {uri} cannot be written ({_reason(error)}).") from None
+        if new and self._system.get_file_info(f"{self._path}/{LIST}").type != fs.FileType.NotFound:
+            raise UserError(f"--storage: {self.uri} is there; go on with --resume {self.uri}, or give another name.")
+
+    def push(self) -> None:
+        """Copies what has changed since the last push. Raises `SealError` where the storage fails."""
+        if not self.folder.is_dir():
+            return
+        found = {path.relative_to(self.folder).as_posix(): path for path in self._files()}
+        stats = {name: (path.stat().st_size, path.stat().st_mtime_ns) for name, path in found.items()}
+        try:
+            for name, path in found.items():
+                if self._pushed.get(name) != stats[name]:
+                    target = f"{self._path}/{name}"
+                    self._system.create_dir(str(PurePosixPath(target).parent), recursive=True)
+                    fs.copy_files(str(path), target, fs.LocalFileSystem(), self._system)
+            with self._system.open_output_stream(f"{self._path}/{LIST}") as stream:
+                stream.write(json.dumps(sorted(found)).encode("utf-8"))
+            self._remove_others(set(found))
+        except OSError as error:
+            raise SealError(f"storage: {self.uri} cannot be written ({_reason(error)}).") from None
+        self._pushed = stats
+
+    def _files(self) -> Iterator[Path]:
+        for path in sorted(self.folder.rglob("*")):
+            parts = path.relative_to(self.folder).parts
+            if path.is_file() and not path.is_symlink() and not any(part.endswith(_UNFINISHED) for part in parts):
+                yield path
+
+    def _remove_others(self, names: set[str]) -> None:
+        for info in self._system.get_file_info(fs.FileSelector(self._path, recursive=True)):
+            name = info.path.removeprefix(f"{self._path}/")
+            if info.type == fs.FileType.File and name not in names and name != LIST:
+                self._system.delete_file(info.path)
+
+
+@contextmanager
+def mirrored(
+    folder: Path, uri: str | None, say: Callable[[str], None], *, new: bool = False
+) -> Iterator[Callable[[], None]]:
+    """Pushes the folder at the end, whatever it is, and whenever it is told to; without a storage never.
+
+    Raises as `Mirror` does. A push on the way that fails is said, and tried again at the next; one at the end is raised
+    as `SealError`.
+    """
+    if uri is None:
+        yield lambda: None
+        return
+    mirror = Mirror(folder, uri, new=new)
+
+    def push() -> None:
+        try:
+            mirror.push()
+        except SealError as error:
+            say(f"{error} It is tried again later.")
+
+    try:
+        yield push
+    finally:
+        mirror.push()
+
+
+def pull(uri: str, runs: Path) -> tuple[Path, str]:
+    """Copies the folder that was mirrored to `uri` into `runs`. Returns the copy, and the storage to mirror it to.
+
+    Raises `UserError` where there is none, or a folder of its name is there already.
+    """
+    parent, _, name = uri.rstrip("/").rpartition("/")
+    folder = runs / name
+    if folder.exists():
+        raise UserError(f"--resume: {folder} exists; go on with --resume {folder} --storage {parent}.")
+    system, path = _open(uri.rstrip("/"))
+    try:
+        with system.open_input_stream(f"{path}/{LIST}") as stream:
+            names = json.loads(stream.read())
+        for each in map(str, names):
+            inside = PurePosixPath(each)
+            if inside.is_absolute() or ".." in inside.parts:
+                raise UserError(f"--resume: {uri} names {each!r:.80}, which lies outside of it.")
+            target = folder / each
+            target.parent.mkdir(parents=True, exist_ok=True)
+            fs.copy_files(f"{path}/{each}", str(target), system, fs.LocalFileSystem())
+    except (OSError, ValueError, TypeError) as error:
+        raise UserError(f"--resume: {uri} holds no run that can be read ({_reason(error)}).") from None
+    return folder, parent
+
+
+def fetched(resume: str, runs: Path, storage: str | None) -> tuple[Path, str | None]:
+    """The folder to go on with, copied into `runs` where a storage has it, and its storage from now on."""
+    if not is_uri(resume):
+        return Path(resume), storage
+    folder, found = pull(resume, runs)
+    return folder, storage or found
+
+
+def is_uri(name: object) -> bool:
+    """Whether a run is named by a storage rather than a folder."""
+    return "://" in str(name)
+
+
+def _open(uri: str) -> tuple[fs.FileSystem, str]:
+    try:
+        system, path = fs.FileSystem.from_uri(uri if is_uri(uri) else str(Path(uri).resolve()))
+    except (OSError, ValueError) as error:
+        raise UserError(f"--storage: {uri} names no storage ({_reason(error)}).") from None
+    return system, path
+
+
+def _reason(error: Exception) -> str:
+    return str(error).splitlines()[0][:200]

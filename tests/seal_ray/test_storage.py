@@ -1,0 +1,122 @@
+"""Mirrors of run folders: what changed is pushed, what is gone is removed, half a push is never pulled."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from envs.errors import SealError, UserError
+from seal_ray.run.storage import LIST, Mirror, mirrored, pull
+
+
+def tree(folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): path.read_text("utf-8") for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    folder = tmp_path / "runs" / "mine"
+    (folder / "checkpoints" / "round_000001" / "model").mkdir(parents=True)
+    (folder / "checkpoints" / "round_000001" / "model" / "weights").write_text("one", encoding="utf-8")
+    (folder / "metrics.jsonl").write_text("{}\n", encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("as_uri", [False, True])
+def test_a_mirror_has_what_the_folder_has(as_uri: bool, run: Path, tmp_path: Path) -> None:
+    storage = tmp_path / "storage"
+    mirror = Mirror(run, f"file://{storage}" if as_uri else str(storage))
+    mirror.push()
+    copy = storage / "mine"
+    assert tree(copy) == {**tree(run), LIST: json.dumps(sorted(tree(run)))}
+    unchanged = (copy / "checkpoints/round_000001/model/weights").stat().st_mtime_ns
+
+    with (run / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        file.write("{}\n")
+    (run / "checkpoints/round_000002.part").mkdir()
+    (run / "checkpoints/round_000002.part/half").write_text("two", encoding="utf-8")
+    (run / "curves.png.new").write_text("half", encoding="utf-8")
+    mirror.push()
+    assert (copy / "checkpoints/round_000001/model/weights").stat().st_mtime_ns == unchanged, "it was not copied again"
+    assert (copy / "metrics.jsonl").read_text("utf-8") == "{}\n{}\n"
+    assert not [name for name in tree(copy) if "part" in name or "new" in name]
+
+    (run / "checkpoints/round_000001/model/weights").unlink()
+    mirror.push()
+    assert set(tree(copy)) == {"metrics.jsonl", LIST}
+
+
+def test_what_is_pulled_is_what_was_pushed_and_no_more(run: Path, tmp_path: Path) -> None:
+    Mirror(run, str(tmp_path / "storage")).push()
+    # A push that died before its end.
+    (tmp_path / "storage/mine/checkpoints/round_000002").mkdir()
+    (tmp_path / "storage/mine/checkpoints/round_000002/half").write_text("two", encoding="utf-8")
+    folder, storage = pull(f"{tmp_path}/storage/mine", tmp_path / "elsewhere")
+    assert folder == tmp_path / "elsewhere" / "mine"
+    assert storage == f"{tmp_path}/storage"
+    assert tree(folder) == tree(run)
+    with pytest.raises(UserError, match="exists; go on with --resume"):
+        pull(f"{tmp_path}/storage/mine", tmp_path / "elsewhere")
+
+
+@pytest.mark.parametrize("listed", ['["../outside"]', '["/etc/passwd"]', "[1", "3", '["not_there"]'])
+def test_a_storage_that_lies_is_refused_and_writes_nothing_outside(listed: str, tmp_path: Path) -> None:
+    (tmp_path / "storage/mine").mkdir(parents=True)
+    (tmp_path / "storage/outside").write_text("secret", encoding="utf-8")
+    (tmp_path / "storage/mine" / LIST).write_text(listed, encoding="utf-8")
+    with pytest.raises(UserError) as error:
+        pull(f"{tmp_path}/storage/mine", tmp_path / "runs")
+    assert "\n" not in str(error.value)
+    assert tree(tmp_path / "runs") == {}
+
+
+def test_what_is_no_storage_is_one_sentence(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="--storage: nowhere://a/mine names no storage"):
+        Mirror(run, "nowhere://a")
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    with pytest.raises(UserError, match="cannot be written"):
+        Mirror(run, str(tmp_path / "file"))
+    with pytest.raises(UserError, match="holds no run"):
+        pull(f"{tmp_path}/nowhere", tmp_path / "runs")
+
+
+def test_a_new_run_takes_no_others_place(run: Path, tmp_path: Path) -> None:
+    Mirror(run, str(tmp_path / "storage"), new=True).push()
+    with pytest.raises(UserError, match="is there; go on with --resume"):
+        Mirror(run, str(tmp_path / "storage"), new=True)
+    Mirror(tmp_path / "never_written" / "mine", str(tmp_path / "storage")).push()
+    assert (tmp_path / "storage/mine/metrics.jsonl").is_file(), "a run that never began wipes nothing"
+
+
+def test_a_push_that_fails_is_tried_again_and_at_the_end_raised(run: Path, tmp_path: Path) -> None:
+    storage, said = tmp_path / "storage", list[str]()
+    with mirrored(run, str(storage), said.append) as push:
+        (storage / "mine").rmdir()
+        (storage / "mine").write_text("in the way", encoding="utf-8")
+        push()
+        assert "cannot be written" in said[0]
+        (storage / "mine").unlink()
+        push()
+        assert len(said) == 1
+        assert (storage / "mine" / "metrics.jsonl").is_file()
+        (run / "late").write_text("late", encoding="utf-8")
+    assert (storage / "mine" / "late").is_file(), "the end is pushed too"
+
+
+def test_an_end_that_cannot_be_pushed_is_a_fault(run: Path, tmp_path: Path) -> None:
+    def block() -> None:
+        with mirrored(run, str(tmp_path / "other"), print):
+            (tmp_path / "other/mine").rmdir()
+            (tmp_path / "other/mine").write_text("in the way", encoding="utf-8")
+
+    with pytest.raises(SealError, match="cannot be written"):
+        block()
+
+
+def test_without_a_storage_nothing_is_pushed(run: Path, tmp_path: Path) -> None:
+    before = tree(tmp_path)
+    with mirrored(run, None, print) as push:
+        push()
+    assert tree(tmp_path) == before
