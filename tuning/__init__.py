@@ -1,5 +1,5 @@
-"""Ray Tune: trials that leave run folders behind, and comparisons of arms over seeds.
+"""Ray Tune: trials that leave run folders behind, comparisons of arms over seeds, and sweeps over settings.
 
-`trial.py` is the trial; `compare.py` runs a comparison on Tune. What it found is read by `collect.py`, measured by
-`measures.py` and `statistics.py`, and told by `table.py`, `pictures.py`, `timeline.py` and `report.py`.
+`trial.py` is the trial and `running.py` runs trials on Tune; `record.py` reads what one left behind. `comparison/` and
+`sweep/` say which trials there are and what they come to; `commands/` are the commands of both.
 """

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ray.tune.execution.placement_groups import PlacementGroupFactory
-from ray.tune.result import DONE
+from ray.tune.result import DONE, TRIAL_INFO
 
 from seal_ray.algorithm.seal import Seal
 from seal_ray.config import sections
@@ -20,6 +20,14 @@ RUN, CONFIG, MAIN = "run", "config", "main_cpus"
 """Keys of a trial's config that are no settings: its run folder, the YAML file of its settings, and the CPUs that its
 main process asks for, in the place of RLlib's one. Left out, the file is `config.yaml` in the run folder, or the run
 folder is `trials/<trial id>` beside the file."""
+
+SAME = {
+    "environment": ("source", "split", "bfcl_split", "categories", "difficulty", "tasks", "protocol"),
+    "training": ("rounds", "groups", "group_size"),
+    "evaluation": tuple(sections.Evaluation.model_fields),
+    "solver": ("model",),
+}
+"""Section → settings that trials must share to be held against each other."""
 
 
 class SealTrial(Seal):
@@ -34,7 +42,9 @@ class SealTrial(Seal):
     """
 
     def __init__(self, config: Mapping[str, Any], **kwargs: Any) -> None:
-        self._run, self._file = config.get(RUN), _file_of(config)
+        # RLlib drops what Tune says of the trial.
+        trial = config.get(TRIAL_INFO)
+        self._folder = run_folder(config, str(trial.trial_id) if trial else "default")
         self._recorder: Recorder | None = None
         self._evaluated: Metrics = {}
         super().__init__(_settings(config), **kwargs)  # type: ignore[arg-type] # RLlib takes dicts too
@@ -46,9 +56,9 @@ class SealTrial(Seal):
 
     def step(self) -> Metrics:
         rounds = self.config.section(sections.Training).rounds
-        if self.round >= rounds:  # it was stopped between its last checkpoint and its end
-            return {DONE: True}
         recorder = self._recorder or self._open()
+        if self.round >= rounds:  # it was stopped between its last checkpoint and its end
+            return {**self._evaluated, DONE: True}
         metrics = recorder.play_round(super().step, save=lambda: self.round == rounds)
         self._keep(metrics)
         return {**self._evaluated, **metrics, DONE: self.round >= rounds}
@@ -62,8 +72,7 @@ class SealTrial(Seal):
         super().cleanup()
 
     def _open(self) -> Recorder:
-        path = Path(self._run) if self._run else self._file.parent / "trials" / str(self.trial_id)
-        folder = RunFolder(path)
+        folder = RunFolder(self._folder)
         folder.write_config({"seed": self.config.seed, **self.config.to_sections()})
         resumed = self.round > 0
         self._recorder = recorder = Recorder(self, folder, resumed=resumed)
@@ -84,6 +93,11 @@ class SealTrial(Seal):
         self._evaluated = found or self._evaluated
 
 
+def run_folder(config: Mapping[str, Any], trial_id: str) -> Path:
+    """The run folder of the trial with this config and id."""
+    return Path(config[RUN]) if RUN in config else Path(config[CONFIG]).parent / "trials" / trial_id
+
+
 def with_main(request: PlacementGroupFactory, cpus: float) -> PlacementGroupFactory:
     """The request with so many CPUs for the main process, whose bundle is the first."""
     main, *others = request.bundles
@@ -95,7 +109,9 @@ def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
     base = make_config([], file=_file_of(config))
     flat = {attribute(name, key): value for name, keys in base.to_sections().items() for key, value in keys.items()}
     own = {key: value for key, value in config.items() if key not in (RUN, CONFIG, MAIN)}
-    return {**flat, "seed": base.seed, **own}
+    # Of a setting that is a table, a trial may set some entries.
+    tables = {key: {**flat[key], **value} for key, value in own.items() if isinstance(flat.get(key), dict)}
+    return {**flat, "seed": base.seed, **own, **tables}
 
 
 def _file_of(config: Mapping[str, Any]) -> Path:

@@ -36,7 +36,12 @@ def command(
     runs: Annotated[
         Path, typer.Option(envvar="SEAL_RAY_RUNS", help="Folder that holds the runs; a shared one for ray job submit.")
     ] = Path("runs"),
-    resume: Annotated[Path | None, typer.Option(help="Folder of a run to go on with.")] = None,
+    resume: Annotated[
+        str | None, typer.Option(help="Run to go on with: its folder, or where --storage has put it.")
+    ] = None,
+    storage: Annotated[
+        str | None, typer.Option(help="Folder or URI (s3://, gs://) that the run is copied to, under its name.")
+    ] = None,
     wandb: Annotated[str, typer.Option(help="off, auto (offline without a key), online or offline.")] = "auto",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be run, and start nothing.")] = False,
     presets: Annotated[bool, typer.Option("--presets", help="List the presets.")] = False,
@@ -48,10 +53,13 @@ def command(
     if presets:
         _show_presets(console)
         return
+    from seal_ray.run.storage import fetched, mirrored
+
     if resume is not None:
         if overrides or preset or config or name or seed is not None:
             raise UserError("--resume: a run goes on with its own settings; give no others.")
-        made, folder_path = _read_run(resume), resume
+        folder_path, storage = fetched(resume, runs, storage)
+        made = _read_run(folder_path)
     else:
         made = make_config(preset or [], file=config, overrides=overrides or [], seed=seed)
         folder_path = runs / (name or time.strftime("train-%Y%m%d-%H%M%S"))
@@ -75,21 +83,25 @@ def command(
 
     if wandb not in WANDB:
         raise UserError(f"--wandb: {wandb!r:.40} is not known; allowed are {', '.join(WANDB)}.")
-    checkpoint = checkpoints.newest(resume) if resume is not None else None
-    console.print(f"run {folder_path}: connecting to Ray", soft_wrap=True)
-    with connected():
-        check_fits(made)
-        folder = RunFolder(folder_path)
-        folder.write_config({"seed": made.seed, **made.to_sections()})
-        progress = _Progress(console, made.section(Training).rounds)
-        outcome = train(
-            made,
-            folder,
-            resume=checkpoint,
-            wandb=wandb,
-            say=lambda text: console.print(text, soft_wrap=True),
-            report=progress.show,
-        )
+    checkpoint = checkpoints.newest(folder_path) if resume is not None else None
+
+    def say(text: str) -> None:
+        console.print(text, soft_wrap=True)
+
+    progress = _Progress(console, made.section(Training).rounds)
+    with mirrored(folder_path, storage, say, new=resume is None) as push:
+
+        def report(metrics: Mapping[str, float]) -> None:
+            progress.show(metrics)
+            if "perf/checkpoint_seconds" in metrics:
+                push()
+
+        say(f"run {folder_path}: connecting to Ray")
+        with connected():
+            check_fits(made)
+            folder = RunFolder(folder_path)
+            folder.write_config({"seed": made.seed, **made.to_sections()})
+            outcome = train(made, folder, resume=checkpoint, wandb=wandb, say=say, report=report)
     if outcome.stopped:
         console.print(f"stopped after round {outcome.rounds}; go on with: seal-ray train --resume {folder_path}")
     console.print(f"curves: {folder.curves}   model: {checkpoints.model_of(str(folder_path))}", soft_wrap=True)

@@ -1,7 +1,8 @@
 """Presets and overrides: YAML files whose sections are the config's, and `section.key=value` words.
 
 A model preset says which model is trained and with what; a method preset goes on top of one, and says which parts of
-SEAL are on (the rows of the paper's Table 3).
+SEAL are on (the rows of the paper's Table 3). Beside those that come with the package, a preset can be any YAML file of
+the same form.
 """
 
 from __future__ import annotations
@@ -99,6 +100,11 @@ def _read_file(path: Path) -> tuple[Values, Any]:
     if not isinstance(document, dict):
         raise UserError(f"config: {path} holds no sections; write them as the presets do, key: value under each.")
     seed = document.pop("seed", 0)
+    return _checked(document, raw, path), seed
+
+
+def _checked(document: dict[str, Any], raw: Mapping[str, Any], path: Path) -> Values:
+    """The sections of a file, each with keys that there are and values as they were meant."""
     for section, settings in document.items():
         if section not in SECTIONS:
             raise unknown_value(f"config: {path}: section", section, [*SECTIONS, "seed"])
@@ -107,7 +113,7 @@ def _read_file(path: Path) -> tuple[Values, Any]:
         for key, value in settings.items():
             check_key(section, str(key))
             settings[key] = _meant(section, key, value, raw[section][key])
-    return document, seed
+    return document
 
 
 def _meant(section: str, key: str, value: Any, text: str) -> Any:
@@ -123,12 +129,27 @@ def _layers(document: Mapping[str, Any]) -> list[Values]:
 
 
 def _read_preset(name: str) -> dict[str, Any]:
+    if Path(name).suffix in (".yaml", ".yml"):
+        return _read_preset_file(Path(name))
     if name not in {path.stem for path in FOLDER.glob("*.yaml")}:
         raise unknown_value("preset", name, preset_names())
     path = FOLDER / f"{name}.yaml"
     document = _yaml_in(_read_text(path), path)
     assert isinstance(document, dict), "presets are ours"
     return document
+
+
+def _read_preset_file(path: Path) -> dict[str, Any]:
+    """A preset of the user's own: kind, about and sections, checked as a config file is."""
+    text = _read_text(path)
+    document = _yaml_in(text, path)
+    if not isinstance(document, dict) or set(document) != {"kind", "about", "sections"}:
+        raise UserError(f"preset: {path} is none; it needs kind, about and sections, and nothing else.")
+    if document["kind"] not in ("model", "method"):
+        raise unknown_value(f"preset: {path}: kind", str(document["kind"]), ("model", "method"))
+    if not isinstance(document["sections"], dict):
+        raise UserError(f"preset: {path}: sections holds none; write them as the presets do, key: value under each.")
+    return {**document, "sections": _checked(document["sections"], raw_texts(text)["sections"], path)}
 
 
 def _read_text(path: Path) -> str:

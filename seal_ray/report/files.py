@@ -7,6 +7,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+import yaml  # type: ignore[import-untyped]
+
 from envs.task import JSON
 
 
@@ -15,6 +17,12 @@ def replace_file(path: Path, content: bytes) -> None:
     new = path.with_name(f"{path.name}.new")
     new.write_bytes(content)
     os.replace(new, path)
+
+
+def replace_yaml(path: Path, document: object) -> None:
+    """Puts the document in the place of `path`, as YAML. Raises `TypeError` for what has no JSON form."""
+    text = yaml.safe_dump(as_json(document), sort_keys=False, allow_unicode=True)
+    replace_file(path, text.encode("utf-8"))
 
 
 def as_json(value: object) -> JSON:

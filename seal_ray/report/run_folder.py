@@ -15,7 +15,7 @@ from envs.interface.document import interface_to_dict
 from envs.task import JSON
 from policies.trajectory import interface_id
 from seal_ray.report import metrics as namespace
-from seal_ray.report.files import as_json, replace_file
+from seal_ray.report.files import replace_yaml
 from seal_ray.report.json_lines import JsonLines
 
 _ROUND_FILE = re.compile(r"round_(\d{6,})\.jsonl")
@@ -93,8 +93,7 @@ class RunFolder:
 
     def write_config(self, config: Mapping[str, object]) -> None:
         """Writes the resolved configuration. Raises `TypeError` for values without a JSON form."""
-        text = yaml.safe_dump(as_json(config), sort_keys=False, allow_unicode=True)
-        replace_file(self.config, text.encode("utf-8"))
+        replace_yaml(self.config, config)
 
     def read_config(self) -> dict[str, JSON]:
         """The configuration. Raises `UserError` where there is none, or it is not YAML of a mapping."""

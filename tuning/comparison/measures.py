@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from envs.task import Category
 from seal_ray.report.drawing import Row
-from tuning.collect import Comparison, State, TrialRecord
+from tuning.comparison.collect import ArmTrial, Comparison
+from tuning.record import State
 from tuning.statistics import Estimate, last_quarter_mean, mean_estimate, normalised_area, paired_estimate
 
 _EVALUATION = "evaluation/success"
@@ -76,7 +77,7 @@ MEASURES: Mapping[str, Measure] = {
 """Name → measure, in the order of the table."""
 
 
-def value_of(trial: TrialRecord, measure: Measure) -> float | None:
+def value_of(trial: ArmTrial, measure: Measure) -> float | None:
     """The measure of a trial; None unless it is finished."""
     return measure.of(trial.rows, trial.rounds) if trial.state is State.FINISHED else None
 

@@ -7,8 +7,9 @@ import io
 from pathlib import Path
 
 from seal_ray.report.files import replace_file
-from tuning.collect import Comparison, State
-from tuning.measures import MEASURES, arm_result, value_of
+from tuning.comparison.collect import Comparison
+from tuning.comparison.measures import MEASURES, arm_result, value_of
+from tuning.record import State
 from tuning.statistics import Estimate
 
 COLUMNS = (

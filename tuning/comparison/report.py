@@ -7,12 +7,13 @@ from pathlib import Path
 
 from envs.task import Category
 from seal_ray.report.files import replace_file
-from tuning.collect import Comparison, State, collect
-from tuning.measures import AREA, FINAL, HINT_OFF, MEASURES, Measure, arm_result
-from tuning.pictures import draw_labels, draw_success
+from tuning.comparison.collect import Comparison, collect
+from tuning.comparison.measures import AREA, FINAL, HINT_OFF, MEASURES, Measure, arm_result
+from tuning.comparison.pictures import draw_labels, draw_success
+from tuning.comparison.table import write_table
+from tuning.comparison.timeline import timeline_as_markdown
+from tuning.record import State
 from tuning.statistics import Estimate, remark
-from tuning.table import write_table
-from tuning.timeline import timeline_as_markdown
 
 TABLE, REPORT, CURVES, LABELS, INTERFACES = "table.csv", "report.md", "curves.png", "labels.png", "interfaces.md"
 """Names of the files that are written."""

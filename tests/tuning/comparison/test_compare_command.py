@@ -11,8 +11,9 @@ import ray
 from envs.errors import UserError
 from seal_ray.config.presets import make_config, preset_names
 from tests.command_line import check_refused, run_main
-from tests.tuning.folders import constant, make_comparison, play
-from tuning.compare import Plan, _cpus_of_main, check_plan, last_error, make_plan
+from tests.tuning.comparison.folders import constant, make_comparison, play
+from tuning.comparison.plan import Plan, check_plan, make_plan
+from tuning.running import cpus_of_main, last_error
 
 ARMS = ("--arms", "vanilla,rules")
 
@@ -36,9 +37,9 @@ ARMS = ("--arms", "vanilla,rules")
         ([*ARMS, "--out", "."], "exists; go on with --resume"),
         (["--resume", "/nowhere"], "/nowhere is no comparison"),
         (["--report", "/nowhere"], "/nowhere is no comparison"),
-        (["--resume", "a", "--seeds", "3"], "--resume: a comparison goes on with its own settings"),
-        (["--report", "a", "training.lr=1"], "--report: a comparison goes on with its own settings"),
-        (["--report", "a", "--resume", "a"], "--resume: a comparison goes on with its own settings"),
+        (["--resume", "a", "--seeds", "3"], "--resume: it goes on with its own settings"),
+        (["--report", "a", "training.lr=1"], "--report: it goes on with its own settings"),
+        (["--report", "a", "--resume", "a"], "--resume: it goes on with its own settings"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_nothing_is_started(
@@ -129,7 +130,7 @@ def test_the_main_process_takes_what_is_left_of_a_small_machine(
     cpus: float, main: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ray, "cluster_resources", lambda: cluster(cpus))
-    assert _cpus_of_main(make_plan(["vanilla", "rules"], seeds=1)) == main
+    assert cpus_of_main(make_plan(["vanilla", "rules"], seeds=1).arms) == main
 
 
 @pytest.mark.parametrize(
@@ -144,7 +145,7 @@ def test_what_a_cluster_can_never_hold_is_refused(
 ) -> None:
     monkeypatch.setattr(ray, "cluster_resources", lambda: there)
     with pytest.raises(UserError, match=re.escape(sentence)):
-        _cpus_of_main(make_plan(["vanilla", "rules"], seeds=1, overrides=words))
+        cpus_of_main(make_plan(["vanilla", "rules"], seeds=1, overrides=words).arms)
 
 
 RAISED = """Failure # 1 (occurred at 2026-01-01_00-00-00)

@@ -4,60 +4,19 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
 from seal_ray.report.run_folder import RunFolder
-from tests.processes import tree
-from tests.tuning.driver import ROUNDS
-from tuning.collect import State, collect
-from tuning.compare import check_resumable
-from tuning.report import INTERFACES, REPORT, TABLE
+from tests.tuning.comparison.driver import ROUNDS
+from tests.tuning.processes import drive, ended, kill, read_until
+from tuning.comparison.collect import collect
+from tuning.comparison.plan import check_comparison
+from tuning.comparison.report import INTERFACES, REPORT, TABLE
+from tuning.record import State
 
-PATIENCE = 300.0
-
-
-def drive(command: str, out: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.tuning.driver", command, str(out)],
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env={**os.environ, "RAY_ADDRESS": "local"},
-    )
-
-
-def read_until(process: subprocess.Popen[str], words: str) -> str:
-    """What it said up to the line with these words."""
-    assert process.stdout is not None
-    said = ""
-    for line in process.stdout:
-        said += line
-        if words in line:
-            return said
-    raise AssertionError(f"it never said {words!r}:\n{said}")
-
-
-def ended(process: subprocess.Popen[str], code: int = 0) -> str:
-    said, _ = process.communicate(timeout=PATIENCE)
-    assert process.returncode == code, said
-    return said
-
-
-def kill(process: subprocess.Popen[str]) -> None:
-    """Kills the process alone, and waits until its cluster has noticed."""
-    below = tree(process.pid)
-    process.kill()
-    process.communicate()
-    deadline = time.monotonic() + PATIENCE
-    while any(Path(f"/proc/{pid}/cmdline").exists() for pid in below):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+DRIVER = "tests.tuning.comparison.driver"
 
 
 def without_times(folder: Path) -> list[dict[str, Any]]:
@@ -68,13 +27,13 @@ def without_times(folder: Path) -> list[dict[str, Any]]:
 def test_killed_it_goes_on_to_the_table_of_one_that_was_not(tmp_path: Path) -> None:
     # The trial of `cues` is left alone; that of `twin`, which has the same settings, is killed with its driver.
     out = tmp_path / "comparison"
-    process = drive("start", out)
+    process = drive(DRIVER, "start", out)
     said = read_until(process, "twin-seed0 round 2")
     assert "Trial" not in said, "Tune's own tables are not wanted"
     kill(process)
     assert [each.state for each in collect(out).trials] == [State.FINISHED, State.UNFINISHED]
 
-    said = ended(drive("resume", out))
+    said = ended(drive(DRIVER, "resume", out))
     assert "cues-seed0: started" not in said, "what is finished is not run again"
     assert "twin-seed0: finished" in said
     assert "2 of 2 trials done, 0 s left" in said
@@ -102,7 +61,7 @@ def test_killed_it_goes_on_to_the_table_of_one_that_was_not(tmp_path: Path) -> N
 
 def test_ctrl_c_lets_the_round_end_and_says_how_to_go_on(tmp_path: Path) -> None:
     out = tmp_path / "comparison"
-    process = drive("start", out)
+    process = drive(DRIVER, "start", out)
     read_until(process, "cues-seed0 round 1")
     process.send_signal(signal.SIGINT)
     said = ended(process)
@@ -110,12 +69,12 @@ def test_ctrl_c_lets_the_round_end_and_says_how_to_go_on(tmp_path: Path) -> None
     assert f"go on with: seal-ray compare --resume {out}" in said.replace("\n", "")
     assert [each.state for each in collect(out).trials] == [State.UNFINISHED, State.NOT_STARTED]
     assert "in no number below" in (out / REPORT).read_text("utf-8")
-    check_resumable(out)
+    check_comparison(out)
 
 
 def test_a_trial_that_stays_failed_is_retried_listed_and_a_fault(tmp_path: Path) -> None:
     out = tmp_path / "failing"
-    said = ended(drive("fail", out), code=1)
+    said = ended(drive(DRIVER, "fail", out), code=1)
     assert said.count("strict-seed0: failed (RatioError: learner: before its first step") == 1
     assert said.count("strict-seed0: failed and given up (RatioError") == 1
     assert "failed: 1 of 1 trials were given up (strict-seed0)" in said

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from envs.interface import Interface, interface_diff
 from envs.interface.document import interface_from_dict
 from seal_ray.report.drawing import Row
-from tuning.collect import Comparison, TrialRecord
+from tuning.comparison.collect import ArmTrial, Comparison
 
 Change = tuple[int, tuple[str, ...]]
 """A round, and what was shown from then on: lines of differences."""
@@ -52,7 +52,7 @@ def _interface(shown: Row) -> Interface:
     return interface_from_dict({key: value for key, value in shown.items() if key != "id"})
 
 
-def _shared(trials: Sequence[TrialRecord]) -> list[tuple[list[str], tuple[Change, ...]]]:
+def _shared(trials: Sequence[ArmTrial]) -> list[tuple[list[str], tuple[Change, ...]]]:
     found: dict[tuple[Change, ...], list[str]] = {}
     for trial in trials:
         if trial.interfaces:

@@ -14,13 +14,15 @@ from rich.console import Console
 
 from envs.errors import SealError, UserError
 from envs.interface import Interface
-from tests.tuning.folders import CUES, GUIDED, constant, growing, make_comparison, play
-from tuning import command as cli
-from tuning.collect import State, collect, mark_failed, mark_started, trial_folder
-from tuning.measures import AREA, FINAL, HINT_OFF, arm_result, value_of
-from tuning.report import CURVES, INTERFACES, LABELS, REPORT, TABLE, short_table, write_results
+from tests.tuning.comparison.folders import CUES, GUIDED, constant, growing, make_comparison, play
+from tuning.commands import compare as cli
+from tuning.commands.telling import tell_end
+from tuning.comparison.collect import collect, trial_folder
+from tuning.comparison.measures import AREA, FINAL, HINT_OFF, arm_result, value_of
+from tuning.comparison.report import CURVES, INTERFACES, LABELS, REPORT, TABLE, short_table, write_results
+from tuning.comparison.timeline import changes_of
+from tuning.record import State, mark_failed, mark_started
 from tuning.statistics import mean_estimate, paired_estimate
-from tuning.timeline import changes_of
 
 LEVELS = {("vanilla", 0): 0.2, ("vanilla", 1): 0.3, ("vanilla", 2): 0.4, ("rules", 0): 0.4, ("rules", 1): 0.6}
 
@@ -232,12 +234,12 @@ def test_the_command_lists_what_failed_and_ends_with_a_fault(partial: Path, whol
     with console.capture() as said:
         cli._show(console, comparison)
         with pytest.raises(SealError, match=r"1 of 6 trials were given up \(rules-seed1\)") as raised:
-            cli._end(comparison, console)
+            tell_end(console, cli._standing(comparison), resume="seal-ray compare --resume it")
     assert not isinstance(raised.value, UserError)
     text = said.get()
     assert "rules-seed1 is in no number: failed after 5 rounds: TooManyFaults" in text
     assert "vanilla-seed2 is in no number: unfinished after 2 rounds" in text
     assert "stopped; go on with: seal-ray compare --resume" in text
     with console.capture() as said:
-        cli._end(collect(whole), console)
+        tell_end(console, cli._standing(collect(whole)), resume="seal-ray compare --resume it")
     assert said.get() == ""

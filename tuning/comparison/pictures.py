@@ -24,7 +24,8 @@ from seal_ray.report.drawing import (
     save_picture,
     stack,
 )
-from tuning.collect import Comparison, State
+from tuning.comparison.collect import Comparison
+from tuning.record import State
 from tuning.statistics import Estimate, mean_estimate
 
 _COLOURS = (BLACK, BLUE, RED, GREEN, ORANGE, PINK, SKY)

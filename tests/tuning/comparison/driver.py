@@ -13,9 +13,11 @@ from rich.console import Console
 from envs.errors import SealError
 from seal_ray.run.cluster import connected
 from tests.seal_ray.algorithm.engines import Half, small_config
-from tuning import command as cli
-from tuning.compare import Plan, check_plan, resume, start
-from tuning.report import write_results
+from tuning.commands import compare as cli
+from tuning.commands.telling import tell_end, teller
+from tuning.comparison.collect import collect
+from tuning.comparison.plan import Plan, check_plan, resume, start
+from tuning.comparison.report import write_results
 
 ROUNDS = 3
 
@@ -37,7 +39,7 @@ def main() -> int:
     command, out = sys.argv[1], Path(sys.argv[2])
     console, engine = Console(width=200), Half(pause=0.05)
     with connected():
-        tell = cli._teller(console, out)
+        tell = teller(console, lambda: cli._standing(collect(out)))
         if command == "resume":
             resume(out, tell=tell)
         else:
@@ -47,7 +49,7 @@ def main() -> int:
     comparison = write_results(out)
     cli._show(console, comparison)
     try:
-        cli._end(comparison, console)
+        tell_end(console, cli._standing(comparison), resume=f"seal-ray compare --resume {out}")
     except SealError as error:
         console.print(f"failed: {error}")
         return 1

@@ -9,7 +9,7 @@ from envs.diagnosis import Label
 from envs.interface import CueKind, Interface, RecoveryLevel, SchemaCue
 from envs.task import Category
 from seal_ray.report.run_folder import RunFolder
-from tuning.collect import Manifest, trial_folder, write_manifest
+from tuning.comparison.collect import Manifest, trial_folder, write_manifest
 
 ROUNDS = 8
 CUES = Interface(schema_cues=(SchemaCue(CueKind.REQUIRED),))

@@ -1,0 +1,54 @@
+"""Drivers of trials in processes of their own: what they say, how they end, and killing them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tests.processes import tree
+
+PATIENCE = 300.0
+
+
+def drive(module: str, command: str, out: Path) -> subprocess.Popen[str]:
+    """Runs a driver module, which takes a command and a folder, on a cluster of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", module, command, str(out)],
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env={**os.environ, "RAY_ADDRESS": "local"},
+    )
+
+
+def read_until(process: subprocess.Popen[str], words: str, *, times: int = 1) -> str:
+    """What it said up to the line with these words, which it has said so many times by then."""
+    assert process.stdout is not None
+    said = ""
+    for line in process.stdout:
+        said += line
+        times -= words in line
+        if not times:
+            return said
+    raise AssertionError(f"it never said {words!r}:\n{said}")
+
+
+def ended(process: subprocess.Popen[str], code: int = 0) -> str:
+    """All else that it says until it ends with this exit code."""
+    said, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == code, said
+    return said
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    """Kills the process alone, and waits until its cluster has noticed."""
+    below = tree(process.pid)
+    process.kill()
+    process.communicate()
+    deadline = time.monotonic() + PATIENCE
+    while any(Path(f"/proc/{pid}/cmdline").exists() for pid in below):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)

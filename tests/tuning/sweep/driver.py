@@ -1,0 +1,53 @@
+"""A small sweep on scripted engines, run as the command does but in a process of its own, which tests can kill.
+
+Takes `start` or `resume`, and the sweep's folder. Scripted solvers succeed about half the time, however they learn; one
+that may speak once a dialogue never does. What is swept decides, as in a real sweep.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from seal_ray.run.cluster import connected
+from tests.seal_ray.algorithm.engines import Half, small_config
+from tuning.commands import sweep as cli
+from tuning.commands.telling import tell_end
+from tuning.sweep.parameter import Parameter
+from tuning.sweep.plan import Plan, check_plan, resume, start
+from tuning.sweep.results import write_results
+from tuning.sweep.space import Space
+
+ROUNDS = 2
+"""Rounds of a trial that is not stopped early."""
+
+STEPS = Parameter("solver.steps", choices=(20, 1))
+
+
+def plan(engine: Half) -> Plan:
+    """Two points, evaluated after each of two rounds: ASHA's one rung is the first."""
+    config = small_config(engine).evaluation(interval=1, tasks=8).training(rounds=ROUNDS, checkpoint_every=1)
+    return Plan(config, Space((STEPS,)), scheduler="asha", search="grid", trials=2)
+
+
+def main() -> int:
+    command, out = sys.argv[1], Path(sys.argv[2])
+    console, engine = Console(width=200), Half(evaluated=8)
+    with connected():
+        tell = cli._teller(console, out)
+        if command == "resume":
+            resume(out, tell=tell)
+        else:
+            planned = plan(engine)
+            check_plan(planned, memory=False)
+            start(planned, out, tell=tell, engine_factory=engine)
+    found = write_results(out)
+    cli._show(console, found)
+    tell_end(console, cli._standing(found), resume=f"seal-ray sweep --resume {out}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,146 @@
+"""Spaces: what files can say, what they cannot, and what is drawn from them."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from ray.tune.search.variant_generator import generate_variants
+
+from envs.errors import UserError
+from seal_ray.config.presets import make_config, preset_names
+from tuning.sweep.parameter import Parameter
+from tuning.sweep.space import DEFAULT_SPACE, Space, read_space, with_values
+from tuning.trial import _settings
+
+CONFIG = make_config(["seal"])
+
+
+def space_of(tmp_path: Path, text: str) -> Space:
+    path = tmp_path / "space.yaml"
+    path.write_text(text, encoding="utf-8")
+    return read_space(path, CONFIG)
+
+
+def drawn(space: Space, count: int, *, grid: bool = False) -> list[dict[str, object]]:
+    """Points as Tune draws them: flat settings."""
+    state = random.Random(0)
+    found: list[dict[str, object]] = []
+    while len(found) < count:
+        found += [
+            config for _, config in generate_variants(space.for_tune(grid=grid), random_state=state.randrange(99))
+        ]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("entry", "sentence"),
+    [
+        ("training.lr: {}", "training.lr: give either values, or low and high, or around"),
+        ("training.lr: {low: 1}", "training.lr: give either values, or low and high, or around"),
+        ("training.lr: {values: [1], low: 0, high: 1}", "training.lr: give either values"),
+        ("training.lr: {around: 2, values: [1]}", "training.lr: give either values"),
+        ("training.lr: {around: 1}", "training.lr: around: Input should be greater than 1"),
+        ("training.kl: {low: 2, high: 1}", "training.kl: low must be below high"),
+        ("training.kl: {low: 0, high: 1, log: true}", "training.kl: log needs a low above 0"),
+        ("training.kl: {values: [1], log: true}", "training.kl: log is for low and high"),
+        ("training.kl: {lo: 0}", "training.kl: lo: Extra inputs are not permitted"),
+        ("training.kl: 3", "training.kl: Input should be"),
+        ("training.kl: {values: []}", "training.kl: values: List should have at least 1"),
+        ("kl: {low: 0, high: 1}", "'kl' is no setting"),
+        ("training.lrr: {low: 0, high: 1}", "did you mean 'lr'"),
+        ("trainin.lr: {low: 0, high: 1}", "did you mean 'training'"),
+        ("training.lr: {around: 2, when: {curator.kid: [rules]}}", "did you mean 'kind'"),
+        ("training.rounds: {low: 1, high: 9}", "training.rounds: it must be the same in all trials"),
+        ("evaluation.tasks: {low: 1, high: 9}", "evaluation.tasks: it must be the same in all trials"),
+        ("environment.split: {values: [train, test]}", "environment.split: it must be the same in all trials"),
+        ("curator.keep: {low: 0.5, high: 2}", "curator.keep: it takes whole numbers"),
+        ("curator.keep: {low: 1, high: 500}", "curator.keep: 500 does not fit"),
+        ("reweighting.low: {low: 0, high: 1}", "reweighting.low: 0.0 does not fit"),
+        ("curator.kind: {values: [rules, rulse]}", "'rulse' is not known"),
+        ("curator.kind: {around: 2}", "it is 'rules', and around takes numbers above 0"),
+        ("reweighting.overrides: {values: [1]}", "reweighting.overrides is a table; write reweighting.overrides.NAME"),
+        ("reweighting.overrides.passs: {low: 1, high: 2}", "did you mean 'pass'"),
+        ("reweighting.low.pass: {low: 0.5, high: 1}", "reweighting.low is no table"),
+        ("curator.margin: {low: 0, high: 1, when: {curator.kind: [llm]}}", "has an effect on this config"),
+    ],
+)
+def test_a_mistake_is_one_sentence(entry: str, sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError) as error:
+        space_of(tmp_path, f"parameters:\n  {entry}\n")
+    assert sentence in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["", "training.lr: {around: 2}", "parameters: {}", "parameters: [a]", "a: {"])
+def test_what_is_no_space_is_one_sentence(text: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="--space: "):
+        space_of(tmp_path, text)
+    with pytest.raises(UserError, match="cannot be read"):
+        read_space(tmp_path / "nowhere.yaml", CONFIG)
+
+
+def test_points_lie_in_the_space_and_become_settings(tmp_path: Path) -> None:
+    text = """
+parameters:
+  training.lr: {around: 10}
+  curator.keep: {low: 1, high: 3}
+  curator.min_count: {low: 2, high: 32, log: true}
+  reweighting.budget: {values: [null, 0.5]}
+  reweighting.overrides.pass: {low: 0.5, high: 2}
+  reweighting.overrides.state_mismatch: {values: [1.5]}
+"""
+    space = space_of(tmp_path, text)
+    points = drawn(space, 200)
+    rates = [float(str(each["lr"])) for each in points]
+    own = CONFIG.lr
+    assert own / 10 <= min(rates) < own / 5
+    assert own * 5 < max(rates) <= own * 10
+    assert 0.4 < sum(rate < own for rate in rates) / len(rates) < 0.6, "even in the logarithm"
+    assert {each["curator_keep"] for each in points} == {1, 2, 3}, "both ends are included"
+    assert {each["reweighting_budget"] for each in points} == {None, 0.5}
+    file = tmp_path / "config.yaml"
+    file.write_text("seed: 3\nreweighting: {overrides: {pass: 0.7, response_mismatch: 0.4}}\n", encoding="utf-8")
+    for each in points[:20]:
+        settings = _settings({"config": str(file), **each})
+        table = settings["reweighting_overrides"]
+        assert set(table) == {"pass", "response_mismatch", "state_mismatch"}
+        assert (table["response_mismatch"], table["state_mismatch"]) == (0.4, 1.5)
+        assert 0.5 <= table["pass"] <= 2
+
+
+def test_a_grid_is_every_point(tmp_path: Path) -> None:
+    text = "parameters: {curator.keep: {values: [1, 2]}, reweighting.mode: {values: [none, fixed, dynamic]}}"
+    space = space_of(tmp_path, text)
+    assert space.grid_size == 6
+    points = drawn(space, 6, grid=True)
+    assert len({(each["curator_keep"], each["reweighting_mode"]) for each in points}) == len(points) == 6
+    assert space_of(tmp_path, "parameters: {training.lr: {around: 2}}").grid_size is None
+
+
+@pytest.mark.parametrize("method", preset_names("method"))
+def test_the_default_space_fits_every_method(method: str) -> None:
+    config = make_config([method])
+    space = read_space(DEFAULT_SPACE, config)
+    names = {each.name for each in space.parameters}
+    assert "training.lr" in names
+    assert ("reweighting.beta" in names) == (config.to_sections()["reweighting"]["mode"] == "dynamic")
+    assert ("curator.min_count" in names) == (config.to_sections()["curator"]["kind"] == "rules")
+    assert names.isdisjoint(space.left_out)
+
+
+def test_values_are_set_on_a_copy() -> None:
+    changed = with_values(CONFIG, {"training.lr": 0.5, "reweighting.overrides.pass": 1.5, "curator.keep": 1})
+    sections = changed.to_sections()
+    assert Parameter("reweighting.overrides.pass").value_in(sections) == 1.5
+    assert Parameter("training.lr").value_in(sections) == 0.5
+    assert Parameter("curator.keep").value_in(sections) == 1
+    assert CONFIG.to_sections()["reweighting"]["overrides"] == {}
+
+
+def test_values_are_brought_back_into_the_space() -> None:
+    assert Parameter("training.lr", low=0.1, high=1.0).clamped(1.2) == 1.0
+    assert Parameter("curator.keep", low=1, high=5, whole=True).clamped(5.7) == 5
+    assert Parameter("curator.keep", low=1, high=5, whole=True).clamped(2.4) == 2
+    assert Parameter("reweighting.mode", choices=("none", "fixed")).clamped("fixed") == "fixed"

@@ -1,0 +1,100 @@
+"""`seal-ray sweep` as its user meets it: one sentence for a mistake, plans, presets of one's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from envs.errors import UserError
+from seal_ray.config.presets import make_config
+from seal_ray.config.sections import Solver, Training
+from tests.command_line import check_refused
+from tuning.sweep.plan import TRIALS, _inside, check_plan, make_plan
+
+SPACE = "parameters: {curator.keep: {values: [1, 2]}, reweighting.overrides.pass: {low: 0.5, high: 2}}\n"
+GRID = "parameters: {curator.keep: {values: [1, 2]}, training.lr: {values: [1.0e-4, 2.0e-4, 3.0e-4]}}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--scheduler", "ahsa"], "--scheduler: 'ahsa' is not known; did you mean 'asha'"),
+        (["--search", "bayes"], "--search: 'bayes' is not known; allowed are random, optuna, grid"),
+        (["--trials", "0"], "--trials: 0 is not possible"),
+        (["--rounds", "0"], "--rounds: 0 is not possible"),
+        (["--space", "/nowhere"], "--space: /nowhere cannot be read"),
+        (["--preset", "tyni"], "'tyni' is not known"),
+        (["training.round=3"], "did you mean 'rounds'"),
+        (["--search", "grid"], "--search: a grid needs values of every parameter"),
+        (["--search", "optuna", "--scheduler", "pbt"], "--search: pbt changes settings while trials run"),
+        (["--scheduler", "pbt", "--trials", "1"], "--trials: pbt copies trials from each other"),
+        (["--scheduler", "pbt", "--rounds", "3"], "evaluation.interval: 5 leaves pbt nothing to go by in 3 rounds"),
+        (["evaluation.interval=0"], "evaluation.interval: 0 leaves nothing to go by"),
+        (["evaluation.split=test"], "evaluation.split: a sweep chooses, and never by the test split"),
+        (["--out", "here", "--name", "there"], "--out: it is the folder"),
+        (["--out", "."], "exists; go on with --resume"),
+        (["--resume", "/nowhere"], "/nowhere is no sweep"),
+        (["--report", "/nowhere"], "/nowhere is no sweep"),
+        (["--resume", "a", "--trials", "3"], "--resume: it goes on with its own settings"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_nothing_is_started(
+    arguments: list[str],
+    sentence: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    check_refused("sweep", *arguments, sentence=sentence, folder=tmp_path, capsys=capsys, monkeypatch=monkeypatch)
+
+
+def test_a_grid_has_as_many_trials_as_points(tmp_path: Path) -> None:
+    path = tmp_path / "grid.yaml"
+    path.write_text(GRID, encoding="utf-8")
+    assert make_plan(space=path, search="grid").trials == 6
+    assert make_plan(space=path).trials == TRIALS
+    with pytest.raises(UserError, match="the grid has 6 points"):
+        make_plan(space=path, search="grid", trials=6)
+
+
+def test_what_pbt_perturbs_stays_in_the_space(tmp_path: Path) -> None:
+    path = tmp_path / "space.yaml"
+    path.write_text(SPACE, encoding="utf-8")
+    plan = make_plan(space=path, scheduler="pbt")
+    check_plan(plan)
+    before = {"curator_keep": 2, "reweighting_overrides": {"pass": 2.4}, "config": "a"}
+    assert _inside(plan.space, before) == {**before, "reweighting_overrides": {"pass": 2.0}}
+    assert before["reweighting_overrides"] == {"pass": 2.4}
+
+
+def test_a_file_is_a_preset_as_those_of_the_package_are(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("kind: method\nabout: Mine.\nsections:\n  training: {lr: 0.5}\n", encoding="utf-8")
+    found = make_config(["qwen2.5-3b", str(path)], overrides=["training.rounds=7"])
+    assert (found.lr, found.section(Training).rounds) == (0.5, 7)
+    assert found.section(Solver) == make_config(["qwen2.5-3b"]).section(Solver)
+    path.write_text("kind: model\nabout: Mine.\nsections:\n  solver: {model: 007}\n", encoding="utf-8")
+    assert make_config([str(path), "seal"]).section(Solver).model == "007"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "is none; it needs kind, about and sections"),
+        ("training: {lr: 1}", "is none; it needs kind, about and sections"),
+        ("{kind: modle, about: a, sections: {}}", "kind: 'modle' is not known; did you mean 'model'"),
+        ("{kind: model, about: a, sections: 3}", "sections holds none"),
+        ("{kind: model, about: a, sections: {trainin: {}}}", "did you mean 'training'"),
+        ("{kind: model, about: a, sections: {training: {lrr: 1}}}", "did you mean 'lr'"),
+        ("{kind: model, about: a, like: seal, sections: {}}", "and nothing else"),
+        ("a: {", "is not valid YAML"),
+    ],
+)
+def test_a_file_that_is_no_preset_is_one_sentence(text: str, sentence: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(UserError) as error:
+        make_config([str(path)])
+    assert sentence in str(error.value)
+    assert "\n" not in str(error.value)

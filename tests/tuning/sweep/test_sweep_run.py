@@ -1,0 +1,45 @@
+"""Sweeps on Ray Tune: killed and gone on with; bad points are stopped early, and the best one's preset can be read."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+from seal_ray.config.checks import check_config
+from seal_ray.config.presets import make_config
+from tests.tuning.processes import drive, ended, kill, read_until
+from tests.tuning.sweep.driver import ROUNDS, STEPS
+from tuning.record import State
+from tuning.sweep.plan import check_sweep
+from tuning.sweep.results import BEST, IMPORTANCE, PARALLEL, TABLE, collect, score
+
+DRIVER = "tests.tuning.sweep.driver"
+
+
+def test_killed_it_goes_on_and_a_bad_point_is_still_stopped(tmp_path: Path) -> None:
+    out = tmp_path / "sweep"
+    process = drive(DRIVER, "start", out)
+    read_until(process, "started", times=2)
+    kill(process)
+    (first,) = [each for each in collect(out).trials if each.state is State.FINISHED]
+    check_sweep(out)
+
+    said = ended(drive(DRIVER, "resume", out))
+    assert f"{first.name}: started" not in said, "what has ended is not run again"
+    good, bad = collect(out).trials
+    assert (STEPS.value_in(good.config), good.state, good.rounds) == (20, State.FINISHED, ROUNDS)
+    assert (score(good) or 0) > 0
+    # It is stopped for what the other reached before the kill.
+    assert (STEPS.value_in(bad.config), bad.state, bad.rounds) == (1, State.STOPPED, 1)
+    assert score(bad) == 0
+    assert f"{bad.name}: stopped early, after 1 of 2 rounds" in said
+
+    with (out / TABLE).open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["solver.steps"] for row in rows] == ["20", "1"]
+    assert f"best: {good.name}; train it with: seal-ray train --preset {out / BEST}" in said.replace("\n", "")
+    preset = make_config([str(out / BEST)])
+    check_config(preset)
+    assert preset.to_sections() == {name: values for name, values in good.config.items() if name != "seed"}
+    assert (out / PARALLEL).stat().st_size > 10_000
+    assert (out / IMPORTANCE).is_file()

@@ -1,0 +1,1 @@
+"""The commands of this floor, as `[project.entry-points."seal_ray.commands"]` names them."""

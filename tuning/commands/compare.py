@@ -1,0 +1,106 @@
+"""`seal-ray compare`: arms against each other, each with several seeds, on Ray Tune.
+
+What takes long to import is imported where the command runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from tuning.commands.folder import check_alone, new_folder
+from tuning.commands.telling import Standing, tell_end, tell_missing, teller
+
+if TYPE_CHECKING:
+    from tuning.comparison.collect import Comparison
+
+
+def command(
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="section.key=value …", help="Settings of all arms, for instance training.groups=8."),
+    ] = None,
+    arms: Annotated[str | None, typer.Option(help="Method presets, for instance vanilla,fixed,rules.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Runs of each arm, with the seeds 0, 1, …; 3 if not given.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Rounds of each run, instead of the preset's.")] = None,
+    preset: Annotated[str | None, typer.Option(help="The model preset under all arms.")] = None,
+    baseline: Annotated[
+        str | None, typer.Option(help="The arm that the others are held against; vanilla, or else the first.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the comparison; it must not exist.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of that folder in --runs.")] = None,
+    runs: Annotated[
+        Path, typer.Option(envvar="SEAL_RAY_RUNS", help="Folder that holds the runs; a shared one on a cluster.")
+    ] = Path("runs"),
+    resume: Annotated[
+        str | None, typer.Option(help="Comparison to go on with: its folder, or where --storage has put it.")
+    ] = None,
+    storage: Annotated[
+        str | None, typer.Option(help="Folder or URI (s3://, gs://) that the folder is copied to, under its name.")
+    ] = None,
+    report: Annotated[Path | None, typer.Option(help="Folder of a comparison to draw again; nothing is run.")] = None,
+) -> None:
+    """Compare curators: arms × seeds, with intervals and paired differences. Ctrl-C stops; --resume goes on."""
+    from tuning.comparison.collect import collect
+    from tuning.comparison.report import write_results
+
+    console = Console(highlight=False)
+    new = [overrides or None, arms, seeds, rounds, preset, baseline, out, name]
+    check_alone(resume, report, new)
+    if report is not None:
+        _show(console, write_results(report))
+        return
+    from seal_ray.run.cluster import connected
+    from seal_ray.run.storage import fetched, mirrored
+    from tuning.comparison import plan as compare
+
+    job: Callable[..., None]
+    if resume is not None:
+        folder, storage = fetched(resume, runs, storage)
+        compare.check_comparison(folder)
+        job = partial(compare.resume, folder)
+    else:
+        folder = new_folder(out, name, runs, prefix="compare")
+        plan = compare.make_plan(
+            [each.strip() for each in (arms or "").split(",") if each.strip()],
+            seeds=3 if seeds is None else seeds,
+            rounds=rounds,
+            model=preset,
+            baseline=baseline,
+            overrides=overrides or [],
+        )
+        compare.check_plan(plan)
+        job = partial(compare.start, plan, folder)
+
+    def say(text: str) -> None:
+        console.print(text, soft_wrap=True)
+
+    with mirrored(folder, storage, say, new=resume is None) as push:
+        say(f"comparison {folder}: connecting to Ray")
+        with connected():
+            job(tell=teller(console, lambda: _standing(collect(folder)), push=push))
+        comparison = write_results(folder)
+    _show(console, comparison)
+    tell_end(console, _standing(comparison), resume=f"seal-ray compare --resume {folder}")
+
+
+def _standing(comparison: Comparison) -> Standing:
+    return Standing(comparison.trials, len(comparison.trials), comparison.manifest.rounds)
+
+
+def _show(console: Console, comparison: Comparison) -> None:
+    from tuning.comparison.report import CURVES, REPORT, short_table
+
+    head, *rows = short_table(comparison)
+    table = Table(*head, title=f"{comparison.manifest.rounds} rounds, baseline {comparison.manifest.baseline}")
+    for row in rows:
+        table.add_row(*(each.replace(" [", "\n\\[") for each in row))
+    console.print(table)
+    tell_missing(console, comparison.trials)
+    console.print(f"report: {comparison.folder / REPORT}   curves: {comparison.folder / CURVES}", soft_wrap=True)

@@ -1,0 +1,86 @@
+"""Collecting a comparison: what was to be run, and what the run folders of its trials hold. No Ray."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml  # type: ignore[import-untyped]
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from envs.errors import UserError
+from seal_ray.report.files import replace_yaml
+from tuning.record import State, TrialRecord
+
+_MANIFEST = "comparison.yaml"
+
+
+class Manifest(BaseModel):
+    """What a comparison runs: `arms`, name → what it is, each with all `seeds`, for so many `rounds`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    arms: dict[str, str] = Field(min_length=1)
+    seeds: tuple[int, ...] = Field(min_length=1)
+    rounds: int = Field(ge=1)
+    baseline: str
+    folder: str
+    """Where the comparison was started, as an absolute path."""
+
+    def trials(self) -> Iterator[tuple[str, int]]:
+        """Arm and seed of every trial, a seed's arms after one another so that pairs are complete early."""
+        yield from ((arm, seed) for seed in self.seeds for arm in self.arms)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmTrial(TrialRecord):
+    """The trial of an arm with a seed."""
+
+    arm: str
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A comparison as it stands."""
+
+    folder: Path
+    manifest: Manifest
+    trials: Sequence[ArmTrial]
+
+    def of(self, arm: str, *states: State) -> list[ArmTrial]:
+        """The trials of an arm by seed, those in one of `states` where some are given."""
+        return [each for each in self.trials if each.arm == arm and (not states or each.state in states)]
+
+
+def trial_folder(out: Path, arm: str, seed: int) -> Path:
+    """The run folder of a trial."""
+    return out / "trials" / f"{arm}-seed{seed}"
+
+
+def write_manifest(out: Path, manifest: Manifest) -> None:
+    """Writes down what the comparison runs."""
+    replace_yaml(out / _MANIFEST, manifest.model_dump())
+
+
+def read_manifest(out: Path) -> Manifest:
+    """What the comparison runs. Raises `UserError` where the folder holds no comparison."""
+    path = out / _MANIFEST
+    if not path.is_file():
+        raise UserError(f"{out} is no comparison; give a folder that seal-ray compare has made.")
+    try:
+        return Manifest.model_validate(yaml.safe_load(path.read_bytes()))
+    except (OSError, yaml.YAMLError, UnicodeDecodeError, ValidationError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"{path} cannot be read as a comparison ({reason}).") from None
+
+
+def collect(out: Path) -> Comparison:
+    """Reads the comparison in a folder, finished or not. Nothing is written. Raises `UserError` as `read_manifest`."""
+    manifest = read_manifest(out)
+    trials = [
+        ArmTrial.read(trial_folder(out, arm, seed), of_rounds=manifest.rounds, arm=arm, seed=seed)
+        for arm, seed in manifest.trials()
+    ]
+    return Comparison(out, manifest, sorted(trials, key=lambda each: (list(manifest.arms).index(each.arm), each.seed)))

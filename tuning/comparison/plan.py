@@ -1,0 +1,126 @@
+"""What a comparison runs: every arm with every seed, checked, started and gone on with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ray import tune
+
+from envs.errors import UserError, unknown_value
+from seal_ray.config import sections
+from seal_ray.config.checks import check_config, check_memory
+from seal_ray.config.presets import about, make_config, preset_names
+from seal_ray.config.seal_config import SealConfig
+from seal_ray.report.run_folder import RunFolder
+from tuning.comparison.collect import Manifest, read_manifest, trial_folder, write_manifest
+from tuning.running import RETRIES, Tell, check_resumable, cpus_of_main, resume_trials, run_trials
+from tuning.trial import MAIN, RUN, SAME
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be compared: arm → its settings, each with every seed. The settings' own seed does not count."""
+
+    arms: Mapping[str, SealConfig]
+    seeds: Sequence[int]
+    baseline: str
+
+    @property
+    def rounds(self) -> int:
+        """Rounds of each trial."""
+        return next(iter(self.arms.values())).section(sections.Training).rounds
+
+
+def make_plan(
+    arms: Sequence[str],
+    *,
+    seeds: int,
+    rounds: int | None = None,
+    model: str | None = None,
+    baseline: str | None = None,
+    overrides: Sequence[str] = (),
+) -> Plan:
+    """The plan for method presets as arms, on a model preset, with `overrides` in all of them.
+
+    The baseline is `vanilla` where it is an arm, else the first. Raises `UserError` for what cannot be compared.
+    """
+    if not arms:
+        raise UserError("--arms: there are none; give method presets, for instance --arms vanilla,fixed,rules.")
+    for arm in arms:
+        if arm not in preset_names("method"):
+            raise unknown_value("--arms", arm, preset_names("method"))
+        if arms.count(arm) > 1:
+            raise UserError(f"--arms: {arm!r} is there twice; give each arm once.")
+    if seeds < 1:
+        raise UserError(
+            f"--seeds: {seeds} is not possible; a comparison needs at least 1, and at least 2 for intervals."
+        )
+    if rounds is not None and rounds < 1:
+        raise UserError(f"--rounds: {rounds} is not possible; a trial has at least 1.")
+    if model is not None and model not in preset_names("model"):
+        raise unknown_value("--preset", model, preset_names("model"))
+    if baseline is not None and baseline not in arms:
+        raise unknown_value("--baseline", baseline, arms)
+    words = [*overrides, *([] if rounds is None else [f"training.rounds={rounds}"])]
+    under = [] if model is None else [model]
+    configs = {arm: make_config([*under, arm], overrides=words) for arm in arms}
+    return Plan(configs, range(seeds), baseline or ("vanilla" if "vanilla" in arms else arms[0]))
+
+
+def check_plan(plan: Plan, *, memory: bool = True) -> None:
+    """Raises `UserError` where an arm cannot run, or arms differ in what must be equal."""
+    first = next(iter(plan.arms))
+    for arm, config in plan.arms.items():
+        model = check_config(config)
+        if memory:
+            check_memory(config, model)
+        if not config.section(sections.Evaluation).interval:
+            raise UserError(
+                "evaluation.interval: 0 leaves nothing to compare; give the rounds between two evaluations."
+            )
+        left, right = plan.arms[first].to_sections(), config.to_sections()
+        for section, keys in SAME.items():
+            for key in keys:
+                if left[section][key] != right[section][key]:
+                    raise UserError(
+                        f"{section}.{key}: it is {left[section][key]!r:.80} in the arm {first} and "
+                        f"{right[section][key]!r:.80} in {arm}; arms are compared at equal tasks, rounds and rollouts."
+                    )
+
+
+def start(plan: Plan, out: Path, *, tell: Tell, retries: int = RETRIES, engine_factory: Any = None) -> None:
+    """Runs a comparison in a new folder, until its end or an interrupt. Ray must be connected.
+
+    Raises `UserError` where the folder exists, or the cluster can hold no trial.
+    """
+    if out.exists():
+        raise UserError(f"{out} exists; go on with --resume {out}, or give another folder.")
+    main = cpus_of_main(plan.arms)
+    names = {arm: about(arm) if arm in preset_names("method") else "" for arm in plan.arms}
+    seeds, here = tuple(plan.seeds), str(out.resolve())
+    manifest = Manifest(arms=names, seeds=seeds, rounds=plan.rounds, baseline=plan.baseline, folder=here)
+    runs = []
+    for arm, seed in manifest.trials():
+        folder = RunFolder(trial_folder(out, arm, seed).resolve())
+        folder.write_config({"seed": seed, **plan.arms[arm].to_sections()})
+        runs.append(str(folder.path))
+    write_manifest(out, manifest)
+    space: dict[str, Any] = {RUN: tune.grid_search(runs), MAIN: main}
+    if engine_factory is not None:
+        space["engine_factory"] = engine_factory
+    training = next(iter(plan.arms.values())).section(sections.Training)
+    run_trials(out, space, tell=tell, retries=retries, checkpoint_every=training.checkpoint_every)
+
+
+def check_comparison(out: Path) -> None:
+    """Raises `UserError` where the folder holds no comparison that can be gone on with."""
+    check_resumable(out, started_as=read_manifest(out).folder)
+
+
+def resume(out: Path, *, tell: Tell) -> None:
+    """Goes on with a comparison. Ray must be connected. Raises `UserError` as `check_comparison` does."""
+    check_comparison(out)
+    resume_trials(out, tell=tell)

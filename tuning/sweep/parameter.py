@@ -1,0 +1,53 @@
+"""A parameter of a sweep. No Ray."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from envs.task import JSON
+
+Value = str | float | int | bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A setting of a sweep: `section.key`, or `section.key.entry` of a setting that is a table.
+
+    Where `choices` is None it takes the numbers from `low` to `high`, `whole` ones or all.
+    """
+
+    name: str
+    choices: tuple[Value, ...] | None = None
+    low: float = 0.0
+    high: float = 0.0
+    log: bool = False
+    whole: bool = False
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """Section, key and, of a table, its entry."""
+        return tuple(self.name.split(".", 2))
+
+    @property
+    def probes(self) -> Sequence[Value]:
+        """The values at its edges."""
+        if self.choices is not None:
+            return self.choices
+        return [int(self.low), int(self.high)] if self.whole else [self.low, self.high]
+
+    def clamped(self, value: Any) -> Any:
+        """The nearest value that it can take; of choices, the value itself."""
+        if self.choices is not None:
+            return value
+        inside = min(max(value, self.low), self.high)
+        return round(inside) if self.whole else float(inside)
+
+    def value_in(self, config: Mapping[str, JSON]) -> Value:
+        """Its value in the sections of a config; None where they do not have it."""
+        found: Any = config
+        for step in self.path:
+            found = found.get(step) if isinstance(found, Mapping) else None
+        value: Value = found
+        return value

@@ -1,0 +1,67 @@
+"""Pictures of a sweep: its trials as parallel coordinates, and how much each parameter matters."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
+
+from seal_ray.report.drawing import BLUE, save_picture
+from tuning.statistics import Estimate
+from tuning.sweep.importance import FEWEST, study_of
+from tuning.sweep.parameter import Parameter, Value
+
+_DPI = 100
+
+
+def draw_parallel(
+    parameters: Sequence[Parameter], points: Sequence[Sequence[Value]], scores: Sequence[float], path: Path
+) -> None:
+    """Draws each trial as a line through its values, coloured by its last evaluation success."""
+    if not points:
+        _draw_nothing(path, "no trial was evaluated yet")
+        return
+    from optuna.visualization.matplotlib import plot_parallel_coordinate
+
+    # Optuna draws with pyplot, and changes its style for good.
+    with mpl.rc_context({"backend": "agg"}), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        axes = plot_parallel_coordinate(study_of(parameters, points, scores), target_name="evaluation success")
+        figure = axes.figure
+        assert isinstance(figure, Figure)
+        figure.set_size_inches(max(8.0, 1.6 * len(parameters)), 6.0)
+        figure.set_dpi(_DPI)
+        figure.tight_layout()
+        save_picture(figure, path)
+        mpl.pyplot.close(figure)
+
+
+def draw_importances(found: Mapping[str, Estimate], path: Path, *, trials: int, at_round: int | None) -> None:
+    """Draws the importance of each parameter with its interval, the most important on top."""
+    if not found:
+        _draw_nothing(path, f"importance needs {FEWEST} trials that differ in success; there are {trials}")
+        return
+    figure = Figure(figsize=(9.0, 1.5 + 0.35 * len(found)), dpi=_DPI, layout="constrained")
+    axes = figure.subplots()
+    axes.set_title(f"What success after round {at_round} hangs on ({trials} trials)")
+    names, estimates = list(found)[::-1], list(found.values())[::-1]
+    axes.barh(names, [each.mean for each in estimates], color=BLUE, alpha=0.6)
+    for place, each in enumerate(estimates):
+        assert each.low is not None
+        assert each.high is not None
+        axes.plot([each.low, each.high], [place, place], color="black", linewidth=1.2)
+    axes.set_xlim(0, 1)
+    axes.xaxis.set_major_formatter(PercentFormatter(1.0, symbol=""))
+    axes.set_xlabel("share of the variance (%), with 95 % bootstrap intervals over the trials")
+    axes.grid(visible=True, axis="x", alpha=0.25)
+    save_picture(figure, path)
+
+
+def _draw_nothing(path: Path, why: str) -> None:
+    figure = Figure(figsize=(8.0, 2.0), dpi=_DPI)
+    figure.text(0.5, 0.5, why, ha="center", va="center", color="#666666")
+    save_picture(figure, path)

@@ -1,0 +1,211 @@
+"""What a sweep runs: its config, its space, and how that is searched; checked, started and gone on with."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from ray.tune.schedulers import AsyncHyperBandScheduler, PopulationBasedTraining, TrialScheduler
+from ray.tune.search import BasicVariantGenerator
+from ray.tune.search.optuna import OptunaSearch
+
+from envs.errors import UserError, unknown_value
+from seal_ray.config import sections
+from seal_ray.config.checks import check_config, check_memory
+from seal_ray.config.presets import make_config
+from seal_ray.config.seal_config import SealConfig
+from seal_ray.config.sections import attribute
+from seal_ray.report.files import replace_yaml
+from tuning.running import RETRIES, Tell, check_resumable, cpus_of_main, resume_trials, run_trials
+from tuning.sweep.results import CONFIG_FILE, METRIC, Manifest, read_manifest, write_manifest
+from tuning.sweep.space import DEFAULT_SPACE, Space, read_space
+from tuning.trial import CONFIG, MAIN
+
+Scheduler = Literal["asha", "pbt", "none"]
+Search = Literal["random", "optuna", "grid"]
+SCHEDULERS: Sequence[str] = ("asha", "pbt", "none")
+SEARCHES: Sequence[str] = ("random", "optuna", "grid")
+
+TRIALS = 16
+"""Trials of a sweep that names no number."""
+
+REDUCTION = 3
+"""ASHA lets one in so many trials go on beyond each of its rungs (Li et al. 2020, arXiv 1810.05934, use 4)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be swept: `trials` points of a space, on top of a config."""
+
+    config: SealConfig
+    space: Space
+    scheduler: str
+    search: str
+    trials: int
+
+    @property
+    def rounds(self) -> int:
+        """Rounds of a trial that is not stopped."""
+        return self.config.section(sections.Training).rounds
+
+
+def make_plan(
+    *,
+    presets: Sequence[str] = (),
+    overrides: Sequence[str] = (),
+    space: Path | None = None,
+    scheduler: str = "asha",
+    search: str = "random",
+    trials: int | None = None,
+    rounds: int | None = None,
+    seed: int | None = None,
+) -> Plan:
+    """The plan for a config and a space file. Raises `UserError` for what cannot be swept."""
+    if scheduler not in SCHEDULERS:
+        raise unknown_value("--scheduler", scheduler, SCHEDULERS)
+    if search not in SEARCHES:
+        raise unknown_value("--search", search, SEARCHES)
+    if trials is not None and trials < 1:
+        raise UserError(f"--trials: {trials} is not possible; a sweep has at least 1.")
+    if rounds is not None and rounds < 1:
+        raise UserError(f"--rounds: {rounds} is not possible; a trial has at least 1.")
+    words = [*overrides, *([] if rounds is None else [f"training.rounds={rounds}"])]
+    config = make_config(presets, overrides=words, seed=seed)
+    found = read_space(space or DEFAULT_SPACE, config)
+    if scheduler == "pbt" and search != "random":
+        raise UserError(f"--search: pbt changes settings while trials run, and {search} cannot; take random.")
+    if scheduler == "pbt" and (trials or TRIALS) < 2:
+        raise UserError("--trials: pbt copies trials from each other, and needs at least 2.")
+    if search == "grid":
+        if found.grid_size is None:
+            ranges = next(each.name for each in found.parameters if each.choices is None)
+            raise UserError(f"--search: a grid needs values of every parameter, and {ranges} has low and high.")
+        if trials is not None:
+            raise UserError(f"--trials: the grid has {found.grid_size} points, each a trial; leave the number out.")
+        trials = found.grid_size
+    return Plan(config, found, scheduler, search, trials or TRIALS)
+
+
+def check_plan(plan: Plan, *, memory: bool = True) -> None:
+    """Raises `UserError` where a trial cannot run, or could not be held against others."""
+    model = check_config(plan.config)
+    if memory:
+        check_memory(plan.config, model)
+    evaluation = plan.config.section(sections.Evaluation)
+    if not evaluation.interval:
+        raise UserError("evaluation.interval: 0 leaves nothing to go by; give the rounds between two evaluations.")
+    if evaluation.split == "test":
+        raise UserError("evaluation.split: a sweep chooses, and never by the test split; take dev.")
+    if plan.scheduler == "pbt" and evaluation.interval >= plan.rounds:
+        raise UserError(
+            f"evaluation.interval: {evaluation.interval} leaves pbt nothing to go by in {plan.rounds} rounds; lower it."
+        )
+
+
+def start(plan: Plan, out: Path, *, tell: Tell, retries: int = RETRIES, engine_factory: Any = None) -> None:
+    """Runs a sweep in a new folder, until its end or an interrupt. Ray must be connected.
+
+    Raises `UserError` where the folder exists, or the cluster can hold no trial.
+    """
+    if out.exists():
+        raise UserError(f"{out} exists; go on with --resume {out}, or give another folder.")
+    main = cpus_of_main({"this config": plan.config})
+    out.mkdir(parents=True)
+    file = out.resolve() / CONFIG_FILE
+    replace_yaml(file, {"seed": plan.config.seed, **plan.config.to_sections()})
+    write_manifest(
+        out,
+        Manifest(
+            parameters=plan.space.parameters,
+            scheduler=plan.scheduler,
+            search=plan.search,
+            trials=plan.trials,
+            rounds=plan.rounds,
+            folder=str(out.resolve()),
+        ),
+    )
+    evaluation = plan.config.section(sections.Evaluation)
+    space: dict[str, Any] = {CONFIG: str(file), MAIN: main, **plan.space.for_tune(grid=plan.search == "grid")}
+    if engine_factory is not None:
+        space["engine_factory"] = engine_factory
+    # What PBT copies must be as old as the evaluation that it goes by.
+    training = plan.config.section(sections.Training)
+    every = evaluation.interval if plan.scheduler == "pbt" else training.checkpoint_every
+    run_trials(
+        out,
+        space,
+        tell=tell,
+        retries=retries,
+        checkpoint_every=every,
+        search=_SEARCHES[plan.search](plan),
+        scheduler=_SCHEDULERS[plan.scheduler](plan),
+        samples=1 if plan.search == "grid" else plan.trials,
+    )
+
+
+def check_sweep(out: Path) -> None:
+    """Raises `UserError` where the folder holds no sweep that can be gone on with."""
+    check_resumable(out, started_as=read_manifest(out).folder)
+
+
+def resume(out: Path, *, tell: Tell) -> None:
+    """Goes on with a sweep. Ray must be connected. Raises `UserError` as `check_sweep` does."""
+    check_sweep(out)
+    resume_trials(out, tell=tell)
+
+
+def _asha(plan: Plan) -> TrialScheduler:
+    interval = plan.config.section(sections.Evaluation).interval
+    return AsyncHyperBandScheduler(
+        time_attr="round",
+        metric=METRIC,
+        mode="max",
+        max_t=plan.rounds,
+        grace_period=min(interval, plan.rounds),
+        reduction_factor=REDUCTION,
+    )
+
+
+def _pbt(plan: Plan) -> TrialScheduler:
+    space = plan.space.for_tune()
+    return PopulationBasedTraining(
+        time_attr="round",
+        metric=METRIC,
+        mode="max",
+        perturbation_interval=plan.config.section(sections.Evaluation).interval,
+        hyperparam_mutations=space,
+        custom_explore_fn=partial(_inside, plan.space),
+        log_config=False,
+    )
+
+
+def _inside(space: Space, config: dict[str, Any]) -> dict[str, Any]:
+    """The settings that PBT has perturbed, brought back into the space."""
+    found = copy.deepcopy(config)
+    for each in space.parameters:
+        section, key, *entry = each.path
+        holder, name = (found[attribute(section, key)], entry[0]) if entry else (found, attribute(section, key))
+        holder[name] = each.clamped(holder[name])
+    return found
+
+
+_SCHEDULERS: Mapping[str, Callable[[Plan], TrialScheduler | None]] = {
+    "asha": _asha,
+    "pbt": _pbt,
+    "none": lambda _: None,
+}
+
+
+def _random(plan: Plan) -> Any:
+    return BasicVariantGenerator(constant_grid_search=True, random_state=plan.config.seed)
+
+
+def _optuna(plan: Plan) -> Any:
+    return OptunaSearch(metric=METRIC, mode="max", seed=plan.config.seed)
+
+
+_SEARCHES: Mapping[str, Callable[[Plan], Any]] = {"random": _random, "optuna": _optuna, "grid": _random}
