@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from envs.interface.guard import LeakGuard
-
 from envs.interface import Interface
+from envs.interface.guard import LeakGuard
 from envs.task import Task
 from policies.model_folder import ModelFolder
 from policies.prompting import ChatFormat
