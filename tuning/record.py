@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import yaml  # type: ignore[import-untyped]
+from pydantic import BaseModel, ValidationError
 
+from envs.errors import UserError
 from envs.task import JSON
 from seal_ray.report.drawing import Row
 from seal_ray.report.files import replace_file
 from seal_ray.report.json_lines import JsonLines
+
+D = TypeVar("D", bound=BaseModel)
 
 _FAILURE, _ENDED = "failed.txt", "ended.txt"
 
@@ -31,20 +36,31 @@ class State(StrEnum):
     NOT_STARTED = "not started"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class TrialRecord:
-    """One trial, by its run folder: `rows` of its metrics by round, and what it showed as `interfaces`.
+    """One trial, by its run folder: `rows` of its metrics by round.
 
-    `rounds` is how many it has finished; `failure` what it failed of.
+    `rounds` is how many it has finished; `failure` what it failed of. How far trials have come is read after every
+    round; what else they left behind is read when it is asked for.
     """
 
     folder: Path
     state: State
     rounds: int
     rows: Sequence[Row]
-    interfaces: Sequence[Row]
-    config: Mapping[str, JSON]
     failure: str | None = None
+
+    @cached_property
+    def interfaces(self) -> Sequence[Row]:
+        """What it showed, by round."""
+        return JsonLines(self.folder / "interfaces.jsonl").rows()
+
+    @cached_property
+    def config(self) -> Mapping[str, JSON]:
+        """Its settings, by section; empty where it has not written them down."""
+        path = self.folder / "config.yaml"
+        found = yaml.safe_load(path.read_bytes()) if path.is_file() else None
+        return found if isinstance(found, dict) else {}
 
     @property
     def name(self) -> str:
@@ -71,8 +87,6 @@ class TrialRecord:
             state=state,
             rounds=done,
             rows=rows,
-            interfaces=JsonLines(folder / "interfaces.jsonl").rows(),
-            config=_read_config(folder / "config.yaml"),
             failure=failure.read_text("utf-8", "replace").strip() if state is State.FAILED else None,
             **more,
         )
@@ -96,6 +110,12 @@ def mark_ended(trial: Path) -> None:
     replace_file(trial / _ENDED, b"")
 
 
-def _read_config(path: Path) -> Mapping[str, JSON]:
-    found = yaml.safe_load(path.read_bytes()) if path.is_file() else None
-    return found if isinstance(found, dict) else {}
+def read_document(path: Path, kind: type[D], *, what: str, command: str) -> D:
+    """What `command` has written down of the trials in a folder. Raises `UserError` where it is no such folder."""
+    if not path.is_file():
+        raise UserError(f"{path.parent} is no {what}; give a folder that seal-ray {command} has made.")
+    try:
+        return kind.model_validate(yaml.safe_load(path.read_bytes()))
+    except (OSError, yaml.YAMLError, UnicodeDecodeError, ValidationError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"{path} cannot be read as a {what} ({reason}).") from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +17,7 @@ from rich.table import Table
 from envs.diagnosis import Label
 from envs.errors import UserError
 from envs.task import Category
+from seal_ray.cli.options import Runs, Storage
 
 if TYPE_CHECKING:
     from policies.model_folder import ModelFolder
@@ -33,15 +35,11 @@ def command(
     config: Annotated[Path | None, typer.Option(help="A YAML file of settings, on top of the presets.")] = None,
     seed: Annotated[int | None, typer.Option(help="Repeats a run.", min=0)] = None,
     name: Annotated[str | None, typer.Option(help="Name of the run, and of its folder in --runs.")] = None,
-    runs: Annotated[
-        Path, typer.Option(envvar="SEAL_RAY_RUNS", help="Folder that holds the runs; a shared one for ray job submit.")
-    ] = Path("runs"),
+    runs: Runs = Path("runs"),
     resume: Annotated[
         str | None, typer.Option(help="Run to go on with: its folder, or where --storage has put it.")
     ] = None,
-    storage: Annotated[
-        str | None, typer.Option(help="Folder or URI (s3://, gs://) that the run is copied to, under its name.")
-    ] = None,
+    storage: Storage = None,
     wandb: Annotated[str, typer.Option(help="off, auto (offline without a key), online or offline.")] = "auto",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be run, and start nothing.")] = False,
     presets: Annotated[bool, typer.Option("--presets", help="List the presets.")] = False,
@@ -85,9 +83,7 @@ def command(
         raise UserError(f"--wandb: {wandb!r:.40} is not known; allowed are {', '.join(WANDB)}.")
     checkpoint = checkpoints.newest(folder_path) if resume is not None else None
 
-    def say(text: str) -> None:
-        console.print(text, soft_wrap=True)
-
+    say = partial(console.print, soft_wrap=True)
     progress = _Progress(console, made.section(Training).rounds)
     with mirrored(folder_path, storage, say, new=resume is None) as push:
 

@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from seal_ray.cli.options import Runs, Storage
 from tuning.commands.folder import check_alone, new_folder
 from tuning.commands.telling import Standing, tell_end, tell_missing, teller
 
@@ -35,15 +36,11 @@ def command(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the comparison; it must not exist.")] = None,
     name: Annotated[str | None, typer.Option(help="Name of that folder in --runs.")] = None,
-    runs: Annotated[
-        Path, typer.Option(envvar="SEAL_RAY_RUNS", help="Folder that holds the runs; a shared one on a cluster.")
-    ] = Path("runs"),
+    runs: Runs = Path("runs"),
     resume: Annotated[
         str | None, typer.Option(help="Comparison to go on with: its folder, or where --storage has put it.")
     ] = None,
-    storage: Annotated[
-        str | None, typer.Option(help="Folder or URI (s3://, gs://) that the folder is copied to, under its name.")
-    ] = None,
+    storage: Storage = None,
     report: Annotated[Path | None, typer.Option(help="Folder of a comparison to draw again; nothing is run.")] = None,
 ) -> None:
     """Compare curators: arms × seeds, with intervals and paired differences. Ctrl-C stops; --resume goes on."""
@@ -78,9 +75,7 @@ def command(
         compare.check_plan(plan)
         job = partial(compare.start, plan, folder)
 
-    def say(text: str) -> None:
-        console.print(text, soft_wrap=True)
-
+    say = partial(console.print, soft_wrap=True)
     with mirrored(folder, storage, say, new=resume is None) as push:
         say(f"comparison {folder}: connecting to Ray")
         with connected():

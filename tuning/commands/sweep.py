@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from seal_ray.cli.options import Runs, Storage
 from tuning.commands.folder import check_alone, new_folder
 from tuning.commands.telling import Standing, tell_end, tell_missing, teller
 from tuning.record import State
@@ -41,15 +42,11 @@ def command(
     seed: Annotated[int | None, typer.Option(help="Repeats a sweep.", min=0)] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the sweep; it must not exist.")] = None,
     name: Annotated[str | None, typer.Option(help="Name of that folder in --runs.")] = None,
-    runs: Annotated[
-        Path, typer.Option(envvar="SEAL_RAY_RUNS", help="Folder that holds the runs; a shared one on a cluster.")
-    ] = Path("runs"),
+    runs: Runs = Path("runs"),
     resume: Annotated[
         str | None, typer.Option(help="Sweep to go on with: its folder, or where --storage has put it.")
     ] = None,
-    storage: Annotated[
-        str | None, typer.Option(help="Folder or URI (s3://, gs://) that the folder is copied to, under its name.")
-    ] = None,
+    storage: Storage = None,
     report: Annotated[Path | None, typer.Option(help="Folder of a sweep to draw again; nothing is run.")] = None,
 ) -> None:
     """Sweep settings: reweighting, curator, learning rate. Ctrl-C stops; --resume goes on."""
@@ -87,9 +84,7 @@ def command(
             console.print(f"without effect here, and left out: {', '.join(plan.space.left_out)}", soft_wrap=True)
         job = partial(sweep.start, plan, folder)
 
-    def say(text: str) -> None:
-        console.print(text, soft_wrap=True)
-
+    say = partial(console.print, soft_wrap=True)
     with mirrored(folder, storage, say, new=resume is None) as push:
         say(f"sweep {folder}: connecting to Ray")
         with connected():

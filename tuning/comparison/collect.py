@@ -6,12 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml  # type: ignore[import-untyped]
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from envs.errors import UserError
 from seal_ray.report.files import replace_yaml
-from tuning.record import State, TrialRecord
+from tuning.record import State, TrialRecord, read_document
 
 _MANIFEST = "comparison.yaml"
 
@@ -33,7 +31,7 @@ class Manifest(BaseModel):
         yield from ((arm, seed) for seed in self.seeds for arm in self.arms)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ArmTrial(TrialRecord):
     """The trial of an arm with a seed."""
 
@@ -66,14 +64,7 @@ def write_manifest(out: Path, manifest: Manifest) -> None:
 
 def read_manifest(out: Path) -> Manifest:
     """What the comparison runs. Raises `UserError` where the folder holds no comparison."""
-    path = out / _MANIFEST
-    if not path.is_file():
-        raise UserError(f"{out} is no comparison; give a folder that seal-ray compare has made.")
-    try:
-        return Manifest.model_validate(yaml.safe_load(path.read_bytes()))
-    except (OSError, yaml.YAMLError, UnicodeDecodeError, ValidationError) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(f"{path} cannot be read as a comparison ({reason}).") from None
+    return read_document(out / _MANIFEST, Manifest, what="comparison", command="compare")
 
 
 def collect(out: Path) -> Comparison:

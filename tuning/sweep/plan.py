@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from ray.tune.schedulers import AsyncHyperBandScheduler, PopulationBasedTraining, TrialScheduler
 from ray.tune.search import BasicVariantGenerator
@@ -24,11 +24,6 @@ from tuning.running import RETRIES, Tell, check_resumable, cpus_of_main, resume_
 from tuning.sweep.results import CONFIG_FILE, METRIC, Manifest, read_manifest, write_manifest
 from tuning.sweep.space import DEFAULT_SPACE, Space, read_space
 from tuning.trial import CONFIG, MAIN
-
-Scheduler = Literal["asha", "pbt", "none"]
-Search = Literal["random", "optuna", "grid"]
-SCHEDULERS: Sequence[str] = ("asha", "pbt", "none")
-SEARCHES: Sequence[str] = ("random", "optuna", "grid")
 
 TRIALS = 16
 """Trials of a sweep that names no number."""
@@ -65,10 +60,10 @@ def make_plan(
     seed: int | None = None,
 ) -> Plan:
     """The plan for a config and a space file. Raises `UserError` for what cannot be swept."""
-    if scheduler not in SCHEDULERS:
-        raise unknown_value("--scheduler", scheduler, SCHEDULERS)
-    if search not in SEARCHES:
-        raise unknown_value("--search", search, SEARCHES)
+    if scheduler not in _SCHEDULERS:
+        raise unknown_value("--scheduler", scheduler, _SCHEDULERS)
+    if search not in _SEARCHES:
+        raise unknown_value("--search", search, _SEARCHES)
     if trials is not None and trials < 1:
         raise UserError(f"--trials: {trials} is not possible; a sweep has at least 1.")
     if rounds is not None and rounds < 1:

@@ -8,12 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml  # type: ignore[import-untyped]
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from envs.errors import UserError
 from seal_ray.report.files import replace_file, replace_yaml
-from tuning.record import State, TrialRecord
+from tuning.record import State, TrialRecord, read_document
 from tuning.sweep.importance import importances
 from tuning.sweep.parameter import Parameter
 from tuning.sweep.pictures import draw_importances, draw_parallel
@@ -84,14 +82,7 @@ def write_manifest(out: Path, manifest: Manifest) -> None:
 
 def read_manifest(out: Path) -> Manifest:
     """What the sweep runs. Raises `UserError` where the folder holds no sweep."""
-    path = out / _MANIFEST
-    if not path.is_file():
-        raise UserError(f"{out} is no sweep; give a folder that seal-ray sweep has made.")
-    try:
-        return Manifest.model_validate(yaml.safe_load(path.read_bytes()))
-    except (OSError, yaml.YAMLError, UnicodeDecodeError, ValidationError) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(f"{path} cannot be read as a sweep ({reason}).") from None
+    return read_document(out / _MANIFEST, Manifest, what="sweep", command="sweep")
 
 
 def collect(out: Path) -> Sweep:
