@@ -8,7 +8,7 @@ import sys
 import typer
 
 from envs.errors import SealError, UserError
-from seal_ray.cli import compare, evaluate, tiny, train
+from seal_ray.cli import compare, evaluate, export, serve, tiny, train
 from seal_ray.cli.play import play
 from seal_ray.cli.tasks import tasks
 
@@ -28,6 +28,8 @@ app.command()(play)
 app.command("evaluate")(evaluate.command)
 app.command("train")(train.command)
 app.command("compare")(compare.command)
+app.command("export")(export.command)
+app.command("serve")(serve.command)
 app.add_typer(tiny.app, name="tiny")
 
 
