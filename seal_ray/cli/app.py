@@ -10,7 +10,7 @@ from importlib.metadata import entry_points
 import typer
 
 from envs.errors import SealError, UserError
-from seal_ray.cli import evaluate, tiny, train
+from seal_ray.cli import evaluate, export, serve, tiny, train
 from seal_ray.cli.play import play
 from seal_ray.cli.tasks import tasks
 
@@ -29,6 +29,8 @@ app.command()(tasks)
 app.command()(play)
 app.command("evaluate")(evaluate.command)
 app.command("train")(train.command)
+app.command("export")(export.command)
+app.command("serve")(serve.command)
 app.add_typer(tiny.app, name="tiny")
 
 

@@ -9,30 +9,28 @@ from typing import TYPE_CHECKING
 
 from envs.errors import UserError
 from seal_ray.report.run_folder import RunFolder
-from seal_ray.run.export import export_model
+from seal_ray.run.export import export_adapter, export_model
 
 if TYPE_CHECKING:
     from seal_ray.algorithm.seal import Seal
 
 _NAME = re.compile(r"round_(\d{6,})")
-_STATE, _MODEL = "algorithm", "model"
+_STATE = "algorithm"
+MODEL, ADAPTER = "model", "adapter"
+"""Folders of a checkpoint: the solver, and in a run with LoRA its adapter alone."""
 
 
 def save(algorithm: Seal, folder: RunFolder, *, keep: int) -> Path:
-    """Writes the algorithm's state, and the solver as a model folder. Keeps the newest `keep` checkpoints."""
+    """Writes the algorithm's state, and the solver as a model folder (and as its adapter). Keeps the newest `keep`."""
     name = f"round_{algorithm.round:06d}"
     part, whole = folder.checkpoints / f"{name}.part", folder.checkpoints / name
     shutil.rmtree(part, ignore_errors=True)
     algorithm.save_to_path(str((part / _STATE).resolve()))
     solver, engine = algorithm.solver_settings, algorithm.engine_settings
-    export_model(
-        algorithm.model,
-        algorithm.solver_weights(),
-        part / _MODEL,
-        dtype=engine.dtype,
-        rank=solver.lora_rank,
-        alpha=solver.lora_alpha,
-    )
+    weights, rank, alpha = algorithm.solver_weights(), solver.lora_rank, solver.lora_alpha
+    export_model(algorithm.model, weights, part / MODEL, dtype=engine.dtype, rank=rank, alpha=alpha)
+    if rank:
+        export_adapter(algorithm.model, weights, part / ADAPTER, rank=rank, alpha=alpha)
     shutil.rmtree(whole, ignore_errors=True)
     part.replace(whole)
     for path in stored(folder.checkpoints)[:-keep]:
@@ -72,8 +70,8 @@ def restore(algorithm: Seal, checkpoint: Path) -> None:
 def model_of(name: str) -> str:
     """The model folder that a name stands for: that of a run's newest checkpoint, or of a checkpoint, or the name."""
     path = Path(name)
-    if (path / _MODEL / "config.json").is_file():
-        return str(path / _MODEL)
+    if (path / MODEL / "config.json").is_file():
+        return str(path / MODEL)
     if (path / "checkpoints").is_dir():
-        return str(newest(path) / _MODEL)
+        return str(newest(path) / MODEL)
     return name

@@ -1,4 +1,4 @@
-"""Writing a trained solver as a Hugging Face model folder, which any engine and any library loads."""
+"""Writing a trained solver as a Hugging Face model folder, or as a PEFT adapter, which engines and libraries load."""
 
 from __future__ import annotations
 
@@ -35,6 +35,26 @@ def export_model(
     shapes = checkpoint_shapes(base.path)
     weights = _merged(base, state, shapes, dtype, rank, alpha) if rank else full_weights(state, shapes, dtype)
     _save(weights, out)
+
+
+def export_adapter(base: ModelFolder, state: Mapping[str, torch.Tensor], out: Path, *, rank: int, alpha: int) -> None:
+    """Writes the LoRA adapter of `state` to `out` in PEFT's format and float32, as the engines had it."""
+    from safetensors.torch import save_file
+
+    from policies.engine.adapters import CONFIG_FILE, TENSOR_FILE
+
+    adapter = lora_adapter(state, rank=rank, alpha=alpha)
+    config = {
+        **adapter.config,
+        "task_type": "CAUSAL_LM",
+        "base_model_name_or_path": base.name,
+        "target_modules": sorted({name.split(".")[-3] for name in adapter.tensors}),
+        "inference_mode": True,
+    }
+    out.mkdir(parents=True, exist_ok=True)
+    (out / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    tensors = {name: tensor.contiguous() for name, tensor in adapter.tensors.items()}
+    save_file(tensors, out / TENSOR_FILE, metadata={"format": "pt"})
 
 
 def _merged(

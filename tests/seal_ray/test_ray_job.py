@@ -17,10 +17,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import yaml  # type: ignore[import-untyped]
 
 from tests.processes import tree
+from tests.readme import ROOT, example
 
-ROOT = Path(__file__).parent.parent.parent
 BIN = Path(sys.executable).parent
 # Ray asks for a token wherever its user has one, and its commands then want to be told to send it.
 ENVIRONMENT = {
@@ -94,13 +95,13 @@ def ray_job(*arguments: str) -> subprocess.CompletedProcess[str]:
         time.sleep(2)
 
 
-def submit(cluster: str, name: str, *settings: str) -> subprocess.CompletedProcess[str]:
-    """A job that trains, on a runtime environment with variables of its own."""
-    return ray_job(
-        *("submit", "--address", cluster, "--submission-id", name, "--working-dir", "."),
-        *("--runtime-env-json", json.dumps({"env_vars": {"SEAL_RAY_RUNS": settings[0]}}), "--"),
-        *("seal-ray", "train", "--wandb", "off", *settings[1:]),
-    )
+def submit(cluster: str, name: str, runs: Path, storage: Path, *settings: str) -> subprocess.CompletedProcess[str]:
+    """The README's job, with the small model, this cluster and folders of this machine."""
+    places = {"s3://BUCKET/runs": f"file://{storage}", "qwen2.5-7b": "tiny", "first": name, "…": "none"}
+    _, submitted, *words = example("ray", "job", "submit", but=places)
+    variables = words.index("--runtime-env-json") + 1
+    words[variables] = json.dumps({"env_vars": json.loads(words[variables])["env_vars"] | {"SEAL_RAY_RUNS": str(runs)}})
+    return ray_job(submitted, "--address", cluster, "--submission-id", name, *words, "--wandb", "off", *settings)
 
 
 def test_a_submitted_job_trains_and_leaves_its_artefacts_on_a_storage(cluster: str, tmp_path: Path) -> None:
@@ -108,18 +109,26 @@ def test_a_submitted_job_trains_and_leaves_its_artefacts_on_a_storage(cluster: s
         "training.rounds=1 training.groups=2 training.group_size=2 training.minibatch_groups=1 evaluation.interval=0"
     )
     runs, storage = tmp_path / "runs", tmp_path / "storage"
-    found = submit(cluster, "first", str(runs), "--name", "job", "--storage", f"file://{storage}", *small.split())
+    found = submit(cluster, "one", runs, storage, *small.split())
     assert found.returncode == 0, found.stdout + found.stderr
     assert "round 1/1: success" in found.stdout
-    logs = ray_job("logs", "--address", cluster, "first")
+    logs = ray_job("logs", "--address", cluster, "one")
     assert "round 1/1: success" in logs.stdout
-    for folder in (runs / "job", storage / "job"):
+    for folder in (runs / "one", storage / "one"):
         (row,) = map(json.loads, (folder / "metrics.jsonl").read_text("utf-8").splitlines())
         assert row["solver/rollouts"] == 4
         assert (folder / "checkpoints/round_000001/model/model.safetensors").stat().st_size > 1_000_000
         assert (folder / "curves.png").stat().st_size > 10_000
 
-    mistaken = submit(cluster, "second", str(runs), "--name", "other", "training.round=1")
+    mistaken = submit(cluster, "other", runs, storage, "training.round=1")
     assert mistaken.returncode != 0
     assert "did you mean 'rounds'" in mistaken.stdout
     assert not (runs / "other").exists()
+
+
+@pytest.mark.parametrize("name", ["cluster-one-node.yaml", "cluster-nodes.yaml"])
+def test_the_files_of_clusters_are_valid(name: str) -> None:
+    """As `ray up` checks them, before it asks for machines."""
+    from ray.autoscaler._private.util import prepare_config, validate_config
+
+    validate_config(prepare_config(yaml.safe_load((ROOT / "docs" / "examples" / name).read_text("utf-8"))))

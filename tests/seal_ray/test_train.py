@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.command_line import check_refused, run_main
+from tests.readme import example
 
 ROUNDS = 4
 SMALL = (
@@ -71,9 +72,13 @@ def test_dry_run_shows_config_placement_and_memory(
     assert list(tmp_path.iterdir()) == []
 
 
+START = (*example("seal-ray", "train", "training.rounds=10"), "--name", "whole", "--seed", "3", *SMALL)
+RESUME = example("seal-ray", "train", "--resume", but={"NAME": "whole"})
+
+
 def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", "from seal_ray.cli import main; main()", "train", "--wandb", "off", *arguments],
+        [sys.executable, "-c", "from seal_ray.cli import main; main()", *arguments, "--wandb", "off"],
         cwd=folder,
         text=True,
         stdout=subprocess.PIPE,
@@ -111,7 +116,7 @@ def tokens_of(run: Path, number: int) -> list[Sequence[int]]:
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a whole small run on vLLM, and its log."""
     folder = tmp_path_factory.mktemp("train")
-    (folder / "log.txt").write_text(done(start(folder, "--name", "whole", "--seed", "3", *SMALL)), "utf-8")
+    (folder / "log.txt").write_text(done(start(folder, *START)), "utf-8")
     return folder / "runs" / "whole"
 
 
@@ -135,15 +140,15 @@ def test_a_run_shows_its_progress_and_leaves_everything_behind(undisturbed: Path
 
 def test_stopped_and_killed_it_goes_on_as_if_undisturbed(undisturbed: Path, tmp_path: Path) -> None:
     run = tmp_path / "runs" / "whole"
-    process = start(tmp_path, "--name", "whole", "--seed", "3", *SMALL)
+    process = start(tmp_path, *START)
     wait_for_round(run, 0, process)
     process.send_signal(signal.SIGINT)
     assert re.search(r"stopped after round [01]; go on with: seal-ray train --resume runs/whole", done(process))
-    process = start(tmp_path, "--resume", "runs/whole")
+    process = start(tmp_path, *RESUME)
     wait_for_round(run, 2, process)
     process.kill()
     process.communicate()
-    done(start(tmp_path, "--resume", "runs/whole"))
+    done(start(tmp_path, *RESUME))
     left, right = rows_of(run), rows_of(undisturbed)
     assert [row["round"] for row in left] == [row["round"] for row in right]
     for one, other in zip(left, right, strict=True):
@@ -164,8 +169,9 @@ def test_a_run_can_be_evaluated(undisturbed: Path) -> None:
     folder = undisturbed.parent.parent
     found = subprocess.run(
         [
-            *(sys.executable, "-c", "from seal_ray.cli import main; main()", "evaluate"),
-            *("--model", "runs/whole", "--limit", "4", "--context", "3072", "--response", "192"),
+            *(sys.executable, "-c", "from seal_ray.cli import main; main()"),
+            *example("seal-ray", "evaluate", "--model", "runs/NAME", but={"NAME": "whole"}),
+            *("--limit", "4", "--context", "3072", "--response", "192"),
         ],
         cwd=folder,
         capture_output=True,

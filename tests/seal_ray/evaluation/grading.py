@@ -6,26 +6,26 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
-from seal_ray.evaluation.bfcl_results import REGISTERED
 
-
-def official_failures(results: Path, dialect: str, scores: Path) -> set[str]:
-    """Grades the files and returns the ids of the tasks that failed."""
-    name = REGISTERED[dialect]
-    where = ("--result-dir", str(results.resolve()), "--score-dir", str(scores.resolve()))
+def bfcl(*arguments: str, root: Path, environment: Mapping[str, str] | None = None) -> None:
+    """Runs the official `bfcl` command; `root` is where it writes what it was not told to write elsewhere."""
     done = subprocess.run(
-        [
-            *(sys.executable, str(Path(__file__).with_name("official_cli.py")), "evaluate", "--model", name),
-            *("--test-category", "multi_turn", "--partial-eval", *where),
-        ],
-        env={**os.environ, "BFCL_PROJECT_ROOT": str(scores.resolve())},
+        [sys.executable, str(Path(__file__).with_name("official_cli.py")), *arguments],
+        env={**os.environ, "BFCL_PROJECT_ROOT": str(root.resolve()), **(environment or {})},
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+def official_failures(results: Path, name: str, scores: Path) -> set[str]:
+    """Grades the files of a registered model and returns the ids of the tasks that failed."""
+    where = ("--result-dir", str(results.resolve()), "--score-dir", str(scores.resolve()))
+    bfcl("evaluate", "--model", name, "--test-category", "multi_turn", "--partial-eval", *where, root=scores)
     files = sorted((scores / name.replace("/", "_")).rglob("*_score.json"))
     assert len(files) == len(sorted(results.rglob("*_result.json")))
     rows = [json.loads(line) for file in files for line in file.read_text("utf-8").split("\n") if line]

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from seal_ray.evaluation.bfcl_results import REGISTERED
 from tests.policies.chat_models import random_chat_model
 from tests.seal_ray.evaluation.grading import official_failures
 from tests.seal_ray.test_cli import seal_ray
@@ -46,7 +47,7 @@ def test_eight_bfcl_tasks_with_the_tiny_base_and_the_official_verdicts(tmp_path:
     assert len(rows) == 8
     assert {row["interface"] for row in rows} == {"plain"}
     failed = {row["task"] for row in rows if not row["reward"]}
-    assert official_failures(results, "qwen", tmp_path / "scores") == failed
+    assert official_failures(results, REGISTERED["qwen"], tmp_path / "scores") == failed
     summary = json.loads((out / "summary.json").read_text())
     assert summary["results"]["all"]["dialogues"] == 8
     assert set(summary["results"]) == {"base", "miss_func", "miss_param", "long_context", "all"}

@@ -13,7 +13,7 @@ from policies.engine import GenRequest
 from policies.engine.scripted import ScriptedEngine
 from policies.prompting import ChatFormat
 from policies.solver import Budgets, Solver
-from seal_ray.evaluation.bfcl_results import write_bfcl_results
+from seal_ray.evaluation.bfcl_results import REGISTERED, write_bfcl_results
 from seal_ray.evaluation.records import Record
 from tests.policies.chat_models import chat_format, chat_tokenizer
 from tests.policies.scripts import babble, oracle
@@ -57,7 +57,7 @@ def test_the_official_command_gives_the_same_verdicts(dialect: str, tmp_path: Pa
     assert good.isdisjoint(ours)
     assert 10 < len(ours) < 45
     write_bfcl_results(tmp_path / "results", records, dialect)
-    official = official_failures(tmp_path / "results", dialect, tmp_path / "scores")
+    official = official_failures(tmp_path / "results", REGISTERED[dialect], tmp_path / "scores")
     if dialect == "llama3_json":
         # The official handler takes JSON for Python, and cannot read these three words (docs/world.md).
         json_words = {

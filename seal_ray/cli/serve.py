@@ -1,0 +1,88 @@
+"""`seal-ray serve`: a model or a trained solver behind an OpenAI-compatible interface."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from envs.errors import UserError
+from policies import tiny
+
+
+def command(
+    model: Annotated[
+        str, typer.Argument(help="A Hugging Face model folder, a run of seal-ray train, or tiny.")
+    ] = tiny.NAME,
+    adapter: Annotated[
+        list[str] | None,
+        typer.Option(help="A LoRA adapter's folder, or NAME=FOLDER; can be given several times."),
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="What clients call the model; else its folder's name.")] = None,
+    host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen at.", min=1, max=65535)] = 8000,
+    api_key: Annotated[
+        str | None, typer.Option(envvar="SEAL_RAY_API_KEY", help="Key that clients must send.", show_default=False)
+    ] = None,
+    no_key: Annotated[bool, typer.Option("--no-key", help="Let anyone ask, at any address.")] = False,
+    replicas: Annotated[int, typer.Option(help="Copies of the model, at least.", min=1)] = 1,
+    max_replicas: Annotated[int | None, typer.Option(help="Copies at most, under load.", min=1)] = None,
+    gpus: Annotated[int | None, typer.Option(help="GPUs of each copy; 1 if there are any.", min=0)] = None,
+    context: Annotated[int | None, typer.Option(help="Tokens of prompt and answer at most.", min=1)] = None,
+    response: Annotated[int | None, typer.Option(help="Tokens of an answer at most.", min=1)] = None,
+    concurrent: Annotated[int, typer.Option(help="Requests at a time on each copy.", min=1)] = 64,
+    dialect: Annotated[str | None, typer.Option(help="How the model calls: qwen, llama3_json or toolace.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")] = None,
+) -> None:
+    """Serve a model to OpenAI's clients, with tools and streaming. Ctrl-C stops. On a cluster, use serve deploy."""
+    from seal_ray.serving.local import check_address, serve_until_interrupted
+    from seal_ray.serving.settings import ServingSettings, make_out
+
+    if api_key is not None and (not api_key or api_key.strip() != api_key or not api_key.isascii()):
+        raise UserError("--api-key: it is empty, or holds blanks at an end or letters that are not ASCII.")
+    served = make_out(
+        ServingSettings(
+            model=model,
+            name=name,
+            adapters=_named(adapter or ()),
+            dialect=dialect,
+            dtype=dtype,
+            context=context,
+            response=response,
+            concurrent=concurrent,
+            replicas=replicas,
+            max_replicas=max_replicas,
+            gpus=gpus,
+            no_key=no_key,
+        )
+    )
+    check_address(host, port, key=api_key, no_key=no_key)
+    from seal_ray.run.cluster import connected
+
+    console = Console(highlight=False)
+    console.print(f"starting {served.name}: a minute or two on CPU", soft_wrap=True)
+
+    def ready() -> None:
+        names = ", ".join((served.name, *served.settings.adapters))
+        key = "with the key" if api_key else "without a key"
+        console.print(f"serving {names} at http://{host}:{port}/v1, {key}; Ctrl-C stops", soft_wrap=True)
+
+    with connected():
+        serve_until_interrupted(served, host=host, port=port, key=api_key, ready=ready)
+    console.print("stopped")
+
+
+def _named(adapters: Sequence[str]) -> dict[str, str]:
+    """Adapter name → folder, of what was given as NAME=FOLDER or FOLDER."""
+    named: dict[str, str] = {}
+    for each in adapters:
+        name, equals, folder = each.partition("=")
+        if not equals:
+            name, folder = Path(each).resolve().name, each
+        if name in named:
+            raise UserError(f"--adapter: two are called {name!r}; give NAME=FOLDER for one of them.")
+        named[name] = folder
+    return named

@@ -1,0 +1,106 @@
+"""`seal-ray serve` in a process of its own, for tests that talk to it as its clients do."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+from openai import OpenAI
+
+from tests.processes import tree
+from tests.seal_ray.test_ray_job import free_port
+
+KEY = "sesame"
+_START = 400
+
+
+@dataclass(frozen=True)
+class Running:
+    """A server, its port and its log."""
+
+    process: subprocess.Popen[str]
+    port: int
+    log: Path
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def client(self, key: str = KEY, *, retries: int = 0) -> OpenAI:
+        return OpenAI(base_url=f"{self.url}/v1", api_key=key, max_retries=retries, timeout=120)
+
+    def post(self, body: Any, path: str = "/v1/chat/completions", **settings: Any) -> httpx.Response:
+        """Sends bytes as they are, and anything else as JSON, with the key unless other headers are given."""
+        settings.setdefault("headers", {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"})
+        content = {"content": body} if isinstance(body, bytes) else {"json": body}
+        return httpx.post(f"{self.url}{path}", timeout=120, **content, **settings)
+
+    def replicas(self, name: str) -> list[int]:
+        """Process ids of the deployment's replicas."""
+        found = []
+        for pid in tree(self.process.pid):
+            path = Path(f"/proc/{pid}/cmdline")
+            if path.exists() and f"ServeReplica:seal-ray:{name}" in path.read_text(errors="replace"):
+                found.append(pid)
+        return found
+
+
+@contextmanager
+def serving(folder: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> Iterator[Running]:
+    """The server of a command line, from when it is ready to its end; its log is in `folder`."""
+    port, log = free_port(), folder / "serve.log"
+    program = [sys.executable, "-c", "from seal_ray.cli import main; main()", *arguments]
+    with log.open("w") as file:
+        process = subprocess.Popen(
+            [*program, "--port", str(port)],
+            text=True,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "RAY_ADDRESS": "local", "COLUMNS": "200", **(environment or {})},
+        )
+    try:
+        deadline = time.monotonic() + _START
+        while "serving " not in log.read_text():
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.2)
+        yield Running(process, port, log)
+    finally:
+        below = tree(process.pid)
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+            try:
+                process.wait(90)
+            except subprocess.TimeoutExpired:
+                process.kill()
+        _wait_for_end(below)
+
+
+def _wait_for_end(pids: Sequence[int]) -> None:
+    deadline = time.monotonic() + 30
+    while any(Path(f"/proc/{pid}").exists() for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.2)
+
+
+def joined(chunks: Any) -> dict[str, Any]:
+    """What a stream says in all: content, (name, arguments) of each call, and why it ended."""
+    content, finish = "", None
+    calls: dict[int, list[str]] = {}
+    for chunk in chunks:
+        for choice in chunk.choices:
+            content += choice.delta.content or ""
+            for call in choice.delta.tool_calls or ():
+                entry = calls.setdefault(call.index, ["", ""])
+                entry[0] += call.function.name or ""
+                entry[1] += call.function.arguments or ""
+            finish = choice.finish_reason or finish
+    return {"content": content, "calls": [tuple(entry) for _, entry in sorted(calls.items())], "finish": finish}

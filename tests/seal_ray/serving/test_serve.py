@@ -1,0 +1,360 @@
+"""A served model as its clients meet it: a real Serve instance on CPU, asked by OpenAI's own client.
+
+One server for all tests; the last of them kills its replica.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+import yaml  # type: ignore[import-untyped]
+from safetensors.torch import load_file
+
+from envs.dialogue import Dialogue
+from envs.toolworld import generate
+from policies import tiny
+from policies.engine import Adapter
+from policies.model_folder import open_model
+from policies.prompting import ChatFormat
+from seal_ray.run.export import export_adapter, export_model
+from tests.conftest import TABLE
+from tests.policies.models import greedy, load, load_adapted, random_adapter
+from tests.readme import example
+from tests.seal_ray.evaluation.grading import bfcl, official_failures
+from tests.seal_ray.serving.servers import KEY, Running, joined, serving
+from tests.seal_ray.test_cli import seal_ray
+
+CLIENTS = 64
+DIALOGUES = 50
+CONTEXT, RESPONSE = 16_384, 128
+NAME = "openbmb/MiniCPM-SALA-FC"
+"""What the model is called: a registered name that BFCL's own client asks by chat completions, at OPENAI_BASE_URL."""
+REPLICA = "Server:" + NAME.replace("/", "--")
+FIRST = "Which files are here?"
+TOOLS = [{"type": "function", "function": dict(tool.document)} for tool in generate(0, split="dev").tools]
+NAMES = {tool.name for tool in generate(0, split="dev").tools}
+CHAT: dict[str, Any] = {
+    "model": NAME,
+    "messages": [{"role": "user", "content": FIRST}],
+    "tools": TOOLS,
+    "temperature": 0,
+    "max_tokens": RESPONSE,
+}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that has learnt nothing: its checkpoint is the tiny model, written by the exporter."""
+    folder = tmp_path_factory.mktemp("runs") / "trained"
+    base = open_model(tiny.NAME)
+    state = {f"language_model.{name}": each for name, each in load_file(base.path / "model.safetensors").items()}
+    export_model(base, state, folder / "checkpoints" / "round_000001" / "model", dtype="float32")
+    (folder / "config.yaml").write_text(yaml.safe_dump({"solver": {"model": "tiny"}}), "utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def learnt() -> Adapter:
+    """A random adapter of the tiny model, strong enough to change what it says."""
+    adapter = random_adapter(open_model(tiny.NAME).path, seed=1)
+    return Adapter(adapter.config, {name: 2 * tensor for name, tensor in adapter.tensors.items()})
+
+
+@pytest.fixture(scope="module")
+def adapter(learnt: Adapter, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of that adapter, written by the exporter."""
+    folder = tmp_path_factory.mktemp("adapters") / "other"
+    tensors = learnt.tensors.items()
+    state = {f"language_model.{name.replace('.weight', '.default.weight')}": each for name, each in tensors}
+    export_adapter(open_model(tiny.NAME), state, folder, rank=8, alpha=12)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def evaluated(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """Dialogues that the project's evaluator played greedily."""
+    out = tmp_path_factory.mktemp("evaluated")
+    kinds = ("--category", "base", "--category", "miss_param", "--category", "long_context")
+    return evaluate(out / "toolworld", *kinds, "--limit", str(DIALOGUES))
+
+
+@pytest.fixture(scope="module")
+def evaluated_on_bfcl(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """Tasks of the benchmark that the project's evaluator played greedily."""
+    return evaluate(tmp_path_factory.mktemp("evaluated") / "bfcl", "--env", "bfcl", "--split", "dev", "--limit", "8")
+
+
+def evaluate(out: Path, *arguments: str) -> list[dict[str, Any]]:
+    shown = seal_ray("evaluate", *arguments, "--context", str(CONTEXT), "--response", str(RESPONSE), "--out", str(out))
+    assert shown.returncode == 0, shown.stderr
+    return [json.loads(line) for line in (out / "trajectories.jsonl").read_text("utf-8").split("\n")[:-1]]
+
+
+@pytest.fixture(scope="module")
+def server(
+    run: Path,
+    adapter: Path,
+    evaluated: list[dict[str, Any]],
+    evaluated_on_bfcl: list[dict[str, Any]],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Running]:
+    assert evaluated, evaluated_on_bfcl  # they come first, so that they do not share the machine with the server
+    folder = tmp_path_factory.mktemp("server")
+    command = example("seal-ray", "serve", "runs/NAME", but={"runs/NAME": str(run), "KEY": KEY})
+    options = ("--name", NAME, "--adapter", str(adapter), "--context", str(CONTEXT), "--response", str(RESPONSE))
+    with serving(folder, *command, *options) as running:
+        yield running
+
+
+def test_it_is_healthy_and_lists_its_models(server: Running) -> None:
+    assert httpx.get(f"{server.url}/-/healthz").status_code == 200
+    with server.client() as client:
+        assert {model.id for model in client.models.list()} == {NAME, "other"}
+        assert client.models.retrieve("other").id == "other"
+    assert "with the key" in server.log.read_text()
+
+
+def test_messages_and_calls_make_the_round_trip_streamed_and_whole(server: Running) -> None:
+    with server.client() as client:
+        whole = client.chat.completions.create(**CHAT).choices[0]
+        with client.chat.completions.create(**CHAT, stream=True) as chunks:
+            stream = joined(chunks)
+        assert whole.finish_reason == stream["finish"] == "tool_calls"
+        calls = whole.message.tool_calls or []
+        assert [(call.function.name, call.function.arguments) for call in calls] == stream["calls"]
+        assert calls[0].function.name in NAMES
+        assert isinstance(json.loads(calls[0].function.arguments), dict)
+        assert (whole.message.content or "") == stream["content"]
+        more = [whole.message.model_dump(exclude_none=True)]
+        more += [{"role": "tool", "tool_call_id": calls[0].id, "content": '{"files": ["a.txt"]}'}]
+        answer = client.chat.completions.create(**{**CHAT, "messages": CHAT["messages"] + more}).choices[0]
+        assert answer.message.content or answer.message.tool_calls
+
+
+def test_served_dialogues_are_the_evaluator_s_token_for_token(
+    server: Running, evaluated: list[dict[str, Any]], record_property: Any
+) -> None:
+    folder = open_model(tiny.NAME)
+    form = ChatFormat.load(folder.path, folder.dialect)
+    assert len(evaluated) == DIALOGUES
+    with server.client() as client, ThreadPoolExecutor(8) as pool:
+        compared = sum(pool.map(lambda row: replayed(row, client, form), evaluated))
+    record_property(TABLE, f"{DIALOGUES} dialogues, {compared} sampled tokens: served = evaluated")
+
+
+def replayed(row: dict[str, Any], client: openai.OpenAI, form: ChatFormat) -> int:
+    """Plays a dialogue again with the server, whose tokens must be the evaluator's. Returns how many were sampled."""
+    task = generate(int(row["task"].rsplit("_", 1)[1]), split="dev")
+    dialogue = Dialogue(task, dialect=form.dialect)
+    _, info = dialogue.reset()
+    tools = [{"type": "function", "function": dict(tool.document)} for tool in info["tools"]]
+    messages: list[Any] = []
+    compared = 0
+    for begin, end, _ in row["sampled"]:
+        messages += [{"role": each.role, "content": each.content, "tool_call_id": "x"} for each in info["messages"]]
+        answer: Any = client.chat.completions.create(
+            **{**CHAT, "messages": messages, "tools": tools}, extra_body={"return_token_ids": True}
+        )
+        assert answer.prompt_token_ids == row["token_ids"][:begin], row["task"]
+        sampled = answer.choices[0].token_ids
+        assert sampled == row["token_ids"][begin:end], row["task"]
+        compared += len(sampled)
+        messages.append(answer.choices[0].message.model_dump(exclude_none=True))
+        *_, info = dialogue.step(form.text(sampled))
+    assert dialogue.over
+    assert float(dialogue.success) == row["reward"]
+    return compared
+
+
+def test_an_adapter_answers_for_itself_beside_the_base(server: Running, learnt: Adapter) -> None:
+    base = open_model(tiny.NAME).path
+    chat = {**CHAT, "max_tokens": 16, "extra_body": {"return_token_ids": True, "ignore_eos": True}}
+    with server.client() as client, ThreadPoolExecutor(16) as pool:
+        answers: list[Any] = list(
+            pool.map(lambda name: client.chat.completions.create(**{**chat, "model": name}), [NAME, "other"] * 8)
+        )
+    prompt = answers[0].prompt_token_ids
+    wanted = [greedy(model, prompt, 16) for model in (load(base), load_adapted(base, learnt))]
+    assert wanted[0] != wanted[1]
+    assert [answer.choices[0].token_ids for answer in answers] == wanted * 8
+
+
+def test_bfcl_s_own_client_plays_as_the_evaluator_does_and_gets_its_verdicts(
+    server: Running, evaluated_on_bfcl: list[dict[str, Any]], tmp_path: Path, record_property: Any
+) -> None:
+    asked: dict[str, list[str]] = {}
+    for row in evaluated_on_bfcl:
+        asked.setdefault(row["task"].rsplit("_", 1)[0], []).append(row["task"])
+    (tmp_path / "test_case_ids_to_generate.json").write_text(json.dumps(asked), "utf-8")
+    results = tmp_path / "results"
+    bfcl(
+        *("generate", "--model", NAME, "--run-ids", "--num-threads", "8", "--temperature", "0"),
+        *("--result-dir", str(results), "--exclude-state-log"),
+        root=tmp_path,
+        environment={"OPENAI_BASE_URL": f"{server.url}/v1", "OPENAI_API_KEY": KEY},
+    )
+    said = {
+        row["id"]: row["result"]
+        for file in results.rglob("*_result.json")
+        for row in map(json.loads, file.read_text("utf-8").split("\n")[:-1])
+    }
+    for row in evaluated_on_bfcl:
+        print(row["task"], row["end"], row["reward"], [t["label"] for t in row["turns"]], said[row["task"]])
+    failed = {row["task"] for row in evaluated_on_bfcl if not row["reward"]}
+    assert official_failures(results, NAME, tmp_path / "scores") == failed
+
+
+def test_a_call_can_be_required(server: Running) -> None:
+    tool = {"name": "ls", "description": "List.", "parameters": {"type": "object", "properties": {}}}
+    chat = {**CHAT, "tools": [{"type": "function", "function": tool}], "tool_choice": "required"}
+    with server.client() as client:
+        (call,) = client.chat.completions.create(**chat).choices[0].message.tool_calls or []
+    assert call.function.name == "ls"
+
+
+@pytest.mark.parametrize("header", [None, "Bearer wrong", "Bearer", KEY, f"Basic {KEY}", "Bearer s\u00e9same"])
+def test_without_the_key_nothing_is_answered(server: Running, header: str | None) -> None:
+    headers = {} if header is None else {b"Authorization": header.encode("utf-8")}
+    for answer in (
+        server.post(CHAT, headers=headers),
+        httpx.get(f"{server.url}/v1/models", headers=headers),
+        httpx.get(f"{server.url}/nothing", headers=headers),
+    ):
+        assert answer.status_code == 401
+        assert answer.json()["error"]["code"] == "invalid_api_key"
+
+
+def test_openai_s_client_knows_the_errors(server: Running) -> None:
+    with server.client("wrong") as client, pytest.raises(openai.AuthenticationError):
+        client.chat.completions.create(**CHAT)
+    with server.client() as client:
+        with pytest.raises(openai.NotFoundError):
+            client.chat.completions.create(**{**CHAT, "model": "nothing"})
+        with pytest.raises(openai.BadRequestError, match="an answer needs"):
+            client.chat.completions.create(**{**CHAT, "messages": []})
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(b"", b"{", b"[]", b"\xff\xfe", b"[" * 100_000),
+        {},
+        {"model": NAME},
+        {**CHAT, "messages": "Hello."},
+        {**CHAT, "messages": [{"role": "robot", "content": "Hello."}]},
+        {**CHAT, "messages": [{"content": "Hello."}]},
+        {**CHAT, "messages": [*CHAT["messages"], {"role": "assistant", "content": "Hi."}]},
+        {**CHAT, "temperature": "hot"},
+        {**CHAT, "temperature": -1},
+        {**CHAT, "max_tokens": -5},
+        {**CHAT, "max_tokens": 10 * CONTEXT},
+        {**CHAT, "tools": [{"type": "function"}]},
+        {**CHAT, "tools": "all"},
+        {**CHAT, "stream": True, "messages": [{"role": "user", "content": "word " * 2 * CONTEXT}]},
+        {**CHAT, "messages": [{"role": "user", "content": "word " * 2 * CONTEXT}]},
+    ],
+    ids=lambda body: str(body)[:60],
+)
+def test_what_cannot_be_answered_is_a_400_with_a_reason(server: Running, body: Any) -> None:
+    answer = server.post(body)
+    assert answer.status_code == 400, answer.text
+    assert answer.json()["error"]["message"]
+
+
+def test_what_is_too_large_or_not_there_is_refused(server: Running) -> None:
+    large = b" " * ((8 << 20) + 1)
+    assert server.post(large).status_code == 413
+    assert (
+        server.post(b"".join([large[: 1 << 20]] * 9)).json()["error"]["message"].startswith("the request is too large")
+    )
+    assert server.post({**CHAT, "model": "nothing"}).status_code == 404
+    assert server.post(CHAT, "/v1/nothing").status_code == 404
+    assert server.post(CHAT, "/v1/nothing").json()["error"]["message"]
+
+
+def test_many_clients_at_once_are_all_answered(server: Running, record_property: Any) -> None:
+    begun = time.monotonic()
+    with server.client() as client, ThreadPoolExecutor(CLIENTS) as pool:
+
+        def ask(number: int) -> Any:
+            chat = {
+                **CHAT,
+                "messages": [{"role": "user", "content": f"{FIRST} {number}"}],
+                "temperature": 1,
+                "seed": number,
+            }
+            if number % 2:
+                return client.chat.completions.create(**chat).usage.completion_tokens
+            with client.chat.completions.create(**chat, stream=True, stream_options={"include_usage": True}) as chunks:
+                return [chunk.usage for chunk in chunks if chunk.usage][-1].completion_tokens
+
+        tokens = list(pool.map(ask, range(4 * CLIENTS)))
+    took = time.monotonic() - begun
+    assert all(tokens)
+    record_property(
+        TABLE,
+        f"{len(tokens)} requests of {CLIENTS} clients: {sum(tokens)} tokens in {took:.1f} s "
+        f"({sum(tokens) / took:,.0f} tokens/s, {len(tokens) / took:.1f} requests/s), none failed",
+    )
+
+
+def test_clients_that_go_away_free_their_places(server: Running) -> None:
+    endless = {**CHAT, "max_tokens": CONTEXT // 2, "stream": True, "extra_body": {"ignore_eos": True}}
+    with server.client() as client, ThreadPoolExecutor(CLIENTS) as pool:
+
+        def begin(_: int) -> None:
+            with client.chat.completions.create(**endless) as chunks:
+                next(iter(chunks))
+
+        list(pool.map(begin, range(CLIENTS)))
+        begun = time.monotonic()
+        client.chat.completions.create(**{**CHAT, "max_tokens": 4})
+        # All places would be taken for minutes.
+        assert time.monotonic() - begun < 15
+
+
+def test_after_a_replica_was_killed_under_load_requests_are_answered_again(
+    server: Running, record_property: Any
+) -> None:
+    stop = threading.Event()
+    failed: list[int] = []
+    answered: list[int] = []
+
+    def load() -> None:
+        while not stop.is_set():
+            answer = server.post(CHAT)
+            (answered if answer.status_code == 200 else failed).append(answer.status_code)
+            if answer.status_code != 200:
+                assert answer.json()["error"]["message"]
+                time.sleep(0.5)
+
+    (replica,) = server.replicas(REPLICA)
+    with ThreadPoolExecutor(8) as pool:
+        clients = [pool.submit(load) for _ in range(8)]
+        try:
+            time.sleep(2)
+            os.kill(replica, signal.SIGKILL)
+            killed, before = time.monotonic(), len(answered)
+            while len(answered) < before + 16:
+                assert time.monotonic() < killed + 300, failed
+                assert not all(each.done() for each in clients), clients[0].exception()
+                time.sleep(0.1)
+            back = time.monotonic() - killed
+        finally:
+            stop.set()
+        for each in clients:
+            each.result()
+        assert [server.post(CHAT).status_code for _ in range(16)] == [200] * 16
+    assert server.replicas(REPLICA) != [replica]
+    record_property(TABLE, f"killed under load: statuses {failed} of 8 clients; answers again after {back:.0f} s")

@@ -1,0 +1,143 @@
+"""What is served, and who may ask: mistakes are one sentence, and nothing is started."""
+
+from __future__ import annotations
+
+import json
+import socket
+import warnings
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import ray
+import yaml  # type: ignore[import-untyped]
+from fastapi.testclient import TestClient
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+
+from envs.errors import UserError
+from seal_ray.serving.app import KEY_VARIABLE, build, llm_config
+from seal_ray.serving.local import check_address, is_loopback
+from seal_ray.serving.settings import ServingSettings, make_out
+from tests.command_line import run_main
+from tests.policies.chat_models import random_chat_model
+
+
+@pytest.fixture(scope="module")
+def front() -> ModuleType:
+    """The module of the front door, and with it Ray Serve, whose use of pydantic is out of date."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from seal_ray.serving import front
+    return front
+
+
+EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "serve.yaml"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["/nowhere"], "'/nowhere' is no folder"),
+        (["tiny", "--adapter", "/nowhere"], "has no adapter_model.safetensors"),
+        (["tiny", "--adapter", "a=/x", "--adapter", "a=/y"], "two are called 'a'"),
+        (["tiny", "--name", "a:b"], "without a colon"),
+        (["tiny", "--adapter", "tiny=/x"], "'tiny' is the model's name"),
+        (["tiny", "--dtype", "float8"], "'float8' is not known"),
+        (["tiny", "--dialect", "qwem"], "did you mean 'qwen'"),
+        (["tiny", "--context", "1000000"], "is more than the model's"),
+        (["tiny", "--replicas", "2", "--max-replicas", "1"], "is less than"),
+        (["tiny", "--host", "0.0.0.0"], "give --api-key, or --no-key"),
+        (["tiny", "--host", "no.such.host.invalid", "--no-key"], "cannot be listened at"),
+        (["tiny", "--api-key", ""], "--api-key: it is empty"),
+        (["tiny", "--api-key", "é"], "--api-key: it is empty"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_nothing_is_started(
+    arguments: list[str],
+    sentence: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(KEY_VARIABLE, raising=False)
+    started = ray.is_initialized()
+    code, said = run_main("serve", *arguments, capsys=capsys, monkeypatch=monkeypatch)
+    assert (code, said.count("\n")) == (2, 1), said
+    assert sentence in said
+    assert list(tmp_path.iterdir()) == []
+    assert ray.is_initialized() == started
+
+
+def test_a_port_in_use_is_a_mistake() -> None:
+    refused = pytest.raises(UserError, match="cannot be listened at")
+    with socket.create_server(("127.0.0.1", 0)) as listener, refused:
+        check_address("127.0.0.1", listener.getsockname()[1], key=None, no_key=False)
+
+
+def test_only_loopback_needs_no_key() -> None:
+    assert [is_loopback(host) for host in ("127.0.0.1", "127.9.9.9", "::1", "localhost")] == [True] * 4
+    assert not any(is_loopback(host) for host in ("0.0.0.0", "::", "10.0.0.1", "192.168.0.1", "example.org"))
+    check_address("0.0.0.0", 0, key="key", no_key=False)
+    check_address("0.0.0.0", 0, key=None, no_key=True)
+
+
+def test_an_application_without_a_key_must_be_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(KEY_VARIABLE, raising=False)
+    with pytest.raises(UserError, match="no_key: true"):
+        build(ServingSettings())
+
+
+@pytest.mark.usefixtures("front")
+def test_the_example_of_a_config_file_is_valid() -> None:
+    from ray.serve.schema import ServeDeploySchema
+
+    document = yaml.safe_load(EXAMPLE.read_text("utf-8"))
+    schema = ServeDeploySchema.model_validate(document)
+    (application,) = schema.applications
+    assert application.import_path == f"{build.__module__}:{build.__name__}"
+    settings = ServingSettings.model_validate(application.args)
+    assert make_out(settings).name == "solver"
+    assert settings.max_replicas
+    assert document["http_options"]["host"] == "127.0.0.1"
+
+
+@pytest.mark.usefixtures("front")
+@pytest.mark.parametrize(("dialect", "parser"), [("qwen", "hermes"), ("llama3_json", "llama3_json")])
+def test_the_parser_follows_the_dialect_and_the_scale_the_settings(dialect: str, parser: str, tmp_path: Path) -> None:
+    folder = random_chat_model(tmp_path / "model", dialect, context=512)
+    adapter = tmp_path / "adapter"
+    adapter.mkdir()
+    (adapter / "adapter_model.safetensors").write_bytes(b"")
+    (adapter / "adapter_config.json").write_text(json.dumps({"r": 12}), "utf-8")
+    settings = ServingSettings(model=str(folder), adapters={"a": str(adapter)}, replicas=2, max_replicas=4)
+    served = make_out(settings)
+    config = llm_config(served, gpus=0)
+    assert config.engine_kwargs["tool_call_parser"] == parser
+    assert config.engine_kwargs["max_model_len"] == 512
+    assert config.engine_kwargs["max_lora_rank"] == 16
+    assert config.deployment_config["autoscaling_config"]["min_replicas"] == 2
+    assert config.deployment_config["autoscaling_config"]["max_replicas"] == 4
+    on_gpus = llm_config(served, gpus=2)
+    assert on_gpus.engine_kwargs["tensor_parallel_size"] == 2
+    assert on_gpus.get_engine_config().placement_bundles == [{"GPU": 1, "CPU": 1}] * 2
+
+
+def test_the_key_is_asked_for_before_the_request_is_read(front: ModuleType) -> None:
+    async def length(request: Request) -> PlainTextResponse:
+        return PlainTextResponse(str(len(await request.body())))
+
+    app = Starlette(routes=[Route("/", length, methods=["POST"])])
+    app.add_middleware(front.LimitSize, max_bytes=10)
+    app.add_middleware(front.RequireKey, digest=front.digest_of("sesame"))
+    with TestClient(app) as client:
+        right = {"Authorization": "Bearer sesame"}
+        assert client.post("/", content=b"0123456789", headers=right).text == "10"
+        assert client.post("/", content=b"0123456789!", headers=right).status_code == 413
+        assert client.post("/", content=iter([b"012345", b"6789!"]), headers=right).status_code == 413
+        assert client.post("/", content=b"0123456789!").status_code == 401
+        for wrong in ("Bearer sesam", "Bearer sesame2", "sesame", "Basic sesame", ""):
+            assert client.post("/", content=b"0", headers={"Authorization": wrong}).status_code == 401

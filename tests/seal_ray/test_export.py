@@ -1,0 +1,185 @@
+"""`seal-ray export`: what it writes is the checkpoint's to the last bit, in forms that other libraries load."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml  # type: ignore[import-untyped]
+from peft import PeftModel
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+
+from policies.model_folder import open_model
+from seal_ray.run.export import export_adapter, export_model
+from seal_ray.run.release import release
+from tests.command_line import run_main
+from tests.policies.chat_models import random_chat_model
+from tests.policies.models import load, load_adapted, random_adapter
+from tests.readme import example
+
+TOKENS = torch.tensor([[5, 6, 7, 8, 9, 300]])
+METRICS = (
+    {"round": 0, "evaluation/success": 0.25, "evaluation/success/base": 0.5, "evaluation/dialogues": 40},
+    {"round": 2, "evaluation/success": 0.75, "evaluation/success/base": 1.0, "evaluation/dialogues": 40},
+    {"round": 4, "evaluation/success": 0.0, "evaluation/success/base": 0.0, "evaluation/dialogues": 40},
+)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = random_chat_model(tmp_path_factory.mktemp("models") / "random-qwen", "qwen", context=512)
+    GenerationConfig(eos_token_id=2, temperature=0.7, do_sample=True).save_pretrained(folder)  # type: ignore[no-untyped-call]
+    return folder
+
+
+def run_of(folder: Path, base: Path, *, rank: int) -> Path:
+    """A run's folder with one checkpoint, after round 3, as training writes it."""
+    config = {
+        "seed": 7,
+        "environment": {"source": "toolworld", "split": "train", "categories": ["base"]},
+        "solver": {"model": str(base), "lora_rank": rank, "lora_alpha": 12},
+        "training": {"rounds": 5, "lr": 0.0002},
+        "evaluation": {"split": "dev", "source": None},
+    }
+    checkpoint = folder / "checkpoints" / "round_000003"
+    checkpoint.mkdir(parents=True)
+    (folder / "trajectories").mkdir()
+    (folder / "config.yaml").write_text(yaml.safe_dump(config), "utf-8")
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in METRICS), "utf-8")
+    opened = open_model(str(base))
+    if rank:
+        tensors = random_adapter(base, seed=3).tensors
+        state = {
+            f"language_model.{name.replace('.weight', '.default.weight')}": tensor for name, tensor in tensors.items()
+        }
+        export_adapter(opened, state, checkpoint / "adapter", rank=rank, alpha=12)
+    else:
+        torch.manual_seed(4)
+        state = {
+            f"language_model.{name}": tensor + 0.1 * torch.randn_like(tensor)
+            for name, tensor in load(base).state_dict().items()
+        }
+    export_model(opened, state, checkpoint / "model", dtype="float32", rank=rank, alpha=12)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def full(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return run_of(tmp_path_factory.mktemp("runs") / "full", base, rank=0)
+
+
+@pytest.fixture(scope="module")
+def lora(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return run_of(tmp_path_factory.mktemp("runs") / "lora", base, rank=8)
+
+
+@torch.no_grad()
+def logits(model: Any) -> torch.Tensor:
+    found: torch.Tensor = model.eval()(TOKENS).logits
+    return found
+
+
+def auto(folder: Path) -> Any:
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+
+
+@pytest.mark.parametrize("kind", ["full", "lora"])
+def test_an_exported_model_is_the_checkpoint_s(
+    kind: str,
+    base: Path,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run, out = request.getfixturevalue(kind), tmp_path / "out"
+    but = {"runs/NAME": str(run), "my-solver": str(out)}
+    command = example("seal-ray", "export", "runs/NAME", "--out", "my-solver", "--merge", but=but)
+    code, said = run_main(*command, capsys=capsys, monkeypatch=monkeypatch)
+    assert code == 0, said
+    assert said == f"model of round 3 in {out}\n"
+    stored = run / "checkpoints" / "round_000003" / "model"
+    assert torch.equal(logits(auto(out)), logits(auto(stored)))
+    assert not torch.allclose(logits(auto(out)), logits(auto(base)), atol=1e-2)
+    found, wanted = load_file(out / "model.safetensors"), load_file(stored / "model.safetensors")
+    assert {name: tensor.dtype for name, tensor in found.items()} == {name: each.dtype for name, each in wanted.items()}
+    assert all(torch.equal(found[name], tensor) for name, tensor in wanted.items())
+    assert open_model(str(out)).context == 512
+    assert GenerationConfig.from_pretrained(out).temperature == 0.7
+    assert AutoTokenizer.from_pretrained(out).chat_template == AutoTokenizer.from_pretrained(base).chat_template
+
+
+def test_an_exported_adapter_is_the_checkpoint_s(
+    lora: Path, base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    but = {"runs/NAME": str(lora), "my-solver": str(out)}
+    command = example("seal-ray", "export", "runs/NAME", "--out", "my-solver", but=but)
+    code, said = run_main(*command, capsys=capsys, monkeypatch=monkeypatch)
+    assert code == 0, said
+    assert said == f"adapter of round 3 in {out}\n"
+    learnt = random_adapter(base, seed=3)
+    found = load_file(out / "adapter_model.safetensors")
+    assert found.keys() == learnt.tensors.keys()
+    assert all(torch.equal(found[name], tensor) for name, tensor in learnt.tensors.items())
+    adapted = PeftModel.from_pretrained(auto(base), str(out))
+    assert torch.equal(logits(adapted), logits(load_adapted(base, learnt)))
+    assert not (out / "config.json").exists()
+    assert AutoTokenizer.from_pretrained(out).chat_template == AutoTokenizer.from_pretrained(base).chat_template
+
+
+def test_a_checkpoint_can_be_named(full: Path, tmp_path: Path) -> None:
+    released = release(full / "checkpoints" / "round_000003", tmp_path / "out")
+    assert (released.round, released.adapter) == (3, False)
+
+
+def test_the_card_tells_data_recipe_results_and_limits(lora: Path, tmp_path: Path) -> None:
+    release(lora, tmp_path / "out")
+    card = (tmp_path / "out" / "README.md").read_text("utf-8")
+    assert card.startswith("---\nlibrary_name: peft\n")
+    for line in (
+        *("trained from `random-qwen`", "## Data", "split `train`", "## Recipe", "| training.lr | 0.0002 |"),
+        *("| rounds | 3 of 5 |", "| seed | 7 |", "## Results", "| category | before training | after round 2 |"),
+        *("| all | 25.0 % | 75.0 % |", "| base | 50.0 % | 100.0 % |", "## Limits"),
+    ):
+        assert line in card, line
+    assert str(lora.parent) not in card
+
+
+def test_what_cannot_be_exported_is_one_sentence_and_nothing_is_written(
+    full: Path,
+    lora: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    there, file = tmp_path / "there", tmp_path / "file"
+    there.mkdir()
+    file.write_text("text", "utf-8")
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    (bare / "config.yaml").write_text("seed: 1\n", "utf-8")
+    older = tmp_path / "older"
+    run_of(older, Path(yaml.safe_load((lora / "config.yaml").read_text())["solver"]["model"]), rank=8)
+    for path in sorted((older / "checkpoints" / "round_000003" / "adapter").iterdir()):
+        path.unlink()
+    (older / "checkpoints" / "round_000003" / "adapter").rmdir()
+    capsys.readouterr()  # what loading the models said
+    before = sorted(tmp_path.rglob("*"))
+    for run, out, sentence in (
+        (tmp_path / "nowhere", tmp_path / "out", "is no run"),
+        (there, tmp_path / "out", "is no run"),
+        (bare, tmp_path / "out", "has no checkpoint"),
+        (full, there, "exists; give a folder that does not"),
+        (full, file, "exists; give a folder that does not"),
+        (full, file / "out", "cannot be written"),
+        (older, tmp_path / "out", "holds no adapter; give --merge"),
+    ):
+        code, said = run_main("export", str(run), "--out", str(out), capsys=capsys, monkeypatch=monkeypatch)
+        assert (code, said.count("\n")) == (2, 1), said
+        assert sentence in said
+    assert sorted(tmp_path.rglob("*")) == before

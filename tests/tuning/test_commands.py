@@ -1,0 +1,51 @@
+"""The README's comparison and sweep, run as they stand there but small, on the engines that they run on."""
+
+from __future__ import annotations
+
+import csv
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from seal_ray.report.run_folder import RunFolder
+from tests.readme import example
+
+SMALL = (
+    *("--rounds", "1", "training.groups=4", "training.group_size=2", "training.minibatch_groups=4"),
+    *("evaluation.tasks=4", "evaluation.interval=1", "curator.update_every=1"),
+)
+
+
+def run(folder: Path, *words: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", "from seal_ray.cli import main; main()", *words],
+        cwd=folder,
+        text=True,
+        capture_output=True,
+        check=False,
+        env={**os.environ, "RAY_ADDRESS": "local", "COLUMNS": "200"},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_a_fixed_curator_is_compared_with_one_that_learns(tmp_path: Path) -> None:
+    command = example("seal-ray", "compare", "--arms", "fixed,coevolved")
+    said = run(tmp_path, *command, *SMALL, "--seeds", "1", "--name", "two", "curator.proposals=2")
+    assert "2 of 2 trials done" in said
+    for arm in ("fixed", "coevolved"):
+        folder = RunFolder(tmp_path / "runs" / "two" / "trials" / f"{arm}-seed0")
+        before, after = folder.metrics.rows()
+        assert "evaluation/success" in before
+        assert after["solver/rollouts"] == 8
+    assert after["curator/proposals"] == 2
+
+
+def test_a_sweep_finds_a_preset_that_trains(tmp_path: Path) -> None:
+    command = example("seal-ray", "sweep", "--trials", "16")
+    run(tmp_path, *command, *SMALL, "--trials", "2", "--name", "two")
+    with (tmp_path / "runs" / "two" / "results.csv").open(encoding="utf-8", newline="") as file:
+        assert len(list(csv.DictReader(file))) == 2
+    train = example("seal-ray", "train", "--preset", "runs/NAME/best.yaml", but={"NAME": "two"})
+    assert "rounds: 1" in run(tmp_path, *train, "--dry-run")
