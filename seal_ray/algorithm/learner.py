@@ -90,7 +90,9 @@ class SealLearner(TorchLearner):
         del config  # the settings of our own sections say more
         module, training = self._module[module_id], self._agents[module_id].training
         params = [parameter for parameter in module.parameters() if parameter.requires_grad]
-        optimizer = torch.optim.AdamW(params, lr=training.lr, betas=(0.9, 0.999), weight_decay=training.weight_decay)
+        optimizer = torch.optim.AdamW(
+            params, lr=training.lr, eps=training.adam_epsilon, weight_decay=training.weight_decay
+        )
         # What AdamW would set up at its first step: so the state always has the same tensors.
         for parameter in params:
             optimizer.state[parameter] = {

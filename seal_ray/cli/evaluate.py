@@ -20,6 +20,7 @@ from seal_ray.evaluation.bfcl_results import REGISTERED, write_bfcl_results
 from seal_ray.evaluation.plan import MAX_CONTEXT, Plan, check_plan, choose_tasks
 from seal_ray.evaluation.run import Progress, evaluate, open_folder, write_summary
 from seal_ray.evaluation.summary import groups, label_table, success_table
+from seal_ray.report.run_folder import RunFolder
 from seal_ray.run.checkpoints import model_of
 
 
@@ -31,6 +32,9 @@ def command(
     split: Annotated[str, typer.Option(help="train, dev or test.")] = "dev",
     limit: Annotated[int | None, typer.Option(help="Tasks at most, the categories in turn.", min=1)] = None,
     category: Annotated[list[str] | None, typer.Option(help="Only this category; can be given several times.")] = None,
+    difficulty: Annotated[
+        str | None, typer.Option(help="Code of the toolworld's difficulty; else the run's, or the default one.")
+    ] = None,
     seeds: Annotated[int, typer.Option(help="Dialogues of each task, for sampling.", min=1)] = 1,
     seed: Annotated[int, typer.Option(help="Seed of the evaluation.")] = 0,
     temperature: Annotated[float, typer.Option(help="0 is greedy.", min=0.0)] = 0.0,
@@ -62,7 +66,9 @@ def command(
         model=opened,
         environment=env,
         split=split,
-        tasks=choose_tasks(env, split, limit=limit, categories=category or ()),
+        tasks=choose_tasks(
+            env, split, limit=limit, categories=category or (), difficulty=difficulty or _difficulty_of(model, env)
+        ),
         budgets=_budgets(opened, context, response),
         engine=_known("engine", engine, KINDS) or default_kind(),
         dtype=_known("dtype", dtype, DTYPES) or _default_type(),
@@ -96,6 +102,15 @@ def command(
 def _budgets(model: ModelFolder, context: int | None, response: int) -> Budgets:
     room = min(model.context, MAX_CONTEXT) if context is None else context
     return Budgets(prompt=room, response=min(response, room), context=room)
+
+
+def _difficulty_of(model: str, env: str) -> str | None:
+    """What a run was trained on, where that is the toolworld's too: its own evaluations play it."""
+    folder = RunFolder(Path(model))
+    if env != "toolworld" or not folder.config.is_file():
+        return None
+    code = folder.read_config().get("environment", {}).get("difficulty")
+    return code if isinstance(code, str) else None
 
 
 def _known(key: str, value: str | None, allowed: Iterable[str]) -> str | None:

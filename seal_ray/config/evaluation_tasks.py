@@ -17,6 +17,6 @@ def evaluation_tasks(environment: Environment, evaluation: Evaluation) -> tuple[
     """
     source = evaluation.source or environment.source
     if source == "toolworld":
-        return choose_tasks(source, evaluation.split, limit=evaluation.tasks)
+        return choose_tasks(source, evaluation.split, limit=evaluation.tasks, difficulty=environment.difficulty)
     division = environment.bfcl_split if environment.source == "bfcl" else "scenario"
     return tuple(itertools.islice(in_turn(get_split(division).part(evaluation.split)), evaluation.tasks))

@@ -45,7 +45,8 @@ class Environment(Section):
     categories: list[TaskCategory] = Field(default_factory=lambda: list(Category), min_length=1)
     """Task categories, drawn in turn."""
     difficulty: str | None = None
-    """Code of the toolworld's difficulty, for instance t2-3_c1-2_d1-3_s2-4; None is the default one."""
+    """Code of the toolworld's difficulty, in training and evaluation, for instance t2-3_c1-2_d1-3_s2-4; None is the
+    default one."""
     tasks: Count | None = None
     """Different training tasks, gone through in epochs; None is all of them, in the toolworld new ones for ever."""
     protocol: Literal["seal", "official"] = "seal"
@@ -216,6 +217,8 @@ class Training(Section):
     """Gradient steps over which the learning rate grows."""
     weight_decay: NotNegative = 0.0
     """AdamW's decay of the weights."""
+    adam_epsilon: Positive = 1e-8
+    """ε of AdamW: weights whose gradients are small beside it are moved little, else every one by about the rate."""
     grad_clip: Positive = 1.0
     """Largest norm of the gradient."""
     clip_low: Positive = 0.2

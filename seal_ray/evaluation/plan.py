@@ -12,6 +12,7 @@ from envs.dialogue import Dialogue
 from envs.errors import UserError, unknown_value
 from envs.task import Category, Task
 from envs.toolworld import generate
+from envs.toolworld.difficulty import DEFAULT, Difficulty
 from policies.model_folder import ModelFolder
 from policies.prompting import ChatFormat
 from policies.rollouts import Job
@@ -93,9 +94,17 @@ def check_plan(plan: Plan) -> ChatFormat:
 
 
 def choose_tasks(
-    environment: str, split: str, *, limit: int | None = None, categories: Sequence[str] = ()
+    environment: str,
+    split: str,
+    *,
+    limit: int | None = None,
+    categories: Sequence[str] = (),
+    difficulty: str | None = None,
 ) -> tuple[Task, ...]:
-    """The tasks of a split, the categories in turn, at most `limit`. Raises `UserError` for unknown names."""
+    """The tasks of a split, the categories in turn, at most `limit`. Raises `UserError` for unknown names.
+
+    `difficulty` is the code of the toolworld's; None is its default one.
+    """
     if environment not in ENVIRONMENTS:
         raise unknown_value("env", environment, ENVIRONMENTS)
     if split not in SPLITS:
@@ -104,10 +113,13 @@ def choose_tasks(
         if name not in list(Category):
             raise unknown_value("category", name, Category)
     chosen = [category for category in Category if not categories or category in categories]
+    if difficulty is not None and environment != "toolworld":
+        raise UserError("difficulty: only the toolworld has one; leave it out for bfcl.")
     if environment == "toolworld":
+        hard = DEFAULT if difficulty is None else Difficulty.from_code(difficulty)
         seeds = (seed for seed in itertools.count() if list(Category)[seed % len(Category)] in chosen)
         count = TOOLWORLD_TASKS if limit is None else limit
-        return tuple(generate(seed, split=split) for seed in itertools.islice(seeds, count))
+        return tuple(generate(seed, split=split, difficulty=hard) for seed in itertools.islice(seeds, count))
     part = get_split("scenario").part(split)
     return tuple(itertools.islice(in_turn(part, chosen), limit))
 
