@@ -1,4 +1,4 @@
-"""Shared by all tests: tables that tests measured are printed in the summary, also when the tests run in parallel."""
+"""Shared by all tests: the order in which files are begun, and tables that tests measured, printed in the summary."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ import pytest
 
 TABLE = "table"
 """Name of the property under which a test records text for the summary: `record_property("table", text)`."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -106,10 +106,11 @@ def _budgets(model: ModelFolder, context: int | None, response: int) -> Budgets:
 
 def _difficulty_of(model: str, env: str) -> str | None:
     """What a run was trained on, where that is the toolworld's too: its own evaluations play it."""
-    folder = RunFolder(Path(model))
-    if env != "toolworld" or not folder.config.is_file():
+    run = Path(model)
+    if env != "toolworld" or not (run / "checkpoints").is_dir():
         return None
-    code = folder.read_config().get("environment", {}).get("difficulty")
+    environment = RunFolder(run).read_config().get("environment")
+    code = environment.get("difficulty") if isinstance(environment, dict) else None
     return code if isinstance(code, str) else None
 
 

@@ -148,8 +148,6 @@ def _check_curator(curator: sections.Curator, learners: sections.Learners) -> No
 def _check_tasks(environment: sections.Environment, evaluation: sections.Evaluation) -> None:
     source = evaluation.source or environment.source
     if environment.difficulty is not None:
-        if environment.source != "toolworld":
-            raise UserError("environment.difficulty: only the toolworld has one; leave it out for bfcl.")
         with _naming("environment.difficulty"):
             Difficulty.from_code(environment.difficulty)
     training = []

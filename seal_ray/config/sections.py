@@ -46,7 +46,7 @@ class Environment(Section):
     """Task categories, drawn in turn."""
     difficulty: str | None = None
     """Code of the toolworld's difficulty, in training and evaluation, for instance t2-3_c1-2_d1-3_s2-4; None is the
-    default one."""
+    default one. The benchmark has none."""
     tasks: Count | None = None
     """Different training tasks, gone through in epochs; None is all of them, in the toolworld new ones for ever."""
     protocol: Literal["seal", "official"] = "seal"

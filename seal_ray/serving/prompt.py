@@ -1,13 +1,13 @@
 """From an OpenAI chat request to the token ids of its prompt: those that training and evaluation would have used.
 
 vLLM's own rendering would show tools in another shape, and read an earlier answer through the chat template again. Here
-the policy's `ChatFormat` does it: the opening, then each answer as it was said, then what came after it.
+the policy's `ChatFormat` does it: the opening, then each answer as it was said, then what came after it. The tokens of
+an answer are those that were sampled as long as they are remembered; text that somebody else wrote is tokenised.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +19,7 @@ from envs.dialogue import Message
 from envs.errors import UserError
 from envs.task import JSON, ToolCall, ToolDoc
 from policies.prompting import ChatFormat
+from seal_ray.serving.answers import Answers
 
 _ROLES = {"system": "system", "developer": "system", "user": "user"}
 """Role of a message → the role that the chat templates know it by."""
@@ -38,7 +39,7 @@ class ServedFormat(ChatFormat):
         """The prompt of the next answer to OpenAI messages, with these tool documents.
 
         Raises `UserError` for messages that no dialogue can have: none, an answer at either end, content that is not
-        text, a call whose arguments are no JSON object.
+        text, a call without a name, or one that the dialect cannot write.
         """
         shown = [ToolDoc(str(tool["name"]), "", tool, ()) for tool in tools]
         heard: list[Message] = []
@@ -48,7 +49,9 @@ class ServedFormat(ChatFormat):
                 heard.append(self._heard(message, index))
                 continue
             token_ids += self._ask(heard, shown, begun=bool(token_ids), index=index)
-            token_ids += self.completion(self._said(message, index))
+            said = self._said(message, index)
+            known = self._answers.find(token_ids, said)
+            token_ids += self.completion(self._without_control_tokens(said)) if known is None else known
             heard = []
         return token_ids + self._ask(heard, shown, begun=bool(token_ids), index=len(messages))
 
@@ -67,28 +70,41 @@ class ServedFormat(ChatFormat):
             raise UserError(f"messages[{index}].role: {role!r:.80} is not known; allowed are {allowed}.")
         return Message(_ROLES[role], _text(message, index))
 
+    def keep(self, prompt: Sequence[int], message: Mapping[str, Any], token_ids: Sequence[int]) -> None:
+        """Remembers the tokens of an answer to a prompt, so that they need not be made out from its text again."""
+        try:
+            text = self._said(message, 0)
+        except UserError:  # a call without valid arguments, which could not be sent back either
+            return
+        ended = token_ids and token_ids[-1] in self.stop_token_ids
+        self._answers.keep(prompt, text, [*token_ids, *(() if ended else self.completion(""))])
+
     def _said(self, message: Mapping[str, Any], index: int) -> str:
         """An earlier answer as the model wrote it, from the parts that it was taken apart into."""
         content = _text(message, index)
         calls = self._calls(list(message.get("tool_calls") or ()), f"messages[{index}].tool_calls")
         joint = "\n" if content and calls and not content.endswith("\n") else ""
-        # An answer may hold control tokens: the model can sample them. One that ends an answer, it cannot have said.
-        return self._ends.sub(lambda match: f"{match[0][0]} {match[0][1:]}", content + joint + calls)
+        return content + joint + calls
 
     @cached_property
-    def _ends(self) -> re.Pattern[str]:
-        return re.compile("|".join(re.escape(self._tokenizer.decode([end])) for end in self.stop_token_ids))
+    def _answers(self) -> Answers:
+        return Answers()
 
     def _calls(self, calls: Sequence[Mapping[str, Any]], place: str) -> str:
         called = [_call(call, f"{place}[{number}]") for number, call in enumerate(calls)]
         if self.dialect.name == "toolace":
-            return self.dialect.render_calls([ToolCall(name, read_json(arguments)) for name, arguments in called])
-        # Arguments stay as they are written: the parsers of JSON dialects hand them on unchanged.
+            return self.dialect.render_calls(
+                [ToolCall(name, _object(text, f"{place}[{number}]")) for number, (name, text) in enumerate(called)]
+            )
+        # Arguments stay as they are written, mistakes too: the parsers of JSON dialects hand them on unchanged.
         if self.dialect.name == "llama3_json":
             return "; ".join(f'{{"name": {json.dumps(name)}, "parameters": {text}}}' for name, text in called)
         return "\n".join(
             f'<tool_call>\n{{"name": {json.dumps(name)}, "arguments": {text}}}\n</tool_call>' for name, text in called
         )
+
+    def _without_control_tokens(self, text: str) -> str:
+        return self._control.sub(lambda match: f"{match[0][0]} {match[0][1:]}", text)
 
 
 def _text(message: Mapping[str, Any], index: int) -> str:
@@ -102,17 +118,20 @@ def _text(message: Mapping[str, Any], index: int) -> str:
 
 
 def _call(call: Mapping[str, Any], place: str) -> tuple[str, str]:
-    """Name and arguments of a call, the arguments as JSON text."""
+    """Name and arguments of a call, the arguments as text."""
     function = call.get("function")
     name = function.get("name") if isinstance(function, Mapping) else None
     if not isinstance(function, Mapping) or not isinstance(name, str):
         raise UserError(f"{place}: a call needs a function with a name.")
     arguments = function.get("arguments") or "{}"
-    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    return name, arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+
+
+def _object(text: str, place: str) -> dict[str, JSON]:
     try:
         value = read_json(text)
     except ValueError as error:
         raise UserError(f"{place}.function.arguments: they are not valid JSON ({error}).") from None
     if not isinstance(value, dict):
         raise UserError(f"{place}.function.arguments: they are no JSON object.")
-    return name, text
+    return value

@@ -10,6 +10,7 @@ from ray.serve.llm.deployment import LLMServer
 
 from envs.errors import UserError
 from policies.model_folder import open_model
+from seal_ray.serving.answers import listened_to
 from seal_ray.serving.prompt import ServedFormat
 
 if TYPE_CHECKING:
@@ -34,7 +35,13 @@ class Server(LLMServer):
             request.skip_special_tokens = False  # what the model said, as the solver's dialogues read it
         # vLLM takes the tokens of a prompt that another of its processes has rendered, instead of rendering again.
         request.kv_transfer_params = {"prompt_token_ids": list(token_ids)}
-        return await super().chat(request, raw_request_info)
+        show_tokens, request.return_token_ids = bool(request.return_token_ids), True
+        said = await super().chat(request, raw_request_info)
+        return listened_to(
+            said,
+            lambda answer: self._format.keep(token_ids, answer.message(), answer.token_ids),
+            show_tokens=show_tokens,
+        )
 
 
 def _document(tool: Any) -> dict[str, Any]:

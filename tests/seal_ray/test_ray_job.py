@@ -22,6 +22,8 @@ import yaml  # type: ignore[import-untyped]
 from tests.processes import tree
 from tests.readme import ROOT, example
 
+pytestmark = pytest.mark.long
+
 BIN = Path(sys.executable).parent
 # Ray asks for a token wherever its user has one, and its commands then want to be told to send it.
 ENVIRONMENT = {

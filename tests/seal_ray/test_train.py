@@ -19,6 +19,8 @@ import pytest
 from tests.command_line import check_refused, run_main
 from tests.readme import example
 
+pytestmark = pytest.mark.long
+
 ROUNDS = 4
 SMALL = (
     *("training.groups=3", "training.group_size=4", "training.minibatch_groups=2", f"training.rounds={ROUNDS}"),

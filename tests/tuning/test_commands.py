@@ -8,8 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from seal_ray.report.run_folder import RunFolder
 from tests.readme import example
+
+pytestmark = pytest.mark.long
 
 SMALL = (
     *("--rounds", "1", "training.groups=4", "training.group_size=2", "training.minibatch_groups=4"),

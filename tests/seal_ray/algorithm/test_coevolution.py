@@ -26,7 +26,7 @@ from tests.seal_ray.algorithm.engines import ROUNDS_IN_RAY, Half, small_config
 from tests.seal_ray.algorithm.planted import CUES, DIFFICULTY, HARMS, HELPS, TASKS, Planted, uniform_curator
 from tests.seal_ray.algorithm.test_seal_rounds import built, measured, played, same, weights
 
-pytestmark = ROUNDS_IN_RAY
+pytestmark = [*ROUNDS_IN_RAY, pytest.mark.long]
 
 ROUNDS = 14
 

@@ -26,7 +26,7 @@ from seal_ray.algorithm.seal import Seal, TooManyFaults
 from seal_ray.config.seal_config import SealConfig
 from tests.seal_ray.algorithm.engines import ROUNDS_IN_RAY, Half, small_config
 
-pytestmark = ROUNDS_IN_RAY
+pytestmark = [*ROUNDS_IN_RAY, pytest.mark.long]
 
 Round = list[tuple[int, int, float, tuple[int, ...]]]
 """(group, seed, reward, tokens) of each dialogue."""

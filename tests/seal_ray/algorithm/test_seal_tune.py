@@ -10,7 +10,7 @@ from ray import tune
 from seal_ray.algorithm.seal import Seal
 from tests.seal_ray.algorithm.engines import Half, small_config
 
-pytestmark = [pytest.mark.usefixtures("ray_here"), pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.usefixtures("ray_here"), pytest.mark.filterwarnings("ignore"), pytest.mark.long]
 
 
 def test_two_trials_of_a_search_space(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def refusal(*words: str) -> str:
             "solver.lora_targets: 'q_pro' is not known; did you mean 'q_proj' or 'v_proj' or 'o_proj'?",
         ),
         (
-            ["training.schedule=cosine", "training.rounds=2", "training.warm_up=4"],
+            ["training.schedule=cosine", "training.rounds=1", "training.warm_up=4"],
             "training.warm_up: 4 leaves nothing of the 4 gradient steps for the cosine schedule.",
         ),
         (
@@ -61,10 +61,6 @@ def refusal(*words: str) -> str:
         (
             ["environment.difficulty=hard"],
             "environment.difficulty: 'hard' cannot be read; the form is t2-3_c1-2_d1-3_s2-4.",
-        ),
-        (
-            [BFCL, "environment.difficulty=t2-3_c1-2_d1-3_s2-4"],
-            "environment.difficulty: only the toolworld has one; leave it out for bfcl.",
         ),
         (
             [BFCL, "environment.bfcl_split=scenari"],
@@ -117,6 +113,14 @@ def test_settings_that_do_not_fit_together(words: list[str], sentence: str) -> N
 )
 def test_settings_that_do(words: list[str]) -> None:
     make_config(overrides=words).validate()
+
+
+def test_evaluation_plays_what_is_trained_on() -> None:
+    code = "t1-1_c1-1_d1-1_s2-2"
+    config = make_config(overrides=[f"environment.difficulty={code}", "evaluation.tasks=4"])
+    tasks = evaluation_tasks(config.section(sections.Environment), config.section(sections.Evaluation))
+    assert [task.id.split("_")[1] for task in tasks] == ["dev"] * 4
+    assert all(task.id.endswith(code) for task in tasks)
 
 
 def test_evaluation_tasks_are_of_the_division_that_is_trained_on() -> None:

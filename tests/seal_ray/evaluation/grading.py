@@ -22,10 +22,13 @@ def bfcl(*arguments: str, root: Path, environment: Mapping[str, str] | None = No
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-def official_failures(results: Path, name: str, scores: Path) -> set[str]:
+def official_failures(
+    results: Path, name: str, scores: Path, *, environment: Mapping[str, str] | None = None
+) -> set[str]:
     """Grades the files of a registered model and returns the ids of the tasks that failed."""
     where = ("--result-dir", str(results.resolve()), "--score-dir", str(scores.resolve()))
-    bfcl("evaluate", "--model", name, "--test-category", "multi_turn", "--partial-eval", *where, root=scores)
+    asked = ("evaluate", "--model", name, "--test-category", "multi_turn", "--partial-eval")
+    bfcl(*asked, *where, root=scores, environment=environment)
     files = sorted((scores / name.replace("/", "_")).rglob("*_score.json"))
     assert len(files) == len(sorted(results.rglob("*_result.json")))
     rows = [json.loads(line) for file in files for line in file.read_text("utf-8").split("\n") if line]

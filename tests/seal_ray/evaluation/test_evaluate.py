@@ -145,6 +145,8 @@ def test_another_evaluation_is_not_mixed_in(qwen: Path, tmp_path: Path) -> None:
 
 REFUSED: dict[tuple[str, ...], str] = {
     ("--model", "nowhere"): "model: 'nowhere' is no folder",
+    ("--difficulty", "hard"): "difficulty: 'hard' cannot be read",
+    ("--env", "bfcl", "--difficulty", "t1-1_c1-1_d1-1_s2-2"): "difficulty: only the toolworld has one",
     ("--env", "bfl"): "env: 'bfl' is not known; did you mean 'bfcl'?",
     ("--split", "tset"): "split: 'tset' is not known; did you mean 'test'?",
     ("--category", "mis_func"): "category: 'mis_func' is not known; did you mean 'miss_func'?",

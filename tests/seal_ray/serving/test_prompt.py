@@ -14,6 +14,7 @@ from envs.task import Category, Task, ToolCall
 from envs.toolworld import generate
 from policies import tiny
 from policies.model_folder import open_model
+from seal_ray.serving.answers import Answers
 from seal_ray.serving.prompt import ServedFormat
 from tests.policies.chat_models import chat_tokenizer
 
@@ -94,13 +95,27 @@ def test_text_that_spells_a_control_token_is_only_text(role: str) -> None:
     assert count == form.prompt(harmless, [TOOL]).count(end[0])
 
 
-def test_a_control_token_that_the_model_sampled_is_that_token_again() -> None:
+@pytest.mark.parametrize("stopped", [True, False])
+def test_what_was_sampled_is_those_tokens_again_and_for_that_prompt_only(stopped: bool) -> None:
     form = served_format("tiny")
-    (begin,) = form.tokens("<|assistant|>")
-    said = (begin, *form.tokens("Done."))
-    answer = {"role": "assistant", "content": form.text(said)}
-    before, whole = form.prompt([HELLO], [TOOL]), form.prompt([HELLO, answer, HELLO], [TOOL])
-    assert whole[: len(before) + len(said)] == before + said
+    before, other = form.prompt([HELLO], [TOOL]), [{**HELLO, "content": "Hello!"}]
+    (end,) = form.completion("")
+    # Letter by letter, and a control token: no text is tokenised like this.
+    sampled = [token for letter in "Done." for token in form.tokens(letter)] + list(form.tokens("<|assistant|>"))
+    answer = {"role": "assistant", "content": form.text(sampled), "tool_calls": []}
+    form.keep(before, answer, [*sampled, end] if stopped else sampled)
+    whole = form.prompt([HELLO, answer, HELLO], [TOOL])
+    assert whole[: len(before) + len(sampled) + 1] == (*before, *sampled, end)
+    assert form.tokens("<|assistant|>")[0] not in form.prompt([*other, answer, HELLO], [TOOL])[len(before) : -1]
+
+
+def test_only_the_newest_answers_are_remembered() -> None:
+    answers = Answers(most=2)
+    for number in range(3):
+        answers.keep([number], "text", [7, number])
+    assert answers.find([0], "text") is None
+    assert answers.find([2], "text") == (7, 2)
+    assert answers.find([2], "other") is None
 
 
 @pytest.mark.parametrize(
@@ -120,13 +135,16 @@ def test_messages_that_are_no_dialogue_are_refused(messages: list[dict[str, Any]
 
 
 @pytest.mark.parametrize("arguments", ["{", "[1]", '"x"', "[" * 200])
-def test_arguments_that_are_no_object_are_refused(arguments: str) -> None:
+def test_arguments_that_are_no_object_are_refused_where_they_cannot_be_written(arguments: str) -> None:
     answer = {
         "role": "assistant",
         "tool_calls": [{"id": "a", "type": "function", "function": {"name": "f", "arguments": arguments}}],
     }
+    messages: list[dict[str, Any]] = [HELLO, answer, {"role": "tool", "content": "x"}]
     with pytest.raises(UserError, match=r"messages\[1\].tool_calls\[0\].function.arguments"):
-        served_format("tiny").prompt([HELLO, answer, {"role": "tool", "content": "x"}], [TOOL])
+        served_format("toolace").prompt(messages, [TOOL])
+    form = served_format("tiny")
+    assert f'"arguments": {arguments}}}' in form.text(form.prompt(messages, [TOOL]))
 
 
 def test_text_in_parts_is_text() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ from policies import tiny
 from policies.engine import Adapter
 from policies.model_folder import open_model
 from policies.prompting import ChatFormat
+from policies.trajectory import End
 from seal_ray.run.export import export_adapter, export_model
 from tests.conftest import TABLE
 from tests.policies.models import greedy, load, load_adapted, random_adapter
@@ -34,6 +36,8 @@ from tests.readme import example
 from tests.seal_ray.evaluation.grading import bfcl, official_failures
 from tests.seal_ray.serving.servers import KEY, Running, joined, serving
 from tests.seal_ray.test_cli import seal_ray
+
+pytestmark = pytest.mark.long
 
 CLIENTS = 64
 DIALOGUES = 50
@@ -125,6 +129,12 @@ def test_it_is_healthy_and_lists_its_models(server: Running) -> None:
     assert "with the key" in server.log.read_text()
 
 
+def test_the_readme_s_request_is_answered(server: Running) -> None:
+    places = {"http://127.0.0.1:8000": server.url, "Bearer KEY": f"Bearer {KEY}", '"NAME"': json.dumps(NAME)}
+    done = subprocess.run(["curl", "-sS", *example("curl", but=places)], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["choices"][0]["message"]["role"] == "assistant"
+
+
 def test_messages_and_calls_make_the_round_trip_streamed_and_whole(server: Running) -> None:
     with server.client() as client:
         whole = client.chat.completions.create(**CHAT).choices[0]
@@ -163,18 +173,41 @@ def replayed(row: dict[str, Any], client: openai.OpenAI, form: ChatFormat) -> in
     compared = 0
     for begin, end, _ in row["sampled"]:
         messages += [{"role": each.role, "content": each.content, "tool_call_id": "x"} for each in info["messages"]]
-        answer: Any = client.chat.completions.create(
-            **{**CHAT, "messages": messages, "tools": tools}, extra_body={"return_token_ids": True}
-        )
-        assert answer.prompt_token_ids == row["token_ids"][:begin], row["task"]
-        sampled = answer.choices[0].token_ids
+        chat = {**CHAT, "messages": messages, "tools": tools, "extra_body": {"return_token_ids": True}}
+        prompt, sampled, message = (streamed if row["seed"] % 2 else whole)(client, chat)
+        assert prompt == row["token_ids"][:begin], row["task"]
         assert sampled == row["token_ids"][begin:end], row["task"]
         compared += len(sampled)
-        messages.append(answer.choices[0].message.model_dump(exclude_none=True))
-        *_, info = dialogue.step(form.text(sampled))
-    assert dialogue.over
+        messages.append(message)
+        if end < len(row["token_ids"]) or row["end"] == End.FINISHED:  # what was cut off is not acted on
+            *_, info = dialogue.step(form.text(sampled))
+    assert dialogue.over == (row["end"] == End.FINISHED)
     assert float(dialogue.success) == row["reward"]
     return compared
+
+
+def whole(client: openai.OpenAI, chat: dict[str, Any]) -> tuple[list[int], list[int], dict[str, Any]]:
+    """Tokens of the prompt, of the answer, and the answer as a message to send back."""
+    answer: Any = client.chat.completions.create(**chat)
+    (choice,) = answer.choices
+    return answer.prompt_token_ids, choice.token_ids, choice.message.model_dump(exclude_none=True)
+
+
+def streamed(client: openai.OpenAI, chat: dict[str, Any]) -> tuple[list[int], list[int], dict[str, Any]]:
+    prompt: list[int] = []
+    sampled: list[int] = []
+    parts: list[Any] = []
+    with client.chat.completions.create(**chat, stream=True) as chunks:
+        for chunk in chunks:
+            parts.append(chunk)
+            prompt += getattr(chunk, "prompt_token_ids", None) or []
+            sampled += [token for choice in chunk.choices for token in getattr(choice, "token_ids", None) or []]
+    found = joined(parts)
+    calls = [
+        {"id": "x", "type": "function", "function": {"name": name, "arguments": arguments}}
+        for name, arguments in found["calls"]
+    ]
+    return prompt, sampled, {"role": "assistant", "content": found["content"], "tool_calls": calls}
 
 
 def test_an_adapter_answers_for_itself_beside_the_base(server: Running, learnt: Adapter) -> None:
@@ -198,21 +231,36 @@ def test_bfcl_s_own_client_plays_as_the_evaluator_does_and_gets_its_verdicts(
         asked.setdefault(row["task"].rsplit("_", 1)[0], []).append(row["task"])
     (tmp_path / "test_case_ids_to_generate.json").write_text(json.dumps(asked), "utf-8")
     results = tmp_path / "results"
+    environment = {"OPENAI_BASE_URL": f"{server.url}/v1", "OPENAI_API_KEY": KEY}
     bfcl(
         *("generate", "--model", NAME, "--run-ids", "--num-threads", "8", "--temperature", "0"),
         *("--result-dir", str(results), "--exclude-state-log"),
         root=tmp_path,
-        environment={"OPENAI_BASE_URL": f"{server.url}/v1", "OPENAI_API_KEY": KEY},
+        environment=environment,
     )
-    said = {
-        row["id"]: row["result"]
-        for file in results.rglob("*_result.json")
-        for row in map(json.loads, file.read_text("utf-8").split("\n")[:-1])
-    }
-    for row in evaluated_on_bfcl:
-        print(row["task"], row["end"], row["reward"], [t["label"] for t in row["turns"]], said[row["task"]])
     failed = {row["task"] for row in evaluated_on_bfcl if not row["reward"]}
-    assert official_failures(results, NAME, tmp_path / "scores") == failed
+    assert official_failures(results, NAME, tmp_path / "scores", environment=environment) == failed
+    # The small model solves none of them. What its first turn called is the same, and says more than the verdict.
+    files = results.rglob("*_result.json")
+    rows = [json.loads(line) for file in files for line in file.read_text("utf-8").split("\n")[:-1]]
+    official = {row["id"]: calls_of(row["result"][0]) for row in rows}
+    dialect = open_model(tiny.NAME).dialect
+    ours = {
+        row["task"]: [
+            (call.name, dict(call.arguments))
+            for step in row["turns"][0]["steps"]
+            for call in dialect.parse(step["completion"]).official_calls
+        ]
+        for row in evaluated_on_bfcl
+    }
+    assert any(ours.values())
+    assert official == ours
+
+
+def calls_of(steps: list[Any]) -> list[tuple[str, Any]]:
+    """(name, arguments) of each call of a turn in an official result file, whose other steps are texts."""
+    calls = [call for step in steps if isinstance(step, list) for call in step]
+    return [(name, json.loads(arguments)) for call in calls for name, arguments in call.items()]
 
 
 def test_a_call_can_be_required(server: Running) -> None:

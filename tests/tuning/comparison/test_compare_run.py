@@ -8,6 +8,8 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from seal_ray.report.run_folder import RunFolder
 from tests.tuning.comparison.driver import ROUNDS
 from tests.tuning.processes import drive, ended, kill, read_until
@@ -15,6 +17,8 @@ from tuning.comparison.collect import collect
 from tuning.comparison.plan import check_comparison
 from tuning.comparison.report import INTERFACES, REPORT, TABLE
 from tuning.record import State
+
+pytestmark = pytest.mark.long
 
 DRIVER = "tests.tuning.comparison.driver"
 

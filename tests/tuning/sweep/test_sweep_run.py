@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
+import pytest
+
 from seal_ray.config.checks import check_config
 from seal_ray.config.presets import make_config
 from tests.tuning.processes import drive, ended, kill, read_until
@@ -12,6 +14,8 @@ from tests.tuning.sweep.driver import ROUNDS, STEPS
 from tuning.record import State
 from tuning.sweep.plan import check_sweep
 from tuning.sweep.results import BEST, IMPORTANCE, PARALLEL, TABLE, collect, score
+
+pytestmark = pytest.mark.long
 
 DRIVER = "tests.tuning.sweep.driver"
 

@@ -1,0 +1,107 @@
+"""What a replica has said lately, token by token: clients send it back as text, which may be read as other tokens."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from array import array
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any
+
+_DATA = "data: {"
+"""How a chunk of a stream begins that is no end mark."""
+
+
+class Answers:
+    """The newest `most` answers, each by the prompt that it was given to and the text that it is."""
+
+    def __init__(self, most: int = 10_000) -> None:
+        self._most = most
+        self._kept: OrderedDict[bytes, array[int]] = OrderedDict()
+
+    def keep(self, prompt: Sequence[int], text: str, token_ids: Sequence[int]) -> None:
+        """Remembers an answer, and forgets the oldest where there are too many."""
+        key = _key(prompt, text)
+        self._kept[key] = array("l", token_ids)
+        self._kept.move_to_end(key)
+        if len(self._kept) > self._most:
+            self._kept.popitem(last=False)
+
+    def find(self, prompt: Sequence[int], text: str) -> tuple[int, ...] | None:
+        """The tokens of the answer that was given to this prompt and is this text, if it is still known."""
+        found = self._kept.get(_key(prompt, text))
+        return None if found is None else tuple(found)
+
+
+def _key(prompt: Sequence[int], text: str) -> bytes:
+    return hashlib.sha256(array("l", prompt).tobytes() + text.encode("utf-8", "surrogatepass")).digest()
+
+
+@dataclass
+class Answer:
+    """One answer while it comes in."""
+
+    content: str = ""
+    calls: dict[int, list[str]] = field(default_factory=dict)
+    token_ids: list[int] = field(default_factory=list)
+
+    def add(self, part: Mapping[str, Any], token_ids: Sequence[int] | None) -> None:
+        """Takes in a message, or what a stream adds to one."""
+        self.content += part.get("content") or ""
+        for place, call in enumerate(part.get("tool_calls") or ()):
+            entry = self.calls.setdefault(call.get("index", place), ["", ""])
+            for index, key in enumerate(("name", "arguments")):
+                entry[index] += (call.get("function") or {}).get(key) or ""
+        self.token_ids += token_ids or ()
+
+    def message(self) -> dict[str, Any]:
+        """The message as a client sends it back."""
+        calls = [
+            {"function": {"name": name, "arguments": arguments}} for _, (name, arguments) in sorted(self.calls.items())
+        ]
+        return {"role": "assistant", "content": self.content, "tool_calls": calls}
+
+
+async def listened_to(
+    said: AsyncGenerator[Any, None], keep: Callable[[Answer], None], *, show_tokens: bool
+) -> AsyncGenerator[Any, None]:
+    """Hands on what an engine says, in parts or whole, and each answer's tokens to `keep` when it has ended.
+
+    The engine must have been asked for tokens. Clients see them only with `show_tokens`.
+    """
+    answers: dict[int, Answer] = {}
+
+    def chunk(text: Any) -> Any:
+        if not isinstance(text, str) or not text.startswith(_DATA):
+            return text
+        document = json.loads(text.removeprefix("data: "))
+        for choice in document.get("choices") or ():
+            answer = answers.setdefault(choice.get("index", 0), Answer())
+            answer.add(choice.get("delta") or {}, choice.get("token_ids"))
+            if not show_tokens:
+                choice.pop("token_ids", None)
+        if show_tokens:
+            return text
+        document.pop("prompt_token_ids", None)
+        return f"data: {json.dumps(document, ensure_ascii=False)}\n\n"
+
+    async with aclosing(said):  # a client that goes away ends its request in the engine
+        async for part in said:
+            if isinstance(part, list):
+                yield [chunk(each) for each in part]
+            elif isinstance(part, str):
+                yield chunk(part)
+            else:
+                for choice in getattr(part, "choices", ()):
+                    answer = answers.setdefault(choice.index, Answer())
+                    answer.add(choice.message.model_dump(), choice.token_ids)
+                    if not show_tokens:
+                        choice.token_ids = None
+                if not show_tokens and hasattr(part, "prompt_token_ids"):
+                    part.prompt_token_ids = None
+                yield part
+    for answer in answers.values():
+        keep(answer)
