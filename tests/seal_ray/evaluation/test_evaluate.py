@@ -14,9 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from seal_ray.evaluation.bfcl_results import REGISTERED
 from tests.policies.chat_models import random_chat_model
-from tests.seal_ray.evaluation.grading import official_failures
 from tests.seal_ray.test_cli import seal_ray
 
 PROGRAM = [sys.executable, "-c", "from seal_ray.cli import main; main()", "evaluate"]
@@ -34,24 +32,6 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def rows_of(out: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in (out / "trajectories.jsonl").read_text("utf-8").split("\n") if line]
-
-
-def test_eight_bfcl_tasks_with_the_tiny_base_and_the_official_verdicts(tmp_path: Path) -> None:
-    out, results = tmp_path / "out", tmp_path / "results"
-    options = ("--env", "bfcl", "--split", "dev", "--limit", "8", "--response", "128", "--concurrent", "4")
-    shown = seal_ray("evaluate", *options, "--out", str(out), "--bfcl-results", str(results))
-    assert shown.returncode == 0, shown.stderr
-    assert "tiny on bfcl dev, plain interface, official protocol" in shown.stdout
-    assert "bfcl evaluate --model Qwen/Qwen3-8B-FC" in shown.stdout
-    rows = rows_of(out)
-    assert len(rows) == 8
-    assert {row["interface"] for row in rows} == {"plain"}
-    failed = {row["task"] for row in rows if not row["reward"]}
-    assert official_failures(results, REGISTERED["qwen"], tmp_path / "scores") == failed
-    summary = json.loads((out / "summary.json").read_text())
-    assert summary["results"]["all"]["dialogues"] == 8
-    assert set(summary["results"]) == {"base", "miss_func", "miss_param", "long_context", "all"}
-    assert summary["settings"]["engine"] == "vllm"
 
 
 def test_a_llama_plays_the_toolworld_on_transformers_and_a_second_call_plays_nothing(

@@ -29,6 +29,7 @@ from policies.engine import Adapter
 from policies.model_folder import open_model
 from policies.prompting import ChatFormat
 from policies.trajectory import End
+from seal_ray.evaluation.bfcl_results import REGISTERED
 from seal_ray.run.export import export_adapter, export_model
 from tests.conftest import TABLE
 from tests.policies.models import greedy, load, load_adapted, random_adapter
@@ -95,8 +96,17 @@ def evaluated(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def evaluated_on_bfcl(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """Tasks of the benchmark that the project's evaluator played greedily."""
-    return evaluate(tmp_path_factory.mktemp("evaluated") / "bfcl", "--env", "bfcl", "--split", "dev", "--limit", "8")
+    """Tasks of the benchmark that the project's evaluator played greedily, with the official verdicts that it got."""
+    folder = tmp_path_factory.mktemp("evaluated")
+    out, results = folder / "bfcl", folder / "results"
+    rows = evaluate(out, "--env", "bfcl", "--split", "dev", "--limit", "8", "--bfcl-results", str(results))
+    failed = {row["task"] for row in rows if not row["reward"]}
+    assert official_failures(results, REGISTERED["qwen"], folder / "scores") == failed
+    summary = json.loads((out / "summary.json").read_text("utf-8"))
+    assert summary["results"]["all"]["dialogues"] == len(rows) == 8
+    assert set(summary["results"]) == {"base", "miss_func", "miss_param", "long_context", "all"}
+    assert summary["settings"]["engine"] == "vllm"
+    return rows
 
 
 def evaluate(out: Path, *arguments: str) -> list[dict[str, Any]]:
