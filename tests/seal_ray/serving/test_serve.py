@@ -91,7 +91,8 @@ def evaluated(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """Dialogues that the project's evaluator played greedily."""
     out = tmp_path_factory.mktemp("evaluated")
     kinds = ("--category", "base", "--category", "miss_param", "--category", "long_context")
-    return evaluate(out / "toolworld", *kinds, "--limit", str(DIALOGUES))
+    command = example(".venv/bin/seal-ray", "evaluate", "--limit", "20")
+    return evaluate(out / "toolworld", *command, *kinds, "--limit", str(DIALOGUES))
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +100,8 @@ def evaluated_on_bfcl(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str
     """Tasks of the benchmark that the project's evaluator played greedily, with the official verdicts that it got."""
     folder = tmp_path_factory.mktemp("evaluated")
     out, results = folder / "bfcl", folder / "results"
-    rows = evaluate(out, "--env", "bfcl", "--split", "dev", "--limit", "8", "--bfcl-results", str(results))
+    command = example(".venv/bin/seal-ray", "evaluate", "--env", "bfcl", but={"runs/bfcl": str(results)})
+    rows = evaluate(out, *command, "--split", "dev", "--limit", "8")
     failed = {row["task"] for row in rows if not row["reward"]}
     assert official_failures(results, REGISTERED["qwen"], folder / "scores") == failed
     summary = json.loads((out / "summary.json").read_text("utf-8"))
@@ -109,8 +111,8 @@ def evaluated_on_bfcl(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str
     return rows
 
 
-def evaluate(out: Path, *arguments: str) -> list[dict[str, Any]]:
-    shown = seal_ray("evaluate", *arguments, "--context", str(CONTEXT), "--response", str(RESPONSE), "--out", str(out))
+def evaluate(out: Path, *command: str) -> list[dict[str, Any]]:
+    shown = seal_ray(*command, "--context", str(CONTEXT), "--response", str(RESPONSE), "--out", str(out))
     assert shown.returncode == 0, shown.stderr
     return [json.loads(line) for line in (out / "trajectories.jsonl").read_text("utf-8").split("\n")[:-1]]
 

@@ -34,7 +34,7 @@ def front() -> ModuleType:
     return front
 
 
-EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "serve.yaml"
+EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
 
 
 @pytest.mark.parametrize(
@@ -92,15 +92,20 @@ def test_an_application_without_a_key_must_be_wanted(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.usefixtures("front")
-def test_the_example_of_a_config_file_is_valid() -> None:
+@pytest.mark.parametrize(("file", "name"), [("serve.yaml", "solver"), ("serve-seal-7b.yaml", "SEAL-7B")])
+def test_the_examples_of_config_files_are_valid(file: str, name: str, tmp_path: Path) -> None:
     from ray.serve.schema import ServeDeploySchema
 
-    document = yaml.safe_load(EXAMPLE.read_text("utf-8"))
+    document = yaml.safe_load((EXAMPLES / file).read_text("utf-8"))
     schema = ServeDeploySchema.model_validate(document)
     (application,) = schema.applications
     assert application.import_path == f"{build.__module__}:{build.__name__}"
     settings = ServingSettings.model_validate(application.args)
-    assert make_out(settings).name == "solver"
+    if settings.model != "tiny":  # the same with another model of that architecture
+        model = random_chat_model(tmp_path / "model", "qwen", context=32_768)
+        settings = settings.model_copy(update={"model": str(model)})
+    served = make_out(settings)
+    assert (served.name, served.folder.dialect.name) == (name, "qwen")
     assert settings.max_replicas
     assert document["http_options"]["host"] == "127.0.0.1"
 
