@@ -9,7 +9,6 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-import ray
 import yaml  # type: ignore[import-untyped]
 from fastapi.testclient import TestClient
 from starlette.applications import Starlette
@@ -21,7 +20,7 @@ from envs.errors import UserError
 from seal_ray.serving.app import KEY_VARIABLE, build, llm_config
 from seal_ray.serving.local import check_address, is_loopback
 from seal_ray.serving.settings import ServingSettings, make_out
-from tests.command_line import run_main
+from tests.command_line import check_refused
 from tests.policies.chat_models import random_chat_model
 
 
@@ -62,14 +61,8 @@ def test_a_mistake_is_one_sentence_and_nothing_is_started(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     monkeypatch.delenv(KEY_VARIABLE, raising=False)
-    started = ray.is_initialized()
-    code, said = run_main("serve", *arguments, capsys=capsys, monkeypatch=monkeypatch)
-    assert (code, said.count("\n")) == (2, 1), said
-    assert sentence in said
-    assert list(tmp_path.iterdir()) == []
-    assert ray.is_initialized() == started
+    check_refused("serve", *arguments, sentence=sentence, folder=tmp_path, capsys=capsys, monkeypatch=monkeypatch)
 
 
 def test_a_port_in_use_is_a_mistake() -> None:
