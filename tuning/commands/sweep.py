@@ -114,17 +114,17 @@ def _teller(console: Console, folder: Path, push: Callable[[], None] = lambda: N
 
 
 def _table(sweep: Sweep) -> Table:
-    """The trials, the best first, with the value of each parameter."""
+    """The trials, the best first, each with its settings in one column: a space may have twenty of them."""
     from tuning.sweep.results import score
 
     parameters = sweep.manifest.parameters
-    # Long names would leave no room for numbers: a column is headed by what a setting is called in its section.
-    table = Table("trial", "state", "round", "success %", *(each.path[-1] for each in parameters))
+    table = Table("trial", "state", "round", "success %", "settings")
     for trial in sweep.trials:
         found = score(trial)
-        values = (_shown(each.value_in(trial.config)) for each in parameters)
+        # By what a setting is called in its section, so that the lines stay few.
+        values = " ".join(f"{each.path[-1]}={_shown(each.value_in(trial.config))}" for each in parameters)
         shown = "–" if found is None else f"{100 * found:.1f}"
-        table.add_row(trial.name, trial.state, str(trial.rounds), shown, *values)
+        table.add_row(trial.name, trial.state, str(trial.rounds), shown, values)
     return table
 
 
