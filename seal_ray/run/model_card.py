@@ -15,10 +15,10 @@ _DATA = {
 _SHOWN = {
     "solver": ("lora_rank", "lora_alpha", "prompt", "response", "context", "temperature"),
     "engine": ("dtype",),
-    "training": ("groups", "group_size", "lr", "schedule", "kl", "clip_low", "clip_high", "epochs"),
+    "training": ("groups", "group_size", "lr", "schedule", "adam_epsilon", "kl", "clip_low", "clip_high", "epochs"),
     "reweighting": ("mode", "rho"),
     "curator": ("kind", "plain_share"),
-    "environment": ("reward", "protocol"),
+    "environment": ("difficulty", "reward", "protocol"),
 }
 """Section → the settings that a card shows."""
 
