@@ -66,3 +66,8 @@ def _is_range(value: object, low: int, high: int) -> bool:
 
 
 DEFAULT = Difficulty()
+
+
+def difficulty_of(code: str | None) -> Difficulty:
+    """The difficulty that `code` names, or the default one for None. Raises `UserError` for any other text."""
+    return DEFAULT if code is None else Difficulty.from_code(code)

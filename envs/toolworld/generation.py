@@ -8,7 +8,7 @@ import re
 from envs.errors import EnvironmentFault, UserError, unknown_value
 from envs.task import Category, Task
 from envs.toolworld.compose import Composition, Stuck, compose
-from envs.toolworld.difficulty import DEFAULT, Difficulty
+from envs.toolworld.difficulty import DEFAULT, Difficulty, difficulty_of
 from envs.toolworld.words import SPLITS, UsedUp
 from envs.verifier import Prepared, differing, prepare
 from envs.world import World
@@ -88,7 +88,7 @@ def task_from_id(name: str) -> Task:
     match = _ID.fullmatch(name)
     if match is not None:
         split, category, seed, code = match.groups()
-        difficulty = DEFAULT if code is None else Difficulty.from_code(code)
+        difficulty = difficulty_of(code)
         task = generate(int(seed), split=split, category=Category(category), difficulty=difficulty)
         if task.id == name:
             return task

@@ -12,7 +12,7 @@ from envs.bfcl.splits import get_split
 from envs.catalog import find_task
 from envs.errors import EnvironmentFault, UserError
 from envs.task import Category, Task
-from envs.toolworld.difficulty import DEFAULT, Difficulty
+from envs.toolworld.difficulty import difficulty_of
 from envs.toolworld.generation import BLOCK, task_name
 from seal_ray.config.sections import Environment
 from seal_ray.evaluation.plan import in_turn
@@ -66,7 +66,7 @@ class TaskStream:
 
     def _named(self, number: int) -> str:
         environment = self._environment
-        difficulty = DEFAULT if environment.difficulty is None else Difficulty.from_code(environment.difficulty)
+        difficulty = difficulty_of(environment.difficulty)
         category = self._categories[number % len(self._categories)]
         return task_name(number, split=environment.split, category=category, difficulty=difficulty)
 

@@ -12,7 +12,7 @@ from envs.dialogue import Dialogue
 from envs.errors import UserError, unknown_value
 from envs.task import Category, Task
 from envs.toolworld import generate
-from envs.toolworld.difficulty import DEFAULT, Difficulty
+from envs.toolworld.difficulty import difficulty_of
 from policies.model_folder import ModelFolder
 from policies.prompting import ChatFormat
 from policies.rollouts import Job
@@ -116,7 +116,7 @@ def choose_tasks(
     if difficulty is not None and environment != "toolworld":
         raise UserError("difficulty: only the toolworld has one; leave it out for bfcl.")
     if environment == "toolworld":
-        hard = DEFAULT if difficulty is None else Difficulty.from_code(difficulty)
+        hard = difficulty_of(difficulty)
         seeds = (seed for seed in itertools.count() if list(Category)[seed % len(Category)] in chosen)
         count = TOOLWORLD_TASKS if limit is None else limit
         return tuple(generate(seed, split=split, difficulty=hard) for seed in itertools.islice(seeds, count))
