@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 import ray
@@ -42,3 +43,9 @@ def check_refused(
     assert said.count("\n") == 1
     assert list(folder.iterdir()) == []
     assert ray.is_initialized() == started
+
+
+class Refusal(Protocol):
+    """`check_refused` in a folder of the test's own: the fixture of that name."""
+
+    def __call__(self, *arguments: str, sentence: str) -> None: ...

@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import pytest
+
+if TYPE_CHECKING:
+    from tests.command_line import Refusal
 
 TABLE = "table"
 """Name of the property under which a test records text for the summary: `record_property("table", text)`."""
+
+
+@pytest.fixture
+def check_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Refusal:
+    """Checks that a command line is refused, as `command_line.check_refused` says."""
+    from tests import command_line  # Ray, which most tests do without
+
+    return partial(command_line.check_refused, folder=tmp_path, capsys=capsys, monkeypatch=monkeypatch)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

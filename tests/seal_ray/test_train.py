@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.command_line import check_refused, run_main
+from tests.command_line import Refusal, run_main
 from tests.readme import example
 
 pytestmark = pytest.mark.long
@@ -50,13 +50,9 @@ SMALL = (
     ],
 )
 def test_a_mistake_is_one_sentence_and_nothing_is_started(
-    arguments: list[str],
-    sentence: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str], sentence: str, check_refused: Refusal
 ) -> None:
-    check_refused("train", *arguments, sentence=sentence, folder=tmp_path, capsys=capsys, monkeypatch=monkeypatch)
+    check_refused("train", *arguments, sentence=sentence)
 
 
 def test_dry_run_shows_config_placement_and_memory(

@@ -20,7 +20,7 @@ from envs.errors import UserError
 from seal_ray.serving.app import KEY_VARIABLE, build, llm_config
 from seal_ray.serving.local import check_address, is_loopback
 from seal_ray.serving.settings import ServingSettings, make_out
-from tests.command_line import check_refused
+from tests.command_line import Refusal
 from tests.policies.chat_models import random_chat_model
 
 
@@ -55,14 +55,10 @@ EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
     ],
 )
 def test_a_mistake_is_one_sentence_and_nothing_is_started(
-    arguments: list[str],
-    sentence: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str], sentence: str, check_refused: Refusal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(KEY_VARIABLE, raising=False)
-    check_refused("serve", *arguments, sentence=sentence, folder=tmp_path, capsys=capsys, monkeypatch=monkeypatch)
+    check_refused("serve", *arguments, sentence=sentence)
 
 
 def test_a_port_in_use_is_a_mistake() -> None:

@@ -10,7 +10,7 @@ import ray
 
 from envs.errors import UserError
 from seal_ray.config.presets import make_config, preset_names
-from tests.command_line import check_refused, run_main
+from tests.command_line import Refusal, run_main
 from tests.tuning.comparison.folders import constant, make_comparison, play
 from tuning.comparison.plan import Plan, check_plan, make_plan
 from tuning.running import cpus_of_main, last_error
@@ -43,13 +43,9 @@ ARMS = ("--arms", "vanilla,rules")
     ],
 )
 def test_a_mistake_is_one_sentence_and_nothing_is_started(
-    arguments: list[str],
-    sentence: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str], sentence: str, check_refused: Refusal
 ) -> None:
-    check_refused("compare", *arguments, sentence=sentence, folder=tmp_path, capsys=capsys, monkeypatch=monkeypatch)
+    check_refused("compare", *arguments, sentence=sentence)
 
 
 def test_a_comparison_that_was_moved_or_broken_is_one_sentence(

@@ -9,7 +9,7 @@ import pytest
 from envs.errors import UserError
 from seal_ray.config.presets import make_config
 from seal_ray.config.sections import Solver, Training
-from tests.command_line import check_refused
+from tests.command_line import Refusal
 from tuning.sweep.plan import TRIALS, _inside, check_plan, make_plan
 
 SPACE = "parameters: {curator.keep: {values: [1, 2]}, reweighting.overrides.pass: {low: 0.5, high: 2}}\n"
@@ -40,13 +40,9 @@ GRID = "parameters: {curator.keep: {values: [1, 2]}, training.lr: {values: [1.0e
     ],
 )
 def test_a_mistake_is_one_sentence_and_nothing_is_started(
-    arguments: list[str],
-    sentence: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str], sentence: str, check_refused: Refusal
 ) -> None:
-    check_refused("sweep", *arguments, sentence=sentence, folder=tmp_path, capsys=capsys, monkeypatch=monkeypatch)
+    check_refused("sweep", *arguments, sentence=sentence)
 
 
 def test_a_grid_has_as_many_trials_as_points(tmp_path: Path) -> None:
