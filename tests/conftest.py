@@ -1,7 +1,8 @@
-"""Shared by all tests: the order in which files are begun, and tables that tests measured, printed in the summary."""
+"""Shared by all tests: threads, the order in which files are begun, and tables that tests measured, in the summary."""
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +11,10 @@ import pytest
 
 if TYPE_CHECKING:
     from tests.command_line import Refusal
+
+# OpenMP threads spin while they wait: test processes that run beside each other would starve each other. Read when torch
+# is first imported, here and in the processes that tests start.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 TABLE = "table"
 """Name of the property under which a test records text for the summary: `record_property("table", text)`."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import chain
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -17,6 +19,8 @@ from seal_ray.grpo.advantages import group_advantages
 from seal_ray.grpo.progress import progress_reward
 from seal_ray.grpo.reweighting import DynamicWeights, ReweightingSettings, labels_of, reweighted, rho_table
 from seal_ray.grpo.rows import Row, make_row
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +125,11 @@ def make_rows(
     reweighter: Reweighter,
     round_number: int,
 ) -> RoundRows:
-    """The rows of a round's groups, in their order. A minibatch holds the rows of `training.minibatch_groups` groups.
+    """The rows of a round's groups, in their order, in as few minibatches of `training.minibatch_groups` as hold them.
 
     Groups whose rewards are all the same teach nothing and are left out before minibatches are cut, as are groups of
-    which less than `training.group_floor` was played.
+    which less than `training.group_floor` was played. What is left is shared out evenly: AdamW moves as far for a
+    minibatch of one left-over group as for a full one.
     """
     kept: list[tuple[list[Trajectory], np.ndarray]] = []
     arms: list[int] = []
@@ -151,11 +156,7 @@ def make_rows(
     by_arm: dict[int, list[Row]] = {}
     for arm, group_rows in zip(arms, by_group, strict=True):
         by_arm.setdefault(arm, []).extend(group_rows)
-    size = training.minibatch_groups
-    minibatches = [
-        [row for group_rows in by_group[start : start + size] for row in group_rows]
-        for start in range(0, len(by_group), size)
-    ]
+    minibatches = [list(chain.from_iterable(part)) for part in even_parts(by_group, most=training.minibatch_groups)]
     return RoundRows(
         minibatches=minibatches * training.epochs,
         groups_kept=len(kept),
@@ -165,3 +166,10 @@ def make_rows(
         weight_max=float(weights.max()) if len(weights) else 1.0,
         by_arm=by_arm,
     )
+
+
+def even_parts(items: Sequence[Item], *, most: int) -> Iterator[Sequence[Item]]:
+    """`items` in their order, in as few parts of at most `most` as hold them, whose lengths differ by at most one."""
+    parts = math.ceil(len(items) / most)
+    for place in range(parts):
+        yield items[len(items) * place // parts : len(items) * (place + 1) // parts]

@@ -82,7 +82,7 @@ class SealLearner(TorchLearner):
         self.counted = LossSums()
 
     def build(self) -> None:
-        if self._learners.threads is not None and self.config.num_learners:
+        if self._learners.threads is not None:
             torch.set_num_threads(self._learners.threads)
         super().build()
 

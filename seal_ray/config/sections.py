@@ -206,7 +206,7 @@ class Training(Section):
     group_size: Annotated[int, Field(ge=2)] = 8
     """Dialogues of a group: one task under one interface, their rewards compared with each other."""
     minibatch_groups: Count = 8
-    """Groups a gradient step."""
+    """Groups a gradient step, at most; those that teach are shared out evenly."""
     epochs: Count = 1
     """Times that a round's rollouts are learnt from."""
     lr: NotNegative = 1e-6
@@ -285,7 +285,7 @@ class Learners(Section):
     fsdp: bool = False
     """Shards weights, gradients and moments over the learners (FSDP2) instead of copying them (DDP)."""
     threads: Count | None = None
-    """CPU threads of each learner; None leaves it to torch."""
+    """CPU threads of torch in each process that learns; None leaves them to torch and Ray."""
 
 
 class FaultTolerance(Section):

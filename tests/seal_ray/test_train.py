@@ -25,6 +25,7 @@ ROUNDS = 4
 SMALL = (
     *("training.groups=3", "training.group_size=4", "training.minibatch_groups=2", f"training.rounds={ROUNDS}"),
     *("training.checkpoint_every=1", "training.warm_up=0", "training.kl=0.0", "engine.concurrent=12"),
+    "learners.threads=1",
     *("evaluation.interval=2", "evaluation.tasks=4"),
 )
 
