@@ -12,8 +12,8 @@ import pytest
 if TYPE_CHECKING:
     from tests.command_line import Refusal
 
-# OpenMP threads spin while they wait: test processes that run beside each other would starve each other. Read when torch
-# is first imported, here and in the processes that tests start.
+# OpenMP threads spin while they wait, and test processes beside each other would starve each other. Read when torch is
+# first imported, here and in the processes that tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 TABLE = "table"
