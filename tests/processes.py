@@ -1,7 +1,8 @@
-"""The processes that stand below one, for tests that end or measure all of them."""
+"""For tests that start processes: the ones below one, to end or measure all of them, and a port to listen at."""
 
 from __future__ import annotations
 
+import socket
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,3 +17,10 @@ def tree(root: int) -> list[int]:
     for pid in found:
         found += below.get(pid, [])
     return found
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+    return port

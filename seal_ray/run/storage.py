@@ -26,7 +26,8 @@ class Mirror:
 
     def __init__(self, folder: Path, uri: str, *, new: bool = False) -> None:
         self.folder = folder
-        self.uri = f"{uri.rstrip('/')}/{folder.name}"
+        place, query = _split(uri)
+        self.uri = f"{place}/{folder.name}{query}"
         self._system, self._path = _open(self.uri)
         self._pushed: dict[str, tuple[int, int]] = {}
         try:
@@ -99,11 +100,13 @@ def pull(uri: str, runs: Path) -> tuple[Path, str]:
 
     Raises `UserError` where there is none, or a folder of its name is there already.
     """
-    parent, _, name = uri.rstrip("/").rpartition("/")
+    place, query = _split(uri)
+    parent, _, name = place.rpartition("/")
+    parent += query
     folder = runs / name
     if folder.exists():
         raise UserError(f"--resume: {folder} exists; go on with --resume {folder} --storage {parent}.")
-    system, path = _open(uri.rstrip("/"))
+    system, path = _open(place + query)
     try:
         with system.open_input_stream(f"{path}/{LIST}") as stream:
             names = json.loads(stream.read())
@@ -130,6 +133,12 @@ def fetched(resume: str, runs: Path, storage: str | None) -> tuple[Path, str | N
 def is_uri(name: object) -> bool:
     """Whether a run is named by a storage rather than a folder."""
     return "://" in str(name)
+
+
+def _split(uri: str) -> tuple[str, str]:
+    """A storage's place, with no slash at its end, and the query behind it: what pyarrow is to know, as an endpoint."""
+    place, mark, query = uri.partition("?") if is_uri(uri) else (uri, "", "")
+    return place.rstrip("/"), mark + query
 
 
 def _open(uri: str) -> tuple[fs.FileSystem, str]:

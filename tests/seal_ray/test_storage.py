@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
+from pyarrow import fs  # type: ignore[import-untyped]
 
 from envs.errors import SealError, UserError
 from seal_ray.run.storage import LIST, Mirror, mirrored, pull
+from tests.processes import free_port
 
 
 def tree(folder: Path) -> dict[str, str]:
@@ -120,3 +129,69 @@ def test_without_a_storage_nothing_is_pushed(run: Path, tmp_path: Path) -> None:
     with mirrored(run, None, print) as push:
         push()
     assert tree(tmp_path) == before
+
+
+@pytest.fixture
+def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A bucket of a server on this machine that speaks S3."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "anyone")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    port = free_port()
+    with server(port, "moto.server", "main(['-p', sys.argv[1]])"):
+        endpoint = f"?scheme=http&endpoint_override=127.0.0.1:{port}&region=us-east-1"
+        system, bucket = fs.FileSystem.from_uri(f"s3://bucket{endpoint}&allow_bucket_creation=true")
+        system.create_dir(bucket)
+        yield f"s3://bucket/runs{endpoint}"
+
+
+@pytest.fixture
+def gcs(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The same for Google's storage."""
+    port = free_port()
+    monkeypatch.setenv("CLOUD_STORAGE_EMULATOR_ENDPOINT", f"http://127.0.0.1:{port}")
+    start = "main(['start', '--port', sys.argv[1], '--in-memory', '--default-bucket', 'bucket'])"
+    with server(port, "gcp_storage_emulator.__main__", start):
+        yield "gs://anonymous@bucket/runs"
+
+
+@contextmanager
+def server(port: int, module: str, start: str) -> Iterator[None]:
+    """A server that a Python module has, in a process of its own."""
+    program = [sys.executable, "-c", f"import sys; from {module} import main; {start}", str(port)]
+    process = subprocess.Popen(program, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ})
+    try:
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                httpx.get(f"http://127.0.0.1:{port}/")
+                break
+            except httpx.TransportError:
+                assert process.poll() is None
+                assert time.monotonic() < deadline
+                time.sleep(0.2)
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize("kind", ["s3", "gcs"])
+def test_clouds_are_as_folders(kind: str, run: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    storage: str = request.getfixturevalue(kind)
+    mirror = Mirror(run, storage, new=True)
+    mirror.push()
+    (run / "checkpoints/round_000001/model/weights").unlink()
+    (run / "metrics.jsonl").write_text("{}\n{}\n", encoding="utf-8")
+    mirror.push()
+    folder, found = pull(mirror.uri, tmp_path / "elsewhere")
+    assert found == storage
+    assert folder == tmp_path / "elsewhere" / "mine"
+    assert tree(folder) == tree(run) == {"metrics.jsonl": "{}\n{}\n"}
+    with pytest.raises(UserError, match="is there; go on with --resume"):
+        Mirror(run, storage, new=True)
+    with pytest.raises(UserError, match="cannot be written") as error:
+        Mirror(run, storage.replace("bucket/", "other-bucket/")).push()
+    assert "\n" not in str(error.value)
+    with pytest.raises(UserError, match="holds no run"):
+        pull(mirror.uri.replace("mine", "theirs"), tmp_path / "elsewhere")

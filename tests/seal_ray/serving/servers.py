@@ -16,8 +16,7 @@ from typing import Any
 import httpx
 from openai import OpenAI
 
-from tests.processes import tree
-from tests.seal_ray.test_ray_job import free_port
+from tests.processes import free_port, tree
 
 KEY = "sesame"
 _START = 400

@@ -1,4 +1,4 @@
-"""`ray job submit --working-dir . -- seal-ray train …` on a cluster that was started with `ray start --head`."""
+"""`ray job submit --working-dir . -- seal-ray train …` and `serve deploy` on a cluster of `ray start --head`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -16,10 +15,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import httpx
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from tests.processes import tree
+from tests.processes import free_port, tree
 from tests.readme import ROOT, example
 
 pytestmark = pytest.mark.long
@@ -31,21 +31,16 @@ ENVIRONMENT = {
     "PATH": f"{BIN}:{os.environ['PATH']}",
     "RAY_ADDRESS": "",
     "RAY_AUTH_MODE": "disabled",
+    "SEAL_RAY_API_KEY": "sesame",
 }
 
 
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-    return port
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[str]:
-    """A cluster of its own: the address of its job server."""
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A cluster of its own: the address of its dashboard, which takes jobs and applications."""
     dashboard = free_port()
-    log = (tmp_path / "head.log").open("w")
+    said = tmp_path_factory.mktemp("cluster") / "head.log"
+    log = said.open("w")
     folder = tempfile.mkdtemp(prefix="ray")
     process = subprocess.Popen(
         [
@@ -67,7 +62,7 @@ def cluster(tmp_path: Path) -> Iterator[str]:
             urllib.request.urlopen(f"{address}/api/version", timeout=2)
             break
         except OSError:
-            assert process.poll() is None, (tmp_path / "head.log").read_text()
+            assert process.poll() is None, said.read_text()
             assert time.monotonic() < deadline
             time.sleep(0.5)
     yield address
@@ -126,6 +121,40 @@ def test_a_submitted_job_trains_and_leaves_its_artefacts_on_a_storage(cluster: s
     assert mistaken.returncode != 0
     assert "did you mean 'rounds'" in mistaken.stdout
     assert not (runs / "other").exists()
+
+
+def test_an_application_is_deployed_and_answers_who_has_the_key(cluster: str, tmp_path: Path) -> None:
+    text, port = (ROOT / "docs/examples/serve.yaml").read_text("utf-8"), free_port()
+    assert text.count("port: 8000") == 1
+    file = tmp_path / "serve.yaml"
+    file.write_text(text.replace("port: 8000", f"port: {port}"), "utf-8")
+    words = example("serve", "deploy", "docs/examples/serve.yaml", but={"docs/examples/serve.yaml": str(file)})
+    done = subprocess.run(
+        [BIN / "serve", *words, "--address", cluster], capture_output=True, text=True, check=False, env=ENVIRONMENT
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    deadline = time.monotonic() + 300
+    while (answer := ask(port, ENVIRONMENT["SEAL_RAY_API_KEY"])) is None or answer.status_code != 200:
+        assert time.monotonic() < deadline, answer and answer.text
+        time.sleep(1)
+    assert answer.json()["choices"][0]["message"]["role"] == "assistant"
+    refused = ask(port, "wrong")
+    assert refused is not None
+    assert refused.status_code == 401
+
+
+def ask(port: int, key: str) -> httpx.Response | None:
+    """What the deployed solver says to a word; None where nothing listens yet."""
+    chat = {"model": "solver", "messages": [{"role": "user", "content": "Hello."}], "max_tokens": 4}
+    try:
+        return httpx.post(
+            f"http://127.0.0.1:{port}/v1/chat/completions",
+            json=chat,
+            headers={"Authorization": f"Bearer {key}"},
+            timeout=60,
+        )
+    except httpx.TransportError:
+        return None
 
 
 @pytest.mark.parametrize("name", ["cluster-one-node.yaml", "cluster-nodes.yaml"])
