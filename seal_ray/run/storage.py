@@ -17,6 +17,9 @@ LIST = "mirror.json"
 _UNFINISHED = (".part", ".new")
 """Endings of what is still being written."""
 
+_FAILURES = (OSError, ValueError)
+"""What pyarrow raises for a storage; the second where Google's says that an argument is invalid, as a bucket's name."""
+
 
 class Mirror:
     """A copy of a folder at `uri`/its name. Each push copies what has changed, and removes what is gone.
@@ -32,7 +35,7 @@ class Mirror:
         self._pushed: dict[str, tuple[int, int]] = {}
         try:
             self._system.create_dir(self._path, recursive=True)
-        except OSError as error:
+        except _FAILURES as error:
             raise UserError(f"--storage: {uri} cannot be written ({_reason(error)}).") from None
         if new and self._system.get_file_info(f"{self._path}/{LIST}").type != fs.FileType.NotFound:
             raise UserError(f"--storage: {self.uri} is there; go on with --resume {self.uri}, or give another name.")
@@ -52,7 +55,7 @@ class Mirror:
             with self._system.open_output_stream(f"{self._path}/{LIST}") as stream:
                 stream.write(json.dumps(sorted(found)).encode("utf-8"))
             self._remove_others(set(found))
-        except OSError as error:
+        except _FAILURES as error:
             raise SealError(f"storage: {self.uri} cannot be written ({_reason(error)}).") from None
         self._pushed = stats
 
@@ -117,7 +120,7 @@ def pull(uri: str, runs: Path) -> tuple[Path, str]:
             target = folder / each
             target.parent.mkdir(parents=True, exist_ok=True)
             fs.copy_files(f"{path}/{each}", str(target), system, fs.LocalFileSystem())
-    except (OSError, ValueError, TypeError) as error:
+    except (*_FAILURES, TypeError) as error:
         raise UserError(f"--resume: {uri} holds no run that can be read ({_reason(error)}).") from None
     return folder, parent
 
@@ -144,7 +147,7 @@ def _split(uri: str) -> tuple[str, str]:
 def _open(uri: str) -> tuple[fs.FileSystem, str]:
     try:
         system, path = fs.FileSystem.from_uri(uri if is_uri(uri) else str(Path(uri).resolve()))
-    except (OSError, ValueError) as error:
+    except _FAILURES as error:
         raise UserError(f"--storage: {uri} names no storage ({_reason(error)}).") from None
     return system, path
 
