@@ -84,11 +84,6 @@ def _check_training(training: sections.Training, learners: sections.Learners) ->
         raise UserError(
             f"training.minibatch_groups: {training.minibatch_groups} is more than training.groups, {training.groups}."
         )
-    if training.schedule != "constant" and training.warm_up >= training.gradient_steps:
-        raise UserError(
-            f"training.warm_up: {training.warm_up} leaves nothing of the {training.gradient_steps} gradient steps for "
-            f"the {training.schedule} schedule."
-        )
     if learners.fsdp and learners.num_learners < 2:
         raise UserError(
             f"learners.fsdp: it shards over 2 learners or more, and learners.num_learners is {learners.num_learners}."

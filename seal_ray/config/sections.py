@@ -212,7 +212,7 @@ class Training(Section):
     lr: NotNegative = 1e-6
     """Learning rate of AdamW at its highest."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
-    """Course of the learning rate after the warm-up; linear and cosine fall to 0 at the end of the run."""
+    """Course of the rate after the warm-up; linear and cosine reach 0 at the end only where all groups teach."""
     warm_up: Annotated[int, Field(ge=0)] = 0
     """Gradient steps over which the learning rate grows."""
     weight_decay: NotNegative = 0.0

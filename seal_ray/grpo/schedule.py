@@ -20,7 +20,8 @@ class Schedule:
     warm_up: int = 0
     """Steps until the full rate: the first has 1 / `warm_up` of it, since a step at rate 0 would be wasted."""
     total: int | None = None
-    """The step, counted from 0, at which the floor is reached; needed unless the rate is constant."""
+    """The step, counted from 0, at which the floor is reached, or else the end of the warm-up where that is later;
+    needed unless the rate is constant."""
     floor: float = 0.0
     """The last factor, 0 to 1."""
 
@@ -31,8 +32,8 @@ class Schedule:
             raise UserError(f"warm_up: {self.warm_up!r} is not allowed; it is at least 0.")
         if not 0 <= self.floor <= 1:
             raise UserError(f"floor: {self.floor!r} is not allowed; it lies between 0 and 1.")
-        if self.decay != "constant" and (self.total is None or self.total <= self.warm_up):
-            raise UserError(f"total: {self.total!r} is not allowed; a {self.decay} decay ends after its warm-up.")
+        if self.decay != "constant" and self.total is None:
+            raise UserError(f"total: None is not allowed; a {self.decay} decay has an end.")
 
     def factor(self, step: int) -> float:
         """What the learning rate is multiplied by at a step, counted from 0."""
@@ -40,6 +41,6 @@ class Schedule:
             return (step + 1) / self.warm_up
         if self.decay == "constant" or self.total is None:
             return 1.0
-        done = min(1.0, (step - self.warm_up) / (self.total - self.warm_up))
+        done = min(1.0, (step - self.warm_up) / (self.total - self.warm_up)) if self.total > self.warm_up else 1.0
         left = 1 - done if self.decay == "linear" else (1 + math.cos(math.pi * done)) / 2
         return self.floor + (1 - self.floor) * left

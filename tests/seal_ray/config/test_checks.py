@@ -40,10 +40,6 @@ def refusal(*words: str) -> str:
             "solver.lora_targets: 'q_pro' is not known; did you mean 'q_proj' or 'v_proj' or 'o_proj'?",
         ),
         (
-            ["training.schedule=cosine", "training.rounds=1", "training.warm_up=4"],
-            "training.warm_up: 4 leaves nothing of the 4 gradient steps for the cosine schedule.",
-        ),
-        (
             ["training.groups=4", "training.minibatch_groups=5"],
             "training.minibatch_groups: 5 is more than training.groups, 4.",
         ),

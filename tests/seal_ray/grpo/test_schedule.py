@@ -40,5 +40,8 @@ def test_factors_rise_then_fall_between_floor_and_1(decay: Any, warm_up: int, to
 def test_what_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(UserError, match=next(iter(wrong))):
         Schedule(**wrong)
-    with pytest.raises(UserError, match="total"):
-        Schedule("cosine", warm_up=5, total=5)
+
+
+def test_a_warm_up_as_long_as_the_run_leaves_the_floor() -> None:
+    schedule = Schedule("cosine", warm_up=4, total=4, floor=0.1)
+    assert [schedule.factor(step) for step in range(6)] == [0.25, 0.5, 0.75, 1.0, 0.1, 0.1]
