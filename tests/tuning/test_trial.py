@@ -23,7 +23,7 @@ def file(tmp_path: Path) -> Path:
 def test_its_own_settings_win_over_the_files(file: Path) -> None:
     found = _settings({CONFIG: str(file), "lr": 0.25, "reweighting_alpha": 2.0, "__trial_info__": "kept"})
     assert (found["lr"], found["reweighting_alpha"], found["seed"]) == (0.25, 2.0, 4)
-    assert (found["curator_kind"], found["training_rounds"]) == ("none", 40)
+    assert (found["curator_kind"], found["training_rounds"]) == ("none", 32)
     assert found["__trial_info__"] == "kept"
     assert CONFIG not in found
     assert _settings({RUN: str(file.parent)})["lr"] == 0.5

@@ -29,7 +29,7 @@ GRID = "parameters: {curator.keep: {values: [1, 2]}, training.lr: {values: [1.0e
         (["--search", "grid"], "--search: a grid needs values of every parameter"),
         (["--search", "optuna", "--scheduler", "pbt"], "--search: pbt changes settings while trials run"),
         (["--scheduler", "pbt", "--trials", "1"], "--trials: pbt copies trials from each other"),
-        (["--scheduler", "pbt", "--rounds", "3"], "evaluation.interval: 10 leaves pbt nothing to go by in 3 rounds"),
+        (["--scheduler", "pbt", "--rounds", "3"], "evaluation.interval: 8 leaves pbt nothing to go by in 3 rounds"),
         (["evaluation.interval=0"], "evaluation.interval: 0 leaves nothing to go by"),
         (["evaluation.split=test"], "evaluation.split: a sweep chooses, and never by the test split"),
         (["--out", "here", "--name", "there"], "--out: it is the folder"),
