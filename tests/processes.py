@@ -1,10 +1,15 @@
-"""For tests that start processes: the ones below one, to end or measure all of them, and a port to listen at."""
+"""For tests that start processes: the ones below one, to end or measure all of them; ports, and waiting for servers."""
 
 from __future__ import annotations
 
 import socket
+import subprocess
+import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
+
+import httpx
 
 
 def tree(root: int) -> list[int]:
@@ -24,3 +29,16 @@ def free_port() -> int:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]
     return port
+
+
+def wait_for_answer(url: str, process: subprocess.Popen[Any], *, seconds: float = 90) -> None:
+    """Until anything is answered at `url`. `AssertionError`: the process has ended, or it takes longer."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            httpx.get(url, timeout=2)
+            return
+        except httpx.TransportError:
+            assert process.poll() is None, f"the server of {url} ended with {process.returncode}"
+            assert time.monotonic() < deadline, f"nothing is answered at {url}"
+            time.sleep(0.2)

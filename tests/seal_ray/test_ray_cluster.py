@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -19,7 +18,7 @@ import httpx
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from tests.processes import free_port, tree
+from tests.processes import free_port, tree, wait_for_answer
 from tests.readme import ROOT, example
 
 pytestmark = pytest.mark.long
@@ -56,15 +55,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         env=ENVIRONMENT,
     )
     address = f"http://127.0.0.1:{dashboard}"
-    deadline = time.monotonic() + 90
-    while True:
-        try:
-            urllib.request.urlopen(f"{address}/api/version", timeout=2)
-            break
-        except OSError:
-            assert process.poll() is None, said.read_text()
-            assert time.monotonic() < deadline
-            time.sleep(0.5)
+    try:
+        wait_for_answer(f"{address}/api/version", process)
+    except AssertionError as error:
+        error.add_note(said.read_text())
+        raise
     yield address
     for pid in tree(process.pid):  # `ray stop` would end other clusters of this machine too
         with suppress(ProcessLookupError):

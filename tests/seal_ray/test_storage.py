@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import httpx
 import pytest
 from pyarrow import fs  # type: ignore[import-untyped]
 
 from envs.errors import SealError, UserError
 from seal_ray.run.storage import LIST, Mirror, mirrored, pull
-from tests.processes import free_port
+from tests.processes import free_port, wait_for_answer
 
 
 def tree(folder: Path) -> dict[str, str]:
@@ -138,7 +135,7 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     port = free_port()
-    with server(port, "moto.server", "main(['-p', sys.argv[1]])"):
+    with server(port, "moto_server", "-p", str(port)):
         endpoint = f"?scheme=http&endpoint_override=127.0.0.1:{port}&region=us-east-1"
         system, bucket = fs.FileSystem.from_uri(f"s3://bucket{endpoint}&allow_bucket_creation=true")
         system.create_dir(bucket)
@@ -150,26 +147,18 @@ def gcs(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The same for Google's storage."""
     port = free_port()
     monkeypatch.setenv("CLOUD_STORAGE_EMULATOR_ENDPOINT", f"http://127.0.0.1:{port}")
-    start = "main(['start', '--port', sys.argv[1], '--in-memory', '--default-bucket', 'bucket'])"
-    with server(port, "gcp_storage_emulator.__main__", start):
+    start = ("start", "--port", str(port), "--in-memory", "--default-bucket", "bucket")
+    with server(port, "gcp-storage-emulator", *start):
         yield "gs://anonymous@bucket/runs"
 
 
 @contextmanager
-def server(port: int, module: str, start: str) -> Iterator[None]:
-    """A server that a Python module has, in a process of its own."""
-    program = [sys.executable, "-c", f"import sys; from {module} import main; {start}", str(port)]
-    process = subprocess.Popen(program, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ})
+def server(port: int, command: str, *arguments: str) -> Iterator[None]:
+    """A server that a command of this environment starts, once it answers."""
+    program = [str(Path(sys.executable).with_name(command)), *arguments]
+    process = subprocess.Popen(program, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        deadline = time.monotonic() + 60
-        while True:
-            try:
-                httpx.get(f"http://127.0.0.1:{port}/")
-                break
-            except httpx.TransportError:
-                assert process.poll() is None
-                assert time.monotonic() < deadline
-                time.sleep(0.2)
+        wait_for_answer(f"http://127.0.0.1:{port}/", process)
         yield
     finally:
         process.kill()
