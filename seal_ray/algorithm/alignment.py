@@ -1,57 +1,77 @@
 """What training under one interface does for another, to first order: inner products of the solver's policy gradients.
 
 One step of size η along −g(a), the gradient of the loss on the rollouts of arm a, changes the loss on those of arm b by
-−η·⟨g(a), g(b)⟩ + O(η²). Gradients are taken on a part of the parameters: those of the adapter, or of the last layer.
+−η·⟨g(a), g(b)⟩ + O(η²). Gradients are taken on a part of the parameters: those of the adapter, or of the last layer's
+MLP. They are taken from the forward passes of the update itself, so that they cost little; in a round of several
+gradient steps each row's is that at its own step.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import cached_property
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-from seal_ray.grpo.packing import collate, pack
+from seal_ray.grpo.packing import Packed
 from seal_ray.grpo.rows import Row
 
 if TYPE_CHECKING:
     from seal_ray.algorithm.module import LMModule
 
-_LAYER = re.compile(r"\.layers\.(\d+)\.")
+_MLP = re.compile(r"\.layers\.(\d+)\.mlp\.")
 
 
 def compared_parameters(module: LMModule) -> list[nn.Parameter]:
-    """The parameters whose gradients are compared: all that learn of an adapter, else those of the last layer."""
+    """The parameters whose gradients are compared: all that learn of an adapter, else those of the last layer's MLP."""
     learning = module.learning()
     if any("lora_" in name for name in learning):
         return list(learning.values())
-    numbers = {name: int(found[1]) for name in learning if (found := _LAYER.search(name))}
+    numbers = {name: int(found[1]) for name in learning if (found := _MLP.search(name))}
     last = max(numbers.values())
     return [learning[name] for name, number in numbers.items() if number == last]
 
 
-def policy_gradient(
-    module: LMModule, rows: Sequence[Row], *, global_tokens: int, microbatch_tokens: int, device: torch.device
-) -> Tensor:
-    """`gradient_P` of −Σ advantage·log π / `global_tokens` over the sampled tokens of the rows, as one vector.
+class ArmGradients:
+    """Adds up the policy gradient of each arm of a module, as one vector: that of −Σ advantage·log π.
 
-    It is that of GRPO's loss without its KL where the policy is still the one that sampled: all ratios are 1.
+    It is that of GRPO's loss without its KL where the policy is still the one that sampled: all ratios are 1. `seconds`
+    is the time that it took.
     """
-    parameters = compared_parameters(module)
-    gradient_P = torch.zeros(sum(each.numel() for each in parameters), device=device)
-    for members in pack([len(row) for row in rows], microbatch_tokens):
-        packed = collate([rows[place] for place in members]).to(device)
-        loss = -(packed.advantages_M * module.logprobs(packed)).sum() / global_tokens
-        parts = torch.autograd.grad(loss, parameters, allow_unused=True)
-        gradient_P += torch.cat(
-            [
-                (torch.zeros_like(each) if part is None else part).flatten().float()
-                for each, part in zip(parameters, parts, strict=True)
-            ]
-        )
-    return gradient_P
+
+    def __init__(self, module: LMModule) -> None:
+        self.seconds = 0.0
+        self._module = module
+        self._found: dict[int, Tensor] = {}
+
+    @cached_property
+    def _parameters(self) -> list[nn.Parameter]:
+        return compared_parameters(self._module)
+
+    def add(self, rows: Sequence[Row], packed: Packed, logprobs_M: Tensor) -> None:
+        """Adds what these rows, packed, say of their arms; rows of no arm say nothing. The graph is kept."""
+        started = perf_counter()
+        for arm in sorted({row.arm for row in rows if row.arm is not None}):
+            of_arm = torch.tensor([row.arm == arm for row in rows], device=logprobs_M.device)
+            loss = -(logprobs_M * packed.advantages_M * of_arm[packed.row_M]).sum()
+            parts = torch.autograd.grad(loss, self._parameters, retain_graph=True, allow_unused=True)
+            self._found[arm] = self.of(arm) + torch.cat(
+                [
+                    (torch.zeros_like(each) if part is None else part).flatten().float()
+                    for each, part in zip(self._parameters, parts, strict=True)
+                ]
+            )
+        self.seconds += perf_counter() - started
+
+    def of(self, arm: int) -> Tensor:
+        """`gradient_P` of an arm; 0 where it had no rows."""
+        if arm in self._found:
+            return self._found[arm]
+        return torch.zeros(sum(each.numel() for each in self._parameters), device=self._parameters[0].device)
 
 
 def cosines(products_AA: Tensor) -> Tensor:

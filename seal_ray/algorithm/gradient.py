@@ -35,8 +35,6 @@ class RoundRows:
     """Groups that lost too many dialogues to faults."""
     weight_mean: float
     weight_max: float
-    by_arm: dict[int, list[Row]]
-    """Arm → the rows of its groups that were kept."""
 
 
 def reward_of(trajectory: Trajectory, environment: Environment) -> float:
@@ -124,6 +122,7 @@ def make_rows(
     training: Training,
     reweighter: Reweighter,
     round_number: int,
+    compare_arms: bool = False,
 ) -> RoundRows:
     """The rows of a round's groups, in their order, in as few minibatches of `training.minibatch_groups` as hold them.
 
@@ -132,7 +131,7 @@ def make_rows(
     minibatch of one left-over group as for a full one.
     """
     kept: list[tuple[list[Trajectory], np.ndarray]] = []
-    arms: list[int] = []
+    arms: list[int | None] = []
     equal = short = 0
     for group in groups:
         played = [each for each in group.trajectories if any(each.mask_T)]
@@ -144,18 +143,15 @@ def make_rows(
             equal += 1
             continue
         kept.append((played, advantages))
-        arms.append(group.plan.arm)
+        arms += [group.plan.arm if compare_arms else None] * len(played)
     trajectories = [each for played, _ in kept for each in played]
     raw = [float(advantage) for _, advantages in kept for advantage in advantages]
     weighted, weights = reweighter.weigh(raw, trajectories, round_number)
     rows = iter(
-        make_row(each.token_ids_T, each.mask_T, each.logprobs_T, float(advantage))
-        for each, advantage in zip(trajectories, weighted, strict=True)
+        make_row(each.token_ids_T, each.mask_T, each.logprobs_T, float(advantage), arm=arm)
+        for each, advantage, arm in zip(trajectories, weighted, arms, strict=True)
     )
     by_group = [[next(rows) for _ in played] for played, _ in kept]
-    by_arm: dict[int, list[Row]] = {}
-    for arm, group_rows in zip(arms, by_group, strict=True):
-        by_arm.setdefault(arm, []).extend(group_rows)
     minibatches = [list(chain.from_iterable(part)) for part in even_parts(by_group, most=training.minibatch_groups)]
     return RoundRows(
         minibatches=minibatches * training.epochs,
@@ -164,7 +160,6 @@ def make_rows(
         dropped_short=short,
         weight_mean=float(weights.mean()) if len(weights) else 1.0,
         weight_max=float(weights.max()) if len(weights) else 1.0,
-        by_arm=by_arm,
     )
 
 

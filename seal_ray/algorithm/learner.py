@@ -19,7 +19,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor
 
 from envs.errors import SealError
-from seal_ray.algorithm.alignment import policy_gradient
+from seal_ray.algorithm.alignment import ArmGradients
 from seal_ray.algorithm.module import LOGPROBS, PACKED, REFERENCE, LMModule, fill, whole
 from seal_ray.config.agents import learning_agents, training_of
 from seal_ray.config.sections import Learners, Solver, Training
@@ -80,6 +80,7 @@ class SealLearner(TorchLearner):
         self._agents = {agent: _Agent(training_of(self.config, agent)) for agent in learning_agents(self.config)}
         self._microbatch_tokens = self.config.section(Training).microbatch_tokens
         self.counted = LossSums()
+        self._arms: dict[str, ArmGradients] = {}
 
     def build(self) -> None:
         if self._learners.threads is not None:
@@ -129,6 +130,7 @@ class SealLearner(TorchLearner):
     def _learn(self, module_id: str, steps: Sequence[Sequence[Row]], tokens: Sequence[int]) -> None:
         module, optimizer, agent = self._module[module_id], self.get_optimizer(module_id), self._agents[module_id]
         proximal = self._proximal(module, steps) if agent.loss.importance_cap is not None else {}
+        self._arms[module_id] = ArmGradients(self._plain(module_id))
         total = first = LossSums()
         norm, rate = 0.0, 0.0
         for place, (rows, count) in enumerate(zip(steps, tokens, strict=True)):
@@ -196,34 +198,24 @@ class SealLearner(TorchLearner):
                 PACKED: packed,
                 PROXIMAL: torch.cat([proximal[id(row)] for row in members]).to(self._device) if proximal else None,
             }
-            loss_sum = self.compute_loss_for_module(
-                module_id=module_id, config=config, batch=batch, fwd_out=module({PACKED: packed})
-            )
+            fwd_out = module({PACKED: packed})
+            self._arms[module_id].add(members, packed, fwd_out[LOGPROBS])
+            loss_sum = self.compute_loss_for_module(module_id=module_id, config=config, batch=batch, fwd_out=fwd_out)
             # Learners' gradients are averaged, where the loss wants their sum.
             loss = global_mean(loss_sum, global_tokens) * world
             loss.backward()  # type: ignore[no-untyped-call]
         return self._over_learners(self.counted)
 
-    def alignments(self, module_id: str, arms: Sequence[Sequence[Row]], tokens: Sequence[int]) -> Tensor:
-        """`products_AA` of the policy gradients of A arms, over all learners; see `alignment.py`.
+    def alignments(self, module_id: str, arms: Sequence[int]) -> tuple[Tensor, float]:
+        """`products_AA` of the policy gradients of A arms in the last update, over all learners; see `alignment.py`.
 
-        `arms` are this learner's rows of each arm, `tokens` each arm's sampled tokens in all learners.
+        And the seconds of that update that these gradients took here.
         """
-        gradients_AP = torch.stack(
-            [
-                policy_gradient(
-                    self._plain(module_id),
-                    rows,
-                    global_tokens=count,
-                    microbatch_tokens=self._microbatch_tokens,
-                    device=self._device,
-                )
-                for rows, count in zip(arms, tokens, strict=True)
-            ]
-        )
+        found = self._arms[module_id]
+        gradients_AP = torch.stack([found.of(arm) for arm in arms])
         if self.distributed:
             dist.all_reduce(gradients_AP)
-        return (gradients_AP @ gradients_AP.T).cpu()
+        return (gradients_AP @ gradients_AP.T).cpu(), found.seconds
 
     def _step(self, module_id: str, optimizer: Any, rate: float) -> float:
         """One step of the optimizer. Returns the norm of the gradient before it was clipped."""

@@ -53,14 +53,13 @@ class SealLearnerGroup(LearnerGroup):
         results = self._on_each(lambda learner, batch: learner.update(batch=batch), batches)
         return {key: float(results[0][module_id][key].peek()) for key in LEARNT}
 
-    def alignments(self, module_id: str, arms: Sequence[Sequence[Row]]) -> list[list[float]]:
-        """The cosines between the module's policy gradients on the rows of each two arms; 0 for an arm without rows."""
-        tokens = [max(1, count) for count in _tokens(arms)]
-        products, *_ = self._on_each(
-            lambda learner, share: learner.alignments(module_id, share, tokens), self._shares(arms)
-        )
-        found: list[list[float]] = cosines(products).tolist()
-        return found
+    def alignments(self, module_id: str, arms: Sequence[int]) -> tuple[list[list[float]], float]:
+        """The cosines between the module's policy gradients on the rows of each two arms in what it learnt last.
+
+        0 for an arm without rows. And the seconds that these gradients took the slowest learner.
+        """
+        found = self._on_each(lambda learner, asked: learner.alignments(module_id, asked), [arms] * max(1, len(self)))
+        return cosines(found[0][0]).tolist(), max(seconds for _, seconds in found)
 
     def _shares(self, batches: Sequence[Sequence[Row]]) -> list[list[list[Row]]]:
         """Each learner's part of each batch."""

@@ -111,7 +111,7 @@ class Seal(Algorithm):
         self._sync_curator()
 
     def training_step(self) -> None:
-        """One round: propose, play, judge, learn, sync."""
+        """One round: propose, play, learn, sync, judge."""
         times: dict[str, float] = {}
         with _timed(times, "propose"):
             changed = self._propose()
@@ -125,10 +125,9 @@ class Seal(Algorithm):
                 training=self._training,
                 reweighter=self._reweighter,
                 round_number=self.round,
+                compare_arms=self._compares_arms,
             )
             self._observe(groups)
-        with _timed(times, "curate"):
-            self.curation.observe(groups, self._alignments(groups, rows))
         with _timed(times, "learn"):
             learnt = self.learner_group.learn(SOLVER, rows.minibatches) if rows.minibatches else {}
             self._check_ratio(SOLVER, learnt)
@@ -137,7 +136,12 @@ class Seal(Algorithm):
                 self._version += 1
                 self._sync_solver()
         with _timed(times, "curate"):
+            alignments, compared = self._alignments(groups, rows)
+            self.curation.observe(groups, alignments)
             curated = self._judge()
+        # What the comparison took of the solver's update is the curator's.
+        times["learn"] -= compared
+        times["curate"] += compared
         self.last_round = groups
         self.round += 1
         self._next_group += len(groups)
@@ -225,13 +229,23 @@ class Seal(Algorithm):
         self.profile.start_window()
         return changed
 
-    def _alignments(self, groups: Sequence[PlayedGroup], rows: RoundRows) -> dict[int, float]:
-        """Arm → cosine of its gradient with the plain arm's, where the curator is paid for it; 0 where one has none."""
+    @property
+    def _compares_arms(self) -> bool:
+        """Whether the curator is paid for what an arm's gradient does for the plain arm."""
+        return self.curator_engines is not None and self._curation.reward == "transfer"
+
+    def _alignments(self, groups: Sequence[PlayedGroup], learnt: RoundRows) -> tuple[dict[int, float], float]:
+        """Arm → cosine of its gradient with the plain one's in this round; 0 where it has none.
+
+        And the seconds that it took while the solver learnt.
+        """
         arms = sorted({PLAIN, *(group.plan.arm for group in groups)})
-        if self.curator_engines is None or self._curation.reward != "transfer" or len(arms) == 1:
-            return {}
-        cosines = self.learner_group.alignments(SOLVER, [rows.by_arm.get(arm, []) for arm in arms])
-        return {arm: cosines[0][place] for place, arm in enumerate(arms) if arm != PLAIN}
+        if not self._compares_arms or len(arms) == 1:
+            return {}, 0.0
+        if not learnt.minibatches:
+            return dict.fromkeys(arms[1:], 0.0), 0.0
+        (with_plain, *_), seconds = self.learner_group.alignments(SOLVER, arms)
+        return dict(zip(arms[1:], with_plain[1:], strict=True)), seconds
 
     def _judge(self) -> dict[str, float]:
         """Ends the window where it is time: the incumbent, and the curator's step. Returns what was counted."""

@@ -15,13 +15,14 @@ class Row:
 
     `mask_T` is True where the policy sampled the token, never at the first one; `logprobs_T` are these tokens'
     log-probabilities (nats) under the distribution they were sampled from, and are not read elsewhere. `advantage` is
-    that of each sampled token.
+    that of each sampled token. `arm` is the one that the row counts for where the gradients of arms are compared.
     """
 
     token_ids_T: NDArray[np.int64]
     mask_T: NDArray[np.bool_]
     logprobs_T: NDArray[np.float32]
     advantage: float
+    arm: int | None = None
 
     def __len__(self) -> int:
         return len(self.token_ids_T)
@@ -37,6 +38,8 @@ def make_row(
     mask_T: Sequence[bool] | NDArray[np.bool_],
     logprobs_T: Sequence[float] | NDArray[np.floating],
     advantage: float,
+    *,
+    arm: int | None = None,
 ) -> Row:
     """A row of these values.
 
@@ -48,6 +51,7 @@ def make_row(
         np.asarray(mask_T, dtype=np.bool_),
         np.asarray(logprobs_T, dtype=np.float32),
         float(advantage),
+        arm,
     )
     lengths = (len(row.token_ids_T), len(row.mask_T), len(row.logprobs_T))
     if len(set(lengths)) != 1:

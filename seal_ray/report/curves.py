@@ -49,6 +49,7 @@ _PHASES: Mapping[str, str] = MappingProxyType(
         "sync": ORANGE,
         "advantage": YELLOW,
         "propose": GREEN,
+        "curate": GREY,
         "evaluation": SKY,
         "checkpoint": PINK,
     }

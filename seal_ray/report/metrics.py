@@ -82,7 +82,7 @@ METRICS = (
     Metric("perf/round_seconds", "s", "The whole round."),
     Metric("perf/propose_seconds", "s", "The curator's proposals."),
     Metric("perf/rollout_seconds", "s", "Playing the dialogues."),
-    Metric("perf/curate_seconds", "s", "Judging the window's arms, and the curator's own update."),
+    Metric("perf/curate_seconds", "s", "Comparing and judging the window's arms, and the curator's own update."),
     Metric("perf/advantage_seconds", "s", "Advantages, diagnosis weights and packing."),
     Metric("perf/learn_seconds", "s", "The learner's update."),
     Metric("perf/sync_seconds", "s", "New weights to every engine, with the proof that they arrived."),

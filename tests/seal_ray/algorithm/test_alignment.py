@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,11 @@ from tests.seal_ray.grpo.reference import scores
 
 pytestmark = pytest.mark.usefixtures("ray_here")
 
-KINDS: dict[str, dict[str, Any]] = {"full": {}, "lora": {"lora_rank": 4, "lora_alpha": 8}}
+KINDS: dict[str, dict[str, Any]] = {
+    "full": {},
+    "lora": {"lora_rank": 4, "lora_alpha": 8},
+    "checkpointed": {"gradient_checkpointing": True},
+}
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +43,17 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def compared(weights: dict[str, Tensor]) -> list[str]:
-    """What gradients are compared on: the adapter, or the second of two layers."""
-    return [name for name in weights if "lora_" in name] or [name for name in weights if ".layers.1." in name]
+    """What gradients are compared on: the adapter, or the MLP of the second of two layers."""
+    return [name for name in weights if "lora_" in name] or [name for name in weights if ".layers.1.mlp." in name]
+
+
+def alignments(group: SealLearnerGroup, *arms: Sequence[Row]) -> list[list[float]]:
+    """The cosines of the arms, from a step on the rows of all of them."""
+    rows = [replace(row, arm=arm) for arm, members in enumerate(arms) for row in members]
+    group.learn(SOLVER, [rows])
+    found, seconds = group.alignments(SOLVER, range(len(arms)))
+    assert seconds > 0
+    return found
 
 
 def random_rows(seed: int, count: int = 5) -> list[Row]:
@@ -66,8 +80,9 @@ def plain_gradient(plain: PlainLearner, rows: Sequence[Row]) -> Tensor:
     return torch.cat([part.flatten() for part in parts])
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("learners", [0, 2])
+@pytest.mark.parametrize(
+    ("learners", "kind"), [(0, "full"), (2, "full"), (0, "lora"), (2, "lora"), (0, "checkpointed")]
+)
 def test_cosines_are_those_of_a_plain_reference(learners: int, kind: str, model: Path) -> None:
     config = learner_config(model, solver=KINDS[kind], num_learners=learners)
     group = build_group(config)
@@ -75,17 +90,23 @@ def test_cosines_are_those_of_a_plain_reference(learners: int, kind: str, model:
     weights = dict(group.module_weights(SOLVER))
     plain = PlainLearner(config, model, weights)
     arms = [random_rows(seed) for seed in range(3)]
-    found = torch.tensor(group.alignments(SOLVER, [*arms, []]), dtype=torch.float64)
+    found = torch.tensor(alignments(group, *arms, []), dtype=torch.float64)
     gradients = torch.stack([plain_gradient(plain, rows) for rows in arms])
     directions = gradients / gradients.norm(dim=1, keepdim=True)
     assert torch.allclose(found[:3, :3], directions @ directions.T, atol=1e-5)
     assert found[3].abs().max() == 0
-    # Nothing was learnt by looking.
-    assert all(torch.equal(tensor, weights[name]) for name, tensor in group.module_weights(SOLVER).items())
+    # Nothing else is learnt for looking.
+    looked = dict(group.module_weights(SOLVER))
+    group.shutdown()  # type: ignore[no-untyped-call]
+    group = build_group(config)
+    set_weights(group, weights)
+    group.learn(SOLVER, [[row for rows in arms for row in rows]])
+    assert all(torch.equal(tensor, looked[name]) for name, tensor in group.module_weights(SOLVER).items())
+    assert any(not torch.equal(tensor, weights[name]) for name, tensor in looked.items())
     group.shutdown()  # type: ignore[no-untyped-call]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["full", "lora"])
 def test_a_small_step_changes_the_plain_loss_as_estimated(kind: str, model: Path) -> None:
     config = learner_config(model, solver=KINDS[kind])
     group = build_group(config)
@@ -94,7 +115,7 @@ def test_a_small_step_changes_the_plain_loss_as_estimated(kind: str, model: Path
     plain = PlainLearner(config, model, weights)
     shown, hidden = random_rows(1), random_rows(2)
     along, across = plain_gradient(plain, shown), plain_gradient(plain, hidden)
-    ((_, cosine), _) = group.alignments(SOLVER, [shown, hidden])
+    ((_, cosine), _) = alignments(group, shown, hidden)
     before = plain_loss(plain, hidden).item()
     step = 1e-4 / float(along.norm())
     with torch.no_grad():
@@ -133,7 +154,7 @@ def transfer_of(group: SealLearnerGroup, seed: int) -> tuple[float, float]:
             with_skill += taught([5, skill], question, [(right, 1.0), (wrong, -1.0)])
         else:
             with_crutch += taught([5, crutch, copied], question, [(copied, 1.0), (right, -1.0)])
-    cosines = group.alignments(SOLVER, [plain, with_skill, with_crutch])
+    cosines = alignments(group, plain, with_skill, with_crutch)
     return cosines[0][1], cosines[0][2]
 
 
