@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -78,14 +79,15 @@ def run_trials(
     tell: Tell,
     retries: int,
     checkpoint_every: int,
+    checkpoints: int = 2,
     search: Any = None,
     scheduler: TrialScheduler | None = None,
     samples: int = 1,
 ) -> None:
     """Runs the trials of a parameter space of Tune, until their end or an interrupt. Ray must be connected.
 
-    Tune's state goes to a folder in `out`. Search and scheduler know themselves what they go by; without a search every
-    point of the space is tried.
+    Tune's state goes to a folder in `out`, with the last `checkpoints` of each trial. Search and scheduler know
+    themselves what they go by; without a search every point of the space is tried.
     """
     with _prepared():
         tuner = tune.Tuner(
@@ -105,7 +107,7 @@ def run_trials(
                 callbacks=[_Events(scheduler)],
                 failure_config=tune.FailureConfig(max_failures=retries),
                 checkpoint_config=tune.CheckpointConfig(
-                    num_to_keep=2, checkpoint_frequency=checkpoint_every, checkpoint_at_end=False
+                    num_to_keep=checkpoints, checkpoint_frequency=checkpoint_every, checkpoint_at_end=False
                 ),
             ),
         )
@@ -231,11 +233,14 @@ def cpus_of_main(configs: Mapping[str, SealConfig]) -> float:
 
 @contextmanager
 def _prepared() -> Iterator[None]:
-    """Sets Tune's environment variables meanwhile."""
+    """Tune's environment variables, and one warning less, meanwhile."""
     before = {name: os.environ.get(name) for name in _ENVIRONMENT}
     os.environ.update(_ENVIRONMENT)
     try:
-        yield
+        with warnings.catch_warnings():
+            # Engines and learners are built for one config.
+            warnings.filterwarnings("ignore", "Consider boosting PBT performance by enabling `reuse_actors`")
+            yield
     finally:
         for name, value in before.items():
             if value is None:

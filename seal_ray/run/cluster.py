@@ -21,14 +21,19 @@ from seal_ray.config.seal_config import SealConfig
 def connected() -> Iterator[None]:
     """Joins the cluster that `RAY_ADDRESS` names, as in a Ray job, or starts one here; leaves it at the end.
 
-    Without an address Ray would join whichever cluster was started here last, and wait for one that is gone.
+    Without an address Ray would join whichever cluster was started here last, and wait for one that is gone. Raises
+    `UserError` where the cluster cannot be joined.
     """
     # What goes wrong is raised and said in a sentence; these only frighten.
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     disable_progress_bar()  # type: ignore[no-untyped-call]
     address = os.environ.get("RAY_ADDRESS") or "local"
     here: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
-    ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False, **here)
+    try:
+        ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False, **here)
+    except (ConnectionError, ValueError) as error:
+        why = str(error).splitlines()[0]
+        raise UserError(f"RAY_ADDRESS: the cluster at {address} cannot be joined ({why}).") from None
     try:
         yield
     finally:

@@ -18,6 +18,7 @@ import pytest
 
 from tests.command_line import Refusal, run_main
 from tests.readme import example
+from tests.seal_ray.test_cli import seal_ray
 
 pytestmark = pytest.mark.long
 
@@ -54,6 +55,15 @@ def test_a_mistake_is_one_sentence_and_nothing_is_started(
     arguments: list[str], sentence: str, check_refused: Refusal
 ) -> None:
     check_refused("train", *arguments, sentence=sentence)
+
+
+def test_a_cluster_that_cannot_be_joined_is_one_sentence_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "nonsense")
+    shown = seal_ray("train", cwd=tmp_path)
+    assert shown.returncode == 2
+    assert shown.stderr.startswith("error: RAY_ADDRESS: the cluster at nonsense cannot be joined")
+    assert shown.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_dry_run_shows_config_placement_and_memory(

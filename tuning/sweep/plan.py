@@ -127,15 +127,17 @@ def start(plan: Plan, out: Path, *, tell: Tell, retries: int = RETRIES, engine_f
     space: dict[str, Any] = {CONFIG: str(file), MAIN: main, **plan.space.for_tune(grid=plan.search == "grid")}
     if engine_factory is not None:
         space["engine_factory"] = engine_factory
-    # What PBT copies must be as old as the evaluation that it goes by.
-    training = plan.config.section(sections.Training)
-    every = evaluation.interval if plan.scheduler == "pbt" else training.checkpoint_every
+    every, kept = plan.config.section(sections.Training).checkpoint_every, 2
+    if plan.scheduler == "pbt":
+        # What it copies must be as old as the evaluation that it goes by, and there until the copy begins.
+        every, kept = evaluation.interval, 4
     run_trials(
         out,
         space,
         tell=tell,
         retries=retries,
         checkpoint_every=every,
+        checkpoints=kept,
         search=_SEARCHES[plan.search](plan),
         scheduler=_SCHEDULERS[plan.scheduler](plan),
         samples=1 if plan.search == "grid" else plan.trials,
