@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from envs.errors import UserError
 from seal_ray.report.run_folder import RunFolder
-from seal_ray.run.export import export_adapter, export_model
 
 if TYPE_CHECKING:
     from seal_ray.algorithm.seal import Seal
@@ -22,6 +21,8 @@ MODEL, ADAPTER = "model", "adapter"
 
 def save(algorithm: Seal, folder: RunFolder, *, keep: int) -> Path:
     """Writes the algorithm's state, and the solver as a model folder (and as its adapter). Keeps the newest `keep`."""
+    from seal_ray.run.export import export_adapter, export_model  # PyTorch, which finding checkpoints does without
+
     name = f"round_{algorithm.round:06d}"
     part, whole = folder.checkpoints / f"{name}.part", folder.checkpoints / name
     shutil.rmtree(part, ignore_errors=True)

@@ -32,6 +32,12 @@ def test_help_tells_a_newcomer_where_to_start() -> None:
     assert "seal-ray play multi_turn_base_0 --oracle" in text
 
 
+def test_it_starts_without_what_takes_seconds_to_import() -> None:
+    program = "import sys, seal_ray.cli; print([name for name in ('torch', 'ray', 'vllm') if name in sys.modules])"
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert shown.stdout == "[]\n"
+
+
 def test_tasks_counts_every_category_and_part() -> None:
     shown = seal_ray("tasks", "--counts").stdout
     rows = {cells[0]: cells[1:] for line in shown.splitlines() if (cells := line.replace("│", " ").split())}
