@@ -14,7 +14,7 @@ demo: setup ## train the small model for some minutes, and draw how it learns
 	@$(BIN)/seal-ray train
 
 test: setup ## run all tests
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=25
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=25
 
 lint: setup ## check style and types
 	$(BIN)/ruff check .
