@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from tests.processes import tree
@@ -44,11 +46,22 @@ def ended(process: subprocess.Popen[str], code: int = 0) -> str:
 
 
 def kill(process: subprocess.Popen[str]) -> None:
-    """Kills the process alone, and waits until its cluster has noticed."""
+    """Kills the process alone, and waits until its trials are gone. Ray's agents take a minute more to notice."""
     below = tree(process.pid)
     process.kill()
     process.communicate()
     deadline = time.monotonic() + PATIENCE
-    while any(Path(f"/proc/{pid}/cmdline").exists() for pid in below):
+    while any(_is_actor(pid) for pid in below):
         assert time.monotonic() < deadline
         time.sleep(0.1)
+    for pid in below:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _is_actor(pid: int) -> bool:
+    try:
+        title = Path(f"/proc/{pid}/cmdline").read_text("utf-8", errors="replace")
+    except OSError:
+        return False
+    return title.startswith("ray::") and not title.startswith(("ray::DashboardAgent", "ray::RuntimeEnvAgent"))

@@ -41,7 +41,7 @@ class Running:
         """Sends bytes as they are, and anything else as JSON, with the key unless other headers are given."""
         settings.setdefault("headers", {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"})
         content = {"content": body} if isinstance(body, bytes) else {"json": body}
-        return httpx.post(f"{self.url}{path}", timeout=120, **content, **settings)
+        return httpx.post(f"{self.url}{path}", timeout=300, **content, **settings)
 
     def replicas(self, name: str) -> list[int]:
         """Process ids of the deployment's replicas."""
