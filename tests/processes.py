@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import subprocess
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,6 +25,13 @@ def tree(root: int) -> list[int]:
     for pid in found:
         found += below.get(pid, [])
     return found
+
+
+def kill_all(pids: Iterable[int]) -> None:
+    """Kills those of the processes that are still there."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def free_port() -> int:

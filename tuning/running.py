@@ -27,6 +27,9 @@ from tuning.trial import SealTrial, run_folder, with_main
 RETRIES = 2
 """Times that a failed trial goes on from its last checkpoint before it is given up."""
 
+CHECKPOINTS = 2
+"""Checkpoints of a trial that are kept."""
+
 _STOPS = (signal.SIGINT, signal.SIGTERM)
 """Signals that stop in good order."""
 
@@ -79,7 +82,7 @@ def run_trials(
     tell: Tell,
     retries: int,
     checkpoint_every: int,
-    checkpoints: int = 2,
+    checkpoints: int = CHECKPOINTS,
     search: Any = None,
     scheduler: TrialScheduler | None = None,
     samples: int = 1,

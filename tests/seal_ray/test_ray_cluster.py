@@ -5,20 +5,18 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import httpx
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from tests.processes import free_port, tree, wait_for_answer
+from tests.processes import free_port, kill_all, tree, wait_for_answer
 from tests.readme import ROOT, example
 
 pytestmark = pytest.mark.long
@@ -61,9 +59,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         error.add_note(said.read_text())
         raise
     yield address
-    for pid in tree(process.pid):  # `ray stop` would end other clusters of this machine too
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+    kill_all(tree(process.pid))  # `ray stop` would end other clusters of this machine too
     process.wait()
     log.close()
     shutil.rmtree(folder, ignore_errors=True)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 
-from tests.processes import tree
+from tests.processes import kill_all, tree
 
 PATIENCE = 300.0
+_AGENTS = ("ray::DashboardAgent", "ray::RuntimeEnvAgent")
 
 
 def drive(module: str, command: str, out: Path) -> subprocess.Popen[str]:
@@ -46,22 +45,20 @@ def ended(process: subprocess.Popen[str], code: int = 0) -> str:
 
 
 def kill(process: subprocess.Popen[str]) -> None:
-    """Kills the process alone, and waits until its trials are gone. Ray's agents take a minute more to notice."""
+    """Kills the process alone, and waits until its cluster has noticed. Ray's agents take a minute: they are killed."""
     below = tree(process.pid)
+    agents = [pid for pid in below if _title(pid).startswith(_AGENTS)]
     process.kill()
     process.communicate()
     deadline = time.monotonic() + PATIENCE
-    while any(_is_actor(pid) for pid in below):
+    while any(Path(f"/proc/{pid}/cmdline").exists() for pid in below if pid not in agents):
         assert time.monotonic() < deadline
         time.sleep(0.1)
-    for pid in below:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+    kill_all(pid for pid in agents if _title(pid).startswith(_AGENTS))
 
 
-def _is_actor(pid: int) -> bool:
+def _title(pid: int) -> str:
     try:
-        title = Path(f"/proc/{pid}/cmdline").read_text("utf-8", errors="replace")
+        return Path(f"/proc/{pid}/cmdline").read_text("utf-8", errors="replace")
     except OSError:
-        return False
-    return title.startswith("ray::") and not title.startswith(("ray::DashboardAgent", "ray::RuntimeEnvAgent"))
+        return ""

@@ -20,7 +20,7 @@ from seal_ray.config.presets import make_config
 from seal_ray.config.seal_config import SealConfig
 from seal_ray.config.sections import attribute
 from seal_ray.report.files import replace_yaml
-from tuning.running import RETRIES, Tell, check_resumable, cpus_of_main, resume_trials, run_trials
+from tuning.running import CHECKPOINTS, RETRIES, Tell, check_resumable, cpus_of_main, resume_trials, run_trials
 from tuning.sweep.results import CONFIG_FILE, METRIC, Manifest, read_manifest, write_manifest
 from tuning.sweep.space import DEFAULT_SPACE, Space, read_space
 from tuning.trial import CONFIG, MAIN
@@ -127,7 +127,7 @@ def start(plan: Plan, out: Path, *, tell: Tell, retries: int = RETRIES, engine_f
     space: dict[str, Any] = {CONFIG: str(file), MAIN: main, **plan.space.for_tune(grid=plan.search == "grid")}
     if engine_factory is not None:
         space["engine_factory"] = engine_factory
-    every, kept = plan.config.section(sections.Training).checkpoint_every, 2
+    every, kept = plan.config.section(sections.Training).checkpoint_every, CHECKPOINTS
     if plan.scheduler == "pbt":
         # What it copies must be as old as the evaluation that it goes by, and there until the copy begins.
         every, kept = evaluation.interval, 4
