@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 # OpenMP threads spin while they wait, and test processes beside each other would starve each other. Read when torch is
 # first imported, here and in the processes that tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# vLLM would bind all engines of this machine to the same core.
-os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
 
 TABLE = "table"
 """Name of the property under which a test records text for the summary: `record_property("table", text)`."""

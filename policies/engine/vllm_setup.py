@@ -10,6 +10,8 @@ from typing import Any
 _ENVIRONMENT = {
     # OpenMP threads spin while they wait, and two processes on few cores then starve each other.
     "OMP_NUM_THREADS": "1",
+    # On CPU the core computes by itself: a worker would cost another import, and the two spin while they wait.
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     # The first request with log-probs would otherwise compile for ten seconds.
     "TORCHDYNAMO_DISABLE": "1",
     "VLLM_LOGGING_LEVEL": "ERROR",

@@ -18,6 +18,8 @@ _ENVIRONMENT = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1", "HF_H
 _CPU_ENVIRONMENT = {
     # OpenMP threads spin while they wait, and the processes of a replica then starve each other.
     "OMP_NUM_THREADS": "1",
+    # vLLM would bind all replicas of a machine to the same core.
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     # Compiling takes longer than it saves.
     "TORCHDYNAMO_DISABLE": "1",
 }
