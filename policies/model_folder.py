@@ -57,7 +57,7 @@ def open_model(name: str, *, dialect: str | None = None) -> ModelFolder:
     path = tiny.FOLDER if name == tiny.NAME else Path(name)
     if not path.is_dir():
         raise UserError(f"model: {name!r} is no folder; give a Hugging Face model folder, or {tiny.NAME!r}.")
-    config = _read(path / "config.json")
+    config = read_json(path / "config.json")
     kind = str(config.get("model_type"))
     if dialect is None:
         dialect = _TOOLACE if _TOOLACE in path.resolve().name.lower() else _DIALECTS.get(kind)
@@ -73,7 +73,8 @@ def open_model(name: str, *, dialect: str | None = None) -> ModelFolder:
     return ModelFolder(path, get_dialect(dialect), context, config)
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in a file of a model folder. Raises `UserError` where there is none."""
     if not path.is_file():
         raise UserError(f"model: {path.parent} has no {path.name}.")
     try:
@@ -90,7 +91,7 @@ def _check_weights(path: Path) -> None:
 
     files = {file.name for file in path.glob("*.safetensors")}
     if (path / "model.safetensors.index.json").is_file():
-        needed = set(_read(path / "model.safetensors.index.json").get("weight_map", {}).values())
+        needed = set(read_json(path / "model.safetensors.index.json").get("weight_map", {}).values())
         missing = sorted(needed - files)
         if missing:
             raise UserError(f"model: {path} lacks {len(missing)} of {len(needed)} weight files, first {missing[0]}.")
@@ -98,7 +99,7 @@ def _check_weights(path: Path) -> None:
         raise UserError(f"model: {path} has no weights; *.safetensors files are needed.")
     for file in sorted(files):
         try:
-            with safe_open(path / file, framework="pt"):
+            with safe_open(path / file, framework="np"):  # without PyTorch, as nothing is read but the header
                 pass
         except SafetensorError as error:
             raise UserError(f"model: {path / file} cannot be read ({error}); copy it again.") from error

@@ -15,9 +15,13 @@ from envs.dialects import Dialect
 from envs.dialogue import Message
 from envs.errors import UserError
 from envs.task import ToolDoc
+from policies import tiny
+from policies.model_folder import read_json
 
 _QUESTION, _ANSWER = "stand-in question", "stand-in answer"
 """An exchange to learn from what a template writes behind an answer."""
+
+_GENERATION = "generation_config.json"
 
 
 class ChatFormat:
@@ -47,16 +51,14 @@ class ChatFormat:
     @classmethod
     def load(cls, folder: Path, dialect: Dialect) -> ChatFormat:
         """The format of a Hugging Face model folder. Raises `UserError` where its tokenizer cannot be loaded."""
-        from transformers import AutoTokenizer, GenerationConfig
-
         try:
-            tokenizer = AutoTokenizer.from_pretrained(folder)
+            tokenizer = _tokenizer(folder)
         except Exception as error:
             first, *_ = f"{type(error).__name__}: {error}".splitlines()
             raise UserError(f"model: the tokenizer of {folder} cannot be loaded ({first}).") from error
         stops = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
-        if (folder / "generation_config.json").is_file():
-            more = GenerationConfig.from_pretrained(folder).eos_token_id
+        if (folder / _GENERATION).is_file():
+            more = read_json(folder / _GENERATION).get("eos_token_id")
             stops += more if isinstance(more, list) else [] if more is None else [more]
         return cls(tokenizer, dialect, name=str(folder), stop_token_ids=stops)
 
@@ -120,3 +122,14 @@ class ChatFormat:
         if message.tools:
             shown["tools"] = [dict(tool.document) for tool in message.tools]
         return shown
+
+
+def _tokenizer(folder: Path) -> Any:
+    if folder == tiny.FOLDER:
+        from transformers import PreTrainedTokenizerFast
+
+        # The same tokens, without the seconds for which `AutoTokenizer` imports PyTorch and what models are made of.
+        return PreTrainedTokenizerFast.from_pretrained(folder)
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(folder)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -22,10 +21,10 @@ from tests.seal_ray.test_cli import seal_ray
 
 pytestmark = pytest.mark.long
 
-ROUNDS = 4
+ROUNDS = 6
 SMALL = (
     *("training.groups=3", "training.group_size=4", "training.minibatch_groups=2", f"training.rounds={ROUNDS}"),
-    *("training.checkpoint_every=1", "training.warm_up=0", "training.kl=0.0", "engine.concurrent=12"),
+    *("training.checkpoint_every=3", "training.warm_up=0", "training.kl=0.0", "engine.concurrent=12"),
     "learners.threads=1",
     *("evaluation.interval=2", "evaluation.tasks=4"),
 )
@@ -131,11 +130,11 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_run_shows_its_progress_and_leaves_everything_behind(undisturbed: Path) -> None:
     said = (undisturbed.parent.parent / "log.txt").read_text("utf-8")
-    for words in ("round 1/4: success", "tokens/s", "left", "evaluation, plain interface", "curves: runs/whole"):
+    for words in ("round 1/6: success", "tokens/s", "left", "evaluation, plain interface", "curves: runs/whole"):
         assert words in said
     rows = rows_of(undisturbed)
     assert [row["round"] for row in rows] == list(range(ROUNDS + 1))
-    assert [row["round"] for row in rows if "evaluation/success" in row] == [0, 2, 4]
+    assert [row["round"] for row in rows if "evaluation/success" in row] == [0, 2, 4, 6]
     for row in rows[1:]:
         assert row["solver/rollouts"] == 12
         if "solver/steps" in row:
@@ -144,27 +143,28 @@ def test_a_run_shows_its_progress_and_leaves_everything_behind(undisturbed: Path
     assert (undisturbed / "curves.png").stat().st_size > 10_000
     for name in ("config.yaml", "interfaces.jsonl", "profiles.jsonl", "tensorboard", "trajectories"):
         assert (undisturbed / name).exists()
-    assert [path.name for path in sorted((undisturbed / "checkpoints").iterdir())] == ["round_000003", "round_000004"]
+    assert [path.name for path in sorted((undisturbed / "checkpoints").iterdir())] == ["round_000003", "round_000006"]
 
 
-def test_stopped_and_killed_it_goes_on_as_if_undisturbed(undisturbed: Path, tmp_path: Path) -> None:
+def test_killed_and_stopped_it_goes_on_as_if_undisturbed(undisturbed: Path, tmp_path: Path) -> None:
     run = tmp_path / "runs" / "whole"
     process = start(tmp_path, *START)
-    wait_for_round(run, 0, process)
-    process.send_signal(signal.SIGINT)
-    assert re.search(r"stopped after round [01]; go on with: seal-ray train --resume runs/whole", done(process))
-    process = start(tmp_path, *RESUME)
-    wait_for_round(run, 2, process)
+    wait_for_round(run, 3, process)
     process.kill()
     process.communicate()
-    done(start(tmp_path, *RESUME))
-    left, right = rows_of(run), rows_of(undisturbed)
+    process = start(tmp_path, *RESUME)
+    wait_for_round(run, 4, process)
+    process.send_signal(signal.SIGINT)
+    said = done(process)
+    assert "stopped after round 5; go on with: seal-ray train --resume runs/whole" in said
+    assert (run / "checkpoints" / "round_000005").is_dir(), "of no interval, but of the stop"
+    left, right = rows_of(run), rows_of(undisturbed)[:6]
     assert [row["round"] for row in left] == [row["round"] for row in right]
     for one, other in zip(left, right, strict=True):
         for name in one:
             if not name.startswith("perf/"):
                 assert same(one[name], other[name]), (one["round"], name, one[name], other[name])
-    for number in range(1, ROUNDS + 1):
+    for number in range(1, 6):
         assert tokens_of(run, number) == tokens_of(undisturbed, number)
 
 

@@ -1,4 +1,7 @@
-"""Engines without a model for whole rounds: they play the ground truth now and then, and die or lie when told to."""
+"""Engines without a model for whole rounds: they play the ground truth now and then, and die or lie when told to.
+
+Engine actors import this module: it does without RLlib.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import pytest
-
 from envs.catalog import find_task
 from policies.engine import Engine, GenRequest, GenResult
 from policies.engine.scripted import ScriptedEngine
@@ -18,19 +19,8 @@ from policies.prompting import ChatFormat
 from seal_ray.algorithm.engine_actor import EngineSpec
 from seal_ray.algorithm.tasks import TaskStream
 from seal_ray.config.evaluation_tasks import evaluation_tasks
-from seal_ray.config.seal_config import SealConfig
 from seal_ray.config.sections import Environment, Evaluation
 from tests.policies.scripts import oracle_script
-
-ROUNDS_IN_RAY = [
-    pytest.mark.usefixtures("ray_here"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::UserWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
-"""Marks of tests that play whole rounds."""
 
 TASKS = 8
 """Training tasks that the engines know the ground truth of."""
@@ -96,32 +86,3 @@ class _Told(ScriptedEngine):
             versions = tuple(version + self._told.version_offset for version in result.versions_T)
             return replace(result, versions_T=versions)
         return result
-
-
-def small_config(engine: Half, **learners: Any) -> SealConfig:
-    """A config for rounds of a few seconds: 4 groups of 4 on a scripted engine, two gradient steps a round."""
-    config = (
-        SealConfig()
-        .environment(tasks=TASKS)
-        .engine(kind="transformers", dtype="float32", num_cpus_per_engine=0.1)
-        .solver(dtype="float32", prompt=2048, response=128, context=3072)
-        .curator(kind="none")
-        .training(
-            groups=4,
-            group_size=4,
-            minibatch_groups=2,
-            lr=1e-3,
-            kl=0.0,
-            rounds=4,
-            microbatch_tokens=512,
-            # A script samples nothing, so that its log-probs are not the model's.
-            ratio_tolerance=1e9,
-        )
-        .evaluation(interval=0)
-        .env_runners(num_env_runners=0, num_cpus_per_env_runner=0.1)
-        .learners(**learners)
-        .fault_tolerance(engine_timeout=120.0)
-    )
-    config.engine_factory = engine
-    config.seed = 0
-    return config

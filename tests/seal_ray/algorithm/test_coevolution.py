@@ -22,8 +22,10 @@ from policies.prompting import ChatFormat
 from seal_ray.algorithm.engine_actor import EngineSpec
 from seal_ray.algorithm.seal import Seal
 from seal_ray.config.seal_config import SealConfig
-from tests.seal_ray.algorithm.engines import ROUNDS_IN_RAY, Half, small_config
-from tests.seal_ray.algorithm.planted import CUES, DIFFICULTY, HARMS, HELPS, TASKS, Planted, uniform_curator
+from tests.seal_ray.algorithm.configs import ROUNDS_IN_RAY, small_config
+from tests.seal_ray.algorithm.engines import Half
+from tests.seal_ray.algorithm.planted import CUES, DIFFICULTY, HARMS, HELPS, TASKS, Planted
+from tests.seal_ray.algorithm.planted_curator import uniform_curator
 from tests.seal_ray.algorithm.test_seal_rounds import built, measured, played, same, weights
 
 pytestmark = [*ROUNDS_IN_RAY, pytest.mark.long]

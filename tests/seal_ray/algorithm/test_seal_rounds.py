@@ -24,7 +24,8 @@ from seal_ray.algorithm.learner import RatioError
 from seal_ray.algorithm.runner import StaleWeights
 from seal_ray.algorithm.seal import Seal, TooManyFaults
 from seal_ray.config.seal_config import SealConfig
-from tests.seal_ray.algorithm.engines import ROUNDS_IN_RAY, Half, small_config
+from tests.seal_ray.algorithm.configs import ROUNDS_IN_RAY, small_config
+from tests.seal_ray.algorithm.engines import Half
 
 pytestmark = [*ROUNDS_IN_RAY, pytest.mark.long]
 

@@ -8,7 +8,8 @@ import pytest
 from ray import tune
 
 from seal_ray.algorithm.seal import Seal
-from tests.seal_ray.algorithm.engines import Half, small_config
+from tests.seal_ray.algorithm.configs import small_config
+from tests.seal_ray.algorithm.engines import Half
 
 pytestmark = [pytest.mark.usefixtures("ray_here"), pytest.mark.filterwarnings("ignore"), pytest.mark.long]
 

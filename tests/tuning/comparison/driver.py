@@ -12,7 +12,8 @@ from rich.console import Console
 
 from envs.errors import SealError
 from seal_ray.run.cluster import connected
-from tests.seal_ray.algorithm.engines import Half, small_config
+from tests.seal_ray.algorithm.configs import small_config
+from tests.seal_ray.algorithm.engines import Half
 from tuning.commands import compare as cli
 from tuning.commands.telling import tell_end, teller
 from tuning.comparison.collect import collect

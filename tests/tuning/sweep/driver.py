@@ -12,7 +12,8 @@ from pathlib import Path
 from rich.console import Console
 
 from seal_ray.run.cluster import connected
-from tests.seal_ray.algorithm.engines import Half, small_config
+from tests.seal_ray.algorithm.configs import small_config
+from tests.seal_ray.algorithm.engines import Half
 from tuning.commands import sweep as cli
 from tuning.commands.telling import tell_end
 from tuning.sweep.parameter import Parameter
