@@ -27,6 +27,18 @@ def tree(root: int) -> list[int]:
     return found
 
 
+def read_until(process: subprocess.Popen[str], words: str, *, times: int = 1) -> str:
+    """What it said up to the line with these words, which it has said so many times by then."""
+    assert process.stdout is not None
+    said = ""
+    for line in process.stdout:
+        said += line
+        times -= words in line
+        if not times:
+            return said
+    raise AssertionError(f"it never said {words!r}:\n{said}")
+
+
 def kill_all(pids: Iterable[int]) -> None:
     """Kills those of the processes that are still there."""
     for pid in pids:

@@ -54,18 +54,18 @@ class EngineActor:
         """Policy → version that the engine holds; starts the engine first."""
         return (await self._ready()).report().versions
 
-    async def generate(self, request: GenRequest) -> GenResult:
-        """As `Engine.generate`."""
-        engine = await self._ready()
+    async def generate(self, request: GenRequest, *, version: int) -> GenResult:
+        """As `Engine.generate`, with this version of the policy's weights."""
+        engine = await self._holding(request.policy, version)
         try:
             return await engine.generate(request)
         except EngineDead:
             await self._exit()
             raise
 
-    async def score(self, token_ids: tuple[int, ...], start: int, *, policy: str) -> tuple[float, ...]:
-        """As `Engine.score`."""
-        engine = await self._ready()
+    async def score(self, token_ids: tuple[int, ...], start: int, *, policy: str, version: int) -> tuple[float, ...]:
+        """As `Engine.score`, with this version of the policy's weights."""
+        engine = await self._holding(policy, version)
         try:
             return await engine.score(token_ids, start, policy=policy)
         except EngineDead:
@@ -101,6 +101,13 @@ class EngineActor:
             if self._engine is None:
                 self._engine = await start(self._spec)
             return self._engine
+
+    async def _holding(self, policy: str, version: int) -> Engine:
+        """The engine, if it holds that version. One that has just come back is as good as dead until it is healed."""
+        engine = await self._ready()
+        if engine.report().versions.get(policy) != version:
+            raise EngineDead(f"the engine does not hold version {version} of {policy!r}")
+        return engine
 
     async def _exit(self) -> None:
         # Ray would go on sending requests to a living actor with a dead engine.

@@ -154,9 +154,10 @@ def actor_state(actor: Any) -> str:
 
 
 class RemoteEngine:
-    """An engine actor as an `Engine`, for who plays. After a death, `restart` waits until the pool has healed it.
+    """One policy of an engine actor as an `Engine`, for who plays with this version of it.
 
-    Its weights are the pool's affair, so that the update methods refuse.
+    An engine without that version is dead to its callers: it came back, and has its weights yet to get. `restart` waits
+    until the pool has healed it. Its weights are the pool's affair, so that the update methods refuse.
     """
 
     def __init__(self, actor: Any, *, policy: str, version: int, timeout: float) -> None:
@@ -165,11 +166,14 @@ class RemoteEngine:
         self._timeout = timeout
 
     async def generate(self, request: GenRequest) -> GenResult:
-        result: GenResult = await _awaited(self._actor.generate.remote(request))
+        assert request.policy == self._policy
+        result: GenResult = await _awaited(self._actor.generate.remote(request, version=self._version))
         return result
 
     async def score(self, token_ids: tuple[int, ...], start: int, *, policy: str = BASE) -> tuple[float, ...]:
-        found: tuple[float, ...] = await _awaited(self._actor.score.remote(token_ids, start, policy=policy))
+        assert policy == self._policy
+        ref = self._actor.score.remote(token_ids, start, policy=policy, version=self._version)
+        found: tuple[float, ...] = await _awaited(ref)
         return found
 
     async def update_weights(self, weights: Mapping[str, Any], version: int) -> None:

@@ -63,7 +63,9 @@ def train(
                 report(recorder.write_start())
             while algorithm.round < training.rounds and not asked_to_stop():
                 report(recorder.play_round(algorithm.train, save=due))
-            if not checkpoints.stored(folder.checkpoints):
+            # An interrupt between two rounds has no round to end.
+            found = checkpoints.stored(folder.checkpoints)
+            if not found or checkpoints.round_of(found[-1]) < algorithm.round:
                 checkpoints.save(algorithm, folder, keep=training.checkpoints_kept)
         return Outcome(algorithm.round, stopped=algorithm.round < training.rounds)
     finally:

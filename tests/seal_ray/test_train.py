@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.command_line import Refusal, run_main
+from tests.processes import read_until
 from tests.readme import example
 from tests.seal_ray.test_cli import seal_ray
 
@@ -101,14 +102,6 @@ def rows_of(run: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.split("\n")[:-1]]
 
 
-def wait_for_round(run: Path, number: int, process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 300
-    while not any(row["round"] >= number for row in rows_of(run)):
-        assert process.poll() is None, process.stdout.read() if process.stdout else ""
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
 def done(process: subprocess.Popen[str]) -> str:
     said, _ = process.communicate(timeout=400)
     assert process.returncode == 0, said
@@ -149,22 +142,24 @@ def test_a_run_shows_its_progress_and_leaves_everything_behind(undisturbed: Path
 def test_killed_and_stopped_it_goes_on_as_if_undisturbed(undisturbed: Path, tmp_path: Path) -> None:
     run = tmp_path / "runs" / "whole"
     process = start(tmp_path, *START)
-    wait_for_round(run, 3, process)
+    read_until(process, "round 3/6: success")
     process.kill()
     process.communicate()
     process = start(tmp_path, *RESUME)
-    wait_for_round(run, 4, process)
+    read_until(process, "round 4/6: success")
     process.send_signal(signal.SIGINT)
     said = done(process)
-    assert "stopped after round 5; go on with: seal-ray train --resume runs/whole" in said
-    assert (run / "checkpoints" / "round_000005").is_dir(), "of no interval, but of the stop"
-    left, right = rows_of(run), rows_of(undisturbed)[:6]
+    stopped = re.search(r"stopped after round ([45]); go on with: seal-ray train --resume runs/whole", said)
+    assert stopped, said
+    rounds = int(stopped[1])
+    assert (run / "checkpoints" / f"round_{rounds:06d}").is_dir(), "of no interval, but of the stop"
+    left, right = rows_of(run), rows_of(undisturbed)[: rounds + 1]
     assert [row["round"] for row in left] == [row["round"] for row in right]
     for one, other in zip(left, right, strict=True):
         for name in one:
             if not name.startswith("perf/"):
                 assert same(one[name], other[name]), (one["round"], name, one[name], other[name])
-    for number in range(1, 6):
+    for number in range(1, rounds + 1):
         assert tokens_of(run, number) == tokens_of(undisturbed, number)
 
 

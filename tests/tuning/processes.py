@@ -25,18 +25,6 @@ def drive(module: str, command: str, out: Path) -> subprocess.Popen[str]:
     )
 
 
-def read_until(process: subprocess.Popen[str], words: str, *, times: int = 1) -> str:
-    """What it said up to the line with these words, which it has said so many times by then."""
-    assert process.stdout is not None
-    said = ""
-    for line in process.stdout:
-        said += line
-        times -= words in line
-        if not times:
-            return said
-    raise AssertionError(f"it never said {words!r}:\n{said}")
-
-
 def ended(process: subprocess.Popen[str], code: int = 0) -> str:
     """All else that it says until it ends with this exit code."""
     said, _ = process.communicate(timeout=PATIENCE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import threading
@@ -14,16 +15,21 @@ from typing import Any
 import pytest
 import ray
 import torch
+from ray.exceptions import RayActorError
 
 from envs.catalog import find_task
 from envs.errors import EnvironmentFault
 from envs.task import Task
+from policies.engine import BASE, EngineDead, GenRequest
 from seal_ray.algorithm import runner as runner_module
-from seal_ray.algorithm.engine_pool import EngineLost
+from seal_ray.algorithm.engine_pool import EngineLost, RemoteEngine
 from seal_ray.algorithm.learner import RatioError
 from seal_ray.algorithm.runner import StaleWeights
 from seal_ray.algorithm.seal import Seal, TooManyFaults
 from seal_ray.config.seal_config import SealConfig
+from seal_ray.report.run_folder import RunFolder
+from seal_ray.run import job
+from seal_ray.run.checkpoints import newest
 from tests.seal_ray.algorithm.configs import ROUNDS_IN_RAY, small_config
 from tests.seal_ray.algorithm.engines import Half
 
@@ -224,3 +230,44 @@ def test_an_engine_with_other_weights_stops_the_run() -> None:
     wrong = pytest.raises(RatioError, match=r"solver's log-probs are .* more than 0.001 \(training.ratio_tolerance\)")
     with built(small_config(Half()).training(ratio_tolerance=None)) as algorithm, wrong:
         algorithm.train()
+
+
+def test_an_engine_that_came_back_answers_nobody_until_it_has_its_weights() -> None:
+    with built(small_config(Half())) as algorithm:
+        algorithm.train()
+        (actor,) = algorithm.engines.actors
+        held = ray.get(actor.versions.remote())
+        (pid,) = ray.get(actor.processes.remote())
+        os.kill(pid, signal.SIGKILL)
+        wait_until_alive(actor)
+        assert held != ray.get(actor.versions.remote()) == {BASE: 0}
+        engine = RemoteEngine(actor, policy=BASE, version=held[BASE], timeout=60.0)
+        with pytest.raises(EngineDead, match="does not hold version"):
+            asyncio.run(engine.generate(GenRequest((1, 2), max_tokens=4)))
+        with pytest.raises(EngineDead, match="does not hold version"):
+            asyncio.run(engine.score((1, 2, 3), 2))
+        algorithm.train()
+        assert algorithm.engines.restarts == 1
+
+
+def wait_until_alive(actor: Any) -> None:
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            ray.get(actor.versions.remote())
+        except RayActorError:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        else:
+            return
+
+
+def test_an_interrupt_between_two_rounds_leaves_a_checkpoint_too(tmp_path: Path) -> None:
+    config, folder = small_config(Half()).training(checkpoint_every=100), RunFolder(tmp_path)
+
+    def interrupt(_: object) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    outcome = job.train(config, folder, say=lambda _: None, report=interrupt)
+    assert outcome == job.Outcome(rounds=1, stopped=True)
+    assert newest(folder.path).name == "round_000001"

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from seal_ray.report.run_folder import RunFolder
+from tests.processes import read_until
 from tests.tuning.comparison.driver import ROUNDS
-from tests.tuning.processes import drive, ended, kill, read_until
+from tests.tuning.processes import drive, ended, kill
 from tuning.comparison.collect import collect
 from tuning.comparison.plan import check_comparison
 from tuning.comparison.report import INTERFACES, REPORT, TABLE

@@ -9,7 +9,8 @@ import pytest
 
 from seal_ray.config.checks import check_config
 from seal_ray.config.presets import make_config
-from tests.tuning.processes import drive, ended, kill, read_until
+from tests.processes import read_until
+from tests.tuning.processes import drive, ended, kill
 from tests.tuning.sweep.driver import ROUNDS, STEPS
 from tuning.record import State
 from tuning.sweep.plan import check_sweep
@@ -23,7 +24,7 @@ DRIVER = "tests.tuning.sweep.driver"
 def test_killed_it_goes_on_and_a_bad_point_is_still_stopped(tmp_path: Path) -> None:
     out = tmp_path / "sweep"
     process = drive(DRIVER, "start", out)
-    read_until(process, "started", times=2)
+    read_until(process, ": started", times=2)
     kill(process)
     (first,) = [each for each in collect(out).trials if each.state is State.FINISHED]
     check_sweep(out)
