@@ -64,7 +64,7 @@ class VllmEngine:
 
     @classmethod
     async def start(cls, settings: VllmSettings) -> Self:
-        """Starts the engine's processes; some 15 seconds on one core, nearly all of it imports."""
+        """Starts the engine's process; some 20 seconds on one core, nearly all of it imports."""
         engine = cls(settings)
         await engine._launch()
         return engine

@@ -51,7 +51,7 @@ class VllmSettings:
 
 
 def start_llm(settings: VllmSettings, *, adapter_slots: int) -> Any:
-    """Starts vLLM's asynchronous front end and the processes behind it."""
+    """Starts vLLM's asynchronous front end, and its core behind it."""
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     from vllm.config import StructuredOutputsConfig

@@ -111,7 +111,7 @@ def test_the_shipped_model_is_unfinished_and_an_interface_helps_it(playing: Play
     rollouts = Rollouts(replace(playing.solver, temperature=0.0), concurrent=64)
 
     def success(name: str) -> dict[str, float]:
-        found = playing.runner.run(measure(rollouts, interfaces()[name], tasks=240))
+        found = playing.runner.run(measure(rollouts, interfaces()[name], tasks=120))
         return {category: 100 * count.share for category, count in found.success.items()}
 
     plain, guided = success(PLAIN), success("all guidelines")
