@@ -12,6 +12,7 @@ from typing import Any
 from ray.tune.schedulers import AsyncHyperBandScheduler, PopulationBasedTraining, TrialScheduler
 from ray.tune.search import BasicVariantGenerator
 from ray.tune.search.optuna import OptunaSearch
+from ray.tune.search.sample import Categorical
 
 from envs.errors import UserError, unknown_value
 from seal_ray.config import sections
@@ -168,16 +169,27 @@ def _asha(plan: Plan) -> TrialScheduler:
 
 
 def _pbt(plan: Plan) -> TrialScheduler:
-    space = plan.space.for_tune()
     return PopulationBasedTraining(
         time_attr="round",
         metric=METRIC,
         mode="max",
         perturbation_interval=plan.config.section(sections.Evaluation).interval,
-        hyperparam_mutations=space,
+        hyperparam_mutations=_mutations(plan.space.for_tune()),
         custom_explore_fn=partial(_inside, plan.space),
         log_config=False,
     )
+
+
+def _mutations(space: Mapping[str, Any]) -> dict[str, Any]:
+    """A parameter space as PBT wants it: choices as a list, as it scales whatever else Tune draws from."""
+    return {
+        name: _mutations(each)
+        if isinstance(each, Mapping)
+        else list(each.categories)
+        if isinstance(each, Categorical)
+        else each
+        for name, each in space.items()
+    }
 
 
 def _inside(space: Space, config: dict[str, Any]) -> dict[str, Any]:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from ray.tune.schedulers.pbt import _explore
 
 from envs.errors import UserError
 from seal_ray.config.presets import make_config
 from seal_ray.config.sections import Solver, Training
 from tests.command_line import Refusal
-from tuning.sweep.plan import TRIALS, _inside, check_plan, make_plan
+from tuning.sweep.parameter import Parameter
+from tuning.sweep.plan import TRIALS, _inside, _mutations, check_plan, make_plan
+from tuning.sweep.space import Space
 
 SPACE = "parameters: {curator.keep: {values: [1, 2]}, reweighting.overrides.pass: {low: 0.5, high: 2}}\n"
 GRID = "parameters: {curator.keep: {values: [1, 2]}, training.lr: {values: [1.0e-4, 2.0e-4, 3.0e-4]}}\n"
@@ -62,6 +65,17 @@ def test_what_pbt_perturbs_stays_in_the_space(tmp_path: Path) -> None:
     before = {"curator_keep": 2, "reweighting_overrides": {"pass": 2.4}, "config": "a"}
     assert _inside(plan.space, before) == {**before, "reweighting_overrides": {"pass": 2.0}}
     assert before["reweighting_overrides"] == {"pass": 2.4}
+
+
+def test_pbt_moves_a_choice_to_another_choice() -> None:
+    space = Space(
+        (Parameter("solver.steps", choices=(20, 1, 7)), Parameter("reweighting.mode", choices=("none", "fixed")))
+    )
+    before = {"solver_steps": 20, "reweighting_mode": "none"}
+    for _ in range(50):
+        found, _ = _explore(before, _mutations(space.for_tune()), 0.25, (1.2, 0.8), None)  # type: ignore[arg-type]
+        assert found["solver_steps"] in (20, 1, 7)
+        assert found["reweighting_mode"] in ("none", "fixed")
 
 
 def test_a_file_is_a_preset_as_those_of_the_package_are(tmp_path: Path) -> None:
