@@ -39,6 +39,14 @@ def read_until(process: subprocess.Popen[str], words: str, *, times: int = 1) ->
     raise AssertionError(f"it never said {words!r}:\n{said}")
 
 
+def title(pid: int) -> str:
+    """What a process is called, Ray's actors by their classes; empty where it is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text("utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
 def kill_all(pids: Iterable[int]) -> None:
     """Kills those of the processes that are still there."""
     for pid in pids:

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.processes import kill_all, tree
+from tests.processes import kill_all, title, tree
 
 PATIENCE = 300.0
 _AGENTS = ("ray::DashboardAgent", "ray::RuntimeEnvAgent")
@@ -35,18 +35,11 @@ def ended(process: subprocess.Popen[str], code: int = 0) -> str:
 def kill(process: subprocess.Popen[str]) -> None:
     """Kills the process alone, and waits until its cluster has noticed. Ray's agents take a minute: they are killed."""
     below = tree(process.pid)
-    agents = [pid for pid in below if _title(pid).startswith(_AGENTS)]
+    agents = [pid for pid in below if title(pid).startswith(_AGENTS)]
     process.kill()
     process.communicate()
     deadline = time.monotonic() + PATIENCE
     while any(Path(f"/proc/{pid}/cmdline").exists() for pid in below if pid not in agents):
         assert time.monotonic() < deadline
         time.sleep(0.1)
-    kill_all(pid for pid in agents if _title(pid).startswith(_AGENTS))
-
-
-def _title(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text("utf-8", errors="replace")
-    except OSError:
-        return ""
+    kill_all(pid for pid in agents if title(pid).startswith(_AGENTS))

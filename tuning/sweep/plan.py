@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ray import tune
 from ray.tune.schedulers import AsyncHyperBandScheduler, PopulationBasedTraining, TrialScheduler
 from ray.tune.search import BasicVariantGenerator
 from ray.tune.search.optuna import OptunaSearch
-from ray.tune.search.sample import Categorical
 
 from envs.errors import UserError, unknown_value
 from seal_ray.config import sections
@@ -125,7 +125,8 @@ def start(plan: Plan, out: Path, *, tell: Tell, retries: int = RETRIES, engine_f
         ),
     )
     evaluation = plan.config.section(sections.Evaluation)
-    space: dict[str, Any] = {CONFIG: str(file), MAIN: main, **plan.space.for_tune(grid=plan.search == "grid")}
+    choices = tune.grid_search if plan.search == "grid" else tune.choice
+    space: dict[str, Any] = {CONFIG: str(file), MAIN: main, **plan.space.for_tune(choices=choices)}
     if engine_factory is not None:
         space["engine_factory"] = engine_factory
     every, kept = plan.config.section(sections.Training).checkpoint_every, CHECKPOINTS
@@ -174,22 +175,10 @@ def _pbt(plan: Plan) -> TrialScheduler:
         metric=METRIC,
         mode="max",
         perturbation_interval=plan.config.section(sections.Evaluation).interval,
-        hyperparam_mutations=_mutations(plan.space.for_tune()),
+        hyperparam_mutations=plan.space.for_tune(choices=list),
         custom_explore_fn=partial(_inside, plan.space),
         log_config=False,
     )
-
-
-def _mutations(space: Mapping[str, Any]) -> dict[str, Any]:
-    """A parameter space as PBT wants it: choices as a list, as it scales whatever else Tune draws from."""
-    return {
-        name: _mutations(each)
-        if isinstance(each, Mapping)
-        else list(each.categories)
-        if isinstance(each, Categorical)
-        else each
-        for name, each in space.items()
-    }
 
 
 def _inside(space: Space, config: dict[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -62,15 +62,19 @@ class Space:
     parameters: tuple[Parameter, ...]
     left_out: tuple[str, ...] = ()
 
-    def for_tune(self, *, grid: bool = False) -> dict[str, Any]:
-        """The parameter space of Tune: flat settings as `SealTrial` takes them."""
+    def for_tune(self, *, choices: Callable[[list[Value]], Any] = tune.choice) -> dict[str, Any]:
+        """The parameter space of Tune: flat settings as `SealTrial` takes them.
+
+        `choices` says how one of several values is taken: drawn, tried in turn (`tune.grid_search`), or, as a plain
+        `list`, moved along by PBT, which scales whatever is drawn.
+        """
         found: dict[str, Any] = {}
         for each in self.parameters:
             section, key, *entry = each.path
             if entry:
-                found.setdefault(attribute(section, key), {})[entry[0]] = _domain(each, grid=grid)
+                found.setdefault(attribute(section, key), {})[entry[0]] = _domain(each, choices)
             else:
-                found[attribute(section, key)] = _domain(each, grid=grid)
+                found[attribute(section, key)] = _domain(each, choices)
         return found
 
     @property
@@ -188,10 +192,10 @@ def _takes_fractions(name: str) -> bool:
     return False
 
 
-def _domain(parameter: Parameter, *, grid: bool = False) -> Any:
+def _domain(parameter: Parameter, choices: Callable[[list[Value]], Any]) -> Any:
     """How Tune draws the parameter, or goes through its values."""
     if parameter.choices is not None:
-        return tune.grid_search(list(parameter.choices)) if grid else tune.choice(list(parameter.choices))
+        return choices(list(parameter.choices))
     if parameter.whole:
         above = int(parameter.high) + 1  # Tune leaves the upper bound of whole numbers out
         return tune.lograndint(int(parameter.low), above) if parameter.log else tune.randint(int(parameter.low), above)

@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 from openai import OpenAI
 
-from tests.processes import free_port, tree
+from tests.processes import free_port, title, tree
 
 KEY = "sesame"
 _START = 400
@@ -45,12 +45,7 @@ class Running:
 
     def replicas(self, name: str) -> list[int]:
         """Process ids of the deployment's replicas."""
-        found = []
-        for pid in tree(self.process.pid):
-            path = Path(f"/proc/{pid}/cmdline")
-            if path.exists() and f"ServeReplica:seal-ray:{name}" in path.read_text(errors="replace"):
-                found.append(pid)
-        return found
+        return [pid for pid in tree(self.process.pid) if f"ServeReplica:seal-ray:{name}" in title(pid)]
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
+from ray import tune
 from ray.tune.search.variant_generator import generate_variants
 
 from envs.errors import UserError
@@ -25,11 +26,11 @@ def space_of(tmp_path: Path, text: str) -> Space:
 
 def drawn(space: Space, count: int, *, grid: bool = False) -> list[dict[str, object]]:
     """Points as Tune draws them: flat settings."""
-    state = random.Random(0)
+    state, choices = random.Random(0), tune.grid_search if grid else tune.choice
     found: list[dict[str, object]] = []
     while len(found) < count:
         found += [
-            config for _, config in generate_variants(space.for_tune(grid=grid), random_state=state.randrange(99))
+            config for _, config in generate_variants(space.for_tune(choices=choices), random_state=state.randrange(99))
         ]
     return found
 

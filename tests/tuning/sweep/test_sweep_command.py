@@ -12,7 +12,7 @@ from seal_ray.config.presets import make_config
 from seal_ray.config.sections import Solver, Training
 from tests.command_line import Refusal
 from tuning.sweep.parameter import Parameter
-from tuning.sweep.plan import TRIALS, _inside, _mutations, check_plan, make_plan
+from tuning.sweep.plan import TRIALS, _inside, check_plan, make_plan
 from tuning.sweep.space import Space
 
 SPACE = "parameters: {curator.keep: {values: [1, 2]}, reweighting.overrides.pass: {low: 0.5, high: 2}}\n"
@@ -73,7 +73,7 @@ def test_pbt_moves_a_choice_to_another_choice() -> None:
     )
     before = {"solver_steps": 20, "reweighting_mode": "none"}
     for _ in range(50):
-        found, _ = _explore(before, _mutations(space.for_tune()), 0.25, (1.2, 0.8), None)  # type: ignore[arg-type]
+        found, _ = _explore(before, space.for_tune(choices=list), 0.25, (1.2, 0.8), None)  # type: ignore[arg-type]
         assert found["solver_steps"] in (20, 1, 7)
         assert found["reweighting_mode"] in ("none", "fixed")
 
