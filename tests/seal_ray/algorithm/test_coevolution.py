@@ -21,7 +21,9 @@ from policies.model_folder import open_model
 from policies.prompting import ChatFormat
 from seal_ray.algorithm.engine_actor import EngineSpec
 from seal_ray.algorithm.seal import Seal
+from seal_ray.algorithm.tasks import TaskStream
 from seal_ray.config.seal_config import SealConfig
+from seal_ray.config.sections import Environment
 from tests.seal_ray.algorithm.configs import ROUNDS_IN_RAY, small_config
 from tests.seal_ray.algorithm.engines import Half
 from tests.seal_ray.algorithm.planted import CUES, DIFFICULTY, HARMS, HELPS, TASKS, Planted
@@ -147,8 +149,7 @@ def test_a_curator_that_writes_garbage_costs_its_reward_only() -> None:
 
 def test_a_leak_of_a_training_task_is_rejected() -> None:
     config = small_config(Half())
-    with built(config) as algorithm:
-        task = find_task(algorithm._tasks.task_id(0))
+    task = find_task(TaskStream(config.section(Environment), int(config.seed or 0)).task_id(0))
     call = next(call for turn in task.turns for call in turn.ground_truth if call.arguments)
     value = next(str(value) for value in call.arguments.values())
     with built(writing_config(dump_interface(Interface(guidelines=(f"The answer is {value}.",))))) as algorithm:
