@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from envs.task import Turn
+from envs.text import valid_text
 from envs.trace import Availability, CallRecord, Step
 from envs.verifier import Outcome, TruthTurn, TurnVerdict
 
@@ -124,6 +125,7 @@ def diagnose_turn(
         label: Label, detail: str = "", *, tool: str | None = None, argument: str | None = None
     ) -> TurnDiagnosis:
         recovered = {Flag.RECOVERED} if label is Label.PASS and _had_error(steps) else set()
+        tool, argument = (None if name is None else valid_text(name) for name in (tool, argument))
         return TurnDiagnosis(verdict.turn, label, detail, verdict, frozenset(hidden | recovered), tool, argument)
 
     if not turn.ground_truth:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import gymnasium
@@ -18,6 +18,7 @@ from envs.interface.value import Interface
 from envs.schema import check_call
 from envs.spaces import UnicodeText
 from envs.task import Task, ToolCall, ToolDoc
+from envs.text import Marks, valid_text
 from envs.trace import Availability, CallRecord, Step, Trace
 from envs.verifier import State, Verifier, differing, freeze, prepare
 from envs.world import World
@@ -42,11 +43,23 @@ class Protocol(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One chat message of the environment's side. `tools` are those that it reveals, for templates that show them."""
+    """One chat message of the environment's side. `tools` are those that it reveals, for templates that show them.
+
+    The content is valid Unicode, whatever it is made from. Marks in it that mean something to a model are still whole:
+    whoever renders a message breaks them up.
+    """
 
     role: str
     content: str
     tools: tuple[ToolDoc, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "content", valid_text(self.content))
+
+
+@cache
+def _marks_of(dialect: Dialect) -> Marks:
+    return Marks(dialect.markup, own_words=dialect.own_words)
 
 
 class Dialogue(gymnasium.Env[str, str]):
@@ -153,7 +166,7 @@ class Dialogue(gymnasium.Env[str, str]):
         messages = ([Message("system", system)] if system else []) + [self._user_message()]
         tools = self.shown_tools()
         shown = render_tools(self.interface, self.dialect, self.task.tools)
-        text = "\n\n".join([shown, *(message.content for message in messages)])
+        text = "\n\n".join([valid_text(shown), *map(self._message_text, messages)])
         info = self._info(messages)
         info["tools"] = tools
         return self._observe(text), info
@@ -275,8 +288,8 @@ class Dialogue(gymnasium.Env[str, str]):
         return messages
 
     def _message_text(self, message: Message) -> str:
-        is_result = message.role == self.dialect.result_role
-        return self.dialect.render_result(message.content) if is_result else message.content
+        content = _marks_of(self.dialect).broken_up(message.content)
+        return self.dialect.render_result(content) if message.role == self.dialect.result_role else content
 
     def _observe(self, text: str) -> str:
         self._last_observation = text

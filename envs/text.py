@@ -1,16 +1,66 @@
-"""The border for text: what leaves a dialogue for a tokenizer, a record, a log or a client is valid Unicode."""
+"""The borders for text: it leaves a dialogue as valid Unicode, and as content it holds no marks that mean something."""
 
 from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+
+from envs.task import JSON
+
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 def valid_text(text: str) -> str:
     """The text with every lone surrogate replaced by U+FFFD, and every surrogate pair by its character.
 
-    JSON can spell half of a surrogate pair (`"\\ud83d"`). Python keeps it, but no tokenizer, file or socket can encode it.
-    Text without surrogates is returned as it is.
+    JSON can spell half of a surrogate pair (`"\\ud83d"`). Python keeps it, but no tokenizer, file or socket can encode
+    it. Text without surrogates is returned as it is.
     """
     try:
         text.encode()
     except UnicodeEncodeError:
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return text
+
+
+def map_texts(value: JSON, change: Callable[[str], str]) -> JSON:
+    """A JSON value with every key and text in it changed by a function; tuples become lists."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, dict):
+        return {map_texts(key, change): map_texts(item, change) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [map_texts(item, change) for item in value]
+    return value
+
+
+class Marks:
+    """Texts that mean something to the reader of a prompt, such as `<|im_end|>`, and how they lose their meaning.
+
+    `own_words` are sentences that explain the marks to a model; in them, word for word, the marks stay whole.
+    """
+
+    def __init__(self, texts: Iterable[str], *, own_words: Iterable[str] = ()) -> None:
+        self._marks = _any_of(texts)
+        self._own_words = _any_of(own_words)
+
+    def stand_in(self, text: str) -> bool:
+        """Whether the text holds one of the marks."""
+        return self._marks.search(text) is not None
+
+    def broken_up(self, text: str) -> str:
+        """The text with a blank behind the first character of each mark: to a model it is then only text."""
+        if not self.stand_in(text):
+            return text
+        pieces = self._own_words.split(text)
+        return "".join(piece if place % 2 else self._break_up(piece) for place, piece in enumerate(pieces))
+
+    def _break_up(self, text: str) -> str:
+        text = self._marks.sub(lambda match: f"{match[0][0]} {match[0][1:]}", text)
+        return self._marks.sub(_REPLACEMENT, text)  # a mark of one character, or one that has a blank in it
+
+
+def _any_of(texts: Iterable[str]) -> re.Pattern[str]:
+    """A pattern with one group that finds the longest of these texts, and nothing where there is none."""
+    longest_first = sorted(filter(None, texts), key=lambda text: (-len(text), text))
+    return re.compile(f"({'|'.join(map(re.escape, longest_first)) or '(?!)'})")

@@ -6,16 +6,18 @@ put behind the tokens that the model sampled: what it said is never read as text
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from envs.dialects import Dialect
 from envs.dialogue import Message
 from envs.errors import UserError
-from envs.task import ToolDoc
+from envs.task import JSON, ToolDoc
+from envs.text import map_texts
 from policies import tiny
+from policies.control_tokens import ControlTokens
 from policies.model_folder import read_json
 
 _QUESTION, _ANSWER = "stand-in question", "stand-in answer"
@@ -37,8 +39,7 @@ class ChatFormat:
         self.dialect = dialect
         if not tokenizer.chat_template:
             raise UserError(f"model: {name} has no chat template; a model that was trained to chat is needed.")
-        specials = sorted(map(str, tokenizer.all_special_tokens), key=len, reverse=True)
-        self._control = re.compile("|".join(map(re.escape, specials)))
+        self._control = ControlTokens(tokenizer, dialect)
         self._exchange = [{"role": "user", "content": _QUESTION}, {"role": "assistant", "content": _ANSWER}]
         _, _, after = self._render(self._exchange).partition(_ANSWER)
         ending = self.tokens(after)
@@ -47,6 +48,11 @@ class ChatFormat:
         self._end = ending[0]
         self.stop_token_ids = tuple(sorted({self._end, *stop_token_ids}))
         self.continuation((Message(dialect.result_role, "result"),))
+
+    @property
+    def control_ids(self) -> frozenset[int]:
+        """The token ids of the control tokens, those that end a completion among them."""
+        return self._control.ids
 
     @classmethod
     def load(cls, folder: Path, dialect: Dialect) -> ChatFormat:
@@ -65,14 +71,16 @@ class ChatFormat:
     def opening(self, messages: Sequence[Message], tools: Sequence[ToolDoc]) -> tuple[int, ...]:
         """The prompt of the first completion: tools, what the interface adds, and the first user turn."""
         chat = [self._as_dict(message) for message in messages]
+        documents = [self._document(tool) for tool in tools]
         if self.dialect.tools_in_system:
-            own = self.dialect.render_tools(tools)
+            own = self.dialect.render_tools(
+                [replace(tool, document=shown) for tool, shown in zip(tools, documents, strict=True)]
+            )
             if chat and chat[0]["role"] == "system":
                 chat[0] = {"role": "system", "content": f"{own}\n{chat[0]['content']}"}
             else:
                 chat.insert(0, {"role": "system", "content": own})
             return self.tokens(self._render(chat, add_generation_prompt=True))
-        documents = [dict(tool.document) for tool in tools]
         return self.tokens(self._render(chat, tools=documents, add_generation_prompt=True))
 
     def chat(self, messages: Sequence[Message]) -> tuple[int, ...]:
@@ -90,6 +98,10 @@ class ChatFormat:
     def completion(self, text: str) -> tuple[int, ...]:
         """The tokens of a text as if the model had said it, stop token included: for demonstrations."""
         return (*self.tokens(text), self._end)
+
+    def disarmed(self, text: str) -> str:
+        """A text that arrives as content, with the control tokens and the dialect's markup in it broken up."""
+        return self._control.broken_up(text)
 
     def tokens(self, text: str) -> tuple[int, ...]:
         """The tokens of a text, special ones included."""
@@ -117,11 +129,14 @@ class ChatFormat:
 
     def _as_dict(self, message: Message) -> dict[str, Any]:
         # A model can put control tokens into a file and have it read back; in a message they are only text.
-        text = self._control.sub(lambda match: f"{match[0][0]} {match[0][1:]}", message.content)
-        shown: dict[str, Any] = {"role": message.role, "content": text}
+        shown: dict[str, Any] = {"role": message.role, "content": self.disarmed(message.content)}
         if message.tools:
-            shown["tools"] = [dict(tool.document) for tool in message.tools]
+            shown["tools"] = [self._document(tool) for tool in message.tools]
         return shown
+
+    def _document(self, tool: ToolDoc) -> dict[str, JSON]:
+        document: dict[str, JSON] = map_texts(dict(tool.document), self.disarmed)
+        return document
 
 
 def _tokenizer(folder: Path) -> Any:

@@ -11,6 +11,7 @@ from envs.dialogue import Protocol
 from envs.errors import EnvironmentFault
 from envs.interface import Interface
 from envs.task import Task
+from envs.text import valid_text
 from policies.engine import EngineDead
 from policies.solver import Solver
 from policies.trajectory import Trajectory
@@ -87,7 +88,7 @@ class Rollouts:
                     check(trajectory)
                 except (EnvironmentFault, ValueError) as error:
                     if not left:
-                        return Fault(job.task.id, job.seed, type(error).__name__, str(error)[:500])
+                        return Fault(job.task.id, job.seed, type(error).__name__, valid_text(str(error))[:500])
                 else:
                     return trajectory
             raise AssertionError("the last try returns")

@@ -10,6 +10,7 @@ from typing import Any
 from envs.diagnosis import Diagnosis
 from envs.interface import Interface
 from envs.interface.document import dump_interface
+from envs.text import map_texts, valid_text
 from envs.trace import Trace
 
 
@@ -72,7 +73,24 @@ class Trajectory:
         return sum(self.mask_T)
 
     def to_dict(self) -> dict[str, Any]:
-        """The trajectory as JSON values, with the dialogue in words beside the tokens."""
+        """The trajectory as JSON values, with the dialogue in words beside the tokens. Every text is valid Unicode."""
+        words = [
+            {
+                "label": str(turn.label),
+                "outcome": str(turn.verdict.outcome),
+                "detail": turn.detail,
+                "flags": sorted(turn.flags),
+                "steps": [
+                    {
+                        "completion": step.completion,
+                        "results": [record.result for record in step.calls],
+                        "parse_errors": [error.message for error in step.parse_errors],
+                    }
+                    for step in steps
+                ],
+            }
+            for turn, steps in zip(self.diagnosis.turns, self.trace.turns, strict=True)
+        ]
         return {
             "task": self.task,
             "category": self.category,
@@ -82,23 +100,7 @@ class Trajectory:
             "seed": self.seed,
             "reward": self.reward,
             "end": str(self.end),
-            "turns": [
-                {
-                    "label": str(turn.label),
-                    "outcome": str(turn.verdict.outcome),
-                    "detail": turn.detail,
-                    "flags": sorted(turn.flags),
-                    "steps": [
-                        {
-                            "completion": step.completion,
-                            "results": [record.result for record in step.calls],
-                            "parse_errors": [error.message for error in step.parse_errors],
-                        }
-                        for step in steps
-                    ],
-                }
-                for turn, steps in zip(self.diagnosis.turns, self.trace.turns, strict=True)
-            ],
+            "turns": map_texts(words, valid_text),
             "token_ids": list(self.token_ids_T),
             "mask": [int(sampled) for sampled in self.mask_T],
             "logprobs": [round(value, 6) for value in self.logprobs_T],

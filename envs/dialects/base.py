@@ -57,6 +57,16 @@ class Dialect(Protocol):
         """One sentence that tells a model how to write a call; shown by the interface's format cue."""
         ...
 
+    @property
+    def markup(self) -> tuple[str, ...]:
+        """The marks that give a text a meaning in prompts: where they stand in content, they are broken up."""
+        ...
+
+    @property
+    def own_words(self) -> tuple[str, ...]:
+        """The sentences in which the dialect explains its markup to a model. There the marks stay whole."""
+        ...
+
     def __hash__(self) -> int: ...
 
     def render_tools(self, tools: Sequence[ToolDoc]) -> str:

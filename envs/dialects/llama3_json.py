@@ -12,6 +12,7 @@ from envs.task import JSON, ToolCall, ToolDoc
 from envs.trace import ParseError
 
 _PYTHON_TAG = "<|python_tag|>"
+_BARE_TAG = f"{_PYTHON_TAG} must be followed by a JSON tool call"
 _INTRODUCTION = (
     "Given the following functions, please respond with a JSON for a function call with its proper arguments that "
     "best answers the given prompt.\n\n"
@@ -31,6 +32,8 @@ class Llama3Json:
     result_role: str = "ipython"
     tools_in_system: bool = False
     call_format: str = 'Answer with nothing but {"name": …, "parameters": {…}} in valid JSON, one object for each call.'
+    markup: tuple[str, ...] = (_PYTHON_TAG,)
+    own_words: tuple[str, ...] = (_BARE_TAG,)
 
     def render_tools(self, tools: Sequence[ToolDoc]) -> str:
         return _INTRODUCTION + "".join(f"{json.dumps(document, indent=4)}\n\n" for document in tool_documents(tools))
@@ -69,7 +72,7 @@ def _prose(text: str, begin: int, *, tagged: bool) -> ParsedCompletion:
     if call >= 0:
         return ParsedCompletion(errors=(ParseError(call, "a tool call must stand alone, without text around it"),))
     if tagged:
-        return ParsedCompletion(errors=(ParseError(begin, f"{_PYTHON_TAG} must be followed by a JSON tool call"),))
+        return ParsedCompletion(errors=(ParseError(begin, _BARE_TAG),))
     return ParsedCompletion()
 
 

@@ -16,6 +16,7 @@ _HEADER = (
     "# Tools\n\nYou may call one or more functions to assist with the user query.\n\n"
     "You are provided with function signatures within <tools></tools> XML tags:\n<tools>"
 )
+_STRAY = "<tool_call> needs the JSON on lines of its own and a closing </tool_call>"
 _FOOTER = (
     "\n</tools>\n\nFor each function call, return a json object with function name and arguments within "
     '<tool_call></tool_call> XML tags:\n<tool_call>\n{"name": <function-name>, "arguments": <args-json-object>}\n'
@@ -33,6 +34,13 @@ class Qwen:
     call_format: str = (
         'Write each call as <tool_call>, a line with {"name": …, "arguments": {…}} in valid JSON, and </tool_call>.'
     )
+    markup: tuple[str, ...] = tuple(
+        f"<{end}{tag}>" for tag in ("tool_call", "tool_response", "tools") for end in ("", "/")
+    )
+
+    @property
+    def own_words(self) -> tuple[str, ...]:
+        return (self.call_format, _STRAY)
 
     def render_tools(self, tools: Sequence[ToolDoc]) -> str:
         return _HEADER + "".join(f"\n{json.dumps(document)}" for document in tool_documents(tools)) + _FOOTER
@@ -93,6 +101,4 @@ def _stray_opening(text: str, start: int, end: int) -> list[ParseError]:
     position = text.find(_OPENING, start, end)
     if position < 0:
         return []
-    return [
-        ParseError(position, "<tool_call> needs the JSON on lines of its own and a closing </tool_call>", fatal=False)
-    ]
+    return [ParseError(position, _STRAY, fatal=False)]

@@ -37,6 +37,8 @@ class ToolAce:
     result_role: str = "ipython"
     tools_in_system: bool = True
     call_format: str = "Answer with nothing but a list of calls with named arguments: [tool(argument=value, …), …]."
+    markup: tuple[str, ...] = ()
+    own_words: tuple[str, ...] = ()
 
     def render_tools(self, tools: Sequence[ToolDoc]) -> str:
         return f"{_SYSTEM}{json.dumps(tool_documents(tools), indent=4)}\n"
