@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import ast
 import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import bfcl_eval
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from envs.bfcl.tasks import load_tasks
@@ -44,6 +46,78 @@ def quoted_template(dialect: str) -> str:
             assert quoted is not None
             return textwrap.dedent(quoted.partition('"chat_template":\n')[2].removesuffix('"""')).strip()
     raise AssertionError(f"{handler} has gone")
+
+
+_QWEN_SPECIAL = [
+    *("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|object_ref_start|>", "<|object_ref_end|>", "<|box_start|>"),
+    *("<|box_end|>", "<|quad_start|>", "<|quad_end|>", "<|vision_start|>", "<|vision_end|>", "<|vision_pad|>"),
+    *("<|image_pad|>", "<|video_pad|>"),
+]
+_QWEN_PLAIN = [
+    *("<tool_call>", "</tool_call>", "<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>", "<|fim_pad|>"),
+    *("<|repo_name|>", "<|file_sep|>"),
+]
+_LLAMA_SPECIAL = [
+    *("<|begin_of_text|>", "<|end_of_text|>", "<|reserved_special_token_0|>", "<|reserved_special_token_1|>"),
+    *("<|finetune_right_pad_id|>", "<|reserved_special_token_2|>", "<|start_header_id|>", "<|end_header_id|>"),
+    *("<|eom_id|>", "<|eot_id|>", "<|python_tag|>"),
+    *(f"<|reserved_special_token_{number}|>" for number in range(3, 248)),
+]
+
+
+@dataclass(frozen=True)
+class Family:
+    """The added vocabulary of a published tokenizer. `listed` are the special ones that its files name as such."""
+
+    dialect: str
+    special: Sequence[str]
+    plain: Sequence[str]
+    listed: Sequence[str]
+    eos: str
+
+    @property
+    def control(self) -> Sequence[str]:
+        """Every text that must never come out of content as a token."""
+        return (*self.special, *self.plain)
+
+
+FAMILIES: Mapping[str, Family] = {
+    "Qwen2.5": Family("qwen", _QWEN_SPECIAL, _QWEN_PLAIN, _QWEN_SPECIAL[1:], "<|im_end|>"),
+    "Qwen3": Family(
+        "qwen",
+        _QWEN_SPECIAL,
+        [*_QWEN_PLAIN, "<tool_response>", "</tool_response>", "<think>", "</think>"],
+        _QWEN_SPECIAL[1:],
+        "<|im_end|>",
+    ),
+    # Llama's files list none of them but begin and end of text.
+    "Llama 3.1": Family("llama3_json", _LLAMA_SPECIAL, [], [], "<|eot_id|>"),
+    "ToolACE-2": Family("toolace", _LLAMA_SPECIAL, [], [], "<|eot_id|>"),
+}
+
+
+@cache
+def family_tokenizer(name: str) -> PreTrainedTokenizerFast:
+    """A byte-level tokenizer whose added vocabulary, normaliser and template are those of a published one."""
+    family = FAMILIES[name]
+    tokenizer = Tokenizer(
+        models.BPE(vocab={c: i for i, c in enumerate(pre_tokenizers.ByteLevel.alphabet())}, merges=[])
+    )
+    if family.dialect == "qwen":
+        tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_tokens([AddedToken(text, normalized=False, special=True) for text in family.special])
+    tokenizer.add_tokens([AddedToken(text, normalized=False, special=False) for text in family.plain])
+    made: PreTrainedTokenizerFast = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_object=tokenizer,
+        eos_token=family.eos,
+        bos_token="<|begin_of_text|>" if "<|begin_of_text|>" in family.special else None,
+        additional_special_tokens=list(family.listed),
+        chat_template=quoted_template("llama3_json" if family.dialect == "toolace" else family.dialect),
+        clean_up_tokenization_spaces=False,
+    )
+    return made
 
 
 @cache

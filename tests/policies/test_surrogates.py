@@ -1,0 +1,149 @@
+"""Half a surrogate pair, which JSON can spell and nothing can encode, harms no dialogue, record, proposal or game."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from envs import co_evolution_v0
+from envs.bfcl.tasks import load_tasks
+from envs.dialects import DIALECTS, Dialect
+from envs.dialogue import Dialogue, Message, Protocol
+from envs.errors import UserError
+from envs.task import ToolCall
+from envs.text import map_texts, valid_text
+from policies.curator.proposal_text import read_proposal
+from policies.engine import GenRequest
+from policies.engine.scripted import ScriptedEngine
+from policies.rollouts import Job, Rollouts
+from policies.solver import Budgets, Solver
+from policies.trajectory import Trajectory
+from seal_ray.evaluation.bfcl_results import write_bfcl_results
+from seal_ray.evaluation.records import Records
+from seal_ray.report.json_lines import JsonLines
+from tests.policies.chat_models import FAMILIES, family_tokenizer
+from tests.policies.test_control_tokens import form_of
+
+HALF = "\ud83d"
+CALLS = (
+    ToolCall("ls", {HALF: 1}),
+    ToolCall(HALF, {}),
+    ToolCall(f"{HALF}.ls", {"a": HALF}),
+    ToolCall("echo", {"content": f"a{HALF}b"}),
+    ToolCall("touch", {"file_name": HALF}),
+    ToolCall("cat", {"file_name": f"{HALF}x"}),
+    ToolCall("cd", {"folder": {"deep": [{HALF: HALF}]}}),
+    ToolCall("post_tweet", {"content": HALF, "tags": [HALF], "mentions": [{HALF: [HALF]}]}),
+    ToolCall("ls", {"a": True}),
+)
+_FULL = next(task for task in load_tasks().values() if {"GorillaFileSystem", "TwitterAPI"} <= set(task.classes))
+TASK = replace(_FULL, tools=tuple(tool for tool in _FULL.tools if tool.name in {call.name for call in CALLS}))
+"""With few tools shown: a vocabulary of bytes takes long over the documents."""
+BUDGETS = Budgets(prompt=100_000, response=100_000, context=200_000)
+
+
+def played(family: str, protocol: Protocol) -> list[Trajectory]:
+    """Dialogues of nothing but such calls: one call a completion, and all in one."""
+    form = form_of(family)
+    said = [form.dialect.render_calls([call]) for call in CALLS] + [form.dialect.render_calls(CALLS), "Done."]
+
+    def answer(request: GenRequest) -> tuple[int, ...]:
+        # A byte-level vocabulary cannot spell a half itself; JSON and Python escapes can.
+        text = said[request.seed % len(said)].encode("ascii", "backslashreplace").decode("ascii")
+        return form.completion(text)
+
+    engine = ScriptedEngine(answer, context=BUDGETS.context, vocabulary=len(family_tokenizer(family)))
+    rollouts = Rollouts(Solver(engine, form, BUDGETS), concurrent=4)
+    jobs = [Job(TASK, seed, protocol=protocol) for seed in range(20)]
+    outcomes = asyncio.run(rollouts.play_or_fault(jobs, retries=0, check=lambda _: None))
+    trajectories = [outcome for outcome in outcomes if isinstance(outcome, Trajectory)]
+    assert trajectories == outcomes, "no dialogue is a fault"
+    return trajectories
+
+
+@pytest.mark.parametrize("protocol", list(Protocol))
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_policy_that_says_it_loses_no_dialogue_and_no_record(family: str, protocol: Protocol, tmp_path: Path) -> None:
+    trajectories = played(family, protocol)
+    raw = [record.call for each in trajectories for turn in each.trace.turns for step in turn for record in step.calls]
+    said = json.dumps([call.to_dict() for call in raw], ensure_ascii=False)
+    assert HALF in said, "the simulators saw it as it was said"
+    records = Records(tmp_path / "dialogues.jsonl")
+    stored = [records.append(trajectory) for trajectory in trajectories]
+    assert records.load() == stored
+    lines = JsonLines(tmp_path / "lines.jsonl")
+    for trajectory in trajectories:
+        lines.append(trajectory.to_dict())
+    for row in lines.rows():
+        json.dumps(row, ensure_ascii=False).encode()
+    for trajectory in trajectories:
+        json.dumps(
+            [str(turn.tool) + str(turn.argument) for turn in trajectory.diagnosis.turns], ensure_ascii=False
+        ).encode()
+    write_bfcl_results(tmp_path / "bfcl", stored[:1], form_of(family).dialect.name)
+
+
+@pytest.mark.parametrize("protocol", list(Protocol))
+@pytest.mark.parametrize("dialect", DIALECTS.values(), ids=list(DIALECTS))
+def test_what_a_dialogue_says_can_be_encoded(dialect: Dialect, protocol: Protocol) -> None:
+    for call in CALLS:
+        dialogue = Dialogue(TASK, dialect=dialect, protocol=protocol)
+        dialogue.reset()
+        for text in (dialect.render_calls([call]), HALF, f"<tool_call>\n{HALF}\n</tool_call>", f"[{HALF}(a='"):
+            if dialogue.over:
+                break
+            observation, *_, info = dialogue.step(text)
+            observation.encode()
+            for message in info["messages"]:
+                message.content.encode()
+
+
+def test_a_game_s_texts_can_be_encoded() -> None:
+    game = co_evolution_v0.env()
+    game.reset(seed=0)
+    game.step(json.dumps({"guidelines": [f"Say {HALF}."], HALF: HALF}))
+    assert game.infos["curator"]["rejection"]
+    game.infos["curator"]["rejection"].encode()
+    game.step(DIALECTS["qwen"].render_calls([ToolCall(HALF, {HALF: HALF})]))
+    game.observe("solver")["text"].encode()
+
+
+@pytest.mark.parametrize(
+    "proposal",
+    [
+        {"guidelines": [f"Say {HALF}."]},
+        {HALF: 1},
+        {"recovery": HALF},
+        {"schema_cues": [{"kind": "required", "tools": [HALF]}]},
+        {"schema_cues": [{"kind": "required", HALF: [HALF]}]},
+    ],
+)
+def test_a_proposal_is_refused_in_words_that_can_be_encoded(proposal: object) -> None:
+    with pytest.raises(UserError) as caught:
+        read_proposal(json.dumps(proposal))
+    str(caught.value).encode()
+
+
+@given(st.text(st.characters()) | st.text(st.characters(categories=["Cs"]) | st.just("a")))
+def test_valid_text_changes_halves_alone(text: str) -> None:
+    made = valid_text(text)
+    made.encode()
+    assert valid_text(made) == made
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        assert "\ufffd" in made or len(made) < len(text)
+    else:
+        assert made is text
+
+
+def test_pairs_become_their_character() -> None:
+    assert valid_text("a\ud83d\ude00b\ude00") == "a\U0001f600b\ufffd"
+    assert map_texts({HALF: [HALF, 1, None, (HALF,)]}, valid_text) == {"\ufffd": ["\ufffd", 1, None, ["\ufffd"]]}
+    assert Message("user", HALF).content == "\ufffd"
