@@ -114,11 +114,17 @@ def diagnose_turn(
 ) -> TurnDiagnosis:
     """Labels one turn that has its verdict.
 
+    An error or breach is made good by a later clean success of the same tool in the turn; a tool that is not there, by
+    one of any tool.
+
     `steps` are the turn's, in order; `truth` is what its ground truth does; `changed_state` says whether the public
     state differs between its start and its end (read only where the turn has no ground truth); `seen` tells whether a
     result text has appeared in the dialogue so far, this turn included.
     """
     records = [record for step in steps for record in step.calls]
+    # A turn may hold thousands of calls, so that nothing here may look at all later ones for each.
+    last_clean = {record.call.name: index for index, record in enumerate(records) if record.clean}
+    last_clean_of_any = max(last_clean.values(), default=-1)
     hidden = {Flag.HIDDEN_TOOL} if any(r.availability is Availability.HIDDEN for r in records) else set()
 
     def result(
@@ -141,17 +147,17 @@ def diagnose_turn(
     if _parse_error_stands(steps):
         return result(Label.INVALID_TOOL_CALL, "parse_error")
     for index, record in enumerate(records):
-        if record.availability is not Availability.SHOWN and not _any_clean(records[index + 1 :]):
+        if record.availability is not Availability.SHOWN and last_clean_of_any < index:
             return result(Label.INVALID_TOOL_CALL, f"{record.availability}_tool", tool=record.call.name)
     for index, record in enumerate(records):
-        if record.violations and not _repaired(record, records[index + 1 :]):
+        if record.violations and last_clean.get(record.call.name, -1) < index:
             violation = record.violations[0]
             return result(
                 Label.ARGUMENT_MISMATCH, str(violation.kind), tool=record.call.name, argument=violation.argument
             )
     for index, record in enumerate(records):
         well_formed = record.availability is Availability.SHOWN and not record.violations
-        if well_formed and record.is_error and not _repaired(record, records[index + 1 :]):
+        if well_formed and record.is_error and last_clean.get(record.call.name, -1) < index:
             if not _error_is_wanted(record, truth):
                 return result(Label.RECOVERY_FAILURE, "error_result", tool=record.call.name)
     if not records:
@@ -175,11 +181,6 @@ def _any_clean(records: Iterable[CallRecord]) -> bool:
     return any(record.clean for record in records)
 
 
-def _repaired(record: CallRecord, later: Iterable[CallRecord]) -> bool:
-    """Whether a later call of the same tool in the turn was a clean success."""
-    return any(other.clean and other.call.name == record.call.name for other in later)
-
-
 def _parse_error_stands(steps: Sequence[Step]) -> bool:
     """Whether some completion could not be read and no later completion of the turn made a clean call."""
     for index, step in enumerate(steps):
@@ -190,7 +191,7 @@ def _parse_error_stands(steps: Sequence[Step]) -> bool:
 
 def _error_is_wanted(record: CallRecord, truth: TruthTurn) -> bool:
     """Whether the ground truth itself brings this very error about (a few of BFCL's do)."""
-    return any(is_error and text == record.result for text, is_error in zip(truth.results, truth.errors, strict=True))
+    return any(is_error and record.returned(text) for text, is_error in zip(truth.results, truth.errors, strict=True))
 
 
 def _needed_and_never_called(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache, cached_property
@@ -10,6 +11,7 @@ from typing import Any
 import gymnasium
 from gymnasium import spaces
 
+from envs.allowance import Allowance, Cost, first_part
 from envs.diagnosis import Diagnosis, Label, TurnDiagnosis, diagnose_turn
 from envs.dialects import DIALECTS, Dialect, ParsedCompletion
 from envs.errors import UserError, unknown_value
@@ -19,12 +21,18 @@ from envs.schema import check_call
 from envs.spaces import UnicodeText
 from envs.task import Task, ToolCall, ToolDoc
 from envs.text import Marks, valid_text
-from envs.trace import Availability, CallRecord, Step, Trace
+from envs.trace import Availability, CallRecord, Step, Trace, text_digest
 from envs.verifier import State, Verifier, differing, freeze, prepare
 from envs.world import World
 
 MAX_STEPS = 20
 """Completions with calls: per turn under the official protocol, per dialogue under the seal protocol."""
+
+CONTEXT = 16_384
+"""Tokens of a dialogue's context, where nobody says otherwise."""
+
+_SHOWN_NAME = 200
+"""Characters kept of the name of a call that was not executed for its cost."""
 
 REVEAL = "I have updated some more functions you can choose from. What about now?"
 """The official user message that goes with newly revealed tools, after their documents."""
@@ -86,6 +94,7 @@ class Dialogue(gymnasium.Env[str, str]):
         dialect: Dialect = DIALECTS["qwen"],
         interface: Interface = Interface.plain(),
         protocol: Protocol | str = Protocol.OFFICIAL,
+        context: int = CONTEXT,
         render_mode: str | None = None,
     ) -> None:
         if protocol not in list(Protocol):
@@ -96,6 +105,7 @@ class Dialogue(gymnasium.Env[str, str]):
         self.dialect = dialect
         self.interface = interface
         self.protocol = Protocol(protocol)
+        self.context = context
         self.render_mode = render_mode
         self._running = False
         self._diagnosis: Diagnosis | None = None
@@ -153,6 +163,7 @@ class Dialogue(gymnasium.Env[str, str]):
         self._world = World.restore(ready.image)
         self._truth = ready.turns
         self._verifier = Verifier(self.task)
+        self._allowance = Allowance(self.context)
         self._steps: list[list[Step]] = [[] for _ in self.task.turns]
         self._turn_diagnoses: list[TurnDiagnosis] = []
         self._budget = MAX_STEPS
@@ -177,9 +188,8 @@ class Dialogue(gymnasium.Env[str, str]):
         parsed = self.dialect.parse(action)
         calls = parsed.official_calls if self.protocol is Protocol.OFFICIAL else parsed.calls
         turn = self.turn
-        records = tuple(self._call(call) for call in calls)
-        self._steps[turn].append(Step(turn, action, records, parsed.errors))
-        self._verifier.add_results(record.result for record in records if record.executed)
+        records = self._call_all(calls)
+        self._steps[turn].append(Step(turn, first_part(action), records, parsed.errors))
         if self._ends_turn(parsed, records):
             self._end_turn()
             messages = [self._user_message()] if self._running else []
@@ -252,20 +262,43 @@ class Dialogue(gymnasium.Env[str, str]):
             self._turn_diagnoses.append(TurnDiagnosis(verdict.turn, Label.NOT_REACHED, "", verdict))
         self._diagnosis = Diagnosis(self.task.id, str(self.task.category), self.turn_diagnoses, self.success)
 
-    def _call(self, call: ToolCall) -> CallRecord:
+    def _call_all(self, calls: Sequence[ToolCall]) -> tuple[CallRecord, ...]:
+        """Executes calls until the allowance is spent; the first beyond it is recorded for all that follow."""
+        self._allowance.begin_step()
+        records: list[CallRecord] = []
+        for index, call in enumerate(calls):
+            cost = self._world.cost(call)
+            if not self._allowance.admits(cost):
+                records.append(self._refused(call, following=len(calls) - index - 1))
+                break
+            records.append(self._call(call, cost))
+        return tuple(records)
+
+    def _refused(self, call: ToolCall, following: int) -> CallRecord:
+        others = f" and the {following} after it were" if following else " was"
+        text = f"[ERROR] The calls cost more than a dialogue allows: this call{others} not executed."
+        name_only = ToolCall(call.name[:_SHOWN_NAME], {})
+        return CallRecord(name_only, text, True, self._availability(call), executed=False)
+
+    def _availability(self, call: ToolCall) -> Availability:
         if call.name in self._shown:
-            availability = Availability.SHOWN
-        elif self._world.offers(call.name):
-            availability = Availability.HIDDEN
-        else:
-            availability = Availability.UNKNOWN
+            return Availability.SHOWN
+        if self._world.offers(call.name):
+            return Availability.HIDDEN
+        return Availability.UNKNOWN
+
+    def _call(self, call: ToolCall, cost: Cost) -> CallRecord:
+        availability = self._availability(call)
         if self.protocol is Protocol.SEAL and availability is not Availability.SHOWN:
             text = f"[ERROR] The tool {call.name!r} is not available."
-            return CallRecord(call, text, True, availability, executed=False)
+            return CallRecord(call, self._allowance.show(text), True, availability, executed=False)
         document = self._documents.get(call.name)
         violations = check_call(call, document) if document is not None else ()
-        result = self._world.execute(call)
-        return CallRecord(call, result.text, result.is_error, availability, violations)
+        result = self._world.execute(call, cost)
+        self._verifier.add_results([result.text])  # whole, whatever of it is shown
+        shown = self._allowance.show(result.text)
+        whole = "" if shown == result.text else text_digest(result.text)
+        return CallRecord(call, shown, result.is_error, availability, violations, digest=whole)
 
     def _user_message(self) -> Message:
         turn = self.task.turns[self.turn]
@@ -276,16 +309,18 @@ class Dialogue(gymnasium.Env[str, str]):
 
     def _result_messages(self, parsed: ParsedCompletion, records: tuple[CallRecord, ...]) -> list[Message]:
         role = self.dialect.result_role
-        messages = [
-            Message(role, show_result(self.interface, record, self._documents.get(record.call.name)))
-            for record in records
-        ]
+        messages = [Message(role, self._result_text(record)) for record in records]
         if self.protocol is Protocol.SEAL:
             messages += [
                 Message(role, show_parse_error(self.interface, f"[ERROR] {error.message}", self.dialect))
                 for error in parsed.errors
             ]
         return messages
+
+    def _result_text(self, record: CallRecord) -> str:
+        """The result with the interface's feedback, or without where there is no room left for it."""
+        shown = show_result(self.interface, record, self._documents.get(record.call.name))
+        return shown if self._allowance.adds(len(shown) - len(record.result)) else record.result
 
     def _message_text(self, message: Message) -> str:
         content = _marks_of(self.dialect).broken_up(message.content)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -57,7 +58,8 @@ class CallRecord:
     """One call and what came of it.
 
     `result` is the environment's text before any interface touches it; `executed` is False where the protocol answered
-    with an error of its own instead of running the call.
+    with an error of its own instead of running the call. Where the dialogue's room ran out, `result` ends in a mark and
+    `digest` is that of the whole text; a call that was not executed for its cost is kept without its arguments.
     """
 
     call: ToolCall
@@ -66,6 +68,11 @@ class CallRecord:
     availability: Availability
     violations: tuple[SchemaViolation, ...] = ()
     executed: bool = True
+    digest: str = ""
+
+    def returned(self, text: str) -> bool:
+        """Whether the call's whole result is this text."""
+        return text_digest(text) == self.digest if self.digest else text == self.result
 
     @property
     def clean(self) -> bool:
@@ -75,7 +82,10 @@ class CallRecord:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One completion of the model within a turn, with its calls in order."""
+    """One completion of the model within a turn, with its calls in order, as far as the allowance went.
+
+    A completion longer than any dialect reads is kept in its first part, with a mark.
+    """
 
     turn: int
     completion: str
@@ -92,3 +102,8 @@ class Trace:
 
     task_id: str
     turns: tuple[tuple[Step, ...], ...]
+
+
+def text_digest(text: str) -> str:
+    """Stands for a text that is too long to keep."""
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

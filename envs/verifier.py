@@ -17,10 +17,15 @@ from enum import StrEnum
 from typing import Any
 
 from envs.task import Task
+from envs.trace import text_digest
 from envs.world import World, pristine
 
 State = Mapping[str, Any]
 """A frozen state: "Class.attribute" → plain value."""
+
+
+_KEPT_CHARACTERS = 100
+"""Length up to which the verifier keeps a result as it is."""
 
 
 class Outcome(StrEnum):
@@ -123,6 +128,11 @@ def differing(state: Mapping[str, Any], truth: State) -> frozenset[str]:
     return frozenset(key for key, value in truth.items() if not _equal(state[key], value))
 
 
+def _key(result: str) -> str | bytes:
+    """What is kept of a result: a short one as it is, of a long one the digest."""
+    return result if len(result) <= _KEPT_CHARACTERS else text_digest(result).encode()
+
+
 def _equal(value: Any, truth: Any) -> bool:
     try:
         return bool(value == truth)
@@ -131,12 +141,15 @@ def _equal(value: Any, truth: Any) -> bool:
 
 
 class Verifier:
-    """Follows one dialogue: feed it every result, end every turn, read the verdicts."""
+    """Follows one dialogue: feed it every result whole, end every turn, read the verdicts.
+
+    Of long results it keeps digests.
+    """
 
     def __init__(self, task: Task) -> None:
         self._truth = prepare(task).turns
         self._scorable = [bool(turn.ground_truth) for turn in task.turns]
-        self._results: Counter[str] = Counter()
+        self._results: Counter[str | bytes] = Counter()
         self._called = False
         self._verdicts: list[TurnVerdict] = []
 
@@ -162,12 +175,12 @@ class Verifier:
 
     def saw(self, result: str) -> bool:
         """Whether this result text has appeared so far."""
-        return self._results[result] > 0
+        return self._results[_key(result)] > 0
 
     def add_results(self, results: Iterable[str]) -> None:
         """Adds results of executed calls of the current turn."""
         for result in results:
-            self._results[result] += 1
+            self._results[_key(result)] += 1
             self._called = True
 
     def end_turn(self, state: Mapping[str, Any]) -> TurnVerdict:
@@ -176,7 +189,7 @@ class Verifier:
         truth = self._truth[turn]
         wrong = differing(state, truth.state)
         needed = Counter(truth.results)
-        missing = tuple(result for result, count in needed.items() if self._results[result] < count)
+        missing = tuple(result for result, count in needed.items() if self._results[_key(result)] < count)
         if not self._scorable[turn]:
             outcome = Outcome.UNSCORED
         elif not self._called:

@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from envs.allowance import MAX_CALL_WORK, Cost
 from envs.bfcl import simulators
+from envs.bfcl.costs import cost_of
 from envs.bfcl.guards import GUARDS, CallRefused
 from envs.bfcl.tools import tool_names
 from envs.errors import EnvironmentFault
@@ -61,8 +63,18 @@ class World:
         """Whether an involved simulator has a public tool of that name, shown to the model or not."""
         return name in self._class_of
 
-    def execute(self, call: ToolCall) -> CallResult:
-        """Executes one call. Never raises for anything that the call holds."""
+    def cost(self, call: ToolCall) -> Cost:
+        """What the call may cost at most in the present state."""
+        class_name = self._class_of.get(call.name)
+        return cost_of(None if class_name is None else self._instances[class_name], call)
+
+    def execute(self, call: ToolCall, cost: Cost | None = None) -> CallResult:
+        """Executes one call, or answers with an error where it may cost more than one call should.
+
+        `cost` is the call's, where it is known already. Never raises for anything that the call holds.
+        """
+        if (cost or self.cost(call)).work > MAX_CALL_WORK:
+            return CallResult(f"{_ERROR}the call would read or write too much", is_error=True)
         try:
             return _result(self._dispatch(call))
         except Exception as error:  # noqa: BLE001 - whatever a simulator raises is this call's result

@@ -29,6 +29,15 @@ _DIALOGUE_DIGITS = 20_000
 """Digits that one dialogue may ask for in all, calls of up to `_FREE_PRECISION` not counted: a completion can hold
 hundreds of calls."""
 
+_MAX_NUMERAL = 4_400
+"""Characters of a number in a text that `logarithm` reads; Python reads no integer of more than 4,300 digits."""
+_MAX_LETTERED_NUMERAL = 100
+"""The same with an exponent or an imaginary part: time grows with the cube of the exponent's digits, and mpmath's
+pattern for complex numbers tries the square of their digits."""
+
+_MAX_MESSAGE_IDS = 45_000
+"""Messages of one dialogue. Ids are drawn from 90,000 until one is free: at the last ones that takes for ever."""
+
 _MAX_POWER_BITS = 200_000
 """Bits of an integer power beyond which it is not computed: its decimal form is past Python's limit on digits."""
 
@@ -71,6 +80,11 @@ def _logarithm(method: MethodType, arguments: Arguments) -> Any:
     except (KeyError, TypeError, ValueError, OverflowError):
         digits = 0  # the simulator words this error itself
     _spend_digits(method.__self__, digits)
+    for numeral in (arguments.get("value"), arguments.get("base")):
+        if isinstance(numeral, str):
+            lettered = any(letter in numeral for letter in "eEjJ")
+            if len(numeral) > (_MAX_LETTERED_NUMERAL if lettered else _MAX_NUMERAL):
+                raise CallRefused("the number is too long to compute with")
     with _PROCESS_WIDE, mpmath.workdps(mpmath.mp.dps):
         result = method(**arguments)
         # An mpmath number prints with the global precision of the moment, so it is printed here.
@@ -99,6 +113,13 @@ def _walk(method: MethodType, arguments: Arguments) -> Any:
     base = len(path) if isinstance(path, str) else 0
     if is_oversized(file_system.root, base=base) or is_oversized(file_system._current_dir, base=base):
         raise CallRefused("the directory tree is too large to search")
+    return method(**arguments)
+
+
+def _send_message(method: MethodType, arguments: Arguments) -> Any:
+    messages: Any = method.__self__
+    if len(messages.generated_ids) > _MAX_MESSAGE_IDS:
+        raise CallRefused(f"no more than {_MAX_MESSAGE_IDS} messages can be sent")
     return method(**arguments)
 
 
@@ -136,6 +157,7 @@ GUARDS: Mapping[str, Callable[[MethodType, Arguments], Any]] = MappingProxyType(
         "round_number": _round_number,
         "find": _walk,
         "du": _walk,
+        "send_message": _send_message,
         "get_outside_temperature_from_google": _outside_temperature,
         "book_flight": _book_flight,
         "edit_ticket": _edit_ticket,

@@ -121,6 +121,8 @@ def is_oversized(directory: Any, *, base: int = 0) -> bool:
         characters += length
         if nodes > MAX_TREE_NODES or depth > MAX_TREE_DEPTH or characters > MAX_PATH_CHARACTERS:
             return True
-        for name, child in getattr(node, "contents", {}).items():
-            waiting.append((child, depth + 1, length + 1 + len(str(name))))
+        children = getattr(node, "contents", {})
+        if nodes + len(waiting) + len(children) > MAX_TREE_NODES:
+            return True
+        waiting += [(child, depth + 1, length + 1 + len(str(name))) for name, child in children.items()]
     return False

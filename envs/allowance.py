@@ -1,0 +1,77 @@
+"""What a dialogue may still cost: work in each step, and what it keeps and shows in all. Counted, never timed.
+
+The same completions give the same results on every machine and under any load.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MAX_CALL_WORK = 1_000_000
+"""Units of work that one call may take; the costliest call of a ground truth takes 90,000."""
+STEP_WORK = 8_000_000
+"""Units of work that the calls of one step may take together: about half a second of one core at worst."""
+DIALOGUE_KEPT = 4_000_000
+"""Units of memory that the calls of one dialogue may leave behind: in the trace, the state and a copy of it."""
+CHARACTERS_A_TOKEN = 16
+"""Characters of results that are shown for each token of context; a token holds about four."""
+MAX_COMPLETION = 100_000
+"""Characters of a completion that a trace keeps; no dialect reads more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """An upper bound of what a call costs.
+
+    `work` is in units of up to about 50 ns: a character that is read or written counts 1 (12 where the text is not
+    ASCII, as it may be written as escapes), a value 40, a call 300. `kept` is the part that stays in memory, in units
+    of up to about 16 bytes.
+    """
+
+    work: int
+    kept: int
+
+
+class Allowance:
+    """The allowance of one dialogue, for a context of so many tokens."""
+
+    def __init__(self, context: int) -> None:
+        self._work = STEP_WORK
+        self._kept = DIALOGUE_KEPT
+        self._room = CHARACTERS_A_TOKEN * context
+
+    def begin_step(self) -> None:
+        """Gives the step's allowance of work anew; what is kept and shown is for the whole dialogue."""
+        self._work = STEP_WORK
+
+    def admits(self, cost: Cost) -> bool:
+        """Takes the cost of a call out of the allowance; False, and nothing is taken, where too little is left."""
+        if cost.work > self._work or cost.kept > self._kept or self._room <= 0:
+            return False
+        self._work -= cost.work
+        self._kept -= cost.kept
+        return True
+
+    def show(self, text: str) -> str:
+        """The text as far as there is room for it, with a mark where it is cut."""
+        shown = text[: self._room]
+        self._room -= len(shown)
+        return shown if len(shown) == len(text) else shown + _mark(len(text) - len(shown))
+
+    def adds(self, characters: int) -> bool:
+        """Takes room for text that may be left out; False, and nothing is taken, where too little is left."""
+        if characters > self._room:
+            return False
+        self._room -= characters
+        return True
+
+
+def first_part(completion: str) -> str:
+    """A completion as a trace keeps it: whole, or its first part with a mark."""
+    if len(completion) <= MAX_COMPLETION:
+        return completion
+    return completion[:MAX_COMPLETION] + _mark(len(completion) - MAX_COMPLETION)
+
+
+def _mark(characters: int) -> str:
+    return f"… [cut: {characters} more characters]"

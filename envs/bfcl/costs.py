@@ -1,0 +1,230 @@
+"""What a call may cost at most, estimated from its arguments and the state that it reads, before it is executed.
+
+A tool without an entry in `READS` may read, compare, copy and print its simulator's whole public state once; that is
+an upper bound for every tool of the package, and the entries are those that read less or do more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from envs.allowance import MAX_CALL_WORK, Cost
+from envs.bfcl.guards import MAX_PRECISION
+from envs.bfcl.simulators import MAX_TREE_NODES
+from envs.task import JSON, ToolCall
+
+VALUE = 40
+"""Units of work for one value of any type; a value's own allocation, copy and rendering."""
+CALL = 300
+"""Units of work for a call that does nothing."""
+PADDING = 35_000
+"""Characters that a padded simulator adds to a result from the package's own texts: the longest has 31,700."""
+_ESCAPED = 12
+"""Characters that JSON or `repr` write for one that is not ASCII."""
+_TOO_MUCH = MAX_CALL_WORK + 1
+
+Arguments = Mapping[str, JSON]
+Reads = Callable[[Any, Arguments], int]
+
+
+def size(value: Any) -> int:
+    """Units of work to read, copy or print a plain value once, with parts that are shared counted wherever they occur.
+
+    Counting stops above `MAX_CALL_WORK`; the result is then above it too.
+    """
+    units = 0
+    waiting = [value]
+    while waiting and units <= MAX_CALL_WORK:
+        item = waiting.pop()
+        units += VALUE
+        if isinstance(item, str):
+            units += len(item) if item.isascii() else _ESCAPED * len(item)
+        elif isinstance(item, dict):
+            units += VALUE * len(item)  # before its items are listed: a large one must not be
+            if units <= MAX_CALL_WORK:
+                waiting.extend(item)
+                waiting.extend(item.values())
+        elif isinstance(item, list | tuple | set | frozenset):
+            if units + VALUE * len(item) > MAX_CALL_WORK:
+                return _TOO_MUCH
+            waiting.extend(item)
+        elif isinstance(item, int):
+            units += item.bit_length() // 3
+    return units
+
+
+def cost_of(instance: object | None, call: ToolCall) -> Cost:
+    """The cost of a call on its simulator; None stands for a call that no simulator answers."""
+    kept = CALL + size(call.name) + size(call.arguments)
+    if instance is None:
+        return Cost(kept, kept)
+    kept += _KEPT.get(call.name, _nothing)(instance, call.arguments)
+    return Cost(kept + READS.get(call.name, _whole_state)(instance, call.arguments), kept)
+
+
+def _nothing(_instance: Any, _arguments: Arguments) -> int:
+    return 0
+
+
+def _whole_state(instance: Any, _arguments: Arguments) -> int:
+    padding = PADDING if getattr(instance, "long_context", False) else 0
+    return padding + size({name: value for name, value in vars(instance).items() if name[0] != "_"})
+
+
+# The file system. Its state is a tree of objects, of which most tools read one folder or file.
+
+
+def _entry(file_system: Any, name: JSON) -> Any:
+    try:
+        return file_system._current_dir.contents.get(name)
+    except TypeError:  # an argument that cannot be a key
+        return None
+
+
+def _folder(file_system: Any, _arguments: Arguments) -> int:
+    return size(tuple(file_system._current_dir.contents))
+
+
+def _files(*names: str) -> Reads:
+    """Splitting, sorting and joining the lines of the files named by these arguments."""
+
+    def reads(file_system: Any, arguments: Arguments) -> int:
+        entries = (_entry(file_system, arguments.get(name)) for name in names)
+        return sum(2 * size(getattr(entry, "content", "")) for entry in entries)
+
+    return reads
+
+
+def _way_up(file_system: Any, _arguments: Arguments) -> int:
+    units = 0
+    directory = file_system._current_dir
+    while directory is not None and units <= MAX_CALL_WORK:
+        units += size(directory.name)
+        directory = directory.parent
+    return units
+
+
+def _change(file_system: Any, arguments: Arguments) -> int:
+    """At the root, ".." compares it with itself."""
+    folder = arguments.get("folder")
+    up = isinstance(folder, str) and folder.rstrip("/") == ".."
+    return VALUE * len(file_system.root.contents) if up else 0
+
+
+def _copied_entries(file_system: Any, arguments: Arguments) -> int:
+    return VALUE * len(getattr(_entry(file_system, arguments.get("source")), "contents", ()))
+
+
+def _tree(file_system: Any, _arguments: Arguments) -> int:
+    """A search of the whole tree: the guard walks from the root and from here, the tool from here or from a path."""
+    return _walk(file_system.root) + 2 * _walk(file_system._current_dir)
+
+
+def _walk(directory: Any) -> int:
+    """Paths, files and folders below a directory, as far as `simulators.is_oversized` goes before it refuses."""
+    units = nodes = 0
+    waiting = [(directory, 0)]
+    while waiting and units <= MAX_CALL_WORK:
+        node, path = waiting.pop()
+        units += 2 * VALUE + path + size(getattr(node, "content", "")) // _ESCAPED
+        children = getattr(node, "contents", {})
+        nodes += len(children)
+        if nodes > MAX_TREE_NODES:
+            return units
+        waiting += [(child, path + size(name)) for name, child in children.items()]
+    return units
+
+
+# Tools that do more than read their state once.
+
+
+def _per_tweet(twitter: Any, arguments: Arguments) -> int:
+    return _whole_state(twitter, arguments) + 2 * len(twitter.tweets) * size(arguments.get("keyword"))
+
+
+def _per_ticket(tickets: Any, arguments: Arguments) -> int:
+    return _whole_state(tickets, arguments) + len(tickets.ticket_queue) * size(arguments.get("status"))
+
+
+def _dates(trading: Any, arguments: Arguments) -> int:
+    """Each transaction's date is parsed."""
+    return _whole_state(trading, arguments) + 5 * VALUE * len(trading.transaction_history)
+
+
+def _copied_bookings(travel: Any, arguments: Arguments) -> int:
+    """A deep copy takes several times as long as printing."""
+    return _whole_state(travel, arguments) + 2 * size(travel.booking_record)
+
+
+def _routes(travel: Any, arguments: Arguments) -> int:
+    """Padded, the date is copied for each of 160 routes."""
+    return _whole_state(travel, arguments) + (160 * size(arguments.get("travel_date")) if travel.long_context else 0)
+
+
+def _currencies(_travel: Any, arguments: Arguments) -> int:
+    """A text or list times the rate, at most 110, is that text or list so many times."""
+    value = arguments.get("value")
+    return 110 * size(value) if isinstance(value, str | list | tuple) else 0
+
+
+# Arithmetic. What a precision above 100 digits costs, and numbers that are refused: see `guards`.
+
+
+def _logarithm(_calculator: Any, arguments: Arguments) -> int:
+    return 10_000 + 150 * _digits(arguments)
+
+
+def _square_root(_calculator: Any, arguments: Arguments) -> int:
+    return 5_000 + 20 * _digits(arguments)
+
+
+def _power(_calculator: Any, arguments: Arguments) -> int:
+    base, exponent = arguments.get("base"), arguments.get("exponent")
+    if isinstance(base, int) and isinstance(exponent, int) and exponent > 0:
+        return min(base.bit_length() * exponent, 200_000) // 3
+    return 0
+
+
+def _digits(arguments: Arguments) -> int:
+    """The precision asked for; 0 for one that cannot be read or that the guards refuse."""
+    try:
+        digits = int(arguments["precision"])
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return 0
+    return digits if 0 < digits <= MAX_PRECISION else 0
+
+
+def _named_as_values(_twitter: Any, arguments: Arguments) -> int:
+    """A text in place of a list adds each of its characters."""
+    users = arguments.get("mentioned_usernames")
+    return VALUE * len(users) if isinstance(users, str) else 0
+
+
+READS: Mapping[str, Reads] = MappingProxyType(
+    {
+        **dict.fromkeys(("mkdir", "touch", "echo", "mv", "cp", "rm", "rmdir"), _nothing),
+        **dict.fromkeys(("cat", "wc", "sort", "grep", "tail"), _files("file_name")),
+        "diff": _files("file_name1", "file_name2"),
+        "ls": _folder,
+        "pwd": _way_up,
+        "cd": _change,
+        "find": _tree,
+        "du": _tree,
+        "search_tweets": _per_tweet,
+        "get_user_tickets": _per_ticket,
+        "get_transaction_history": _dates,
+        "get_booking_history": _copied_bookings,
+        "get_flight_cost": _routes,
+        "book_flight": _routes,
+        "compute_exchange_rate": _currencies,
+        "logarithm": _logarithm,
+        "square_root": _square_root,
+        "power": _power,
+    }
+)
+"""Tool → units of work beside those of its arguments."""
+
+_KEPT: Mapping[str, Reads] = MappingProxyType({"cp": _copied_entries, "mention": _named_as_values})
+"""Tool → units that stay in memory beside those of its arguments."""
