@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from envs.dialogue import Dialogue, Protocol
 from envs.errors import UserError
@@ -11,6 +11,7 @@ from envs.task import Task
 from policies.engine import BASE, Engine, Finish, GenRequest
 from policies.prompting import ChatFormat
 from policies.trajectory import End, Sampled, Trajectory, derive_seed, interface_id
+from policies.watch import Watch
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,10 @@ class Budgets:
 
 @dataclass(frozen=True, slots=True)
 class Solver:
-    """A policy of an engine, with the format of its prompts and the way it is sampled."""
+    """A policy of an engine, with the format of its prompts and the way it is sampled.
+
+    `watch` tells which of its dialogues is at work.
+    """
 
     engine: Engine
     form: ChatFormat
@@ -46,6 +50,7 @@ class Solver:
     policy: str = BASE
     temperature: float = 1.0
     top_p: float = 1.0
+    watch: Watch = field(default_factory=Watch)
 
     async def play(
         self,
@@ -59,9 +64,12 @@ class Solver:
 
         Raises `EnvironmentFault` for a broken task, and the engine's own errors; nothing that a model says raises.
         """
-        dialogue = Dialogue(task, dialect=self.form.dialect, interface=interface, protocol=protocol)
-        _, info = dialogue.reset()
-        record = _Record(list(self.form.opening(info["messages"], info["tools"])))
+        dialogue = Dialogue(
+            task, dialect=self.form.dialect, interface=interface, protocol=protocol, context=self.budgets.context
+        )
+        with self.watch.over(task.id, seed):
+            _, info = dialogue.reset()
+            record = _Record(list(self.form.opening(info["messages"], info["tools"])))
         end = End.PROMPT if len(record.token_ids) > self.budgets.prompt else None
         while end is None:
             room = min(self.budgets.response, self.budgets.context - len(record.token_ids))
@@ -106,10 +114,11 @@ class Solver:
         record.say(result.token_ids_T, result.logprobs_T, result.versions_T, result.cached_tokens)
         if result.finish is Finish.LENGTH:
             return End.RESPONSE if room == self.budgets.response else End.CONTEXT
-        *_, info = dialogue.step(self.form.text(result.token_ids_T))
-        if dialogue.over:
-            return End.FINISHED
-        record.hear(self.form.continuation(info["messages"]))
+        with self.watch.over(dialogue.task.id, seed):
+            *_, info = dialogue.step(self.form.text(result.token_ids_T))
+            if dialogue.over:
+                return End.FINISHED
+            record.hear(self.form.continuation(info["messages"]))
         return None
 
 

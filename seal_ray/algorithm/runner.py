@@ -21,8 +21,10 @@ from policies.prompting import ChatFormat
 from policies.rollouts import Fault, Job, Rollouts
 from policies.solver import Budgets, Solver
 from policies.trajectory import Trajectory
+from policies.watch import Watch
 from seal_ray.algorithm.engine_pool import RemoteEngine
 from seal_ray.algorithm.round_plan import GroupPlan
+from seal_ray.algorithm.stuck import Stuck, unless_stuck
 from seal_ray.config import sections
 
 _ROUNDING = 1e-3
@@ -67,6 +69,8 @@ class _Player:
         engine = config.section(sections.Engine)
         self._concurrent = math.ceil(engine.concurrent / max(1, config.num_env_runners))
         model = open_model(self._solver.model, dialect=self._solver.dialect)
+        self.watch = Watch()
+        self._lost: dict[tuple[str, int], Fault] = {}
         self._form = ChatFormat.load(model.path, model.dialect)
         self._vocabulary = int(model.config["vocab_size"])
         solver = self._solver
@@ -74,7 +78,9 @@ class _Player:
             prompt=solver.prompt, response=solver.response, context=solver.context, steps=solver.steps
         )
 
-    async def play(self, plans: Sequence[GroupPlan], target: Target) -> list[PlayedGroup]:
+    async def play(self, plans: Sequence[GroupPlan], target: Target, lost: Sequence[Fault] = ()) -> list[PlayedGroup]:
+        """Plays the groups. The dialogues in `lost` are not played: they come out as these faults."""
+        self._lost = {(fault.task, fault.seed): fault for fault in lost}
         by_engine: dict[int, list[GroupPlan]] = {}
         for plan in plans:
             by_engine.setdefault(plan.number % len(target.engines), []).append(plan)
@@ -87,31 +93,29 @@ class _Player:
         engine = RemoteEngine(actor, policy=target.policy, version=target.version, timeout=self._limits.engine_timeout)
         by_temperature = {plan.temperature for plan in plans}
         assert len(by_temperature) == 1, "a call is training or evaluation"
-        solver = Solver(engine, self._form, self._budgets, policy=target.policy, temperature=by_temperature.pop())
+        solver = Solver(
+            engine, self._form, self._budgets, policy=target.policy, temperature=by_temperature.pop(), watch=self.watch
+        )
         rollouts = Rollouts(solver, concurrent=self._concurrent)
         jobs: list[Job] = []
-        missing: dict[int, Fault] = {}
+        wanted: list[tuple[str, int]] = []
+        known: dict[tuple[str, int], Trajectory | Fault] = dict(self._lost)
         for plan in plans:
             try:
                 task = find_task(plan.task)
             except (EnvironmentFault, UserError) as error:
-                missing[plan.number] = Fault(plan.task, plan.seeds[0], type(error).__name__, str(error)[:500])
+                fault = Fault(plan.task, plan.seeds[0], type(error).__name__, str(error)[:500])
+                known |= {(plan.task, seed): fault for seed in plan.seeds}
                 continue
-            jobs += [Job(task, seed, plan.interface, plan.protocol) for seed in plan.seeds]
-        outcomes = iter(
-            await rollouts.play_or_fault(
-                jobs, retries=self._limits.retries, check=lambda trajectory: self._check(trajectory, target.version)
-            )
+            for seed in plan.seeds:
+                if (plan.task, seed) not in known:
+                    wanted.append((plan.task, seed))
+                    jobs.append(Job(task, seed, plan.interface, plan.protocol))
+        outcomes = await rollouts.play_or_fault(
+            jobs, retries=self._limits.retries, check=lambda trajectory: self._check(trajectory, target.version)
         )
-        return [
-            PlayedGroup(
-                plan,
-                (missing[plan.number],) * len(plan.seeds)
-                if plan.number in missing
-                else tuple(next(outcomes) for _ in plan.seeds),
-            )
-            for plan in plans
-        ]
+        known |= dict(zip(wanted, outcomes, strict=True))
+        return [PlayedGroup(plan, tuple(known[plan.task, seed] for seed in plan.seeds)) for plan in plans]
 
     def _check(self, trajectory: Trajectory, version: int) -> None:
         """Raises `ValueError` for what no engine can have sampled, and `StaleWeights` for another version."""
@@ -134,10 +138,20 @@ class SealEnvRunner(EnvRunner, Checkpointable):
     """Plays what it is sent. The dialogues of a call run concurrently, each group on one engine."""
 
     def sample(  # type: ignore[override] # what to play is no option
-        self, *, plans: Sequence[GroupPlan], target: Target, **_: Any
-    ) -> list[PlayedGroup]:
-        """Plays these groups. Raises `StaleWeights`, or `EngineLost` where an engine does not come back."""
-        return asyncio.run(self._player.play(plans, target))
+        self, *, plans: Sequence[GroupPlan], target: Target, lost: Sequence[Fault] = (), **_: Any
+    ) -> list[PlayedGroup] | Stuck:
+        """Plays these groups but for the dialogues that are `lost` already, which come out as those faults.
+
+        Returns `Stuck` where a dialogue does not come back: this runner must then be replaced. Raises `StaleWeights`,
+        or `EngineLost` where an engine does not come back.
+        """
+        player = self._player
+        return unless_stuck(
+            lambda: asyncio.run(player.play(plans, target, lost)),
+            player.watch,
+            limit=self.config.section(sections.FaultTolerance).step_timeout,
+            replaceable=bool(self.worker_index),
+        )
 
     @cached_property
     def _player(self) -> _Player:

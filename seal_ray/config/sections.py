@@ -301,6 +301,10 @@ class FaultTolerance(Section):
     """Seconds that an engine may take to start and hold the weights."""
     retries: Annotated[int, Field(ge=0)] = 1
     """Times that a dialogue is played again after a fault of the environment."""
+    step_timeout: Positive = 60.0
+    """Seconds that one step of a dialogue may take in the environment. Steps take milliseconds, a second at most; one
+    that does not come back ends its dialogue as a fault, its env runner is replaced, and the other dialogues are played
+    again with the same seeds."""
     max_fault_share: Share = 0.2
     """Share of a round's dialogues that may be lost to faults."""
 

@@ -22,6 +22,8 @@ from seal_ray.config.evaluation_tasks import evaluation_tasks
 from seal_ray.config.sections import Environment, Evaluation
 from tests.policies.scripts import oracle_script
 
+HANG = "HANG"
+"""A completion over which the environment of `tests.seal_ray.algorithm.hanging` does not come back."""
 TASKS = 8
 """Training tasks that the engines know the ground truth of."""
 
@@ -37,13 +39,14 @@ class Half:
     """A factory of engines that solve a known task in about half of its dialogues. The seed of a request decides.
 
     Known are the training tasks, and the first `evaluated` evaluation tasks. `pause` is the time in seconds that each
-    completion takes; `garbage` the share of completions that are none.
+    completion takes; `garbage` the share of completions that are none, `hangs` of those that say `HANG`.
     """
 
     seed: int = 0
     evaluated: int = 0
     pause: float = 0.0
     garbage: float = 0.0
+    hangs: float = 0.0
     version_offset: int = 0
 
     async def __call__(self, spec: EngineSpec) -> Engine:
@@ -58,6 +61,8 @@ class Half:
         done = form.completion("Done.")
 
         def answer(request: GenRequest) -> Sequence[int]:
+            if random.Random(f"hang {request.seed}").random() < self.hangs:
+                return form.completion(HANG)
             gives_up = random.Random(request.seed).random() < 0.25
             # A dialogue that has left the script is given up too.
             return done if gives_up else script.get(asked(form, request.prompt_ids), done)
