@@ -5,7 +5,8 @@
 * `category`: 100 train and 100 test tasks of each category at random. Comparable in size to the published split, and
   leaky like it, because a scenario appears in all four categories: over 300 of the 400 test tasks share their config,
   user text or calls with a train task.
-* A file `{"train": [ids], "test": [ids]}`, with "dev" if wanted.
+* A file `{"train": [ids], "test": [ids]}`, with "dev" if wanted. Other keys, such as the published split's `seed`, are
+  ignored and named in `Split.ignored`.
 """
 
 from __future__ import annotations
@@ -29,13 +30,17 @@ _SHARES: Mapping[str, float] = {"train": 79 / SCENARIOS, "dev": 21 / SCENARIOS, 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Three disjoint lists of tasks. `leaky` says that tasks of two parts may share their story."""
+    """Three disjoint lists of tasks. `leaky` says that tasks of two parts may share their story.
+
+    `ignored` holds the keys of a split file that mean nothing here.
+    """
 
     name: str
     train: tuple[Task, ...]
     dev: tuple[Task, ...]
     test: tuple[Task, ...]
     leaky: bool
+    ignored: tuple[str, ...] = ()
 
     def part(self, name: str) -> tuple[Task, ...]:
         """One part by name; "all" is the three together. Raises `UserError` for an unknown part."""
@@ -113,9 +118,6 @@ def load_split(path: Path) -> Split:
         raise UserError(f"split: {path} is not valid JSON ({error}).") from None
     if not isinstance(value, dict):
         raise UserError(f'split: {path} must hold an object {{"train": [ids], "test": [ids]}}, not {value!r:.60}.')
-    for key in value:
-        if key not in PARTS:
-            raise UserError(f"split: {path}: key {key!r} is not known; allowed are {', '.join(PARTS)}.")
     for key in ("train", "test"):
         if key not in value:
             raise UserError(f"split: {path}: key {key!r} is missing; train and test are needed, dev is optional.")
@@ -126,7 +128,7 @@ def load_split(path: Path) -> Split:
     story = {scenario: group for group in _scenario_groups() for scenario in group}
     sides = [{story[task.scenario] for task in tasks} for tasks in parts.values()]
     leaky = any(a & b for i, a in enumerate(sides) for b in sides[i + 1 :])
-    return Split(path.name, **parts, leaky=leaky)
+    return Split(path.name, **parts, leaky=leaky, ignored=tuple(key for key in value if key not in PARTS))
 
 
 def _is_file(name: str) -> bool:
@@ -193,6 +195,35 @@ def story_of(task: Task) -> tuple[str, str, str]:
 
 def _classes_of(group: frozenset[str]) -> tuple[str, ...]:
     return tuple(sorted({name for t in load_tasks().values() if t.scenario in group for name in t.classes}))
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """How many of the `tasks` of the part `of` share something with a task of the part `known`.
+
+    `scenario` counts those that share their scenario or a linked one, `ground_truth` those that the same calls solve.
+    """
+
+    known: str
+    of: str
+    tasks: int
+    scenario: int
+    ground_truth: int
+
+
+def overlaps(split: Split) -> list[Overlap]:
+    """What dev and test share with train, and test with dev; empty parts are left out."""
+    group_of = {scenario: group for group in _scenario_groups() for scenario in group}
+    found = []
+    for known, of in (("train", "dev"), ("train", "test"), ("dev", "test")):
+        seen, asked = split.part(known), split.part(of)
+        if seen and asked:
+            groups = {group_of[task.scenario] for task in seen}
+            solved = {story_of(task)[-1] for task in seen}
+            scenario = sum(group_of[task.scenario] in groups for task in asked)
+            ground_truth = sum(story_of(task)[-1] in solved for task in asked)
+            found.append(Overlap(known, of, len(asked), scenario, ground_truth))
+    return found
 
 
 def class_counts(tasks: Sequence[Task]) -> dict[str, int]:

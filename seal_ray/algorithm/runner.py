@@ -65,7 +65,7 @@ class _Player:
 
     def __init__(self, config: Any) -> None:
         self._solver = config.section(sections.Solver)
-        self._limits = config.section(sections.FaultTolerance)
+        self.limits = config.section(sections.FaultTolerance)
         engine = config.section(sections.Engine)
         self._concurrent = math.ceil(engine.concurrent / max(1, config.num_env_runners))
         model = open_model(self._solver.model, dialect=self._solver.dialect)
@@ -90,7 +90,7 @@ class _Player:
         return [group for part in parts for group in part]
 
     async def _play_on(self, actor: Any, plans: Sequence[GroupPlan], target: Target) -> list[PlayedGroup]:
-        engine = RemoteEngine(actor, policy=target.policy, version=target.version, timeout=self._limits.engine_timeout)
+        engine = RemoteEngine(actor, policy=target.policy, version=target.version, timeout=self.limits.engine_timeout)
         by_temperature = {plan.temperature for plan in plans}
         assert len(by_temperature) == 1, "a call is training or evaluation"
         solver = Solver(
@@ -112,7 +112,7 @@ class _Player:
                     wanted.append((plan.task, seed))
                     jobs.append(Job(task, seed, plan.interface, plan.protocol))
         outcomes = await rollouts.play_or_fault(
-            jobs, retries=self._limits.retries, check=lambda trajectory: self._check(trajectory, target.version)
+            jobs, retries=self.limits.retries, check=lambda trajectory: self._check(trajectory, target.version)
         )
         known |= dict(zip(wanted, outcomes, strict=True))
         return [PlayedGroup(plan, tuple(known[plan.task, seed] for seed in plan.seeds)) for plan in plans]
@@ -149,7 +149,7 @@ class SealEnvRunner(EnvRunner, Checkpointable):
         return unless_stuck(
             lambda: asyncio.run(player.play(plans, target, lost)),
             player.watch,
-            limit=self.config.section(sections.FaultTolerance).step_timeout,
+            limit=player.limits.step_timeout,
             replaceable=bool(self.worker_index),
         )
 

@@ -7,7 +7,6 @@ the runner says which dialogue it is and is replaced, and the dialogues beside i
 from __future__ import annotations
 
 import faulthandler
-import sys
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
@@ -60,7 +59,7 @@ def unless_stuck(work: Callable[[], R], watch: Watch, *, limit: float, replaceab
 
     def still_here() -> None:
         if replaceable:
-            faulthandler.dump_traceback_later(_SILENCE * limit, exit=True, file=sys.__stderr__)
+            faulthandler.dump_traceback_later(_SILENCE * limit, exit=True, file=2)
 
     still_here()
     Thread(target=run, daemon=True).start()

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from envs.bfcl.splits import PARTS, Split, class_counts, get_split
+from envs.bfcl.splits import PARTS, Split, class_counts, get_split, overlaps
 from envs.bfcl.tasks import load_tasks
 from envs.bfcl.tools import DOCUMENT_FILES
 from envs.errors import UserError, unknown_value
@@ -84,6 +84,10 @@ def _print_tables(chosen: Sequence[Task], split: Split, *, limit: int, counts: b
         console.print(_count_table(chosen, split))
         console.print(_class_table(chosen))
     console.print(f"{len(chosen)} of {len(load_tasks())} tasks, split {split.name}")
+    if split.ignored:
+        console.print(f"ignored in the file: {', '.join(map(repr, split.ignored))}", markup=False)
+    if split.leaky and counts:
+        console.print(_overlap_table(split))
     if split.leaky:
         console.print(
             "[yellow]This split leaks: parts share scenarios, many with identical ground-truth calls. "
@@ -116,6 +120,15 @@ def _count_table(chosen: Sequence[Task], split: Split) -> Table:
         table.add_row(str(category), *map(str, row), str(sum(row)))
     totals = [sum(cells[category, part] for category in Category) for part in PARTS]
     table.add_row("all", *map(str, totals), str(sum(totals)), style="bold")
+    return table
+
+
+def _overlap_table(split: Split) -> Table:
+    table = Table("tasks of", "shared with", title="how much the split leaks")
+    for name in ("tasks", "same scenario", "same ground truth"):
+        table.add_column(name, justify="right")
+    for each in overlaps(split):
+        table.add_row(each.of, each.known, *map(str, (each.tasks, each.scenario, each.ground_truth)))
     return table
 
 

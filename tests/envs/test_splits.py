@@ -20,6 +20,7 @@ from envs.bfcl.splits import (
     get_split,
     linked_scenarios,
     load_split,
+    overlaps,
     scenario_split,
 )
 from envs.bfcl.tasks import get_task, load_tasks
@@ -203,7 +204,7 @@ def test_a_split_file_that_leaks_says_so(tmp_path: Path, parts: JSON, leaky: boo
 REFUSED: Sequence[tuple[JSON, str]] = (
     ({"train": ["base_0"]}, "key 'test' is missing; train and test are needed, dev is optional."),
     ({"test": ["base_0"]}, "key 'train' is missing; train and test are needed, dev is optional."),
-    ({"train": [], "test": [], "eval": []}, "key 'eval' is not known; allowed are train, dev, test."),
+    ({"train": [], "eval": []}, "key 'test' is missing; train and test are needed, dev is optional."),
     ({"train": ["base_0"], "test": ["base_200"]}, "test: task: 'base_200' is not known; did you mean 'base_20' or"),
     ({"train": ["base_0", "multi_turn_base_0"], "test": []}, "train: 'multi_turn_base_0' stands there twice"),
     (
@@ -256,6 +257,39 @@ def test_nesting_of_any_depth_is_refused(tmp_path: Path, depth: int) -> None:
         path = written(tmp_path / "split.json", opening * depth + middle + closing * depth)
         with pytest.raises(UserError, match=r"^split: "):
             load_split(path)
+
+
+def published(tmp_path: Path) -> Path:
+    """A split of the published file's form: 100 and 100 ids of each category, and the seed that drew them."""
+    split = category_split(42)
+    parts = {"train": ids(split.train), "test": ids(split.test)}
+    return written(tmp_path / "published.json", {"seed": 42, **parts})
+
+
+def test_the_published_form_is_read_as_it_is(tmp_path: Path) -> None:
+    split = get_split(str(published(tmp_path)))
+    assert [len(split.part(part)) for part in PARTS] == [400, 0, 400]
+    assert split.ignored == ("seed",)
+    assert split.leaky
+    assert get_split().ignored == ()
+
+
+def test_how_much_a_split_leaks_is_counted(tmp_path: Path) -> None:
+    (between,) = overlaps(get_split(str(published(tmp_path))))
+    assert (between.known, between.of, between.tasks) == ("train", "test", 400)
+    split = category_split(42)
+    solved = {contents(task)[2] for task in split.train}
+    assert between.ground_truth == sum(contents(task)[2] in solved for task in split.test)
+    linked = {scenario: min(group) for group in LINKED for scenario in group}
+    seen = {linked.get(task.scenario, task.scenario) for task in split.train}
+    assert between.scenario == sum(linked.get(task.scenario, task.scenario) in seen for task in split.test)
+    assert 300 < between.ground_truth <= between.scenario < 400
+    assert all(each.scenario == each.ground_truth == 0 for each in overlaps(get_split()))
+    assert {(each.known, each.of) for each in overlaps(get_split())} == {
+        ("train", "dev"),
+        ("train", "test"),
+        ("dev", "test"),
+    }
 
 
 def test_two_sets_must_be_disjoint() -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from envs.bfcl.splits import category_split, overlaps
 
 ROOT = Path(__file__).parent.parent.parent
 EXAMPLE = ROOT / "docs" / "examples" / "interface.json"
@@ -150,7 +153,6 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(
         ({"train": ["base_0"], "test": ["bse_1"]}, ("test", "bse_1", "did you mean")),
         ({"train": ["base_0"]}, ("test", "missing")),
         ({"train": "base_0", "test": []}, ("train", "list", "base_0")),
-        ({"train": [], "test": [], "extra": []}, ("extra", "allowed")),
         ("{", ("not valid JSON",)),
     ],
 )
@@ -192,3 +194,16 @@ def test_generated_tasks_are_played_like_any_other() -> None:
     unknown = seal_ray("play", "toolworld_dev_miss_func_3", "--oracle")
     assert unknown.returncode == 2
     assert "toolworld_train_base_000123" in unknown.stderr
+
+
+def test_the_published_split_s_form_is_read_and_its_leaks_are_counted(tmp_path: Path) -> None:
+    split = category_split(42)
+    parts = {part: [task.id for task in split.part(part)] for part in ("train", "test")}
+    path = tmp_path / "published.json"
+    path.write_text(json.dumps({**parts, "seed": 42}), encoding="utf-8")
+    (between,) = overlaps(split)
+    told = seal_ray("tasks", "--counts", "--split", str(path))
+    assert told.returncode == 0
+    row = next(line for line in told.stdout.splitlines() if "test" in line and "train" in line and "400" in line)
+    assert re.findall(r"\d+", row) == ["400", str(between.scenario), str(between.ground_truth)]
+    assert "ignored in the file: 'seed'" in told.stdout
