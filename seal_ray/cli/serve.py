@@ -32,7 +32,7 @@ def command(
     max_replicas: Annotated[int | None, typer.Option(help="Copies at most, under load.", min=1)] = None,
     gpus: Annotated[int | None, typer.Option(help="GPUs of each copy; 1 if there are any.", min=0)] = None,
     context: Annotated[int | None, typer.Option(help="Tokens of prompt and answer at most.", min=1)] = None,
-    response: Annotated[int | None, typer.Option(help="Tokens of an answer at most.", min=1)] = None,
+    response: Annotated[int, typer.Option(help="Tokens of an answer at most.", min=1)] = 4_096,
     concurrent: Annotated[int, typer.Option(help="Requests at a time on each copy.", min=1)] = 64,
     dialect: Annotated[str | None, typer.Option(help="How the model calls: qwen, llama3_json or toolace.")] = None,
     dtype: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")] = None,

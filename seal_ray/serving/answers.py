@@ -11,8 +11,30 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
+from envs.text import valid_text
+
 _DATA = "data: {"
 """How a chunk of a stream begins that is no end mark."""
+
+
+class Prefix:
+    """The tokens of a prompt as far as it is put together, with a running hash of them."""
+
+    def __init__(self, token_ids: Sequence[int] = ()) -> None:
+        self.token_ids: list[int] = []
+        self._hash = hashlib.sha256()
+        self.add(token_ids)
+
+    def add(self, token_ids: Sequence[int]) -> None:
+        """Puts more tokens behind it."""
+        self.token_ids.extend(token_ids)
+        self._hash.update(array("l", token_ids).tobytes())
+
+    def key(self, text: str) -> bytes:
+        """What an answer of this text to this prompt is known by."""
+        whole = self._hash.copy()
+        whole.update(text.encode("utf-8", "surrogatepass"))
+        return whole.digest()
 
 
 class Answers:
@@ -24,20 +46,16 @@ class Answers:
 
     def keep(self, prompt: Sequence[int], text: str, token_ids: Sequence[int]) -> None:
         """Remembers an answer, and forgets the oldest where there are too many."""
-        key = _key(prompt, text)
+        key = Prefix(prompt).key(text)
         self._kept[key] = array("l", token_ids)
         self._kept.move_to_end(key)
         if len(self._kept) > self._most:
             self._kept.popitem(last=False)
 
-    def find(self, prompt: Sequence[int], text: str) -> tuple[int, ...] | None:
+    def find(self, prompt: Prefix, text: str) -> tuple[int, ...] | None:
         """The tokens of the answer that was given to this prompt and is this text, if it is still known."""
-        found = self._kept.get(_key(prompt, text))
+        found = self._kept.get(prompt.key(text))
         return None if found is None else tuple(found)
-
-
-def _key(prompt: Sequence[int], text: str) -> bytes:
-    return hashlib.sha256(array("l", prompt).tobytes() + text.encode("utf-8", "surrogatepass")).digest()
 
 
 @dataclass
@@ -86,7 +104,7 @@ async def listened_to(
         if show_tokens:
             return text
         document.pop("prompt_token_ids", None)
-        return f"data: {json.dumps(document, ensure_ascii=False)}\n\n"
+        return valid_text(f"data: {json.dumps(document, ensure_ascii=False)}\n\n")
 
     async with aclosing(said):  # a client that goes away ends its request in the engine
         async for part in said:

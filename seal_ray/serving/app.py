@@ -7,6 +7,7 @@ from typing import Any, get_args
 
 from envs.errors import UserError
 from policies.engine.choice import DTYPES, cache_bytes
+from seal_ray.serving.limits import Limits
 from seal_ray.serving.settings import Served, ServingSettings, make_out
 
 KEY_VARIABLE = "SEAL_RAY_API_KEY"
@@ -14,7 +15,14 @@ KEY_VARIABLE = "SEAL_RAY_API_KEY"
 _PARSERS = {"qwen": "hermes", "llama3_json": "llama3_json", "toolace": "pythonic"}
 """Dialect → vLLM's parser of its calls."""
 
-_ENVIRONMENT = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
+_ENVIRONMENT = {
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_NO_USAGE_STATS": "1",
+    "HF_HUB_OFFLINE": "1",
+    # Tokenizers have hundreds of control tokens, and answers in JSON must not use them.
+    "VLLM_MAX_NUM_BAD_WORDS": "4096",
+    "VLLM_MAX_BAD_WORDS_TOTAL_TOKENS": "16384",
+}
 _CPU_ENVIRONMENT = {
     # OpenMP threads spin while they wait, and the processes of a replica then starve each other.
     "OMP_NUM_THREADS": "1",
@@ -25,8 +33,15 @@ _CPU_ENVIRONMENT = {
 }
 _INGRESS_REQUESTS = 10_000
 """Requests under way in the ingress; those beyond what the replicas take wait there."""
-_CPU_BLOCK, _CPU_BATCH = 32, 8192
-"""Tokens in a block of the cache, and in a batch, on CPU: as in training."""
+_CPU_BLOCK = 32
+"""Tokens in a block of the cache on CPU: as in training."""
+_CPU_BATCH, _CPU_LONG = 512, 64
+"""Tokens in a batch on CPU, and those of one prompt in it while others wait.
+
+A batch takes some 0.1 s then. Larger ones are hardly faster, and all other requests wait for them.
+"""
+_GPU_READING = 65_536
+"""Tokens of prompts that are read at a time on GPUs; on CPU it is a batch."""
 _CPU_CACHE = 2 << 30
 """Bytes of a replica's cache at most, where one request fits into them."""
 
@@ -49,16 +64,29 @@ def application(served: Served, *, key: str | None) -> Any:
     from seal_ray.serving.server import Server
 
     settings = served.settings
-    config = llm_config(served, gpus=_gpus(settings))
+    gpus = _gpus(settings)
+    config = llm_config(served, gpus=gpus)
     folder = served.folder
     replicas = build_llm_deployment(
         config,
         deployment_cls=Server,
-        bind_kwargs={"folder": str(folder.path.resolve()), "dialect": folder.dialect.name},
+        bind_kwargs={
+            "folder": str(folder.path.resolve()),
+            "dialect": folder.dialect.name,
+            "context": served.context,
+            "response": settings.response,
+            "reading": _GPU_READING if gpus else _CPU_BATCH,
+        },
     )
     ingress = make_ingress(
         key_digest=digest_of(key) if key else None,
-        max_bytes=settings.max_request_mib << 20,
+        limits=Limits(
+            body_bytes=settings.max_request_mib << 20,
+            messages=settings.max_messages,
+            tools=settings.max_tools,
+            context=served.context,
+        ),
+        places=settings.concurrent * max(settings.replicas, settings.max_replicas or 0),
     )
     names = (served.name, *settings.adapters)
     deployment: Any = serve.deployment(
@@ -122,11 +150,13 @@ def _engine(served: Served, gpus: int) -> dict[str, Any]:
         "enable_prefix_caching": True,
         "enable_auto_tool_choice": True,
         "tool_call_parser": _PARSERS[folder.dialect.name],
+        "override_generation_config": {"max_new_tokens": settings.response},
+        # Its grammars keep control tokens out of strings and say when they get too large; the default's do neither.
+        # Both leave room for endless white space, which a small model fills.
+        "structured_outputs_config": {"backend": "guidance", "disable_any_whitespace": True},
         # It mends what is wrong in vLLM on CPU, in each of its workers.
         "worker_extension_cls": "policies.engine.vllm_worker.WeightsExtension",
     }
-    if settings.response is not None:
-        common["override_generation_config"] = {"max_new_tokens": settings.response}
     if gpus:
         return {**common, "tensor_parallel_size": gpus}
     kv_bytes = folder.kv_bytes_per_token(DTYPES[dtype])
@@ -134,7 +164,8 @@ def _engine(served: Served, gpus: int) -> dict[str, Any]:
         **common,
         "enforce_eager": True,
         "block_size": _CPU_BLOCK,
-        "max_num_batched_tokens": _CPU_BATCH,
+        "max_num_batched_tokens": max(_CPU_BATCH, settings.concurrent),
+        "long_prefill_token_threshold": min(_CPU_LONG, served.context),
         "kv_cache_memory_bytes": min(
             cache_bytes(served.context, settings.concurrent, kv_bytes),
             max(_CPU_CACHE, cache_bytes(served.context, 1, kv_bytes)),

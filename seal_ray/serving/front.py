@@ -1,4 +1,4 @@
-"""What clients talk to: Ray's OpenAI ingress, with a key, a limit of size, and errors in OpenAI's form."""
+"""What clients talk to: Ray's OpenAI ingress, with a key, limits, and errors in OpenAI's form."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import hmac
 from collections.abc import MutableMapping
 from typing import Any
 
-from fastapi import FastAPI, HTTPException, Request
+from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from ray.exceptions import RayActorError
 from ray.llm._internal.serve.core.configs.openai_api_models import ModelCard, OpenAIHTTPException
@@ -15,16 +15,24 @@ from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from ray.serve.llm.ingress import OpenAiIngress, make_fastapi_ingress
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.responses import JSONResponse
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from seal_ray.serving.errors import error_response, header
+from seal_ray.serving.intake import CHAT, COMPLETIONS, Intake
+from seal_ray.serving.limits import Limits
+from seal_ray.serving.places import Places
 
 _UNAVAILABLE = (RayActorError, BackPressureError, DeploymentUnavailableError)
 """What a request meets when its replica dies under it, or none can take it."""
 
+MAX_WAITING = 4_096
+"""Requests that wait for a place at most."""
+
 _ENDPOINTS = {
     "models": lambda app: app.get("/v1/models"),
     "model_data": lambda app: app.get("/v1/models/{model:path}", response_model=ModelCard),
-    "completions": lambda app: app.post("/v1/completions"),
-    "chat": lambda app: app.post("/v1/chat/completions"),
+    "completions": lambda app: app.post(COMPLETIONS),
+    "chat": lambda app: app.post(CHAT),
 }
 
 
@@ -33,10 +41,13 @@ def digest_of(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()
 
 
-def make_ingress(*, key_digest: str | None, max_bytes: int) -> Any:
-    """The class of the ingress deployment. Without a digest, requests need no key."""
+def make_ingress(*, key_digest: str | None, limits: Limits, places: int) -> Any:
+    """The class of the ingress deployment, which has so many requests worked on at a time.
+
+    Without a digest, requests need no key.
+    """
     app = FastAPI(title="seal_ray", docs_url=None, redoc_url=None, openapi_url=None)
-    app.add_middleware(LimitSize, max_bytes=max_bytes)
+    app.add_middleware(Intake, limits=limits, places=Places(places, waiting=MAX_WAITING))
     if key_digest is not None:
         app.add_middleware(RequireKey, digest=key_digest)  # added last, so asked first
     app.add_exception_handler(RequestValidationError, _malformed)
@@ -66,47 +77,9 @@ class RequireKey:
             await self._app(scope, receive, send)
 
     def _has_key(self, scope: MutableMapping[str, Any]) -> bool:
-        scheme, _, key = _header(scope, b"authorization").partition(b" ")
+        scheme, _, key = header(scope, b"authorization").partition(b" ")
         given = hashlib.sha256(key.strip()).hexdigest()
         return hmac.compare_digest(given, self._digest) and scheme.lower() == b"bearer"
-
-
-class LimitSize:
-    """Answers 413 to a request of more than `max_bytes`, whether it says so or not."""
-
-    def __init__(self, app: ASGIApp, max_bytes: int) -> None:
-        self._app = app
-        self._max_bytes = max_bytes
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        received = 0
-
-        async def counted() -> Message:
-            nonlocal received
-            message = await receive()
-            received += len(message.get("body", b""))
-            if received > self._max_bytes:
-                raise HTTPException(413, self._sentence())
-            return message
-
-        announced = _header(scope, b"content-length")
-        if announced.isdigit() and int(announced) > self._max_bytes:
-            await error_response(413, self._sentence())(scope, receive, send)
-        else:
-            await self._app(scope, counted, send)
-
-    def _sentence(self) -> str:
-        return f"the request is too large; {self._max_bytes} bytes are allowed."
-
-
-def error_response(status: int, message: str, code: str | None = None) -> JSONResponse:
-    """An error as OpenAI's clients read it."""
-    kind = "invalid_request_error" if status < 500 else "server_error"
-    return JSONResponse({"error": {"message": message, "type": kind, "param": None, "code": code}}, status)
-
-
-def _header(scope: MutableMapping[str, Any], name: bytes) -> bytes:
-    return next((bytes(value) for key, value in scope.get("headers", ()) if key.lower() == name), b"")
 
 
 async def _malformed(_: Request, error: Exception) -> JSONResponse:
@@ -123,7 +96,8 @@ async def _refused(_: Request, error: Exception) -> JSONResponse:
 
 async def _refused_by_engine(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, OpenAIHTTPException)
-    return error_response(error.status_code, error.message)
+    code = "context_length_exceeded" if error.type == "context_length_exceeded" else None
+    return error_response(error.status_code, error.message, code)
 
 
 async def _unavailable(_: Request, __: Exception) -> JSONResponse:

@@ -8,7 +8,7 @@ an answer are those that were sampled as long as they are remembered; text that 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,19 @@ from envs.dialects.base import read_json
 from envs.dialogue import Message
 from envs.errors import UserError
 from envs.task import JSON, ToolCall, ToolDoc
+from envs.text import valid_text
 from policies.prompting import ChatFormat
-from seal_ray.serving.answers import Answers
+from seal_ray.serving.answers import Answers, Prefix
 
 _ROLES = {"system": "system", "developer": "system", "user": "user"}
 """Role of a message → the role that the chat templates know it by."""
+
+
+class TooLong(UserError):
+    """A prompt of more tokens than there is room for."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"messages: with their tools they have more than the {most} tokens that there is room for.")
 
 
 class ServedFormat(ChatFormat):
@@ -35,31 +43,80 @@ class ServedFormat(ChatFormat):
         assert isinstance(made, ServedFormat)
         return made
 
-    def prompt(self, messages: Sequence[Mapping[str, Any]], tools: Iterable[Mapping[str, JSON]]) -> tuple[int, ...]:
+    def prompt(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Iterable[Mapping[str, JSON]],
+        *,
+        most: int | None = None,
+    ) -> tuple[int, ...]:
         """The prompt of the next answer to OpenAI messages, with these tool documents.
 
         Raises `UserError` for messages that no dialogue can have: none, an answer at either end, content that is not
-        text, a call without a name, or one that the dialect cannot write.
+        text, a call without a name, or one that the dialect cannot write; and `TooLong` as soon as the prompt is known
+        to have more than `most` tokens.
         """
         shown = [ToolDoc(str(tool["name"]), "", tool, ()) for tool in tools]
+        if most is not None:
+            self._check_length(_characters(messages) + _characters([tool.document for tool in shown]), most)
         heard: list[Message] = []
-        token_ids: tuple[int, ...] = ()
+        prompt = Prefix()
         for index, message in enumerate(messages):
             if message.get("role") != "assistant":
                 heard.append(self._heard(message, index))
                 continue
-            token_ids += self._ask(heard, shown, begun=bool(token_ids), index=index)
+            self._ask(prompt, heard, shown, index)
             said = self._said(message, index)
-            known = self._answers.find(token_ids, said)
-            token_ids += self.completion(self._without_control_tokens(said)) if known is None else known
+            known = self._answers.find(prompt, said)
+            prompt.add(self.completion(self._disarmed_answer(message, index)) if known is None else known)
             heard = []
-        return token_ids + self._ask(heard, shown, begun=bool(token_ids), index=len(messages))
+            if most is not None and len(prompt.token_ids) > most:
+                raise TooLong(most)
+        self._ask(prompt, heard, shown, len(messages))
+        if most is not None and len(prompt.token_ids) > most:
+            raise TooLong(most)
+        return tuple(prompt.token_ids)
 
-    def _ask(self, heard: Sequence[Message], tools: Sequence[ToolDoc], *, begun: bool, index: int) -> tuple[int, ...]:
+    def tokens(self, text: str) -> tuple[int, ...]:
+        """The tokens of a text, special ones included; what of it is not valid Unicode is U+FFFD."""
+        return super().tokens(valid_text(text))
+
+    def plain(self, text: str, *, most: int, special: bool) -> tuple[int, ...]:
+        """The tokens of a text that is no chat. Raises `TooLong` for more than `most`."""
+        self._check_length(len(text), most)
+        token_ids = tuple(self._tokenizer.encode(valid_text(text), add_special_tokens=special))
+        if len(token_ids) > most:
+            raise TooLong(most)
+        return token_ids
+
+    @property
+    def size(self) -> int:
+        """Tokens in the vocabulary."""
+        return len(self._tokenizer)
+
+    @cached_property
+    def unspoken(self) -> tuple[tuple[str, ...], tuple[int, ...]]:
+        """The control tokens that do not end an answer: those that their text names, and the ids of the others."""
+        ids = sorted(self.control_ids - set(self.stop_token_ids))
+        texts = {token: self._tokenizer.decode([token], skip_special_tokens=False) for token in ids}
+        named = [token for token, text in texts.items() if self.tokens(text.lstrip()) == (token,)]
+        return tuple(texts[token] for token in named), tuple(token for token in ids if token not in named)
+
+    def _check_length(self, characters: int, most: int) -> None:
+        """Raises `TooLong` for what cannot be so few tokens, whatever they are."""
+        if characters > most * self._longest:
+            raise TooLong(most)
+
+    @cached_property
+    def _longest(self) -> int:
+        """Characters of the longest token."""
+        return max(map(len, self._tokenizer.get_vocab()))
+
+    def _ask(self, prompt: Prefix, heard: Sequence[Message], tools: Sequence[ToolDoc], index: int) -> None:
         if not heard:
             place = f"messages[{index - 1}]" if index else "messages"
             raise UserError(f"{place}: an answer needs a message of the user's or a tool's before it and after it.")
-        return self.continuation(heard) if begun else self.opening(heard, tools)
+        prompt.add(self.continuation(heard) if prompt.token_ids else self.opening(heard, tools))
 
     def _heard(self, message: Mapping[str, Any], index: int) -> Message:
         role = message.get("role")
@@ -81,8 +138,15 @@ class ServedFormat(ChatFormat):
 
     def _said(self, message: Mapping[str, Any], index: int) -> str:
         """An earlier answer as the model wrote it, from the parts that it was taken apart into."""
-        content = _text(message, index)
-        calls = self._calls(list(message.get("tool_calls") or ()), f"messages[{index}].tool_calls")
+        return self._joined(message, index, str)
+
+    def _disarmed_answer(self, message: Mapping[str, Any], index: int) -> str:
+        """An answer of unknown origin: its text, names and arguments are only text, the markup around them is not."""
+        return self._joined(message, index, self.disarmed)
+
+    def _joined(self, message: Mapping[str, Any], index: int, shown: Callable[[str], str]) -> str:
+        content = shown(_text(message, index))
+        calls = self._calls(list(message.get("tool_calls") or ()), f"messages[{index}].tool_calls", shown)
         joint = "\n" if content and calls and not content.endswith("\n") else ""
         return content + joint + calls
 
@@ -90,8 +154,9 @@ class ServedFormat(ChatFormat):
     def _answers(self) -> Answers:
         return Answers()
 
-    def _calls(self, calls: Sequence[Mapping[str, Any]], place: str) -> str:
-        called = [_call(call, f"{place}[{number}]") for number, call in enumerate(calls)]
+    def _calls(self, calls: Sequence[Mapping[str, Any]], place: str, shown: Callable[[str], str]) -> str:
+        parts = [_call(call, f"{place}[{number}]") for number, call in enumerate(calls)]
+        called = [(shown(name), shown(arguments)) for name, arguments in parts]
         if self.dialect.name == "toolace":
             return self.dialect.render_calls(
                 [ToolCall(name, _object(text, f"{place}[{number}]")) for number, (name, text) in enumerate(called)]
@@ -102,9 +167,6 @@ class ServedFormat(ChatFormat):
         return "\n".join(
             f'<tool_call>\n{{"name": {json.dumps(name)}, "arguments": {text}}}\n</tool_call>' for name, text in called
         )
-
-    def _without_control_tokens(self, text: str) -> str:
-        return self._control.sub(lambda match: f"{match[0][0]} {match[0][1:]}", text)
 
 
 def _text(message: Mapping[str, Any], index: int) -> str:
@@ -135,3 +197,17 @@ def _object(text: str, place: str) -> dict[str, JSON]:
     if not isinstance(value, dict):
         raise UserError(f"{place}.function.arguments: they are no JSON object.")
     return value
+
+
+def _characters(value: Any) -> int:
+    """Characters of all texts in a JSON value, or a few less."""
+    characters, inside = 0, [value]
+    while inside:
+        each = inside.pop()
+        if isinstance(each, str):
+            characters += len(each)
+        elif isinstance(each, Mapping):
+            inside += each.values()
+        elif isinstance(each, list | tuple):
+            inside += each
+    return characters

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+import asyncio
+import sys
+import uuid
+from collections.abc import AsyncGenerator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any
 
 from ray.serve.llm import LLMConfig
@@ -11,37 +16,169 @@ from ray.serve.llm.deployment import LLMServer
 from envs.errors import UserError
 from policies.model_folder import open_model
 from seal_ray.serving.answers import listened_to
-from seal_ray.serving.prompt import ServedFormat
+from seal_ray.serving.prompt import ServedFormat, TooLong
+from seal_ray.serving.reading import SHORT_PROMPT, Reading
 
 if TYPE_CHECKING:
-    from ray.llm._internal.serve.core.configs.openai_api_models import ChatCompletionRequest
+    from ray.llm._internal.serve.core.configs.openai_api_models import ChatCompletionRequest, CompletionRequest
+
+_SHORT_CHAT = 64
+"""Messages of a chat that is rendered beside long ones, which are rendered one after the other."""
+_SHORT_TEXT = 32_768
+"""Characters of such a chat."""
+_SWITCH_INTERVAL = 0.0005
+"""Seconds after which a thread that renders gives way to the one that answers everybody."""
 
 
 class Server(LLMServer):
-    """Renders each chat by the model's `ServedFormat`; all else is Ray's and vLLM's."""
+    """Renders each chat by the model's `ServedFormat`; all else is Ray's and vLLM's.
 
-    async def __init__(self, llm_config: LLMConfig, *, folder: str, dialect: str) -> None:  # type: ignore[misc]
+    `context` and `response` are the tokens of a request and of an answer at most, `reading` those of prompts that the
+    engine reads at a time.
+    """
+
+    async def __init__(  # type: ignore[misc]
+        self, llm_config: LLMConfig, *, folder: str, dialect: str, context: int, response: int, reading: int
+    ) -> None:
         opened = open_model(folder, dialect=dialect)
         self._format = ServedFormat.of(opened.path, opened.dialect)
+        self._context = context
+        self._response = response
+        self._reading = Reading(reading)
+        self._short = ThreadPoolExecutor(2, thread_name_prefix="short")
+        self._long = ThreadPoolExecutor(1, thread_name_prefix="long")
+        sys.setswitchinterval(_SWITCH_INTERVAL)
         await super().__init__(llm_config)
+        _call_without_grammars(llm_config.engine_kwargs["tool_call_parser"])
 
     async def chat(self, request: ChatCompletionRequest, raw_request_info: Any = None) -> AsyncGenerator[Any, None]:
-        """Answers a chat, with a 400 where its messages cannot be a dialogue."""
+        """Answers a chat, with a 400 where its messages cannot be a dialogue or have too many tokens."""
         try:
-            token_ids = self._format.prompt(request.messages, map(_document, request.tools or ()))
+            token_ids = await self._rendered(request)
+            asked = request.max_completion_tokens or request.max_tokens
+            self._bound(request, asked or self._context - len(token_ids))
+            if _is_constrained(request) or request.tool_choice not in (None, "none", "auto"):
+                self._keep_to_text(request)
+        except TooLong as error:
+            return _refused(str(error), param="messages", code="context_length_exceeded")
         except UserError as error:
             return _refused(str(error))
+        request.max_completion_tokens = None
         if "skip_special_tokens" not in request.model_fields_set:
             request.skip_special_tokens = False  # what the model said, as the solver's dialogues read it
         # vLLM takes the tokens of a prompt that another of its processes has rendered, instead of rendering again.
         request.kv_transfer_params = {"prompt_token_ids": list(token_ids)}
+        # It reads them no more, and would go through all of them.
+        request.messages = request.messages[-1:]
         show_tokens, request.return_token_ids = bool(request.return_token_ids), True
         said = await super().chat(request, raw_request_info)
         return listened_to(
-            said,
+            self._read_first([token_ids], request, said),
             lambda answer: self._format.keep(token_ids, answer.message(), answer.token_ids),
             show_tokens=show_tokens,
         )
+
+    async def completions(self, request: CompletionRequest, raw_request_info: Any = None) -> AsyncGenerator[Any, None]:
+        """Answers a text as it is."""
+        try:
+            prompts = await self._tokenised(request)
+            self._bound(request, request.max_tokens or self._response)
+            if _is_constrained(request):
+                self._keep_to_text(request)
+        except UserError as error:
+            return _refused(str(error))
+        said = await super().completions(request, raw_request_info)
+        return self._read_first(prompts, request, said)
+
+    async def _rendered(self, request: ChatCompletionRequest) -> tuple[int, ...]:
+        messages = request.messages
+        short = len(messages) <= _SHORT_CHAT and sum(len(str(each.get("content"))) for each in messages) <= _SHORT_TEXT
+
+        def render() -> tuple[int, ...]:
+            # An answer has a token at least.
+            return self._format.prompt(messages, map(_document, request.tools or ()), most=self._context - 1)
+
+        return await asyncio.get_running_loop().run_in_executor(self._short if short else self._long, render)
+
+    async def _tokenised(self, request: CompletionRequest) -> list[Sequence[int]]:
+        """The tokens of each prompt, which the request holds from then on."""
+        given: Any = request.prompt
+        prompts = [given] if isinstance(given, str) or isinstance(given[0], int) else given
+
+        def tokenise() -> list[Sequence[int]]:
+            return [
+                self._format.plain(prompt, most=self._context - 1, special=request.add_special_tokens)
+                if isinstance(prompt, str)
+                else prompt
+                for prompt in prompts
+            ]
+
+        tokens = await asyncio.get_running_loop().run_in_executor(self._long, tokenise)
+        if not all(tokens) or any(token >= self._format.size for each in tokens for token in each):
+            raise UserError(f"prompt: it is empty, or has token ids that are not below {self._format.size}.")
+        request.prompt = [list(each) for each in tokens]
+        return tokens
+
+    async def _read_first(
+        self, prompts: Sequence[Sequence[int]], request: Any, said: AsyncGenerator[Any, None]
+    ) -> AsyncGenerator[Any, None]:
+        """Has the engine read long prompts into its cache, few at a time, before it answers with `said`."""
+        engine: Any = self.engine
+        adapter = engine._oai_models.lora_requests.get(request.model)
+        for prompt in prompts:
+            if len(prompt) > SHORT_PROMPT:
+                async with self._reading.of(len(prompt)):
+                    await _read(engine._engine_client, prompt, adapter)
+        async with aclosing(said):
+            async for part in said:
+                yield part
+
+    def _bound(self, request: Any, asked: int) -> None:
+        """Holds a request to the tokens of an answer and of the vocabulary; others would end the engine."""
+        request.max_tokens = min(asked, self._response)
+        given: list[Sequence[int]] = [request.stop_token_ids or (), request.allowed_token_ids or ()]
+        given.append([int(key) for key in request.logit_bias or ()])
+        if any(token >= self._format.size for ids in given for token in ids):
+            raise UserError(f"token ids: the vocabulary has {self._format.size} tokens.")
+        if request.min_tokens > request.max_tokens:
+            raise UserError(f"min_tokens: an answer has {request.max_tokens} tokens at most.")
+
+    def _keep_to_text(self, request: Any) -> None:
+        """Keeps control tokens out of an answer that a grammar holds to; what else the client wants stays."""
+        words, ids = self._format.unspoken
+        request.bad_words = [*request.bad_words, *words]
+        request.logit_bias = {**(request.logit_bias or {}), **{str(token): -100.0 for token in ids}}
+        if request.allowed_token_ids:
+            unspoken = self._format.control_ids - set(self._format.stop_token_ids)
+            request.allowed_token_ids = [token for token in request.allowed_token_ids if token not in unspoken]
+            if not request.allowed_token_ids:
+                raise UserError("allowed_token_ids: control tokens are not allowed in structured answers.")
+
+
+async def _read(engine: Any, prompt: Sequence[int], adapter: Any) -> None:
+    from vllm import SamplingParams
+    from vllm.exceptions import VLLMClientError
+
+    once = SamplingParams(max_tokens=1, temperature=0.0, detokenize=False)
+    with suppress(ValueError, VLLMClientError):  # what is wrong with the prompt, its own request says
+        async with aclosing(
+            engine.generate({"prompt_token_ids": list(prompt)}, once, f"read-{uuid.uuid4()}", lora_request=adapter)
+        ) as parts:
+            async for _ in parts:
+                pass
+
+
+def _is_constrained(request: Any) -> bool:
+    """Whether a grammar holds all of the answer."""
+    response_format = request.response_format
+    return request.structured_outputs is not None or (response_format is not None and response_format.type != "text")
+
+
+def _call_without_grammars(parser: str) -> None:
+    """Lets vLLM make no grammar of the dialect's markup, which has control tokens in it; calls are parsed as before."""
+    from vllm.tool_parsers import ToolParserManager
+
+    ToolParserManager.get_tool_parser(parser).structural_tag_model = None
 
 
 def _document(tool: Any) -> dict[str, Any]:
@@ -52,8 +189,9 @@ def _document(tool: Any) -> dict[str, Any]:
     return {**given, **(function.model_extra or {})}
 
 
-async def _refused(message: str) -> AsyncGenerator[Any, None]:
+async def _refused(message: str, *, param: str | None = None, code: str | None = None) -> AsyncGenerator[Any, None]:
     from ray.serve.llm.openai_api_models import ErrorResponse
     from vllm.entrypoints.serve.engine.protocol import ErrorInfo
 
-    yield ErrorResponse(error=ErrorInfo(message=message, type="invalid_request_error", code=400))
+    # The name of the kind travels in the type, as Ray hands on no other field.
+    yield ErrorResponse(error=ErrorInfo(message=message, type=code or "invalid_request_error", param=param, code=400))

@@ -39,8 +39,8 @@ class ServingSettings(BaseModel):
     """What it computes in; None is bfloat16 on GPUs and float32 elsewhere."""
     context: Count | None = None
     """Tokens of prompt and answer together at most; None is the model's, 32,768 at most."""
-    response: Count | None = None
-    """Tokens of an answer at most; None is what the context leaves."""
+    response: Count = 4_096
+    """Tokens of an answer at most, whatever a client asks for, and no more than the context leaves."""
     concurrent: Count = 64
     """Requests that a replica works on at once."""
     replicas: Count = 1
@@ -51,6 +51,10 @@ class ServingSettings(BaseModel):
     """GPUs of each copy; None is 1 where the cluster has any, and else 0."""
     max_request_mib: Count = 8
     """MiB of a request at most."""
+    max_messages: Count = 8_192
+    """Messages of a chat at most."""
+    max_tools: Count = 256
+    """Tools of a chat at most."""
     no_key: bool = False
     """Whether anyone may ask who can reach the port. Without it, a key is needed (SEAL_RAY_API_KEY)."""
 

@@ -14,7 +14,7 @@ from envs.task import Category, Task, ToolCall
 from envs.toolworld import generate
 from policies import tiny
 from policies.model_folder import open_model
-from seal_ray.serving.answers import Answers
+from seal_ray.serving.answers import Answers, Prefix
 from seal_ray.serving.prompt import ServedFormat
 from tests.policies.chat_models import chat_tokenizer
 
@@ -113,9 +113,9 @@ def test_only_the_newest_answers_are_remembered() -> None:
     answers = Answers(most=2)
     for number in range(3):
         answers.keep([number], "text", [7, number])
-    assert answers.find([0], "text") is None
-    assert answers.find([2], "text") == (7, 2)
-    assert answers.find([2], "other") is None
+    assert answers.find(Prefix([0]), "text") is None
+    assert answers.find(Prefix([2]), "text") == (7, 2)
+    assert answers.find(Prefix([2]), "other") is None
 
 
 @pytest.mark.parametrize(

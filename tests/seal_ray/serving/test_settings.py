@@ -18,7 +18,10 @@ from starlette.routing import Route
 
 from envs.errors import UserError
 from seal_ray.serving.app import KEY_VARIABLE, build, llm_config
+from seal_ray.serving.intake import Intake
+from seal_ray.serving.limits import Limits
 from seal_ray.serving.local import check_address, is_loopback
+from seal_ray.serving.places import Places
 from seal_ray.serving.settings import ServingSettings, make_out
 from tests.command_line import Refusal
 from tests.policies.chat_models import random_chat_model
@@ -124,14 +127,19 @@ def test_the_key_is_asked_for_before_the_request_is_read(front: ModuleType) -> N
     async def length(request: Request) -> PlainTextResponse:
         return PlainTextResponse(str(len(await request.body())))
 
-    app = Starlette(routes=[Route("/", length, methods=["POST"])])
-    app.add_middleware(front.LimitSize, max_bytes=10)
+    body = b'{"prompt": "x"}'
+    path = "/v1/completions"
+    limits = Limits(body_bytes=len(body), messages=8, tools=8, context=64)
+    app = Starlette(routes=[Route(path, length, methods=["POST"])])
+    app.add_middleware(Intake, limits=limits, places=Places(1, waiting=1))
     app.add_middleware(front.RequireKey, digest=front.digest_of("sesame"))
     with TestClient(app) as client:
-        right = {"Authorization": "Bearer sesame"}
-        assert client.post("/", content=b"0123456789", headers=right).text == "10"
-        assert client.post("/", content=b"0123456789!", headers=right).status_code == 413
-        assert client.post("/", content=iter([b"012345", b"6789!"]), headers=right).status_code == 413
-        assert client.post("/", content=b"0123456789!").status_code == 401
+        json_type = {"Content-Type": "application/json"}
+        right = {"Authorization": "Bearer sesame", **json_type}
+        assert client.post(path, content=body, headers=right).text == str(len(body))
+        assert client.post(path, content=body + b" ", headers=right).status_code == 413
+        assert client.post(path, content=iter([body, b" "]), headers=right).status_code == 413
+        assert client.post(path, content=body + b" ", headers=json_type).status_code == 401
         for wrong in ("Bearer sesam", "Bearer sesame2", "sesame", "Basic sesame", ""):
-            assert client.post("/", content=b"0", headers={"Authorization": wrong}).status_code == 401
+            headers = {"Authorization": wrong, **json_type}
+            assert client.post(path, content=body, headers=headers).status_code == 401
