@@ -1,0 +1,297 @@
+"""What requests may ask for: hostile ones are refused by name, quickly, and before anything else sees them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+from starlette.testclient import TestClient
+
+from seal_ray.serving.fields import checked
+from seal_ray.serving.intake import CHAT, COMPLETIONS, Intake
+from seal_ray.serving.limits import Limits, RefusedRequest, read_body
+from seal_ray.serving.places import NoPlace, Places
+from seal_ray.serving.reading import Reading
+from seal_ray.serving.schemas import check_schema
+
+LIMITS = Limits(body_bytes=8 << 20, messages=100, tools=10, context=1_000)
+HELLO = {"role": "user", "content": "Hello."}
+TOOL = {"type": "function", "function": {"name": "ls", "parameters": {"type": "object", "properties": {}}}}
+
+
+def nested(levels: int, inside: Any = 1) -> Any:
+    for _ in range(levels):
+        inside = {"properties": {"a": inside}}
+    return inside
+
+
+STEERING = (
+    "kv_transfer_params",
+    "vllm_xargs",
+    "priority",
+    "request_id",
+    "cache_salt",
+    "chat_template",
+    "echo",
+    "best_of",
+)
+HOSTILE: dict[str, Any] = {
+    "messages": [
+        None,
+        "Hello.",
+        {},
+        [None],
+        [[]],
+        [{"role": []}],
+        [{"role": "\ud83d"}],
+        [HELLO] * 101,
+        [{"role": "user", "content": 7}],
+    ],
+    "tools": [{}, [None], [{"function": {}}], [TOOL] * 11, [{"type": "function", "function": {"name": ""}}]],
+    "tool_choice": ["all", 7, {"type": "function"}, {"type": "function", "function": {"name": []}}],
+    "n": [0, -1, 9, 1_000, 10**400, "1", True, 1.5],
+    "max_tokens": [0, -5, 1_001, 10**30, "many"],
+    "max_completion_tokens": [-1, 10**9],
+    "min_tokens": [-1, 10**9],
+    "temperature": ["hot", -1, 1e300, 10**400, True, []],
+    "top_p": [-1, 2],
+    "top_k": [-2, 10**9, 0.5],
+    "seed": [2**63, "x"],
+    "repetition_penalty": [0, -1, 1e-300],
+    "logprobs": [10**9, "yes"],
+    "top_logprobs": [10**9, -1, 21],
+    "prompt_logprobs": [1],
+    "logit_bias": [[], {"x": 1}, {"1": "x"}, {"1": 101}, {"-1": 1}, {str(index): 1 for index in range(301)}],
+    "stop": [7, [""], ["x"] * 17, ["x" * 201], [[]]],
+    "stop_token_ids": [[-1], [2**40], [1] * 17, ["x"]],
+    "allowed_token_ids": [[1] * 5_000, [-1]],
+    "bad_words": [["x"] * 17, [""], "x"],
+    "response_format": [7, {}, {"type": "structural_tag"}, {"type": "json_schema"}, {"type": "regex"}],
+    "structured_outputs": [
+        *({}, {"regex": "(a{1,1000}){1,1000}"}, {"grammar": "root ::= root"}, {"structural_tag": "{}"}, {"json": "{"}),
+        *({"choice": ["x"] * 257}, {"json_object": True, "choice": ["x"]}, {"choice": "x"}),
+    ],
+    "stream": ["yes"],
+    "stream_options": [7, {"include_usage": "yes"}],
+    # What steers vLLM rather than an answer.
+    **{name: [{"a": 1}] for name in STEERING},
+}
+CASES = [(name, value) for name, values in HOSTILE.items() for value in values]
+
+
+@pytest.mark.parametrize(("name", "value"), CASES, ids=[f"{name}-{str(value)[:30]!r}" for name, value in CASES])
+def test_a_field_that_is_not_served_or_out_of_bounds_is_refused_by_its_name(name: str, value: Any) -> None:
+    with pytest.raises(RefusedRequest, match=name) as refused:
+        checked({"messages": [HELLO], name: value}, chat=True, limits=LIMITS)
+    assert refused.value.status == 400
+    refused.value.message.encode()
+
+
+@pytest.mark.parametrize(
+    "prompt", [[], 7, [""], ["x"] * 9, [[1]] * 10_000, [1] * 1_001, [[]], [[[1]]], [1, "x"], [-1], [2**40], {"a": 1}]
+)
+def test_a_prompt_that_is_none_is_refused(prompt: Any) -> None:
+    with pytest.raises(RefusedRequest, match="prompt"):
+        checked({"prompt": prompt}, chat=False, limits=LIMITS)
+
+
+def test_what_clients_send_goes_through() -> None:
+    sent = {
+        "model": "m",
+        "messages": [
+            {**HELLO, "name": "x"},
+            {
+                "role": "assistant",
+                "content": None,
+                "refusal": None,
+                "tool_calls": [
+                    {"id": "a", "type": "function", "index": 0, "function": {"name": "ls", "arguments": "{}"}}
+                ],
+            },
+            {
+                "role": "tool",
+                "tool_call_id": "a",
+                "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}],
+            },
+        ],
+        "tools": [{"type": "function", "function": {**TOOL["function"], "strict": True, "response": {"a": 1}}}],  # type: ignore[dict-item]
+        "temperature": 0,
+        "store": False,
+        "max_tokens": None,
+        "stream_options": {"include_usage": True, "include_obfuscation": False},
+    }
+    found = checked(sent, chat=True, limits=LIMITS)
+    assert found["messages"][2] == {"role": "tool", "tool_call_id": "a", "content": "a\nb"}
+    assert found["tools"][0]["function"] == {**TOOL["function"], "response": {"a": 1}}  # type: ignore[dict-item]
+    assert set(found) == {"model", "messages", "tools", "temperature", "stream_options"}
+
+
+def test_text_comes_in_as_valid_unicode() -> None:
+    sent = json.dumps(
+        {
+            "messages": [
+                {"role": "user", "content": "a\ud83db"},
+                {"role": "assistant", "tool_calls": [{"function": {"name": "\udc00", "arguments": '{"\ud83d": 1}'}}]},
+                {"role": "tool", "content": "\ud83d\ude00"},
+            ],
+            "tools": [
+                {"type": "function", "function": {"name": "f\ud800", "parameters": {"properties": {"\udfff": {}}}}}
+            ],
+            "stop": "\ud83d",
+        }
+    )
+    found = checked(read_body(sent.encode()), chat=True, limits=LIMITS)
+    text = json.dumps(found, ensure_ascii=False)
+    text.encode()
+    assert text.count("\ufffd") == 6
+    assert found["messages"][2]["content"] == "\U0001f600"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(b"", b"\xff", b"{", b"[" * 10_000, b'{"a":' * 10_000, b"NaN", b'{"a": -Infinity}', b"1" * 5_000, b'"\\'),
+        *("{}".encode("utf-16"), b"[" + b"[]," * 2_700_000 + b"1]", b'["' + b'","' * 2_700_000 + b'"]'),
+        *(b"[" + b"1," * 4_100_000 + b"1]", b'"' + b'\\"' * 4_000_000, b'"' + b'\\"' * 4_000_000 + b"\\"),
+        b"{" + b'"a":1,' * 1_300_000 + b'"a":1}',
+    ],
+    ids=lambda body: f"{len(body)} of {body[:8]!r}",
+)
+def test_a_body_that_costs_too_much_to_read_is_refused_quickly(body: bytes) -> None:
+    begun = time.monotonic()
+    with pytest.raises(RefusedRequest):
+        checked(read_body(body), chat=True, limits=LIMITS)
+    assert time.monotonic() - begun < 1
+
+
+def test_long_text_is_no_reason_to_refuse_a_body() -> None:
+    text = 'say "a, b, [c], {d}" ' * 300_000
+    assert read_body(json.dumps({"a": text}).encode()) == {"a": text}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "string", "pattern": "(a{1,1000}){1,1000}"},
+        {"properties": {"a": {"patternProperties": {"x": {}}}}},
+        {"type": "string", "maxLength": 10**6},
+        {"type": "array", "items": {}, "maxItems": 10**5},
+        {"type": "integer", "maximum": 10**300},
+        {"allOf": [{"anyOf": [{}, {}]}] * 20},
+        {"enum": ["x" * 70_000]},
+        nested(30),
+    ],
+)
+def test_a_schema_that_may_compile_for_ever_is_refused(schema: dict[str, Any]) -> None:
+    with pytest.raises(RefusedRequest, match="json_schema"):
+        checked(
+            {"messages": [HELLO], "response_format": {"type": "json_schema", "json_schema": {"schema": schema}}},
+            chat=True,
+            limits=LIMITS,
+        )
+    tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
+    asked = {"messages": [HELLO], "tools": [tool]}
+    checked(asked, chat=True, limits=LIMITS)  # which makes no grammar
+    with pytest.raises(RefusedRequest, match="tools"):
+        checked({**asked, "tool_choice": "required"}, chat=True, limits=LIMITS)
+
+
+def test_properties_may_be_called_as_keywords_are() -> None:
+    check_schema({"type": "object", "properties": {"pattern": {"type": "string"}, "not": {"enum": [10**20]}}}, "x")
+
+
+async def echoed(request: Request) -> JSONResponse:
+    return JSONResponse({"headers": sorted(request.headers), "body": await request.json()})
+
+
+def client(places: Places | None = None, **settings: Any) -> TestClient:
+    app = Starlette(routes=[Route(path, echoed, methods=["POST"]) for path in (CHAT, COMPLETIONS)])
+    app.add_middleware(Intake, limits=LIMITS, places=places or Places(2, waiting=2), **settings)
+    return TestClient(app)
+
+
+def test_an_error_is_openai_s_and_headers_that_steer_are_left_behind() -> None:
+    with client() as asking:
+        many = asking.post(CHAT, json={"messages": [HELLO] * 101})
+        assert many.status_code == 400
+        assert many.json()["error"]["code"] == "too_many_messages"
+        assert many.json()["error"]["param"] == "messages"
+        answer = asking.post(
+            CHAT,
+            json={"messages": [HELLO]},
+            headers={"X-Vllm-Priority": "-9", "X-Request-Id": "x", "X-Session-Id": "y"},
+        )
+        assert answer.json()["body"] == {"messages": [HELLO]}
+        assert set(answer.json()["headers"]) == {"host", "user-agent", "accept", "content-type", "content-length"}
+        # A web page may send such a body to another origin without asking.
+        assert asking.post(CHAT, content=b"{}", headers={"Content-Type": "text/plain"}).status_code == 400
+
+
+def test_a_body_that_never_arrives_is_given_up() -> None:
+    async def ask() -> list[Any]:
+        sent: list[Any] = []
+
+        async def never() -> Any:
+            await asyncio.sleep(60)
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        async def unreachable(*_: Any) -> None:
+            raise AssertionError
+
+        intake = Intake(unreachable, limits=LIMITS, places=Places(1, waiting=1), seconds=0.1)
+        scope = {"type": "http", "method": "POST", "path": CHAT, "headers": [(b"content-type", b"application/json")]}
+        await intake(scope, never, send)
+        return sent
+
+    assert asyncio.run(ask())[0]["status"] == 408
+
+
+async def passes(enter: Callable[[], Any], order: list[str], name: str) -> None:
+    async with enter():
+        order.append(name)
+        await asyncio.sleep(0)
+
+
+def test_a_free_place_goes_by_turns_to_the_newest_and_the_oldest() -> None:
+    async def play() -> list[str]:
+        order: list[str] = []
+        places = Places(1, waiting=4)
+        async with places:
+            tasks = [asyncio.ensure_future(passes(lambda: places, order, name)) for name in "abcd"]
+            await asyncio.sleep(0)
+            with pytest.raises(NoPlace):
+                await places.__aenter__()
+            tasks[3].cancel()  # a client that goes away
+            await asyncio.sleep(0)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        async with places:  # and no place is lost
+            return order
+
+    assert asyncio.run(play()) == ["c", "a", "b"]
+
+
+def test_short_prompts_are_read_together_and_long_ones_alone() -> None:
+    async def play() -> list[str]:
+        order: list[str] = []
+        reading = Reading(100)
+        async with reading.of(60), reading.of(40):
+            tasks = [asyncio.ensure_future(passes(lambda: reading.of(10_000), order, name)) for name in "abc"]
+            await asyncio.sleep(0)
+            assert not order
+            tasks[0].cancel()
+            await asyncio.sleep(0)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        async with reading.of(100):
+            return order
+
+    assert asyncio.run(asyncio.wait_for(play(), 5)) == ["b", "c"]
