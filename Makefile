@@ -1,6 +1,7 @@
 # `make demo` and `make test` do everything, set-up included. `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench
+N ?= 20000
+.PHONY: help setup demo test lint format bench fuzz
 
 BIN := .venv/bin
 
@@ -24,6 +25,9 @@ lint: setup ## check style and types
 format: setup ## lay the code out
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+fuzz: setup ## play N hostile completions, and send a twentieth as many hostile requests (N=20000)
+	$(BIN)/python -m tests.fuzz -n $(N)
 
 bench: setup ## measure the world against the official checker, the engines, a round of training, and what a curator adds to it
 	$(BIN)/python -m tests.bench.world

@@ -1,0 +1,89 @@
+"""`python -m tests.fuzz -n COMPLETIONS`: plays hostile completions and sends hostile requests, and says what they cost.
+
+A chunk of either follows from the seed and its number, so that a failure is repeated by the arguments that stand beside
+it. The exit code is 1 where something escaped, broke a promise, or cost more than it may.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from typing import Protocol, TypeVar
+
+from tests.fuzz import completions, requests
+
+STEP_S, DIALOGUE_MIB = 1.0, 256.0
+"""What a step and a dialogue may cost."""
+REQUEST_S = 1.0
+"""What a request may cost until it is answered or handed to the engine."""
+_PULSE = 10.0
+
+
+class _Part(Protocol):
+    def add(self, other: object, /) -> None: ...
+
+
+P = TypeVar("P", bound=_Part)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make fuzz", description=__doc__)
+    parser.add_argument("-n", type=int, default=20_000, help="completions to play")
+    parser.add_argument("--requests", type=int, help="requests to send; one for each twenty completions if left out")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--first", type=int, default=0, help="number of the first chunk")
+    parser.add_argument("--processes", type=int, default=2)
+    given = parser.parse_args()
+    asked = given.n // 20 if given.requests is None else given.requests
+    with ProcessPoolExecutor(given.processes, initializer=completions.warm_up) as pool:
+        played, escaped = run(
+            pool, completions.play_chunk, completions.Measured(), given.n, completions.CHUNK, "-n", given
+        )
+        sent, slipped = run(pool, requests.send_chunk, requests.Sent(), asked, requests.CHUNK, "-n 0 --requests", given)
+    print(
+        f"{played.completions:,} completions in {played.dialogues:,} dialogues, {played.calls:,} calls "
+        f"({played.errors:,} errors)\n"
+        f"  {', '.join(f'{kind} {count:,}' for kind, count in sorted(played.by_kind.items()))}\n"
+        f"  exceptions and broken promises: {escaped}\n"
+        f"  slowest step: {played.slowest:.3f} s of CPU ({played.slowest_of})\n"
+        f"  most memory over a chunk's start: {played.grown:.0f} MiB\n"
+        f"{sent.requests:,} requests\n"
+        f"  answers: {', '.join(f'{status}: {count:,}' for status, count in sorted(sent.statuses.items()))}\n"
+        f"  exceptions and broken promises: {slipped}\n"
+        f"  slowest: {sent.slowest:.3f} s of CPU ({sent.slowest_of})"
+    )
+    costly = played.slowest > STEP_S or played.grown > DIALOGUE_MIB or sent.slowest > REQUEST_S
+    return int(bool(escaped or slipped) or costly)
+
+
+def run(
+    pool: ProcessPoolExecutor,
+    chunk: Callable[[int, int], P],
+    total: P,
+    count: int,
+    size: int,
+    option: str,
+    given: argparse.Namespace,
+) -> tuple[P, int]:
+    """Runs the chunks that make up `count`; returns what they came to, and how many failed."""
+    numbers = range(given.first, given.first - (-count // size))
+    failures, told = 0, time.monotonic()
+    under_way = {pool.submit(chunk, given.seed, number): number for number in numbers}
+    for place, done in enumerate(as_completed(under_way), 1):
+        try:
+            total.add(done.result())
+        except Exception as error:  # noqa: BLE001 - whatever escaped is what is looked for
+            failures += 1
+            again = f"--seed {given.seed} --first {under_way[done]} {option} {size}"
+            print(f"a chunk failed ({again}): {error!r}"[:2_000], flush=True)
+        if time.monotonic() - told > _PULSE:
+            told = time.monotonic()
+            print(f"… {place} of {len(under_way)} chunks", flush=True)
+    return total, failures
+
+
+if __name__ == "__main__":
+    sys.exit(main())
