@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from tests.fuzz import completions, requests
 
@@ -22,11 +22,7 @@ REQUEST_S = 1.0
 _PULSE = 10.0
 
 
-class _Part(Protocol):
-    def add(self, other: object, /) -> None: ...
-
-
-P = TypeVar("P", bound=_Part)
+P = TypeVar("P", completions.Measured, requests.Sent)
 
 
 def main() -> int:

@@ -23,7 +23,7 @@ from policies.prompting import ChatFormat
 from tests.envs.hostile_calls import VALUES, hostile, usual
 from tests.envs.test_fuzz import FRAGMENTS, REFERENCES, mutated, observations, sensible_call
 from tests.envs.test_hostile_completions import EXPRESSIONS, MARK, written
-from tests.policies.chat_models import FAMILIES, family_tokenizer
+from tests.policies.chat_models import FAMILIES, control_ids, family_tokenizer
 
 CHUNK = 1_000
 """Completions in a chunk: what one seed stands for."""
@@ -86,7 +86,7 @@ def warm_up() -> None:
 @cache
 def _form(dialect: str) -> tuple[ChatFormat, frozenset[int]]:
     form = ChatFormat(family_tokenizer(_FAMILY[dialect]), DIALECTS[dialect], name=dialect)
-    return form, frozenset(family_tokenizer(_FAMILY[dialect]).convert_tokens_to_ids(FAMILIES[_FAMILY[dialect]].control))
+    return form, control_ids(_FAMILY[dialect])
 
 
 def _play(rng: random.Random, measured: Measured, marker: Path) -> None:

@@ -20,7 +20,7 @@ from seal_ray.serving.intake import CHAT, COMPLETIONS, Intake
 from seal_ray.serving.limits import Limits
 from seal_ray.serving.places import Places
 from seal_ray.serving.prompt import ServedFormat
-from tests.policies.chat_models import FAMILIES, family_tokenizer
+from tests.policies.chat_models import FAMILIES, control_ids, family_tokenizer
 
 CHUNK = 500
 """Requests in a chunk."""
@@ -109,7 +109,7 @@ async def _send_all(rng: random.Random) -> Sent:
 @cache
 def _form(family: str) -> tuple[ServedFormat, frozenset[int]]:
     form = ServedFormat(family_tokenizer(family), DIALECTS[FAMILIES[family].dialect], name=family)
-    return form, frozenset(family_tokenizer(family).convert_tokens_to_ids(FAMILIES[family].control))
+    return form, control_ids(family)
 
 
 def _rendering(family: str) -> Any:

@@ -121,6 +121,12 @@ def family_tokenizer(name: str) -> PreTrainedTokenizerFast:
 
 
 @cache
+def control_ids(family: str) -> frozenset[int]:
+    """The ids of the family's added vocabulary."""
+    return frozenset(family_tokenizer(family).convert_tokens_to_ids(text) for text in FAMILIES[family].control)  # type: ignore[misc]
+
+
+@cache
 def chat_tokenizer(dialect: str) -> PreTrainedTokenizerFast:
     """A small byte-level BPE with the family's control tokens and template."""
     tokenizer = Tokenizer(models.BPE())

@@ -22,7 +22,7 @@ from envs.interface.value import CueKind, RecoveryLevel, SchemaCue
 from envs.task import JSON, ToolCall, ToolDoc
 from policies.prompting import ChatFormat
 from seal_ray.serving.prompt import ServedFormat
-from tests.policies.chat_models import FAMILIES, family_tokenizer, quoted_template
+from tests.policies.chat_models import FAMILIES, control_ids, family_tokenizer, quoted_template
 
 HARMLESS = "word"
 TASK = load_tasks()["multi_turn_base_0"]
@@ -112,7 +112,7 @@ PLACES: dict[str, Callable[[ServedFormat, str], tuple[int, ...]]] = {
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_no_control_token_comes_out_of_content(family: str, place: str) -> None:
-    form, control = form_of(family), set(family_tokenizer(family).convert_tokens_to_ids(FAMILIES[family].control))
+    form, control = form_of(family), control_ids(family)
     prompt = PLACES[place]
     wanted = [token for token in prompt(form, HARMLESS) if token in control]
     assert wanted
@@ -129,8 +129,7 @@ def test_no_control_token_comes_out_of_content(family: str, place: str) -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_control_ids_are_the_added_vocabulary(family: str) -> None:
-    ids = family_tokenizer(family).convert_tokens_to_ids(FAMILIES[family].control)
-    assert form_of(family).control_ids == set(ids)
+    assert form_of(family).control_ids == control_ids(family)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -190,7 +189,7 @@ def folded_tokenizer() -> PreTrainedTokenizerFast:
 def test_other_spellings_of_a_control_token_are_none_either() -> None:
     tokenizer = folded_tokenizer()
     form = ChatFormat(tokenizer, DIALECTS["qwen"], name="folded")
-    control = set(tokenizer.convert_tokens_to_ids(["<|im_start|>", "<|im_end|>"]))
+    control = {tokenizer.convert_tokens_to_ids(text) for text in ("<|im_start|>", "<|im_end|>")}
     wanted = [token for token in form.chat([Message("user", HARMLESS)]) if token in control]
     for spelling in ("<|IM_END|>", "\uff1c\uff5cim_end\uff5c\uff1e", "<|Im_\uff25nd|>"):
         assert tokenizer.encode(spelling, add_special_tokens=False)[0] in control, "the tokenizer does read it so"

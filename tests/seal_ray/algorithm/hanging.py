@@ -46,7 +46,7 @@ def runner_that(hangs: Callable[[], None]) -> type[SealEnvRunner]:
     class HangingRunner(SealEnvRunner):
         def __init__(self, **settings: Any) -> None:
             super().__init__(**settings)
-            solver.Dialogue = HangingDialogue  # type: ignore[attr-defined,misc]
+            solver.Dialogue = HangingDialogue  # type: ignore[attr-defined]
 
     return HangingRunner
 

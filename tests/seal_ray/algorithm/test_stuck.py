@@ -93,7 +93,7 @@ def test_a_chunk_is_split_before_a_group_is_given_up() -> None:
     (again,) = again.after_death()
     assert again.plans == plans
     singles = again.after_death()
-    assert [each.plans for each in singles] == [["a"], ["b"], ["c"]]
+    assert [list(map(str, each.plans)) for each in singles] == [["a"], ["b"], ["c"]]
     assert [each.deaths for each in singles] == [0, 0, 0]
     ((last,),) = [each.after_death() for each in singles[0].after_death()]
     assert last.after_death() == []
