@@ -1,7 +1,8 @@
 """What a call may cost at most, estimated from its arguments and the state that it reads, before it is executed.
 
 A tool without an entry in `READS` may read, compare, copy and print its simulator's whole public state once; that is
-an upper bound for every tool of the package, and the entries are those that read less or do more.
+an upper bound for every tool of the package, and the entries are those that read less or do more. (`send_message` draws
+ids until one of 90,000 is free; the state is too large to read long before they are used up.)
 """
 
 from __future__ import annotations

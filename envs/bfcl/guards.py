@@ -31,12 +31,9 @@ hundreds of calls."""
 
 _MAX_NUMERAL = 4_400
 """Characters of a number in a text that `logarithm` reads; Python reads no integer of more than 4,300 digits."""
-_MAX_LETTERED_NUMERAL = 100
+_MAX_LETTERED_NUMERAL = 50
 """The same with an exponent or an imaginary part: time grows with the cube of the exponent's digits, and mpmath's
 pattern for complex numbers tries the square of their digits."""
-
-_MAX_MESSAGE_IDS = 45_000
-"""Messages of one dialogue. Ids are drawn from 90,000 until one is free: at the last ones that takes for ever."""
 
 _MAX_POWER_BITS = 200_000
 """Bits of an integer power beyond which it is not computed: its decimal form is past Python's limit on digits."""
@@ -116,13 +113,6 @@ def _walk(method: MethodType, arguments: Arguments) -> Any:
     return method(**arguments)
 
 
-def _send_message(method: MethodType, arguments: Arguments) -> Any:
-    messages: Any = method.__self__
-    if len(messages.generated_ids) > _MAX_MESSAGE_IDS:
-        raise CallRefused(f"no more than {_MAX_MESSAGE_IDS} messages can be sent")
-    return method(**arguments)
-
-
 def _outside_temperature(method: MethodType, arguments: Arguments) -> Any:
     with _PROCESS_WIDE:
         return dict(method(**arguments))
@@ -157,7 +147,6 @@ GUARDS: Mapping[str, Callable[[MethodType, Arguments], Any]] = MappingProxyType(
         "round_number": _round_number,
         "find": _walk,
         "du": _walk,
-        "send_message": _send_message,
         "get_outside_temperature_from_google": _outside_temperature,
         "book_flight": _book_flight,
         "edit_ticket": _edit_ticket,

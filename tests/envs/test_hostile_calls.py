@@ -1,0 +1,318 @@
+"""What a step and a dialogue may cost: the search of `hostile_calls`, what was found, and what never changes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from envs.allowance import CHARACTERS_A_TOKEN, DIALOGUE_KEPT, MAX_COMPLETION, STEP_WORK
+from envs.bfcl.tasks import get_task, load_tasks
+from envs.diagnosis import Label, diagnose_turn
+from envs.dialects import DIALECTS, Dialect
+from envs.dialogue import CONTEXT, Dialogue, Protocol
+from envs.task import JSON, Task, ToolCall
+from envs.toolworld import generate
+from envs.trace import Availability, CallRecord, Step
+from envs.verifier import Outcome, TruthTurn, TurnVerdict, prepare
+from envs.world import World
+from tests.envs.hostile_calls import COMPACT, FEEDBACK, INTO_ITSELF, PARTS, call, everything, filled
+from tests.envs.players import play_ground_truth, results_shown
+
+STEP_S = 1.0
+STEP_MIB = 64
+DIALOGUE_MIB = 256
+NOT_EXECUTED = "not executed"
+
+
+@pytest.mark.parametrize(
+    ("part", "measure", "every"),
+    [
+        *((part, "time", 16) for part in PARTS if part.startswith("arguments")),
+        ("grown", "time", 8),
+        ("protocols", "time", 1),
+        ("accumulated", "memory", 7),
+        ("grown", "memory", 40),
+    ],
+)
+def test_the_search_finds_no_step_that_costs_too_much(
+    part: str, measure: str, every: int, record_property: Callable[[str, object], None]
+) -> None:
+    command = [sys.executable, "-m", "tests.envs.hostile_calls", part, measure, str(every)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    assert done.returncode == 0, f"{done.returncode} after {done.stderr[-2_000:]}"
+    found = json.loads(done.stdout)
+    record_property("table", f"{part}: {found}")
+    assert found["steps"] > 10
+    assert found["step"] < (STEP_S if measure == "time" else STEP_MIB), found
+    assert found["held"] < DIALOGUE_MIB, found
+
+
+def run(target: World, tool: str, **arguments: JSON) -> str:
+    return target.execute(ToolCall(tool, arguments)).text
+
+
+def world(name: str, calls: Sequence[ToolCall] = (), *, padded: bool = False, **config: JSON) -> World:
+    made = World.create([name], {name: config}, long_context=padded)
+    for each in calls:
+        made.execute(each)
+    return made
+
+
+LOGIN = call("ticket_login", username="é" * 20_000, password="p")
+FOUND: dict[str, tuple[Callable[[], World], ToolCall]] = {
+    "an exponent of a thousand digits": (
+        lambda: world("MathAPI"),
+        call("logarithm", value="1e" + "9" * 1_000, base=2, precision=10),
+    ),
+    "a base of four thousand": (
+        lambda: world("MathAPI"),
+        call("logarithm", value=2, base="1e-" + "9" * 4_000, precision=10),
+    ),
+    "mpmath's pattern for complex numbers": (
+        lambda: world("MathAPI"),
+        call("logarithm", value="1" * 30_000 + "jx", base=2, precision=10),
+    ),
+    "a text times a rate": (
+        lambda: world("TravelAPI"),
+        call("compute_exchange_rate", base_currency="USD", target_currency="JPY", value="\U000e0001" * 90_000),
+    ),
+    "a date for each route": (
+        lambda: world("TravelAPI", padded=True),
+        call("get_flight_cost", travel_from="SFO", travel_to="LAX", travel_date="é" * 90_000, travel_class="first"),
+    ),
+    "copies of a large file": (
+        lambda: world(
+            "GorillaFileSystem",
+            [call("touch", file_name="a"), call("echo", content="é" * 70_000, file_name="a")]
+            + [call("cp", source="a", destination=f"a{index}") for index in range(1_900)],
+        ),
+        call("du"),
+    ),
+    "a long user name in every ticket": (
+        lambda: world("TicketAPI", [LOGIN, *[call("create_ticket", title="x")] * 1_000]),
+        call("get_user_tickets"),
+    ),
+    "a long keyword for every tweet": (
+        lambda: world("TwitterAPI", [call("post_tweet", content="x")] * 2_000, authenticated=True),
+        call("search_tweets", keyword="É" * 30_000),
+    ),
+    "one list in every tweet": (
+        lambda: world(
+            "TwitterAPI",
+            [
+                *[call("post_tweet", content="x")] * 2_000,
+                call("mention", tweet_id=0, mentioned_usernames=["x"] * 9_000),
+            ],
+            authenticated=True,
+            username="john",
+        ),
+        call("get_user_tweets", username="john"),
+    ),
+}
+"""Calls that ran for seconds to hours, or wrote tens of megabytes; each in a state that its calls can bring about."""
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_what_was_found_is_refused_at_once_and_changes_nothing(name: str) -> None:
+    make, made = FOUND[name]
+    target = make()
+    before = repr(target.state())[:100_000]
+    started = time.thread_time()
+    result = target.execute(made)
+    assert time.thread_time() - started < 0.1
+    assert result.is_error
+    assert "too much" in result.text or "too long" in result.text or "too large" in result.text
+    assert repr(target.state())[:100_000] == before
+
+
+def test_messages_whose_ids_are_used_up_are_refused() -> None:
+    ids = list(range(10_000, 100_000))
+    target = world("MessageAPI", current_user="USR001", generated_ids=set(ids))
+    assert "too much" in run(target, "send_message", receiver_id="USR002", message="x")
+    assert "sent" in run(world("MessageAPI", current_user="USR001"), "send_message", receiver_id="USR002", message="x")
+
+
+def test_a_folder_in_itself_says_where_it_is() -> None:
+    target = world("GorillaFileSystem")
+    started = time.thread_time()
+    for made in INTO_ITSELF * 50:
+        assert isinstance(target.execute(made).text, str)
+    assert "current_working_directory" in run(target, "pwd")
+    assert time.thread_time() - started < STEP_S
+
+
+def test_a_way_up_that_never_ends_is_not_walked() -> None:
+    target = world("GorillaFileSystem")
+    folder = target._instances["GorillaFileSystem"]._current_dir  # type: ignore[attr-defined]
+    folder.parent = folder
+    assert "too much" in run(target, "pwd")
+
+
+def dialogue_of(task: Task, **options: JSON) -> Dialogue:
+    made = Dialogue(task, **{"dialect": COMPACT, **options})
+    made.reset()
+    return made
+
+
+def records(dialogue: Dialogue) -> list[CallRecord]:
+    return [record for turn in dialogue.trace.turns for step in turn for record in step.calls]
+
+
+def test_calls_beyond_the_allowance_change_nothing_and_are_told_once() -> None:
+    dialogue = dialogue_of(everything(False))
+    names = [f"{index}" for index in range(1_500)]
+    for _ in range(9):
+        names = [f"{name}n" for name in names]
+        dialogue.step(COMPACT.render_calls([call("touch", file_name=name) for name in names]))
+    made = records(dialogue)
+    refused = [record for record in made if not record.executed]
+    assert refused
+    assert all(NOT_EXECUTED in record.result and record.is_error and not record.call.arguments for record in refused)
+    _, _, files = dialogue._world.state()["GorillaFileSystem.root"] if len(made) < 2_000 else (0, 0, None)
+    root = dialogue._world._instances["GorillaFileSystem"].root  # type: ignore[attr-defined]
+    assert files is None
+    assert sum(name.endswith("n") for name in root.contents) == len(made) - len(refused)
+    assert len(dialogue.trace.turns[0][-1].calls) == 1, "the rest of a completion is told of in one record"
+
+
+def test_an_allowance_is_the_same_every_time_and_work_is_for_one_step() -> None:
+    text = filled(COMPACT, [call("find")])
+
+    def play() -> list[list[list[str]]]:
+        dialogue = dialogue_of(everything(True), context=131_072)
+        for _ in range(3):
+            dialogue.step(text)
+        return results_shown(dialogue)
+
+    first = play()
+    executed = [sum(NOT_EXECUTED not in result for result in step) for step in first[0]]
+    assert play() == first
+    assert executed[0] == executed[1] == executed[2] > 10
+    assert f"{text.count('find') - executed[0] - 1} after it" in first[0][0][-1]
+
+
+def longest(task: Task) -> int:
+    return sum(len(result) for turn in prepare(task).turns for result in turn.results)
+
+
+def test_results_are_cut_where_the_context_ends_and_judged_whole() -> None:
+    task = max((task for task in load_tasks().values() if task.padded), key=longest)
+    room = longest(task) - len(prepare(task).turns[-1].results[-1]) // 2
+    dialogue = Dialogue(task, dialect=COMPACT, context=room // CHARACTERS_A_TOKEN)
+    dialogue.reset()
+    completions = [text for turn in task.turns for text in (COMPACT.render_calls(turn.ground_truth), "Done.")]
+    said = [dialogue.step(text)[0] for text in completions]
+    last = records(dialogue)[-1]
+    assert dialogue.success
+    assert "… [cut: " in last.result
+    assert last.result in said[-2]
+    assert last.returned(prepare(task).turns[-1].results[-1])
+    assert not last.returned(last.result)
+    assert sum(len(record.result) for record in records(dialogue)) <= room + 100
+
+
+def test_a_wanted_error_is_known_when_its_text_was_cut() -> None:
+    task = get_task("multi_turn_base_0")
+    text = "Error: " + "x" * 500
+    whole = CallRecord(call("cd", folder="x"), text, True, Availability.SHOWN)
+    dialogue = dialogue_of(task, context=1)
+    dialogue.step(COMPACT.render_calls([call("cd", folder="y" * 90)]))
+    cut = records(dialogue)[0]
+    error = f"""{{"error": "cd: '{"y" * 90}': No such file or directory"}}"""
+    assert cut.result.endswith("more characters]")
+    assert cut.returned(error)
+    assert whole.returned(text)
+    truth = TruthTurn((error, "None", "None"), (True, False, False), {})
+    verdict = TurnVerdict(0, Outcome.RESPONSE_MISMATCH)
+    found = diagnose_turn(
+        task.turns[0], [Step(0, "", (cut,))], truth, verdict, changed_state=False, seen=lambda _: False
+    )
+    assert found.label is not Label.RECOVERY_FAILURE
+
+
+def test_a_turn_of_thousands_of_calls_is_diagnosed_in_time() -> None:
+    task = get_task("multi_turn_base_0")
+    hidden = CallRecord(call("ls"), "x", True, Availability.HIDDEN)
+    broken = CallRecord(call("pwd"), "x", True, Availability.SHOWN)
+    clean = CallRecord(call("pwd"), "x", False, Availability.SHOWN)
+    steps = [Step(0, "", (*[hidden] * 10_000, *[broken] * 10_000, clean))]
+    verdict = TurnVerdict(0, Outcome.RESPONSE_MISMATCH, missing_results=("y",))
+    started = time.thread_time()
+    diagnose_turn(task.turns[0], steps, prepare(task).turns[0], verdict, changed_state=False, seen=lambda _: False)
+    assert time.thread_time() - started < 0.2
+
+
+def test_a_completion_is_kept_in_its_first_part() -> None:
+    dialogue = dialogue_of(get_task("multi_turn_base_0"))
+    dialogue.step("x" * 5_000_000)
+    kept = dialogue.trace.turns[0][0].completion
+    assert len(kept) < MAX_COMPLETION + 100
+    assert kept.endswith("[cut: 4900000 more characters]")
+
+
+def test_feedback_is_left_out_where_there_is_no_room_for_it() -> None:
+    dialogue = dialogue_of(everything(False), interface=FEEDBACK, protocol=Protocol.SEAL, context=1_000)
+    shown = 0
+    for _ in range(10):
+        shown += len(dialogue.step(filled(COMPACT, [call("cd", folder=3)]))[0])
+    assert 12_000 < shown < 20_000
+
+
+LONG_STATE = (
+    [call("touch", file_name="long")],
+    [call("echo", content="x" * 18_000, file_name="long")],
+    [call("touch", file_name="y" * 18_000)],
+    [call("create_ticket", title="x" * 18_000)],
+    [call("send_message", receiver_id="USR002", message="z" * 18_000)],
+)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS.values(), ids=list(DIALECTS))
+@pytest.mark.parametrize(
+    "scan", [call("ls"), call("cat", file_name="long"), call("get_user_tickets"), call("view_messages_sent")], ids=str
+)
+def test_long_results_asked_for_a_thousand_times_are_bounded(dialect: Dialect, scan: ToolCall) -> None:
+    dialogue = dialogue_of(everything(True), dialect=dialect)
+    for calls in LONG_STATE:
+        dialogue.step(dialect.render_calls(calls))
+    completion = filled(dialect, [scan])
+    assert len(dialect.parse(completion).calls) > 400
+    started = time.thread_time()
+    observation, *_ = dialogue.step(completion)
+    assert time.thread_time() - started < STEP_S
+    assert "more characters]" in observation
+    assert len(observation) < CONTEXT * CHARACTERS_A_TOKEN + 10_000
+
+
+def generated() -> list[Task]:
+    return [generate(seed, split=split) for seed in range(200) for split in ("train", "test")]
+
+
+@pytest.mark.parametrize("tasks", [lambda: list(load_tasks().values()), generated], ids=["bfcl", "toolworld"])
+def test_no_ground_truth_comes_near_an_allowance(tasks: Callable[[], list[Task]]) -> None:
+    shown = work = kept = 0
+    for task in tasks():
+        dialogue = play_ground_truth(task)
+        assert dialogue.success, task.id
+        assert all(record.executed and not record.digest for record in records(dialogue)), task.id
+        assert [[result for step in turn for result in step] for turn in results_shown(dialogue)] == [
+            list(turn.results) for turn in prepare(task).turns
+        ]
+        shown = max(shown, sum(len(record.result) for record in records(dialogue)))
+        target = World.restore(prepare(task).image)
+        costs = []
+        for turn in task.turns:
+            costs.append([])
+            for made in turn.ground_truth:
+                costs[-1].append(target.cost(made))
+                target.execute(made)
+        work = max(work, *(sum(cost.work for cost in turn) for turn in costs))
+        kept = max(kept, sum(cost.kept for turn in costs for cost in turn))
+    assert 3 * shown < CONTEXT * CHARACTERS_A_TOKEN
+    assert 20 * work < STEP_WORK
+    assert 20 * kept < DIALOGUE_KEPT
