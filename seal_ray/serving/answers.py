@@ -114,6 +114,7 @@ async def listened_to(
                 yield chunk(part)
             else:
                 for choice in getattr(part, "choices", ()):
+                    _make_valid(choice.message)
                     answer = answers.setdefault(choice.index, Answer())
                     answer.add(choice.message.model_dump(), choice.token_ids)
                     if not show_tokens:
@@ -123,3 +124,11 @@ async def listened_to(
                 yield part
     for answer in answers.values():
         keep(answer)
+
+
+def _make_valid(message: Any) -> None:
+    """Makes the texts of an answer valid Unicode: the parsers of calls decode what JSON spells, halves of pairs too."""
+    message.content = valid_text(message.content) if message.content else message.content
+    for call in message.tool_calls or ():
+        call.function.name = valid_text(call.function.name)
+        call.function.arguments = valid_text(call.function.arguments)

@@ -19,9 +19,8 @@ _ENVIRONMENT = {
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_NO_USAGE_STATS": "1",
     "HF_HUB_OFFLINE": "1",
-    # Tokenizers have hundreds of control tokens, and answers in JSON must not use them.
-    "VLLM_MAX_NUM_BAD_WORDS": "4096",
-    "VLLM_MAX_BAD_WORDS_TOTAL_TOKENS": "16384",
+    # No grammars of the dialects' markup, which control tokens are part of. A call that must be made is JSON.
+    "VLLM_ENFORCE_STRICT_TOOL_CALLING": "0",
 }
 _CPU_ENVIRONMENT = {
     # OpenMP threads spin while they wait, and the processes of a replica then starve each other.

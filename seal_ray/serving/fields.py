@@ -48,15 +48,27 @@ def checked(document: Any, *, chat: bool, limits: Limits) -> dict[str, Any]:
                 code="unknown_parameter",
             )
         found[name] = fields[name](value, name, limits)
-    if chat:
-        _check_together(found)
-    elif found.get("echo") and found.get("logprobs") is not None:
+    _check_together(found)
+    if found.get("echo") and found.get("logprobs") is not None:
         raise _wrong("echo", "the log-probabilities of prompts are not served")
     return {key: map_texts(value, valid_text) for key, value in found.items()}
 
 
+def is_constrained(document: Mapping[str, Any]) -> bool:
+    """Whether a grammar holds all of the answer: JSON mode, a schema, a choice, or a call that must be made."""
+    return (
+        document.get("response_format", {"type": "text"})["type"] != "text"
+        or "structured_outputs" in document
+        or document.get("tool_choice", "auto") not in ("auto", "none")
+    )
+
+
 def _check_together(document: Mapping[str, Any]) -> None:
-    """Tools become a grammar where a call must be made; log-probabilities are told for each answer."""
+    """Checks what depends on several fields."""
+    if is_constrained(document):
+        for name in _AGAINST_GRAMMARS:
+            if document.get(name):
+                raise _wrong(name, "it is not served together with structured answers", "invalid_value")
     if document.get("n", 1) * document.get("top_logprobs", 0) > 2 * MAX_LOGPROBS:
         raise _wrong("top_logprobs", f"n times top_logprobs is more than {2 * MAX_LOGPROBS}", "out_of_range")
     if isinstance(document.get("tool_choice"), dict) or document.get("tool_choice") == "required":
@@ -301,7 +313,7 @@ _COMMON: dict[str, Check] = {
     "model": _text(500),
     "max_tokens": _whole(1, None),
     "min_tokens": _whole(0, None),
-    "temperature": _number(0, 100),
+    "temperature": _number(0, 2),
     "top_p": _number(0, 1),
     "min_p": _number(0, 1),
     "top_k": _whole(-1, 10**6),
@@ -345,6 +357,8 @@ _COMPLETION: dict[str, Check] = {
     # Of vLLM's best_of only as many answers are left as are asked for.
     "best_of": _whole(1, 1),
 }
+_AGAINST_GRAMMARS = ("allowed_token_ids", "bad_words", "min_tokens", "ignore_eos")
+"""What may forbid the only token that a grammar leaves, which ends the request with a fault."""
 _WITHOUT_EFFECT = frozenset(
     (
         "user",

@@ -16,7 +16,9 @@ from ray.serve.llm.ingress import OpenAiIngress, make_fastapi_ingress
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
+from vllm.exceptions import VLLMClientError
 
+from envs.text import valid_text
 from seal_ray.serving.errors import error_response, header
 from seal_ray.serving.intake import CHAT, COMPLETIONS, Intake
 from seal_ray.serving.limits import Limits
@@ -53,6 +55,7 @@ def make_ingress(*, key_digest: str | None, limits: Limits, places: int) -> Any:
     app.add_exception_handler(RequestValidationError, _malformed)
     app.add_exception_handler(StarletteHTTPException, _refused)
     app.add_exception_handler(OpenAIHTTPException, _refused_by_engine)
+    app.add_exception_handler(VLLMClientError, _refused_by_vllm)
     for kind in _UNAVAILABLE:
         app.add_exception_handler(kind, _unavailable)
     app.add_exception_handler(Exception, _failed)
@@ -98,6 +101,10 @@ async def _refused_by_engine(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, OpenAIHTTPException)
     code = "context_length_exceeded" if error.type == "context_length_exceeded" else None
     return error_response(error.status_code, error.message, code)
+
+
+async def _refused_by_vllm(_: Request, error: Exception) -> JSONResponse:
+    return error_response(400, valid_text(str(error)))
 
 
 async def _unavailable(_: Request, __: Exception) -> JSONResponse:

@@ -94,13 +94,10 @@ class ServedFormat(ChatFormat):
         """Tokens in the vocabulary."""
         return len(self._tokenizer)
 
-    @cached_property
-    def unspoken(self) -> tuple[tuple[str, ...], tuple[int, ...]]:
-        """The control tokens that do not end an answer: those that their text names, and the ids of the others."""
-        ids = sorted(self.control_ids - set(self.stop_token_ids))
-        texts = {token: self._tokenizer.decode([token], skip_special_tokens=False) for token in ids}
-        named = [token for token, text in texts.items() if self.tokens(text.lstrip()) == (token,)]
-        return tuple(texts[token] for token in named), tuple(token for token in ids if token not in named)
+    @property
+    def unspoken(self) -> frozenset[int]:
+        """The control tokens that do not end an answer."""
+        return self.control_ids - set(self.stop_token_ids)
 
     def _check_length(self, characters: int, most: int) -> None:
         """Raises `TooLong` for what cannot be so few tokens, whatever they are."""

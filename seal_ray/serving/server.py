@@ -26,6 +26,8 @@ _SHORT_CHAT = 64
 """Messages of a chat that is rendered beside long ones, which are rendered one after the other."""
 _SHORT_TEXT = 32_768
 """Characters of such a chat."""
+_PREFERENCE = 20.0
+"""The most that a client can add to a token's logit in structured answers; control tokens lose 100."""
 _SWITCH_INTERVAL = 0.0005
 """Seconds after which a thread that renders gives way to the one that answers everybody."""
 
@@ -49,7 +51,6 @@ class Server(LLMServer):
         self._long = ThreadPoolExecutor(1, thread_name_prefix="long")
         sys.setswitchinterval(_SWITCH_INTERVAL)
         await super().__init__(llm_config)
-        _call_without_grammars(llm_config.engine_kwargs["tool_call_parser"])
 
     async def chat(self, request: ChatCompletionRequest, raw_request_info: Any = None) -> AsyncGenerator[Any, None]:
         """Answers a chat, with a 400 where its messages cannot be a dialogue or have too many tokens."""
@@ -144,15 +145,12 @@ class Server(LLMServer):
             raise UserError(f"min_tokens: an answer has {request.max_tokens} tokens at most.")
 
     def _keep_to_text(self, request: Any) -> None:
-        """Keeps control tokens out of an answer that a grammar holds to; what else the client wants stays."""
-        words, ids = self._format.unspoken
-        request.bad_words = [*request.bad_words, *words]
-        request.logit_bias = {**(request.logit_bias or {}), **{str(token): -100.0 for token in ids}}
-        if request.allowed_token_ids:
-            unspoken = self._format.control_ids - set(self._format.stop_token_ids)
-            request.allowed_token_ids = [token for token in request.allowed_token_ids if token not in unspoken]
-            if not request.allowed_token_ids:
-                raise UserError("allowed_token_ids: control tokens are not allowed in structured answers.")
+        """Keeps control tokens out of an answer that a grammar holds to, whatever else the client prefers.
+
+        The grammar has none in its strings; other control tokens come only where it leaves nothing else.
+        """
+        preferred = {key: max(-_PREFERENCE, min(_PREFERENCE, bias)) for key, bias in (request.logit_bias or {}).items()}
+        request.logit_bias = {**preferred, **{str(token): -100.0 for token in self._format.unspoken}}
 
 
 async def _read(engine: Any, prompt: Sequence[int], adapter: Any) -> None:
@@ -172,13 +170,6 @@ def _is_constrained(request: Any) -> bool:
     """Whether a grammar holds all of the answer."""
     response_format = request.response_format
     return request.structured_outputs is not None or (response_format is not None and response_format.type != "text")
-
-
-def _call_without_grammars(parser: str) -> None:
-    """Lets vLLM make no grammar of the dialect's markup, which has control tokens in it; calls are parsed as before."""
-    from vllm.tool_parsers import ToolParserManager
-
-    ToolParserManager.get_tool_parser(parser).structural_tag_model = None
 
 
 def _document(tool: Any) -> dict[str, Any]:
