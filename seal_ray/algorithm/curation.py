@@ -26,6 +26,7 @@ from seal_ray.algorithm.runner import PlayedGroup
 from seal_ray.config import sections
 from seal_ray.grpo.advantages import group_advantages
 from seal_ray.grpo.arms import (
+    PLAIN,
     ArmGroup,
     alignments_with_difficulty,
     choose_incumbent,
@@ -145,7 +146,10 @@ class Curation:
             case "alpha":
                 return alignments_with_difficulty(self.window.groups)
             case _:
-                return {arm: sum(values) / len(values) for arm, values in self.window.alignments.items()}
+                # The plain arm's cosine with itself says nothing. A proposal must do something for plain rollouts: the
+                # plain interface stands for doing nothing.
+                means = {arm: sum(values) / len(values) for arm, values in self.window.alignments.items()}
+                return {PLAIN: 0.0, **means}
 
     def get_state(self) -> dict[str, JSON]:
         """What a checkpoint must keep, as JSON values."""

@@ -1,0 +1,53 @@
+"""The end of a window: which arm becomes the incumbent, reward by reward."""
+
+from __future__ import annotations
+
+import pytest
+
+from envs.interface import Interface
+from policies.curator import Proposal
+from policies.curator.llm import LLMCurator, Writing
+from policies.model_folder import open_model
+from policies.prompting import ChatFormat
+from seal_ray.algorithm.curation import Curation, Window
+from seal_ray.config import sections
+
+FIRST, SECOND = Interface(guidelines=("First.",)), Interface(guidelines=("Second.",))
+
+
+def curation(**settings: object) -> Curation:
+    """One with a language model that is not asked for anything."""
+    model = open_model("tiny")
+    form = ChatFormat.load(model.path, model.dialect)
+
+    def refuse() -> None:
+        raise AssertionError("nothing is sampled here")
+
+    curator = LLMCurator(refuse, form, Writing(context=512), check=lambda _: None)  # type: ignore[arg-type]
+    return Curation(sections.Curator(kind="coevolved", **settings), curator)
+
+
+@pytest.mark.parametrize(
+    ("incumbent", "alignments", "kept"),
+    [
+        (Interface.plain(), {1: [0.3, 0.1], 2: [0.1]}, FIRST),
+        (Interface.plain(), {1: [0.04], 2: [0.01]}, Interface.plain()),
+        (Interface.plain(), {1: [-0.3], 2: [-0.1]}, Interface.plain()),
+        (FIRST, {1: [0.1], 2: [0.2]}, SECOND),
+        (FIRST, {1: [0.1], 2: [0.12]}, FIRST),
+        (FIRST, {1: [-0.2], 2: [-0.1]}, Interface.plain()),
+        (FIRST, {2: [0.9]}, FIRST),
+    ],
+)
+def test_transfer_compares_proposals_with_the_incumbent_and_with_nothing(
+    incumbent: Interface, alignments: dict[int, list[float]], kept: Interface
+) -> None:
+    judged = curation(reward="transfer")
+    judged.incumbent = incumbent
+    judged.window = Window((Interface.plain(), FIRST, SECOND), (Proposal(FIRST), Proposal(SECOND)))
+    judged.window.alignments.update(alignments)
+    verdict = judged.judge()
+    assert judged.incumbent == kept
+    assert verdict.promoted is (kept != incumbent)
+    expected = [sum(values) / len(values) if (values := alignments.get(arm)) else None for arm in (1, 2)]
+    assert verdict.rewards == tuple(expected)
