@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 MAX_CALL_WORK = 1_000_000
-"""Units of work that one call may take; the costliest call of a ground truth takes 90,000."""
+"""Units of work that one call may take; the costliest call of a ground truth takes 161,000."""
 STEP_WORK = 8_000_000
 """Units of work that the calls of one step may take together: about half a second of one core at worst."""
 DIALOGUE_KEPT = 4_000_000

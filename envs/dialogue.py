@@ -81,6 +81,8 @@ class Dialogue(gymnasium.Env[str, str]):
     when the last turn has ended, `truncated` when a step budget ended the dialogue earlier. At the end
     `info["diagnosis"]` holds the `Diagnosis`. `seed` changes nothing, as a dialogue has no randomness of its own.
 
+    `context` is the model's context in tokens; results beyond what it could hold are cut, see `Allowance`.
+
     Nothing in a completion makes `step` raise. Calling it before `reset` or after the end raises
     `gymnasium.error.ResetNeeded`; a task whose config or ground truth is broken raises `EnvironmentFault` at `reset`.
     """

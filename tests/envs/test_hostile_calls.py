@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from envs.allowance import CHARACTERS_A_TOKEN, DIALOGUE_KEPT, MAX_COMPLETION, STEP_WORK
+from envs.allowance import CHARACTERS_A_TOKEN, DIALOGUE_KEPT, MAX_COMPLETION, STEP_WORK, Cost
 from envs.bfcl.tasks import get_task, load_tasks
 from envs.diagnosis import Label, diagnose_turn
 from envs.dialects import DIALECTS, Dialect
@@ -98,14 +98,14 @@ FOUND: dict[str, tuple[Callable[[], World], ToolCall]] = {
         call("get_user_tickets"),
     ),
     "a long keyword for every tweet": (
-        lambda: world("TwitterAPI", [call("post_tweet", content="x")] * 2_000, authenticated=True),
+        lambda: world("TwitterAPI", [call("post_tweet", content="x")] * 700, authenticated=True),
         call("search_tweets", keyword="É" * 30_000),
     ),
     "one list in every tweet": (
         lambda: world(
             "TwitterAPI",
             [
-                *[call("post_tweet", content="x")] * 2_000,
+                *[call("post_tweet", content="x")] * 700,
                 call("mention", tweet_id=0, mentioned_usernames=["x"] * 9_000),
             ],
             authenticated=True,
@@ -305,7 +305,7 @@ def test_no_ground_truth_comes_near_an_allowance(tasks: Callable[[], list[Task]]
         ]
         shown = max(shown, sum(len(record.result) for record in records(dialogue)))
         target = World.restore(prepare(task).image)
-        costs = []
+        costs: list[list[Cost]] = []
         for turn in task.turns:
             costs.append([])
             for made in turn.ground_truth:
