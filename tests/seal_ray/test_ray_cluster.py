@@ -1,16 +1,23 @@
-"""`ray job submit --working-dir . -- seal-ray train …` and `serve deploy` on a cluster of `ray start --head`."""
+"""The commands of docs/jobs.md, word for word, and `serve deploy`, on a cluster of this machine.
+
+Its user has used Ray before: there is a token in their home, and nothing is said about it but what the page says.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -22,77 +29,130 @@ from tests.readme import ROOT, example
 pytestmark = pytest.mark.long
 
 BIN = Path(sys.executable).parent
-# Ray asks for a token wherever its user has one, and its commands then want to be told to send it.
-ENVIRONMENT = {
-    **os.environ,
-    "PATH": f"{BIN}:{os.environ['PATH']}",
-    "RAY_ADDRESS": "",
-    "RAY_AUTH_MODE": "disabled",
-    "SEAL_RAY_API_KEY": "sesame",
-}
+PAGE = (ROOT / "docs" / "jobs.md").read_text("utf-8")
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A cluster of its own: the address of its dashboard, which takes jobs and applications."""
-    dashboard = free_port()
-    said = tmp_path_factory.mktemp("cluster") / "head.log"
-    log = said.open("w")
-    folder = tempfile.mkdtemp(prefix="ray")
-    process = subprocess.Popen(
-        [
-            *(BIN / "ray", "start", "--head", "--block", "--num-cpus=4", f"--port={free_port()}"),
-            # A folder of its own: Ray notes the newest cluster of a folder there, for others to join. Its name is
-            # short, as those of sockets in it must be.
-            *(f"--dashboard-port={dashboard}", f"--temp-dir={folder}", "--disable-usage-stats"),
-            # The agent that takes jobs does not come up where another cluster's already listens at the usual port.
-            f"--dashboard-agent-listen-port={free_port()}",
-        ],
-        stdout=log,
-        stderr=subprocess.STDOUT,
-        env=ENVIRONMENT,
-    )
-    address = f"http://127.0.0.1:{dashboard}"
-    try:
-        wait_for_answer(f"{address}/api/version", process)
-    except AssertionError as error:
-        error.add_note(said.read_text())
-        raise
-    yield address
-    kill_all(tree(process.pid))  # `ray stop` would end other clusters of this machine too
-    process.wait()
-    log.close()
-    shutil.rmtree(folder, ignore_errors=True)
+def lines_of(page: str) -> list[str]:
+    """The commands of a page, each as it stands there."""
+    blocks = re.findall(r"```\n(.*?)```", page, re.DOTALL)
+    lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    return [line for line in lines if line.strip() and not line.startswith("#")]
 
 
-def ray_job(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """`ray job …` in the project's folder, tried again until the agent that takes jobs is there."""
-    deadline = time.monotonic() + 90
-    while True:
-        found = subprocess.run(
-            [str(BIN / "ray"), "job", *arguments],
+def on_page(*words: str) -> str:
+    """The one command of the page that begins with these words."""
+    (line,) = [each for each in lines_of(PAGE) if each.split()[: len(words)] == list(words)]
+    return line
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster of its own, and a shell in which the page's first commands were run."""
+
+    address: str
+    environment: dict[str, str]
+
+    def run(self, command: str, **settings: Any) -> subprocess.CompletedProcess[str]:
+        """Runs a command in a new shell of the project's folder, behind what the page says for every shell."""
+        exports = [line for line in lines_of(PAGE) if line.startswith("export ")]
+        return subprocess.run(
+            ["bash", "-c", "\n".join([*exports, command])],
             cwd=ROOT,
             capture_output=True,
             text=True,
             check=False,
             timeout=400,
-            env=ENVIRONMENT,
+            env=self.environment,
+            **settings,
         )
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    dashboard = free_port()
+    home = tmp_path_factory.mktemp("home")
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("RAY_")},
+        "PATH": f"{BIN}:{os.environ['PATH']}",
+        "HOME": str(home),
+        "SEAL_RAY_API_KEY": "sesame",
+    }
+    found = Cluster(f"http://127.0.0.1:{dashboard}", environment)
+    made = found.run(on_page("ray", "get-auth-token"))
+    assert made.returncode == 0, made.stderr
+    assert (home / ".ray" / "auth_token").is_file()
+    said = tmp_path_factory.mktemp("cluster") / "head.log"
+    folder = tempfile.mkdtemp(prefix="ray")
+    start = on_page("ray", "start", "--head").partition("#")[0]
+    options = [
+        *("--block", "--num-cpus=4", f"--port={free_port()}", f"--dashboard-port={dashboard}"),
+        # A folder of its own: Ray notes the newest cluster of a folder there, for others to join. Its name is
+        # short, as those of sockets in it must be.
+        *(f"--temp-dir={folder}", "--disable-usage-stats"),
+        # The agent that takes jobs does not come up where another cluster's already listens at the usual port.
+        f"--dashboard-agent-listen-port={free_port()}",
+    ]
+    with said.open("w") as log:
+        # Not behind the page's export: with a token at hand Ray asks for it by itself.
+        process = subprocess.Popen(
+            ["bash", "-c", f"exec {start} {' '.join(options)}"],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=environment,
+        )
+        try:
+            wait_for_answer(f"{found.address}/api/version", process)
+        except AssertionError as error:
+            error.add_note(said.read_text())
+            raise
+        yield found
+        kill_all(tree(process.pid))  # `ray stop` would end other clusters of this machine too
+        process.wait()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def ray_job(cluster: Cluster, command: str) -> subprocess.CompletedProcess[str]:
+    """One of the page's commands for jobs, tried again until the agent that takes jobs is there."""
+    command = command.replace("http://127.0.0.1:8265", cluster.address)
+    deadline = time.monotonic() + 90
+    while True:
+        found = cluster.run(command)
         if "No available agent" not in found.stderr or time.monotonic() > deadline:
             return found
         time.sleep(2)
 
 
-def submit(cluster: str, name: str, runs: Path, storage: Path, *settings: str) -> subprocess.CompletedProcess[str]:
-    """The README's job, with the small model, this cluster and folders of this machine."""
-    places = {"s3://BUCKET/runs": f"file://{storage}", "qwen2.5-7b": "tiny", "first": name, "…": "none"}
-    _, submitted, *words = example("ray", "job", "submit", but=places)
-    variables = words.index("--runtime-env-json") + 1
-    words[variables] = json.dumps({"env_vars": json.loads(words[variables])["env_vars"] | {"SEAL_RAY_RUNS": str(runs)}})
-    return ray_job(submitted, "--address", cluster, "--submission-id", name, *words, "--wandb", "off", *settings)
+def submit(cluster: Cluster, name: str, runs: Path, storage: Path, *settings: str) -> subprocess.CompletedProcess[str]:
+    """The page's job, with the small model, and with folders and a name of the test's."""
+    command = on_page("ray", "job", "submit", "--address", "http://127.0.0.1:8265", "--submission-id")
+    places = {
+        "s3://BUCKET/runs": f"file://{storage}",
+        "/shared/runs": str(runs),
+        "qwen2.5-7b": "tiny",
+        "…": "none",
+        "--submission-id first": f"--submission-id {name}",
+        "--name first": f"--name {name}",
+    }
+    for stand_in, other in places.items():
+        assert stand_in in command, stand_in
+        command = command.replace(stand_in, other)
+    return ray_job(cluster, " ".join([command, "--wandb off", *settings]))
 
 
-def test_a_submitted_job_trains_and_leaves_its_artefacts_on_a_storage(cluster: str, tmp_path: Path) -> None:
+def test_without_the_page_s_variable_a_job_is_refused(cluster: Cluster) -> None:
+    """What the variable is for. Ray 2.60 asks for a token that it has, and does not send it unless it is told to."""
+    done = subprocess.run(
+        ["ray", "job", "list", "--address", cluster.address],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=cluster.environment,
+    )
+    assert done.returncode != 0
+    assert "Authentication required" in done.stdout + done.stderr
+
+
+def test_a_submitted_job_trains_and_leaves_its_artefacts_on_a_storage(cluster: Cluster, tmp_path: Path) -> None:
     small = (
         "training.rounds=1 training.groups=2 training.group_size=2 training.minibatch_groups=1 evaluation.interval=0"
     )
@@ -100,7 +160,7 @@ def test_a_submitted_job_trains_and_leaves_its_artefacts_on_a_storage(cluster: s
     found = submit(cluster, "one", runs, storage, *small.split())
     assert found.returncode == 0, found.stdout + found.stderr
     assert "round 1/1: success" in found.stdout
-    logs = ray_job("logs", "--address", cluster, "one")
+    logs = ray_job(cluster, on_page("ray", "job", "logs").partition("#")[0].replace("first", "one"))
     assert "round 1/1: success" in logs.stdout
     for folder in (runs / "one", storage / "one"):
         (row,) = map(json.loads, (folder / "metrics.jsonl").read_text("utf-8").splitlines())
@@ -114,18 +174,16 @@ def test_a_submitted_job_trains_and_leaves_its_artefacts_on_a_storage(cluster: s
     assert not (runs / "other").exists()
 
 
-def test_an_application_is_deployed_and_answers_who_has_the_key(cluster: str, tmp_path: Path) -> None:
+def test_an_application_is_deployed_and_answers_who_has_the_key(cluster: Cluster, tmp_path: Path) -> None:
     text, port = (ROOT / "docs/examples/serve.yaml").read_text("utf-8"), free_port()
     assert text.count("port: 8000") == 1
     file = tmp_path / "serve.yaml"
     file.write_text(text.replace("port: 8000", f"port: {port}"), "utf-8")
     words = example("serve", "deploy", "docs/examples/serve.yaml", but={"docs/examples/serve.yaml": str(file)})
-    done = subprocess.run(
-        [BIN / "serve", *words, "--address", cluster], capture_output=True, text=True, check=False, env=ENVIRONMENT
-    )
+    done = cluster.run(shlex.join(["serve", *words, "--address", cluster.address]))
     assert done.returncode == 0, done.stdout + done.stderr
     deadline = time.monotonic() + 300
-    while (answer := ask(port, ENVIRONMENT["SEAL_RAY_API_KEY"])) is None or answer.status_code != 200:
+    while (answer := ask(port, cluster.environment["SEAL_RAY_API_KEY"])) is None or answer.status_code != 200:
         assert time.monotonic() < deadline, answer and answer.text
         time.sleep(1)
     assert answer.json()["choices"][0]["message"]["role"] == "assistant"
@@ -153,4 +211,9 @@ def test_the_files_of_clusters_are_valid(name: str) -> None:
     """As `ray up` checks them, before it asks for machines."""
     from ray.autoscaler._private.util import prepare_config, validate_config
 
-    validate_config(prepare_config(yaml.safe_load((ROOT / "docs" / "examples" / name).read_text("utf-8"))))
+    config = yaml.safe_load((ROOT / "docs" / "examples" / name).read_text("utf-8"))
+    validate_config(prepare_config(config))
+    # The token goes along, and every part of the cluster knows that it is asked for.
+    assert config["file_mounts"]["~/.ray/auth_token"] == "~/.ray/auth_token"
+    starts = config["head_start_ray_commands"] + config["worker_start_ray_commands"]
+    assert all("RAY_AUTH_MODE=token" in line for line in starts if "ray start" in line)
