@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from envs.interface import Interface
@@ -15,7 +17,7 @@ from seal_ray.config import sections
 FIRST, SECOND = Interface(guidelines=("First.",)), Interface(guidelines=("Second.",))
 
 
-def curation(**settings: object) -> Curation:
+def curation(**settings: Any) -> Curation:
     """One with a language model that is not asked for anything."""
     model = open_model("tiny")
     form = ChatFormat.load(model.path, model.dialect)
