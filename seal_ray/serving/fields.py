@@ -7,16 +7,14 @@ else in it, so that what lies behind (FastAPI, Ray, vLLM) never meets what it wa
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from envs.text import map_texts, valid_text
+from seal_ray.serving.chats import messages, tool_choice, tools
+from seal_ray.serving.checks import Check, flag, number, object_of, several, text, whole, wrong
 from seal_ray.serving.limits import Limits, RefusedRequest
 from seal_ray.serving.schemas import check_schema
-
-Check = Callable[[Any, str, Limits], Any]
-"""Takes a field's value, its name and the limits; returns the value to go on with, or raises `RefusedRequest`."""
 
 MAX_CHOICES = 8
 """Answers to one request, and prompts in one, at most."""
@@ -50,7 +48,7 @@ def checked(document: Any, *, chat: bool, limits: Limits) -> dict[str, Any]:
         found[name] = fields[name](value, name, limits)
     _check_together(found)
     if found.get("echo") and found.get("logprobs") is not None:
-        raise _wrong("echo", "the log-probabilities of prompts are not served")
+        raise wrong("echo", "the log-probabilities of prompts are not served")
     return {key: map_texts(value, valid_text) for key, value in found.items()}
 
 
@@ -68,233 +66,73 @@ def _check_together(document: Mapping[str, Any]) -> None:
     if is_constrained(document):
         for name in _AGAINST_GRAMMARS:
             if document.get(name):
-                raise _wrong(name, "it is not served together with structured answers", "invalid_value")
+                raise wrong(name, "it is not served together with structured answers", "invalid_value")
     if document.get("n", 1) * document.get("top_logprobs", 0) > 2 * MAX_LOGPROBS:
-        raise _wrong("top_logprobs", f"n times top_logprobs is more than {2 * MAX_LOGPROBS}", "out_of_range")
+        raise wrong("top_logprobs", f"n times top_logprobs is more than {2 * MAX_LOGPROBS}", "out_of_range")
     if isinstance(document.get("tool_choice"), dict) or document.get("tool_choice") == "required":
         parameters = [tool["function"].get("parameters") for tool in document.get("tools") or ()]
         check_schema(parameters, "tools")
 
 
-def _wrong(place: str, reason: str, code: str = "invalid_type") -> RefusedRequest:
-    return RefusedRequest(f"{place}: {reason}.", param=place, code=code)
-
-
-def _number(low: float, high: float) -> Check:
-    def check(value: Any, place: str, _: Limits) -> float:
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise _wrong(place, "it is no number")
-        if not low <= value <= high or not math.isfinite(value):
-            raise _wrong(place, f"it must be from {low:g} to {high:g}", "out_of_range")
-        return value
-
-    return check
-
-
-def _whole(low: int, high: int | None) -> Check:
-    """Whole numbers in these bounds; `high` None is the context."""
-
-    def check(value: Any, place: str, limits: Limits) -> int:
-        most = limits.context if high is None else high
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise _wrong(place, "it is no whole number")
-        if not low <= value <= most:
-            raise _wrong(place, f"it must be from {low} to {most}", "out_of_range")
-        return value
-
-    return check
-
-
-def _flag(value: Any, place: str, _: Limits) -> bool:
-    if not isinstance(value, bool):
-        raise _wrong(place, "it is neither true nor false")
-    return value
-
-
-def _text(most: int, least: int = 0) -> Check:
-    def check(value: Any, place: str, _: Limits) -> str:
-        if not isinstance(value, str):
-            raise _wrong(place, "it is no text")
-        if not least <= len(value) <= most:
-            raise _wrong(
-                place, f"it has {len(value)} characters; {least} to {most} are allowed", "string_above_max_length"
-            )
-        return value
-
-    return check
-
-
-def _several(each: Check, most: int) -> Check:
-    def check(value: Any, place: str, limits: Limits) -> list[Any]:
-        if not isinstance(value, list):
-            raise _wrong(place, "it is no list")
-        if len(value) > most:
-            raise _wrong(place, f"it has {len(value)} entries; {most} are allowed", "array_above_max_length")
-        return [each(item, f"{place}[{index}]", limits) for index, item in enumerate(value)]
-
-    return check
-
-
 def _stop(value: Any, place: str, limits: Limits) -> list[str]:
-    texts: list[str] = _several(_text(200, 1), 16)([value] if isinstance(value, str) else value, place, limits)
+    texts: list[str] = several(text(200, 1), 16)([value] if isinstance(value, str) else value, place, limits)
     return texts
 
 
-def _object(value: Any, place: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise _wrong(place, "it is no object")
-    return value
-
-
 def _bias(value: Any, place: str, limits: Limits) -> dict[str, float]:
-    entries = _object(value, place)
+    entries = object_of(value, place)
     if len(entries) > 300:
-        raise _wrong(place, f"it has {len(entries)} entries; 300 are allowed", "array_above_max_length")
-    amount = _number(-100, 100)
+        raise wrong(place, f"it has {len(entries)} entries; 300 are allowed", "array_above_max_length")
+    amount = number(-100, 100)
     for key in entries:
         if not (key.isascii() and key.isdigit() and len(key) < 10):
-            raise _wrong(place, "its keys are token ids")
+            raise wrong(place, "its keys are token ids")
     return {key: amount(item, place, limits) for key, item in entries.items()}
 
 
 def _stream_options(value: Any, place: str, limits: Limits) -> dict[str, bool]:
     known = ("include_usage", "continuous_usage_stats")
-    options = _object(value, place)
-    return {name: _flag(options[name], place, limits) for name in known if options.get(name) is not None}
-
-
-def _messages(value: Any, place: str, limits: Limits) -> list[dict[str, Any]]:
-    if not isinstance(value, list):
-        raise _wrong(place, "it is no list")
-    if len(value) > limits.messages:
-        raise RefusedRequest(
-            f"messages: there are {len(value)}; {limits.messages} are allowed.", param=place, code="too_many_messages"
-        )
-    return [_message(each, f"{place}[{index}]") for index, each in enumerate(value)]
-
-
-def _message(value: Any, place: str) -> dict[str, Any]:
-    message = _object(value, place)
-    role = message.get("role")
-    if role not in ROLES:
-        shown = valid_text(role)[:80] if isinstance(role, str) else type(role).__name__
-        raise _wrong(f"{place}.role", f"{shown!r} is not known; allowed are {', '.join(ROLES)}", "invalid_value")
-    found: dict[str, Any] = {"role": role, "content": content_of(message, place)}
-    if role == "tool":
-        found["tool_call_id"] = message["tool_call_id"] if isinstance(message.get("tool_call_id"), str) else "call"
-    elif role == "function":
-        found["name"] = message["name"] if isinstance(message.get("name"), str) else "function"
-    elif role == "assistant" and message.get("tool_calls") is not None:
-        calls = message["tool_calls"]
-        if not isinstance(calls, list):
-            raise _wrong(f"{place}.tool_calls", "it is no list")
-        found["tool_calls"] = [_call(call, f"{place}.tool_calls[{index}]") for index, call in enumerate(calls)]
-    return found
-
-
-ROLES = ("system", "developer", "user", "assistant", "tool", "function")
-
-
-def content_of(message: Mapping[str, Any], place: str) -> str:
-    """The text of a message, whose parts stand one on a line. Raises `RefusedRequest` for what is no text."""
-    content = message.get("content")
-    if content is None or isinstance(content, str):
-        return content or ""
-    parts = content if isinstance(content, list) else [content]
-    texts = [part if isinstance(part, str) else part.get("text") if isinstance(part, dict) else None for part in parts]
-    if not all(isinstance(text, str) for text in texts):
-        raise _wrong(f"{place}.content", "only text is served", "invalid_value")
-    return "\n".join(map(str, texts))
-
-
-def _call(value: Any, place: str) -> dict[str, Any]:
-    function = value.get("function") if isinstance(value, dict) else None
-    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-        raise _wrong(place, "a call needs a function with a name", "invalid_value")
-    arguments = function.get("arguments")
-    if arguments is not None and not isinstance(arguments, str | dict):
-        raise _wrong(place, "the arguments of a call are JSON text", "invalid_value")
-    name = value.get("id")
-    text = json.dumps(arguments, ensure_ascii=False) if isinstance(arguments, dict) else arguments or "{}"
-    return {
-        "id": name if isinstance(name, str) else "call",
-        "type": "function",
-        "function": {"name": function["name"], "arguments": text},
-    }
-
-
-def _tools(value: Any, place: str, limits: Limits) -> list[dict[str, Any]]:
-    if not isinstance(value, list):
-        raise _wrong(place, "it is no list")
-    if len(value) > limits.tools:
-        raise RefusedRequest(
-            f"tools: there are {len(value)}; {limits.tools} are allowed.", param=place, code="too_many_tools"
-        )
-    found = []
-    for index, tool in enumerate(value):
-        function = (
-            tool.get("function") if isinstance(tool, dict) and tool.get("type", "function") == "function" else None
-        )
-        where = f"{place}[{index}].function"
-        if not isinstance(function, dict) or not isinstance(function.get("name"), str) or not function["name"]:
-            raise _wrong(where, "a tool needs a function with a name", "invalid_value")
-        for key, kind in (("description", str), ("parameters", dict)):
-            if function.get(key) is not None and not isinstance(function[key], kind):
-                raise _wrong(f"{where}.{key}", "it is no text" if kind is str else "it is no object")
-        # Grammars for calls that need not be made are not served, so nothing must be strict.
-        shown = {key: item for key, item in function.items() if key != "strict"}
-        found.append({"type": "function", "function": shown})
-    return found
-
-
-def _tool_choice(value: Any, place: str, _: Limits) -> Any:
-    if value in ("none", "auto", "required"):
-        return value
-    function = value.get("function") if isinstance(value, dict) else None
-    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-        raise _wrong(place, "it is none of 'none', 'auto', 'required' and a function with a name", "invalid_value")
-    return {"type": "function", "function": {"name": function["name"]}}
+    options = object_of(value, place)
+    return {name: flag(options[name], place, limits) for name in known if options.get(name) is not None}
 
 
 def _response_format(value: Any, place: str, _: Limits) -> dict[str, Any]:
-    kind = _object(value, place).get("type")
+    kind = object_of(value, place).get("type")
     if kind in ("text", "json_object"):
         return {"type": kind}
     if kind != "json_schema":
-        raise _wrong(f"{place}.type", "it is none of 'text', 'json_object' and 'json_schema'", "invalid_value")
-    described = _object(value.get("json_schema"), f"{place}.json_schema")
-    schema = _object(described.get("schema"), f"{place}.json_schema.schema")
+        raise wrong(f"{place}.type", "it is none of 'text', 'json_object' and 'json_schema'", "invalid_value")
+    described = object_of(value.get("json_schema"), f"{place}.json_schema")
+    schema = object_of(described.get("schema"), f"{place}.json_schema.schema")
     check_schema(schema, f"{place}.json_schema.schema")
     return {"type": kind, "json_schema": {"name": "answer", "schema": schema}}
 
 
 def _structured_outputs(value: Any, place: str, limits: Limits) -> dict[str, Any]:
-    given = {key: item for key, item in _object(value, place).items() if item is not None}
+    given = {key: item for key, item in object_of(value, place).items() if item is not None}
     if len(given) != 1:
-        raise _wrong(place, "it has exactly one of 'json', 'json_object' and 'choice'", "invalid_value")
+        raise wrong(place, "it has exactly one of 'json', 'json_object' and 'choice'", "invalid_value")
     ((key, item),) = given.items()
     if key == "json":
         try:
             schema = json.loads(item) if isinstance(item, str) else item
         except (ValueError, RecursionError):
-            raise _wrong(f"{place}.json", "it is no JSON", "invalid_value") from None
-        check_schema(_object(schema, f"{place}.json"), f"{place}.json")
+            raise wrong(f"{place}.json", "it is no JSON", "invalid_value") from None
+        check_schema(object_of(schema, f"{place}.json"), f"{place}.json")
         return {key: schema}
     if key == "json_object":
-        return {key: _flag(item, f"{place}.{key}", limits)}
+        return {key: flag(item, f"{place}.{key}", limits)}
     if key == "choice":
-        return {key: _several(_text(1_000, 1), 256)(item, f"{place}.{key}", limits)}
-    raise _wrong(place, f"{key[:80]!r} is not served: what it compiles to has no bound", "invalid_value")
+        return {key: several(text(1_000, 1), 256)(item, f"{place}.{key}", limits)}
+    raise wrong(place, f"{key[:80]!r} is not served: what it compiles to has no bound", "invalid_value")
 
 
 def _prompt(value: Any, place: str, limits: Limits) -> Any:
     """A text, token ids, or several of either."""
     if isinstance(value, str):
-        return _text(limits.body_bytes, 1)(value, place, limits)
+        return text(limits.body_bytes, 1)(value, place, limits)
     if not isinstance(value, list) or not value:
-        raise _wrong(place, "it is neither text nor token ids")
+        raise wrong(place, "it is neither text nor token ids")
     if isinstance(value[0], int):
         if len(value) > limits.context:
             raise RefusedRequest(
@@ -302,60 +140,60 @@ def _prompt(value: Any, place: str, limits: Limits) -> Any:
                 param=place,
                 code="context_length_exceeded",
             )
-        return _several(_whole(0, _TOKEN_ID), limits.context)(value, place, limits)
+        return several(whole(0, _TOKEN_ID), limits.context)(value, place, limits)
     if any(isinstance(each, list) and not (each and isinstance(each[0], int)) for each in value):
-        raise _wrong(place, "it is neither text nor token ids")
-    return _several(_prompt, MAX_CHOICES)(value, place, limits)
+        raise wrong(place, "it is neither text nor token ids")
+    return several(_prompt, MAX_CHOICES)(value, place, limits)
 
 
-_TOKEN_IDS = _several(_whole(0, _TOKEN_ID), 4_096)
+_TOKEN_IDS = several(whole(0, _TOKEN_ID), 4_096)
 _COMMON: dict[str, Check] = {
-    "model": _text(500),
-    "max_tokens": _whole(1, None),
-    "min_tokens": _whole(0, None),
-    "temperature": _number(0, 2),
-    "top_p": _number(0, 1),
-    "min_p": _number(0, 1),
-    "top_k": _whole(-1, 10**6),
-    "frequency_penalty": _number(-2, 2),
-    "presence_penalty": _number(-2, 2),
-    "repetition_penalty": _number(0.01, 100),
-    "seed": _whole(-_INT64 - 1, _INT64),
-    "n": _whole(1, MAX_CHOICES),
+    "model": text(500),
+    "max_tokens": whole(1, None),
+    "min_tokens": whole(0, None),
+    "temperature": number(0, 2),
+    "top_p": number(0, 1),
+    "min_p": number(0, 1),
+    "top_k": whole(-1, 10**6),
+    "frequency_penalty": number(-2, 2),
+    "presence_penalty": number(-2, 2),
+    "repetition_penalty": number(0.01, 100),
+    "seed": whole(-_INT64 - 1, _INT64),
+    "n": whole(1, MAX_CHOICES),
     "stop": _stop,
-    "stop_token_ids": _several(_whole(0, _TOKEN_ID), 16),
+    "stop_token_ids": several(whole(0, _TOKEN_ID), 16),
     "allowed_token_ids": _TOKEN_IDS,
-    "bad_words": _several(_text(100, 1), 16),
+    "bad_words": several(text(100, 1), 16),
     "logit_bias": _bias,
-    "ignore_eos": _flag,
-    "stream": _flag,
+    "ignore_eos": flag,
+    "stream": flag,
     "stream_options": _stream_options,
-    "skip_special_tokens": _flag,
-    "spaces_between_special_tokens": _flag,
-    "include_stop_str_in_output": _flag,
-    "return_token_ids": _flag,
-    "return_tokens_as_token_ids": _flag,
+    "skip_special_tokens": flag,
+    "spaces_between_special_tokens": flag,
+    "include_stop_str_in_output": flag,
+    "return_token_ids": flag,
+    "return_tokens_as_token_ids": flag,
     "response_format": _response_format,
     "structured_outputs": _structured_outputs,
 }
 _CHAT: dict[str, Check] = {
     **_COMMON,
-    "messages": _messages,
-    "tools": _tools,
-    "tool_choice": _tool_choice,
-    "parallel_tool_calls": _flag,
-    "max_completion_tokens": _whole(1, None),
-    "logprobs": _flag,
-    "top_logprobs": _whole(0, MAX_LOGPROBS),
+    "messages": messages,
+    "tools": tools,
+    "tool_choice": tool_choice,
+    "parallel_tool_calls": flag,
+    "max_completion_tokens": whole(1, None),
+    "logprobs": flag,
+    "top_logprobs": whole(0, MAX_LOGPROBS),
 }
 _COMPLETION: dict[str, Check] = {
     **_COMMON,
     "prompt": _prompt,
-    "echo": _flag,
-    "logprobs": _whole(0, MAX_LOGPROBS),
-    "add_special_tokens": _flag,
+    "echo": flag,
+    "logprobs": whole(0, MAX_LOGPROBS),
+    "add_special_tokens": flag,
     # Of vLLM's best_of only as many answers are left as are asked for.
-    "best_of": _whole(1, 1),
+    "best_of": whole(1, 1),
 }
 _AGAINST_GRAMMARS = ("allowed_token_ids", "bad_words", "min_tokens", "ignore_eos")
 """What may forbid the only token that a grammar leaves, which ends the request with a fault."""

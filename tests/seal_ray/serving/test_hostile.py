@@ -29,13 +29,15 @@ pytestmark = pytest.mark.long
 NAME = "tiny"
 HELLO = {"role": "user", "content": "Hello."}
 CHAT: dict[str, Any] = {"model": NAME, "messages": [HELLO], "max_tokens": 4}
+RESPONSE = 400
 PATIENCE = 2.0
 """Seconds in which a normal client is answered, whatever happens beside it."""
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with serving(tmp_path_factory.mktemp("server"), "serve", "tiny", "--name", NAME, "--api-key", KEY) as running:
+    options = ("--name", NAME, "--api-key", KEY, "--response", str(RESPONSE))
+    with serving(tmp_path_factory.mktemp("server"), "serve", "tiny", *options) as running:
         for _ in range(3):
             assert running.post(CHAT).status_code == 200
         yield running
@@ -103,7 +105,7 @@ def raw(server: Running, body: bytes, length: int) -> socket.socket:
 
 
 def slow_readers(server: Running) -> list[int]:
-    body = json.dumps({**CHAT, "stream": True, "max_tokens": 400, "ignore_eos": True}).encode()
+    body = json.dumps({**CHAT, "stream": True, "max_tokens": RESPONSE, "ignore_eos": True}).encode()
     connections = [raw(server, body, len(body)) for _ in range(16)]
     time.sleep(4)
     for each in connections:
@@ -179,33 +181,36 @@ def test_a_client_beside_an_attack_is_answered(server: Running, attack: str, rec
 ENOUGH = {"model": NAME, "max_tokens": 2}
 
 
+HOSTILE_CHATS: list[dict[str, Any]] = [
+    {"n": 1_000},
+    {"logprobs": True, "top_logprobs": 10**9},
+    {"prompt_logprobs": 1},
+    {"min_tokens": 10**9},
+    {"stop_token_ids": [10**6], "min_tokens": 1},
+    {"allowed_token_ids": [10**6]},
+    {"logit_bias": {"1000000": 1}},
+    {"temperature": 1e300},
+    {"seed": 10**30},
+    {"max_tokens": -5},
+    {"structured_outputs": {"regex": "a{1,100000}"}},
+    {"response_format": {"type": "json_object"}, "bad_words": ["{"]},
+    {"tool_choice": "required"},
+    {"tools": []},
+    {"tool_choice": {"type": "function", "function": {"name": "x"}}},
+    {"kv_transfer_params": {"prompt_token_ids": [1]}},
+    {"messages": [{"role": "user", "content": [7]}]},
+]
+HOSTILE_TEXTS: list[dict[str, Any]] = [
+    *({"prompt": ["x"] * 10_000}, {"prompt": [10**6]}, {"prompt": [[]]}, {"prompt": []}, {"prompt": ""}),
+    *({"prompt": "word " * 100_000}, {"prompt": "x", "logprobs": 10**9}, {"prompt": "x", "prompt_logprobs": 10**9}),
+]
+
+
 @pytest.mark.parametrize(
     ("fields", "path"),
     [
-        *(
-            ({"messages": [HELLO], **more}, "chat/completions")
-            for more in (
-                {"n": 1_000},
-                {"logprobs": True, "top_logprobs": 10**9},
-                {"prompt_logprobs": 1},
-                {"min_tokens": 10**9},
-                {"stop_token_ids": [10**6], "min_tokens": 1},
-                {"allowed_token_ids": [10**6]},
-                {"logit_bias": {"1000000": 1}},
-                {"temperature": 1e300},
-                {"seed": 10**30},
-                {"max_tokens": -5},
-                {"structured_outputs": {"regex": "a{1,100000}"}},
-                {"tool_choice": "required"},
-                {"tools": []},
-                {"tool_choice": {"type": "function", "function": {"name": "x"}}},
-                {"kv_transfer_params": {"prompt_token_ids": [1]}},
-                {"messages": [{"role": "user", "content": [7]}]},
-            )
-        ),
-        *(({"prompt": prompt}, "completions") for prompt in (["x"] * 10_000, [10**6], [[]], [], "word " * 100_000, "")),
-        ({"prompt": "x", "logprobs": 10**9}, "completions"),
-        ({"prompt": "x", "prompt_logprobs": 10**9}, "completions"),
+        *(({"messages": [HELLO], **more}, "chat/completions") for more in HOSTILE_CHATS),
+        *((more, "completions") for more in HOSTILE_TEXTS),
     ],
     ids=lambda value: str(value)[-60:],
 )
@@ -284,7 +289,7 @@ def test_an_answer_has_so_many_tokens_at_most_whatever_is_asked_for(server: Runn
     del asked["max_tokens"]
     for more in ({}, {"max_tokens": 10_000}):
         usage = server.post({**asked, **more}).json()["usage"]
-        assert usage["completion_tokens"] == 4_096, more
+        assert usage["completion_tokens"] == RESPONSE, more
 
 
 def test_a_thousand_at_once_hold_nobody_up(server: Running, record_property: Any) -> None:

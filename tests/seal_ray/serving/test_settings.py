@@ -116,6 +116,9 @@ def test_the_parser_follows_the_dialect_and_the_scale_the_settings(dialect: str,
     assert config.engine_kwargs["tool_call_parser"] == parser
     assert config.engine_kwargs["max_model_len"] == 512
     assert config.engine_kwargs["max_lora_rank"] == 16
+    assert config.engine_kwargs["override_generation_config"] == {"max_new_tokens": 4_096}
+    assert config.engine_kwargs["structured_outputs_config"]["backend"] == "guidance"
+    assert config.engine_kwargs["max_num_batched_tokens"] <= 1_024  # others wait for a batch
     assert config.deployment_config["autoscaling_config"]["min_replicas"] == 2
     assert config.deployment_config["autoscaling_config"]["max_replicas"] == 4
     on_gpus = llm_config(served, gpus=2)
