@@ -47,7 +47,7 @@ class Answers:
     def keep(self, prompt: Sequence[int], text: str, token_ids: Sequence[int]) -> None:
         """Remembers an answer, and forgets the oldest where there are too many."""
         key = Prefix(prompt).key(text)
-        self._kept[key] = array("l", token_ids)
+        self._kept[key] = array("i", token_ids)
         self._kept.move_to_end(key)
         if len(self._kept) > self._most:
             self._kept.popitem(last=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from envs.toolworld import generate
 from policies import tiny
 from policies.model_folder import open_model
 from seal_ray.serving.answers import Answers, Prefix
-from seal_ray.serving.prompt import ServedFormat
+from seal_ray.serving.prompt import ServedFormat, TooLong
 from tests.policies.chat_models import chat_tokenizer
 
 HELLO = {"role": "user", "content": "Hello."}
@@ -151,3 +152,48 @@ def test_text_in_parts_is_text() -> None:
     form = served_format("tiny")
     parts = {"role": "user", "content": [{"type": "text", "text": "Hello."}]}
     assert form.prompt([parts], [TOOL]) == form.prompt([HELLO], [TOOL])
+
+
+def pairs(count: int) -> list[dict[str, Any]]:
+    return [HELLO, {"role": "assistant", "content": "Hi."}] * count + [HELLO]
+
+
+def test_a_chat_is_rendered_in_time_that_grows_with_its_length() -> None:
+    form = served_format("tiny")
+    form.prompt(pairs(10), [TOOL])
+
+    def seconds(count: int) -> float:
+        begun = time.process_time()
+        form.prompt(pairs(count), [TOOL])
+        return time.process_time() - begun
+
+    # With its square, four times the pairs would take sixteen times as long.
+    assert min(seconds(4_000) for _ in range(2)) < 8 * min(seconds(1_000) for _ in range(2))
+
+
+def test_a_chat_that_is_too_long_is_refused_as_soon_as_that_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    form = served_format("tiny")
+    rendered = []
+    continuation = form.continuation
+    monkeypatch.setattr(form, "continuation", lambda heard: rendered.append(heard) or continuation(heard))
+    with pytest.raises(TooLong, match="1000 tokens"):
+        form.prompt(pairs(8_000), [TOOL], most=1_000)
+    assert len(rendered) < 500
+    rendered.clear()
+    with pytest.raises(TooLong):
+        form.prompt([{**HELLO, "content": "x" * 100_000}], [TOOL], most=1_000)
+    with pytest.raises(TooLong):
+        form.prompt([HELLO], [{**TOOL, "description": "x" * 100_000}], most=1_000)
+    assert not rendered
+    whole = form.prompt(pairs(20), [TOOL])
+    assert form.prompt(pairs(20), [TOOL], most=len(whole)) == whole
+    with pytest.raises(TooLong):
+        form.prompt(pairs(20), [TOOL], most=len(whole) - 1)
+
+
+def test_half_surrogate_pairs_are_tokenised_as_their_replacement() -> None:
+    form = served_format("tiny")
+    half, whole = ({**HELLO, "content": f"a{text}b"} for text in ("\ud83d", "\ufffd"))
+    assert form.prompt([half], [{**TOOL, "description": "\udc00"}]) == form.prompt(
+        [whole], [{**TOOL, "description": "\ufffd"}]
+    )
