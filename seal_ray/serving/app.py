@@ -151,8 +151,12 @@ def _engine(served: Served, gpus: int) -> dict[str, Any]:
         "tool_call_parser": _PARSERS[folder.dialect.name],
         "override_generation_config": {"max_new_tokens": settings.response},
         # Its grammars keep control tokens out of strings and say when they get too large; the default's do neither.
-        # Both leave room for endless white space, which a small model fills.
-        "structured_outputs_config": {"backend": "guidance", "disable_any_whitespace": True},
+        # Endless white space and properties that a schema does not name are left out: a small model would fill them.
+        "structured_outputs_config": {
+            "backend": "guidance",
+            "disable_any_whitespace": True,
+            "disable_additional_properties": True,
+        },
         # It mends what is wrong in vLLM on CPU, in each of its workers.
         "worker_extension_cls": "policies.engine.vllm_worker.WeightsExtension",
     }

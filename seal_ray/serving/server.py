@@ -58,8 +58,11 @@ class Server(LLMServer):
             token_ids = await self._rendered(request)
             asked = request.max_completion_tokens or request.max_tokens
             self._bound(request, asked or self._context - len(token_ids))
-            if _is_constrained(request) or request.tool_choice not in (None, "none", "auto"):
+            must_call = request.tool_choice not in (None, "none", "auto")
+            if must_call or _is_constrained(request):
                 self._keep_to_text(request)
+            if must_call:
+                request.parallel_tool_calls = False  # one call; a small model would write a list without an end
         except TooLong as error:
             return _refused(str(error), param="messages", code="context_length_exceeded")
         except UserError as error:
