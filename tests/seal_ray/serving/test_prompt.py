@@ -173,9 +173,14 @@ def test_a_chat_is_rendered_in_time_that_grows_with_its_length() -> None:
 
 def test_a_chat_that_is_too_long_is_refused_as_soon_as_that_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     form = served_format("tiny")
-    rendered = []
+    rendered: list[Any] = []
     continuation = form.continuation
-    monkeypatch.setattr(form, "continuation", lambda heard: rendered.append(heard) or continuation(heard))
+
+    def noted(heard: Any) -> tuple[int, ...]:
+        rendered.append(heard)
+        return continuation(heard)
+
+    monkeypatch.setattr(form, "continuation", noted)
     with pytest.raises(TooLong, match="1000 tokens"):
         form.prompt(pairs(8_000), [TOOL], most=1_000)
     assert len(rendered) < 500
