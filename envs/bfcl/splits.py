@@ -91,7 +91,7 @@ def scenario_split(seed: int = 0) -> Split:
             sizes[part] += len(group)
             assigned |= dict.fromkeys(group, part)
     parts = {part: tuple(t for t in load_tasks().values() if assigned[t.scenario] == part) for part in PARTS}
-    return Split("scenario", **parts, leaky=False)
+    return Split("scenario", parts["train"], parts["dev"], parts["test"], leaky=False)
 
 
 @cache
@@ -128,7 +128,8 @@ def load_split(path: Path) -> Split:
     story = {scenario: group for group in _scenario_groups() for scenario in group}
     sides = [{story[task.scenario] for task in tasks} for tasks in parts.values()]
     leaky = any(a & b for i, a in enumerate(sides) for b in sides[i + 1 :])
-    return Split(path.name, **parts, leaky=leaky, ignored=tuple(key for key in value if key not in PARTS))
+    ignored = tuple(key for key in value if key not in PARTS)
+    return Split(path.name, parts["train"], parts["dev"], parts["test"], leaky=leaky, ignored=ignored)
 
 
 def _is_file(name: str) -> bool:

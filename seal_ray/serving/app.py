@@ -59,7 +59,8 @@ def application(served: Served, *, key: str | None) -> Any:
     from ray.llm._internal.serve.core.configs.openai_api_models import to_model_metadata
     from ray.serve.llm import build_llm_deployment
 
-    from seal_ray.serving.front import digest_of, make_ingress
+    from seal_ray.serving.front import make_ingress
+    from seal_ray.serving.key import digest_of
     from seal_ray.serving.server import Server
 
     settings = served.settings
@@ -85,7 +86,7 @@ def application(served: Served, *, key: str | None) -> Any:
             tools=settings.max_tools,
             context=served.context,
         ),
-        places=settings.concurrent * max(settings.replicas, settings.max_replicas or 0),
+        places=settings.places,
     )
     names = (served.name, *settings.adapters)
     deployment: Any = serve.deployment(

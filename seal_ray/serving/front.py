@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-from collections.abc import MutableMapping
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -15,20 +12,17 @@ from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from ray.serve.llm.ingress import OpenAiIngress, make_fastapi_ingress
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.responses import JSONResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
 from vllm.exceptions import VLLMClientError
 
 from envs.text import valid_text
-from seal_ray.serving.errors import error_response, header
+from seal_ray.serving.errors import error_response
 from seal_ray.serving.intake import CHAT, COMPLETIONS, Intake
+from seal_ray.serving.key import RequireKey
 from seal_ray.serving.limits import Limits
-from seal_ray.serving.places import Places
+from seal_ray.serving.places import MAX_WAITING, Places
 
 _UNAVAILABLE = (RayActorError, BackPressureError, DeploymentUnavailableError)
 """What a request meets when its replica dies under it, or none can take it."""
-
-MAX_WAITING = 4_096
-"""Requests that wait for a place at most."""
 
 _ENDPOINTS = {
     "models": lambda app: app.get("/v1/models"),
@@ -36,11 +30,6 @@ _ENDPOINTS = {
     "completions": lambda app: app.post(COMPLETIONS),
     "chat": lambda app: app.post(CHAT),
 }
-
-
-def digest_of(key: str) -> str:
-    """What the front door knows of a key."""
-    return hashlib.sha256(key.encode()).hexdigest()
 
 
 def make_ingress(*, key_digest: str | None, limits: Limits, places: int) -> Any:
@@ -60,29 +49,6 @@ def make_ingress(*, key_digest: str | None, limits: Limits, places: int) -> Any:
         app.add_exception_handler(kind, _unavailable)
     app.add_exception_handler(Exception, _failed)
     return make_fastapi_ingress(OpenAiIngress, endpoint_map=_ENDPOINTS, app=app)
-
-
-class RequireKey:
-    """Answers 401 to every request without the key as its bearer token."""
-
-    def __init__(self, app: ASGIApp, digest: str) -> None:
-        self._app = app
-        self._digest = digest
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not self._has_key(scope):
-            response = error_response(
-                401, "the API key is missing or wrong; send it as Authorization: Bearer KEY.", "invalid_api_key"
-            )
-            response.headers["WWW-Authenticate"] = "Bearer"
-            await response(scope, receive, send)
-        else:
-            await self._app(scope, receive, send)
-
-    def _has_key(self, scope: MutableMapping[str, Any]) -> bool:
-        scheme, _, key = header(scope, b"authorization").partition(b" ")
-        given = hashlib.sha256(key.strip()).hexdigest()
-        return hmac.compare_digest(given, self._digest) and scheme.lower() == b"bearer"
 
 
 async def _malformed(_: Request, error: Exception) -> JSONResponse:

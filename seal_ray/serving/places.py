@@ -6,6 +6,9 @@ import asyncio
 from collections import deque
 from contextlib import suppress
 
+MAX_WAITING = 4_096
+"""Requests that wait for a place at most."""
+
 
 class NoPlace(Exception):
     """So many wait already that one more had better come back later."""

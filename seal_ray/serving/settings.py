@@ -58,6 +58,11 @@ class ServingSettings(BaseModel):
     no_key: bool = False
     """Whether anyone may ask who can reach the port. Without it, a key is needed (SEAL_RAY_API_KEY)."""
 
+    @property
+    def places(self) -> int:
+        """Requests that all copies of the model work on at once."""
+        return self.concurrent * max(self.replicas, self.max_replicas or 0)
+
 
 @dataclass(frozen=True, slots=True)
 class Served:

@@ -19,6 +19,7 @@ from starlette.routing import Route
 from envs.errors import UserError
 from seal_ray.serving.app import KEY_VARIABLE, build, llm_config
 from seal_ray.serving.intake import Intake
+from seal_ray.serving.key import RequireKey, digest_of
 from seal_ray.serving.limits import Limits
 from seal_ray.serving.local import check_address, is_loopback
 from seal_ray.serving.places import Places
@@ -126,7 +127,7 @@ def test_the_parser_follows_the_dialect_and_the_scale_the_settings(dialect: str,
     assert on_gpus.get_engine_config().placement_bundles == [{"GPU": 1, "CPU": 1}] * 2
 
 
-def test_the_key_is_asked_for_before_the_request_is_read(front: ModuleType) -> None:
+def test_the_key_is_asked_for_before_the_request_is_read() -> None:
     async def length(request: Request) -> PlainTextResponse:
         return PlainTextResponse(str(len(await request.body())))
 
@@ -135,7 +136,7 @@ def test_the_key_is_asked_for_before_the_request_is_read(front: ModuleType) -> N
     limits = Limits(body_bytes=len(body), messages=8, tools=8, context=64)
     app = Starlette(routes=[Route(path, length, methods=["POST"])])
     app.add_middleware(Intake, limits=limits, places=Places(1, waiting=1))
-    app.add_middleware(front.RequireKey, digest=front.digest_of("sesame"))
+    app.add_middleware(RequireKey, digest=digest_of("sesame"))
     with TestClient(app) as client:
         json_type = {"Content-Type": "application/json"}
         right = {"Authorization": "Bearer sesame", **json_type}

@@ -1,0 +1,131 @@
+"""The proxy's gate: who holds a place in it, and who does not."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import MutableMapping
+from typing import Any
+
+import pytest
+
+from seal_ray.serving.admission import Admission, admit, middlewares
+from seal_ray.serving.key import digest_of
+
+KEY = "sesame"
+
+
+class Client:
+    """One request: `sent` is what it has sent so far, `said` what it was answered."""
+
+    def __init__(self, *, key: str = KEY, length: int | None = None) -> None:
+        self.headers = [(b"authorization", f"Bearer {key}".encode())]
+        if length is not None:
+            self.headers.append((b"content-length", str(length).encode()))
+        self.sent: asyncio.Queue[MutableMapping[str, Any]] = asyncio.Queue()
+        self.said: list[MutableMapping[str, Any]] = []
+
+    def send(self, body: bytes, *, more: bool = False) -> None:
+        self.sent.put_nowait({"type": "http.request", "body": body, "more_body": more})
+
+    async def ask(self, app: Admission) -> int:
+        scope = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "headers": self.headers}
+
+        async def send(message: MutableMapping[str, Any]) -> None:
+            self.said.append(message)
+
+        await app(scope, self.sent.get, send)
+        return int(self.said[0]["status"])
+
+
+class Work:
+    """The application behind the gate. It answers once it is let go, and counts who is in it."""
+
+    def __init__(self) -> None:
+        self.inside = 0
+        self.go_on = asyncio.Event()
+        self.bodies: list[bytes] = []
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        self.inside += 1
+        await self.go_on.wait()
+        self.bodies.append((await receive())["body"])
+        self.inside -= 1
+        await send({"type": "http.response.start", "status": 200})
+
+
+def gate(work: Work, places: int) -> Admission:
+    return Admission(work, places=places, body_bytes=64, digest=digest_of(KEY))
+
+
+async def settle() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def test_only_so_many_are_inside_and_a_slow_sender_is_not() -> None:
+    async def play() -> None:
+        work = Work()
+        app = gate(work, 2)
+        slow = [Client() for _ in range(5)]
+        hanging = [asyncio.create_task(each.ask(app)) for each in slow]
+        for each in slow:
+            each.send(b"{", more=True)
+        quick = [Client() for _ in range(4)]
+        asked = [asyncio.create_task(each.ask(app)) for each in quick]
+        for number, each in enumerate(quick):
+            each.send(b"part ", more=True)
+            each.send(str(number).encode())
+        await settle()
+        assert work.inside == 2
+        work.go_on.set()
+        assert await asyncio.gather(*asked) == [200] * 4
+        assert sorted(work.bodies) == [b"part 0", b"part 1", b"part 2", b"part 3"]
+        for task in hanging:
+            task.cancel()
+        await asyncio.gather(*hanging, return_exceptions=True)
+
+    asyncio.run(play())
+
+
+def test_one_without_the_key_goes_on_unread_and_takes_no_place() -> None:
+    async def play() -> None:
+        work = Work()
+        app = gate(work, 1)
+        strangers = [Client(key="sesam") for _ in range(3)]
+        tasks = [asyncio.create_task(each.ask(app)) for each in strangers]
+        known = Client()
+        known.send(b"{}")
+        asked = asyncio.create_task(known.ask(app))
+        await settle()
+        assert work.inside == 4, "three that the application behind turns away, and one that has its place"
+        assert all(each.sent.empty() for each in strangers)
+        for each in strangers:
+            each.send(b"")
+        work.go_on.set()
+        assert await asked == 200
+        await asyncio.gather(*tasks)
+
+    asyncio.run(play())
+
+
+def test_one_that_is_too_large_is_turned_away_here() -> None:
+    async def play() -> None:
+        work = Work()
+        announced, silent = Client(length=65), Client()
+        silent.send(b"x" * 65)
+        assert [await each.ask(gate(work, 1)) for each in (announced, silent)] == [413, 413]
+        assert not work.bodies
+
+    asyncio.run(play())
+
+
+def test_the_environment_tells_the_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "environ", {})
+    admit(places=7, body_bytes=9, key=KEY)
+    (made,) = middlewares()
+    assert str(made).startswith("Middleware(Admission")
+    assert made.kwargs == {"places": 7, "body_bytes": 9, "digest": digest_of(KEY)}
+    assert KEY not in "".join(os.environ.values())
+    admit(places=7, body_bytes=9, key=None)
+    assert middlewares()[0].kwargs["digest"] == ""
