@@ -1,0 +1,127 @@
+"""One round of SEAL from top to bottom, without Ray, RLlib or vLLM: `python examples/round.py`, a minute on two cores.
+
+A solver plays groups of dialogues, an executable verifier rewards them, each turn gets a label, labels weigh the
+advantages of GRPO, and one gradient step follows. Then the same dialogues are played again with the new weights. The
+system does the same in `seal_ray/algorithm/`, on Ray's actors. Letters at the end of names are shapes: `_G` members of
+a group, `_T` tokens of a trajectory, `_M` sampled tokens of a batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import torch
+from transformers import AutoModelForCausalLM
+
+from envs.dialogue import Protocol
+from envs.interface import Interface
+from envs.toolworld import generate
+from policies.engine.choice import start_engine
+from policies.engine.requests import checkpoint_shapes
+from policies.model_folder import open_model
+from policies.prompting import ChatFormat
+from policies.rollouts import Job, Rollouts
+from policies.solver import Budgets, Solver
+from policies.trajectory import Trajectory, derive_seed
+from seal_ray.grpo.advantages import group_advantages
+from seal_ray.grpo.forward import sampled_logprobs
+from seal_ray.grpo.loss import LossSettings, global_mean, token_losses
+from seal_ray.grpo.packing import collate
+from seal_ray.grpo.reweighting import ReweightingSettings, labels_of, reweighted, rho_table
+from seal_ray.grpo.rows import Row, make_row
+
+SEED, GROUPS, GROUP_SIZE, LEARNING_RATE = 0, 8, 8, 3e-4
+BUDGETS = Budgets(prompt=2048, response=192, context=3072, steps=20)
+GUIDED = Interface(guidelines=("Call nothing when a needed value is missing; ask for it instead.",))
+"""What the second half of the groups is shown, on the same tasks. A curator would propose it from earlier failures."""
+
+
+def jobs_of_round() -> list[list[Job]]:
+    """Tasks, interfaces and seeds: a group is one task under one interface, played with several seeds."""
+    groups = []
+    for number in range(GROUPS):
+        task = generate(number % (GROUPS // 2), split="train")
+        interface = Interface.plain() if number < GROUPS // 2 else GUIDED
+        seeds = [derive_seed(SEED, number, member) for member in range(GROUP_SIZE)]
+        groups.append([Job(task, seed, interface, Protocol.SEAL) for seed in seeds])
+    return groups
+
+
+async def play(rollouts: Rollouts, groups: list[list[Job]]) -> list[list[Trajectory]]:
+    """Plays all dialogues side by side. Each is the same whenever it is played with the same weights."""
+    jobs = [job for group in groups for job in group]
+    played = {place: trajectory async for place, trajectory in rollouts.play(jobs)}
+    members = iter(played[place] for place in range(len(jobs)))
+    return [[next(members) for _ in group] for group in groups]
+
+
+def rows_of(groups: list[list[Trajectory]]) -> list[Row]:
+    """Rewards → advantages within the group → weights by diagnosis → rows for the learner."""
+    rows = []
+    for trajectories in groups:
+        advantages_G = group_advantages([each.reward for each in trajectories])
+        if advantages_G is None:  # all succeeded, or all failed: nothing to compare
+            continue
+        labels_G = [labels_of(each.diagnosis, "paper") for each in trajectories]
+        weighted_G, _ = reweighted(advantages_G, labels_G, ReweightingSettings(), rho_table("paper"), step=0)
+        rows += [
+            make_row(each.token_ids_T, each.mask_T, each.logprobs_T, float(advantage))
+            for each, advantage in zip(trajectories, weighted_G, strict=True)
+        ]
+    return rows
+
+
+def learn(model: torch.nn.Module, rows: list[Row]) -> tuple[float, float]:
+    """One step of AdamW on the clipped loss. Returns the loss, and how far the first ratio is from 1."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, eps=1e-5)
+    settings = LossSettings(kl_coefficient=0.0)
+    tokens = sum(row.sampled_tokens for row in rows)
+    loss, furthest = 0.0, 0.0
+    for start in range(0, len(rows), 8):  # micro-batches, whose gradients add up
+        packed = collate(rows[start : start + 8])
+        logprobs_M = sampled_logprobs(model, packed)
+        losses = token_losses(logprobs_M, packed.old_logprobs_M, packed.advantages_M, settings)
+        global_mean(losses.loss_sum, tokens).backward()  # type: ignore[no-untyped-call]
+        loss += losses.sums.loss / tokens
+        furthest = max(furthest, losses.sums.ratio_max - 1, 1 - losses.sums.ratio_min)
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    return loss, furthest
+
+
+def show(title: str, groups: list[list[Trajectory]]) -> None:
+    """Success by what was shown, and the labels of all turns."""
+    half = len(groups) // 2
+    for name, part in (("plain", groups[:half]), ("guided", groups[half:])):
+        members = [each for group in part for each in group]
+        labels = Counter(str(label) for each in members for label in each.diagnosis.labels)
+        success = sum(each.reward for each in members) / len(members)
+        print(f"{title:7} {name:7} success {success:5.1%}  {', '.join(f'{k} {v}' for k, v in labels.most_common(4))}")
+
+
+async def main() -> None:
+    folder = open_model("tiny")
+    model = AutoModelForCausalLM.from_pretrained(folder.path, dtype=torch.float32)
+    engine = await start_engine("transformers", folder, context=BUDGETS.context, dtype="float32", concurrent=64)
+    try:
+        rollouts = Rollouts(Solver(engine, ChatFormat.load(folder.path, folder.dialect), BUDGETS))
+        jobs = jobs_of_round()
+        before = await play(rollouts, jobs)
+        show("before", before)
+
+        rows = rows_of(before)
+        loss, furthest = learn(model, rows)
+        tokens = sum(row.sampled_tokens for row in rows)
+        print(f"learnt from {len(rows)} of {GROUPS * GROUP_SIZE} dialogues, {tokens} sampled tokens")
+        print(f"loss {loss:.4f}; the engine's and the learner's probabilities differed by {furthest:.1e} at most")
+
+        state = model.state_dict()
+        await engine.update_weights({name: state[name] for name in checkpoint_shapes(folder.path)}, version=1)
+        show("after", await play(rollouts, jobs))
+    finally:
+        await engine.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
