@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -36,6 +36,41 @@ def test_imports_go_downward(floor: str) -> None:
     assert list(modules(floor))
     for path in modules(floor):
         assert not FORBIDDEN[floor] & set(imported(path)), path
+
+
+def imports_of(path: Path, known: Mapping[str, Path]) -> Iterator[str]:
+    """The modules of ours that a file imports, wherever the import stands: in a function, or for type checkers only."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names if name.name in known)
+        elif isinstance(node, ast.ImportFrom) and node.module in known:
+            for name in node.names:
+                full = f"{node.module}.{name.name}"
+                yield full if full in known else str(node.module)
+
+
+def reached(start: str, edges: Mapping[str, set[str]]) -> set[str]:
+    found: set[str] = set()
+    waiting = [start]
+    while waiting:
+        for name in edges[waiting.pop()] - found:
+            found.add(name)
+            waiting.append(name)
+    return found
+
+
+def test_no_more_than_two_files_import_each_other() -> None:
+    known = {}
+    for floor in (*FORBIDDEN, "tuning"):
+        for path in modules(floor):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            known[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    edges = {name: set(imports_of(path, known)) - {name} for name, path in known.items()}
+    below = {name: reached(name, edges) for name in known}
+    circles = {frozenset(other for other in below[name] if name in below[other]) for name in known}
+    assert sorted(map(sorted, filter(None, circles))) == [
+        ["seal_ray.algorithm.seal", "seal_ray.config.seal_config"]  # the algorithm and its config, as in RLlib
+    ]
 
 
 def test_importing_the_world_is_quick_and_loads_neither_torch_nor_ray() -> None:

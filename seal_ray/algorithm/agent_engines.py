@@ -13,10 +13,10 @@ from seal_ray.config import sections
 from seal_ray.config.agents import all_engines, learning_agents, model_of, shares_engines
 
 if TYPE_CHECKING:
-    from seal_ray.config.seal_config import SealConfig
+    from seal_ray.config.settings import Settings
 
 
-def start_engines(config: SealConfig, agent: str) -> EnginePool:
+def start_engines(config: Settings, agent: str) -> EnginePool:
     """The solver's engines, with room for a curator that shares them; or the curator's one."""
     engine, limits = config.section(sections.Engine), config.section(sections.FaultTolerance)
     curator, model = config.section(sections.Curator), model_of(config, agent)
@@ -46,7 +46,7 @@ def start_engines(config: SealConfig, agent: str) -> EnginePool:
     )
 
 
-def _bundles(config: SealConfig, agent: str) -> list[int]:
+def _bundles(config: Settings, agent: str) -> list[int]:
     """Where each of the agent's engines goes in a trial's placement group: the last bundles are the engines', the
     curator's own the very last. Without a group each is -1, anywhere.
 

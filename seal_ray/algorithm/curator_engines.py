@@ -18,13 +18,13 @@ from seal_ray.config import sections
 from seal_ray.config.agents import learning_agents, model_of, shares_engines
 
 if TYPE_CHECKING:
-    from seal_ray.config.seal_config import SealConfig
+    from seal_ray.config.settings import Settings
 
 
 class CuratorEngines:
     """The engine that a curator writes on. `version` is that of the weights which it must have."""
 
-    def __init__(self, config: SealConfig, solver_engines: EnginePool) -> None:
+    def __init__(self, config: Settings, solver_engines: EnginePool) -> None:
         self._config = config
         self.model = model_of(config, CURATOR)
         self.folder: ModelFolder = open_model(self.model.model, dialect=self.model.dialect)

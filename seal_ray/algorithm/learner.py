@@ -29,7 +29,7 @@ from seal_ray.grpo.rows import Row, make_row
 from seal_ray.grpo.schedule import Schedule
 
 if TYPE_CHECKING:
-    from seal_ray.config.seal_config import SealConfig
+    from seal_ray.config.settings import Settings
 
 ROWS = "rows"
 """Column of `Row`s."""
@@ -70,7 +70,7 @@ class SealLearner(TorchLearner):
     all of them.
     """
 
-    config: SealConfig
+    config: Settings  # type: ignore[assignment] # RLlib knows it by all that it is
     _device: Any
     _module: Any
 

@@ -22,7 +22,7 @@ from seal_ray.grpo.packing import shard
 from seal_ray.grpo.rows import Row
 
 if TYPE_CHECKING:
-    from seal_ray.config.seal_config import SealConfig
+    from seal_ray.config.settings import Settings
 
 _SHARDS = "shards"
 """Folder of a checkpoint with sharded weights and optimizer, written by all learners."""
@@ -39,7 +39,7 @@ class SealLearnerGroup(LearnerGroup):
     the group cannot be used any more.
     """
 
-    config: SealConfig
+    config: Settings  # type: ignore[assignment] # RLlib knows it by all that it is
     _workers: Any
     _get_subcomponents: Any
 

@@ -9,31 +9,31 @@ from envs.co_evolution import CURATOR, SOLVER
 from seal_ray.config.sections import Curator, Engine, Learners, Solver, Training
 
 if TYPE_CHECKING:
-    from seal_ray.config.seal_config import SealConfig
+    from seal_ray.config.settings import Settings
 
 
-def learning_agents(config: SealConfig) -> tuple[str, ...]:
+def learning_agents(config: Settings) -> tuple[str, ...]:
     """The agents that learn in this run, each a module."""
     return (SOLVER, CURATOR) if config.section(Curator).kind == "coevolved" else (SOLVER,)
 
 
-def curator_is_model(config: SealConfig) -> bool:
+def curator_is_model(config: Settings) -> bool:
     """Whether the curator is a language model."""
     return config.section(Curator).kind in ("llm", "coevolved")
 
 
-def all_engines(config: SealConfig) -> int:
+def all_engines(config: Settings) -> int:
     """The engines of a run, that of a curator which has its own included."""
     own = curator_is_model(config) and not shares_engines(config)
     return config.section(Engine).num_engines + own
 
 
-def shares_engines(config: SealConfig) -> bool:
+def shares_engines(config: Settings) -> bool:
     """Whether the curator writes on the solver's engines: both are adapters of one frozen base, or the curator it."""
     return config.section(Solver).lora_rank > 0 and config.section(Curator).model is None
 
 
-def model_of(config: SealConfig, agent: str) -> Solver:
+def model_of(config: Settings, agent: str) -> Solver:
     """The model of an agent, in the words of the solver's section."""
     solver = config.section(Solver)
     if agent == SOLVER:
@@ -51,7 +51,7 @@ def model_of(config: SealConfig, agent: str) -> Solver:
     )
 
 
-def training_of(config: SealConfig, agent: str) -> Training:
+def training_of(config: Settings, agent: str) -> Training:
     """How an agent learns, in the words of the training section. A curator takes one gradient step a window."""
     training = config.section(Training)
     if agent == SOLVER:
@@ -72,7 +72,7 @@ def training_of(config: SealConfig, agent: str) -> Training:
     )
 
 
-def module_settings(config: SealConfig, agent: str) -> dict[str, Any]:
+def module_settings(config: Settings, agent: str) -> dict[str, Any]:
     """What an agent's `LMModule` is made with, as plain values."""
     return {
         "solver": model_of(config, agent).model_dump(mode="json"),

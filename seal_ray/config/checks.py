@@ -27,12 +27,12 @@ from seal_ray.config.sections import SECTIONS
 from seal_ray.grpo.reweighting import rho_table
 
 if TYPE_CHECKING:
-    from seal_ray.config.seal_config import SealConfig
+    from seal_ray.config.settings import Settings
 
 _OWN_WORD = re.compile(r"^(split|split part|difficulty|interface|model): ")
 
 
-def check_config(config: SealConfig) -> ModelFolder:
+def check_config(config: Settings) -> ModelFolder:
     """Checks all sections and what must fit together. Returns the model. Raises `UserError` with one sentence."""
     for kind in SECTIONS.values():
         config.section(kind)
@@ -49,7 +49,7 @@ def check_config(config: SealConfig) -> ModelFolder:
     return model
 
 
-def check_memory(config: SealConfig, model: ModelFolder) -> None:
+def check_memory(config: Settings, model: ModelFolder) -> None:
     """Raises `UserError` where this machine's memory, or that of its GPUs, cannot hold the run."""
     from seal_ray.config.memory import available, check_parts, parts
 
@@ -97,7 +97,7 @@ def _check_reweighting(reweighting: sections.Reweighting) -> None:
             raise unknown_value("reweighting.overrides", label, table)
 
 
-def _check_curator_model(config: SealConfig) -> None:
+def _check_curator_model(config: Settings) -> None:
     """What must fit where the curator is a language model."""
     if not curator_is_model(config):
         return

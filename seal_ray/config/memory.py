@@ -23,7 +23,7 @@ from seal_ray.config.sections import Curator, Engine, Learners, Solver, Training
 from seal_ray.grpo.forward import CHUNK
 
 if TYPE_CHECKING:
-    from seal_ray.config.seal_config import SealConfig
+    from seal_ray.config.settings import Settings
 
 _PROCESS = 400 << 20
 """What a process with torch and Ray takes in host memory before it holds anything."""
@@ -61,7 +61,7 @@ class Available:
     gpus: tuple[int, ...] = ()
 
 
-def parts(config: SealConfig, model: ModelFolder) -> tuple[Part, ...]:
+def parts(config: Settings, model: ModelFolder) -> tuple[Part, ...]:
     """What the run needs, by part.
 
     The learner holds weights, gradients, two moments and the frozen reference policy in float32, once with FSDP and
@@ -99,7 +99,7 @@ def parts(config: SealConfig, model: ModelFolder) -> tuple[Part, ...]:
     )
 
 
-def _curator_parts(config: SealConfig, *, sampling: Place, learning: Place, copies: int) -> list[Part]:
+def _curator_parts(config: Settings, *, sampling: Place, learning: Place, copies: int) -> list[Part]:
     """What a curator that is a language model adds. Its activations are far less than the solver's."""
     if not curator_is_model(config):
         return []

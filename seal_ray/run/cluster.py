@@ -14,7 +14,7 @@ from transformers.utils.logging import disable_progress_bar
 from envs.errors import UserError
 from seal_ray.config import sections
 from seal_ray.config.agents import all_engines
-from seal_ray.config.seal_config import SealConfig
+from seal_ray.config.settings import Settings
 
 
 @contextmanager
@@ -40,7 +40,7 @@ def connected() -> Iterator[None]:
         ray.shutdown()
 
 
-def resources(config: SealConfig) -> dict[str, dict[str, float]]:
+def resources(config: Settings) -> dict[str, dict[str, float]]:
     """What a run asks Ray for: actor → resource → amount, for all actors of a kind together."""
     engine, learners = config.section(sections.Engine), config.section(sections.Learners)
     runners = config.section(sections.EnvRunners)
@@ -57,7 +57,7 @@ def resources(config: SealConfig) -> dict[str, dict[str, float]]:
     }
 
 
-def check_fits(config: SealConfig) -> None:
+def check_fits(config: Settings) -> None:
     """Raises `UserError` where the cluster can never hold the run; Ray would wait for ever."""
     asked = resources(config).values()
     check_asked("the run", {kind: sum(each[kind] for each in asked) for kind in ("CPU", "GPU")})
