@@ -12,12 +12,14 @@ ROOT = Path(__file__).parent.parent
 PAGES = [page for page in sorted((ROOT / "docs").glob("*.md")) if "| to change |" in page.read_text(encoding="utf-8")]
 
 
-def named(page: Path) -> Iterator[str]:
-    """The files and folders that the page's table names, in code marks."""
+def named(page: Path) -> Iterator[tuple[str, str]]:
+    """The files and folders that the page's table names in code marks, each with the folder of the one before it."""
     rows = page.read_text(encoding="utf-8").partition("| to change |")[2].partition("\n\n")[0].splitlines()
     for row in rows[2:]:
-        target = row.rsplit("|", 2)[1]
-        yield from re.findall(r"`([\w./]+(?:\.py|\.yaml|\.jinja|/))`", target)
+        before = ""
+        for name in re.findall(r"`([\w./]+(?:\.py|\.yaml|\.jinja|/))`", row.rsplit("|", 2)[1]):
+            yield name, before
+            before = name.rpartition("/")[0] or before
 
 
 def test_there_are_such_tables() -> None:
@@ -30,11 +32,7 @@ def test_no_path_in_a_table_is_dead(page: Path) -> None:
     """Paths are below the folder in the page's title or the one above it, or below the root."""
     title = page.read_text(encoding="utf-8").splitlines()[0]
     folders = [ROOT / found for found in re.findall(r"`([\w/]+/)`", title)] or [ROOT]
-    for name in named(page):
-        places = [
-            ROOT,
-            *folders,
-            *(each.parent for each in folders),
-            *(path for folder in folders for path in folder.rglob("*") if path.is_dir()),
-        ]
-        assert any((place / name).exists() for place in places), name
+    for name, before in named(page):
+        places = [ROOT, *folders, *(each.parent for each in folders)]
+        places += [path for folder in folders for path in folder.rglob("*") if path.is_dir()]
+        assert any((place / name).exists() or (place / before / name).exists() for place in places), name
