@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,3 +37,16 @@ def test_no_path_in_a_table_is_dead(page: Path) -> None:
         places = [ROOT, *folders, *(each.parent for each in folders)]
         places += [path for folder in folders for path in folder.rglob("*") if path.is_dir()]
         assert any((place / name).exists() or (place / before / name).exists() for place in places), name
+
+
+def test_the_legend_has_every_letter_of_a_shape() -> None:
+    legend = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").partition("| letter |")[2]
+    known = set(re.findall(r"^\| `(\w)` \|", legend, re.MULTILINE))
+    named = set()
+    for floor in ("envs", "policies", "seal_ray", "tuning", "examples"):
+        for path in (ROOT / floor).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                name = node.id if isinstance(node, ast.Name) else node.arg if isinstance(node, ast.arg) else ""
+                named |= set("".join(re.findall(r"[a-z]_(1?[A-Z]{1,3}1?[A-Z]?)$", name)))
+    assert named
+    assert named <= known
