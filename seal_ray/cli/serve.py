@@ -63,8 +63,8 @@ def command(
     from seal_ray.run.cluster import connected
     from seal_ray.serving.admission import admit
 
-    # Some wait behind the proxy, so that no place is empty while a request is on its way.
-    admit(places=2 * served.settings.places, body_bytes=served.settings.max_request_mib << 20, key=api_key)
+    # A few wait behind the proxy, so that no place is empty while a request is on its way.
+    admit(places=served.settings.places + 16, body_bytes=served.settings.max_request_mib << 20, key=api_key)
     console = Console(highlight=False)
     console.print(f"starting {served.name}: a minute or two on CPU", soft_wrap=True)
 

@@ -7,6 +7,8 @@ from the environment of the process that starts the cluster; `seal-ray serve` se
 from __future__ import annotations
 
 import os
+from collections import OrderedDict
+from typing import Any
 
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -17,6 +19,8 @@ from seal_ray.serving.key import digest_of, has_key
 from seal_ray.serving.limits import RefusedRequest
 from seal_ray.serving.places import MAX_WAITING, NoPlace, Places
 
+_KNOWN = 10_000
+"""Connections that are remembered as answered."""
 _PREFIX = "SEAL_RAY_PROXY_"
 _ENVIRONMENT = {
     "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": f"{__name__}:middlewares",
@@ -31,7 +35,8 @@ _ENVIRONMENT = {
 class Admission:
     """Lets so many POST requests in at a time, once they have arrived; the newest and the oldest get in by turns.
 
-    Requests without the key go on at once: they are turned away without being read.
+    Connections that were answered before go first: a client that keeps its connection does not wait behind a flood of
+    new ones. Requests without the key go on at once: they are turned away without being read.
     """
 
     def __init__(self, app: ASGIApp, *, places: int, body_bytes: int, digest: str) -> None:
@@ -39,6 +44,7 @@ class Admission:
         self._places = Places(places, waiting=MAX_WAITING)
         self._bodies = Bodies(body_bytes)
         self._digest = digest
+        self._known: OrderedDict[tuple[Any, ...], None] = OrderedDict()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"] != "POST" or (self._digest and not has_key(scope, self._digest)):
@@ -47,12 +53,22 @@ class Admission:
         try:
             async with self._bodies.of(scope, receive) as body:
                 if body is not None:
-                    async with self._places:
+                    client = tuple(scope.get("client") or ())
+                    async with self._places.one(first=client in self._known):
                         await self._app(with_length(scope, len(body)), once(body, receive), send)
+                    self._remember(client)
         except RefusedRequest as error:
             await refused(error)(scope, receive, send)
         except NoPlace:
             await overloaded()(scope, receive, send)
+
+    def _remember(self, client: tuple[Any, ...]) -> None:
+        if not client:  # a socket without addresses
+            return
+        self._known[client] = None
+        self._known.move_to_end(client)
+        if len(self._known) > _KNOWN:
+            self._known.popitem(last=False)
 
 
 def middlewares() -> list[Middleware]:

@@ -58,7 +58,7 @@ class Intake:
             else:
                 body = await asyncio.get_running_loop().run_in_executor(self._parser, self._clean, body, chat)
             headers = [(name, value) for name, value in scope.get("headers", ()) if name.lower() in _HEADERS]
-            async with self._places:
+            async with self._places.one():
                 await self._app(with_length({**scope, "headers": headers}, len(body)), once(body, receive), send)
 
     def _clean(self, body: bytes, chat: bool) -> bytes:

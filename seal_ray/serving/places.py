@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from contextlib import suppress
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
 
 MAX_WAITING = 4_096
 """Requests that wait for a place at most."""
@@ -18,41 +19,52 @@ class Places:
     """So many requests are worked on at a time, and at most `waiting` more wait.
 
     A place that gets free goes by turns to the one that has waited longest and to the newest: behind a thousand others
-    a request is still answered at once, and none of the thousand waits for ever. For one event loop.
+    a request is still answered at once, and none of the thousand waits for ever. Those that come `first` go before all
+    others. For one event loop.
     """
 
     def __init__(self, places: int, *, waiting: int) -> None:
         self._free = places
         self._most = waiting
+        self._first: deque[asyncio.Future[None]] = deque()
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._newest_next = True
 
-    async def __aenter__(self) -> None:
+    @asynccontextmanager
+    async def one(self, *, first: bool = False) -> AsyncGenerator[None, None]:
+        """Waits for a place, and holds it inside the block. Raises `NoPlace` where too many wait."""
         if self._free:
             self._free -= 1
-            return
-        if len(self._waiting) >= self._most:
+        else:
+            await self._wait(self._first if first else self._waiting)
+        try:
+            yield
+        finally:
+            self._pass_on()
+
+    async def _wait(self, queue: deque[asyncio.Future[None]]) -> None:
+        if len(self._first) + len(self._waiting) >= self._most:
             raise NoPlace
         turn = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
+        queue.append(turn)
         try:
             await turn
         except asyncio.CancelledError:
             if turn.cancelled():
                 with suppress(ValueError):  # it was passed over already
-                    self._waiting.remove(turn)
+                    queue.remove(turn)
             else:
                 self._pass_on()
             raise
 
-    async def __aexit__(self, *_: object) -> None:
-        self._pass_on()
-
     def _pass_on(self) -> None:
-        while self._waiting:
-            turn = self._waiting.pop() if self._newest_next else self._waiting.popleft()
+        while self._first or self._waiting:
+            if self._first:
+                turn = self._first.popleft()
+            else:
+                turn = self._waiting.pop() if self._newest_next else self._waiting.popleft()
+                self._newest_next ^= not turn.done()
             if not turn.done():  # it did not give up
-                self._newest_next = not self._newest_next
                 turn.set_result(None)
                 return
         self._free += 1

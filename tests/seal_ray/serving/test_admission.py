@@ -18,7 +18,8 @@ KEY = "sesame"
 class Client:
     """One request: `sent` is what it has sent so far, `said` what it was answered."""
 
-    def __init__(self, *, key: str = KEY, length: int | None = None) -> None:
+    def __init__(self, *, key: str = KEY, length: int | None = None, port: int = 0) -> None:
+        self.address = ("127.0.0.1", port)
         self.headers = [(b"authorization", f"Bearer {key}".encode())]
         if length is not None:
             self.headers.append((b"content-length", str(length).encode()))
@@ -29,7 +30,13 @@ class Client:
         self.sent.put_nowait({"type": "http.request", "body": body, "more_body": more})
 
     async def ask(self, app: Admission) -> int:
-        scope = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "headers": self.headers}
+        scope: dict[str, Any] = {
+            "type": "http",
+            "method": "POST",
+            "path": "/v1/chat/completions",
+            "headers": self.headers,
+        }
+        scope["client"] = self.address
 
         async def send(message: MutableMapping[str, Any]) -> None:
             self.said.append(message)
@@ -84,6 +91,28 @@ def test_only_so_many_are_inside_and_a_slow_sender_is_not() -> None:
         for task in hanging:
             task.cancel()
         await asyncio.gather(*hanging, return_exceptions=True)
+
+    asyncio.run(play())
+
+
+def test_a_connection_that_was_answered_before_goes_first() -> None:
+    async def play() -> None:
+        work = Work()
+        app = gate(work, 1)
+        work.go_on.set()
+        known = Client(port=1)
+        known.send(b"before")
+        assert await known.ask(app) == 200
+        work.go_on.clear()
+        flood = [Client(port=2 + number) for number in range(20)]
+        tasks = []
+        for number, each in enumerate([*flood[:10], known, *flood[10:]]):
+            each.send(str(number).encode())
+            tasks.append(asyncio.create_task(each.ask(app)))
+            await settle()
+        work.go_on.set()
+        await asyncio.gather(*tasks)
+        assert work.bodies[:3] == [b"before", b"0", b"10"]
 
     asyncio.run(play())
 

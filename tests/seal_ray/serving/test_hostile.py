@@ -168,7 +168,8 @@ ATTACKS: dict[str, tuple[int, Callable[[Running], list[int]]]] = {
 def answered_beside(server: Running, title: str, run: Callable[[Running], list[int]], record: Any) -> list[int]:
     """What an attack is answered, once a client beside it waited no longer than it may.
 
-    A machine that is busy with other tests gets three tries.
+    A machine that is busy with other tests gets three tries, and time in proportion: a client that stood in line would
+    wait as long as the attack takes.
     """
     tries = []
     for _ in range(3):
@@ -176,11 +177,11 @@ def answered_beside(server: Running, title: str, run: Callable[[Running], list[i
         with beside(server) as took:
             found = run(server)
         spent = time.monotonic() - begun
-        tries.append(max(took))
-        if tries[-1] < PATIENCE:
+        tries.append((max(took), spent))
+        if max(took) < max(PATIENCE, spent / 4):
             break
-    record(TABLE, f"{title}: {spent:.1f} s, beside {statistics.median(took):.2f} s, {tries[-1]:.2f} at most")
-    assert tries[-1] < PATIENCE, tries
+    record(TABLE, f"{title}: {spent:.1f} s, beside {statistics.median(took):.2f} s, {max(took):.2f} at most")
+    assert max(took) < max(PATIENCE, spent / 4), tries
     return found
 
 

@@ -266,15 +266,15 @@ def test_a_free_place_goes_by_turns_to_the_newest_and_the_oldest() -> None:
     async def play() -> list[str]:
         order: list[str] = []
         places = Places(1, waiting=4)
-        async with places:
-            tasks = [asyncio.ensure_future(passes(lambda: places, order, name)) for name in "abcd"]
+        async with places.one():
+            tasks = [asyncio.ensure_future(passes(places.one, order, name)) for name in "abcd"]
             await asyncio.sleep(0)
             with pytest.raises(NoPlace):
-                await places.__aenter__()
+                await places.one().__aenter__()
             tasks[3].cancel()  # a client that goes away
             await asyncio.sleep(0)
         await asyncio.gather(*tasks, return_exceptions=True)
-        async with places:  # and no place is lost
+        async with places.one():  # and no place is lost
             return order
 
     assert asyncio.run(play()) == ["c", "a", "b"]
