@@ -4,8 +4,8 @@ The same commands with the same seeds are run on both, in a folder each: trainin
 and with LoRA, a run that is killed and resumed, a comparison of two arms, and an evaluation. Metrics without times,
 records and exported weights must be equal.
 
-Where a curator writes several proposals side by side on vLLM (the cases coevolved and lora), log-probs are rounded by what
-is computed together, and two runs of one commit can differ: compare such a case with `HEAD` first.
+Where a curator writes several proposals side by side on vLLM (the cases coevolved and lora), log-probs are rounded by
+what is computed together, and two runs of one commit can differ: compare such a case with `HEAD` first.
 """
 
 from __future__ import annotations
