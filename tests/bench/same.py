@@ -4,8 +4,8 @@ The same commands with the same seeds are run on both, in a folder each: trainin
 and with LoRA, a run that is killed and resumed, a comparison of two arms, and an evaluation. Metrics without times,
 records and exported weights must be equal.
 
-Where a curator writes several proposals side by side on vLLM (the cases coevolved and lora), log-probs are rounded by
-what is computed together, and two runs of one commit can differ: compare such a case with `HEAD` first.
+Both play one dialogue and compute one request at a time (`one_at_a_time/`): what an engine computes together is a
+matter of time, and decides the last bit of a log-prob. How many tokens of a prompt came from its cache is not compared.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
+ONE_AT_A_TIME = Path(__file__).parent / "one_at_a_time"
 SMALL = (
     *("training.rounds=6", "training.groups=4", "training.group_size=4", "training.minibatch_groups=2"),
     *("training.warm_up=0", "training.checkpoint_every=2", "evaluation.interval=3", "evaluation.tasks=8"),
-    # One dialogue at a time: which requests an engine computes together is a matter of time, and decides the last bit.
     *("engine.concurrent=1", "learners.threads=1", "curator.plain_share_end=0.5"),
 )
 _TIMES = ("perf/",)
@@ -119,8 +119,13 @@ def of_run(run: Path) -> dict[str, Any]:
         if (run / f"{name}.jsonl").exists():
             found |= {f"{name} {place}": row for place, row in enumerate(lines(run / f"{name}.jsonl"))}
     for path in sorted((run / "trajectories").glob("*.jsonl")):
-        found |= {f"{path.name} {place}": row for place, row in enumerate(lines(path))}
+        found |= {f"{path.name} {place}": _without_cached(row) for place, row in enumerate(lines(path))}
     return found
+
+
+def _without_cached(line: str) -> str:
+    row = json.loads(line)
+    return json.dumps({**row, "sampled": [[begin, end] for begin, end, _ in row["sampled"]]})
 
 
 def _is_time(key: str) -> bool:
@@ -132,7 +137,12 @@ def lines(path: Path) -> list[str]:
 
 
 def _command(tree: Path, *arguments: str) -> tuple[list[str], dict[str, str]]:
-    environment = {**os.environ, "PYTHONPATH": str(tree), "RAY_ADDRESS": "local", "OMP_NUM_THREADS": "1"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{ONE_AT_A_TIME}{os.pathsep}{tree}",
+        "RAY_ADDRESS": "local",
+        "OMP_NUM_THREADS": "1",
+    }
     return [sys.executable, "-c", "from seal_ray.cli import main; main()", *arguments], environment
 
 

@@ -1,0 +1,92 @@
+"""`Registry`: things found by a name: built in, brought by an installed package, or written `package.module:Name`."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+from typing import Any, Generic, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from envs.errors import UserError, unknown_value
+from envs.task import JSON
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Registry(Generic[T]):
+    """The things that a setting can name.
+
+    `key` is the setting, for messages. `built_in` maps a name to "module:attribute", loaded when first asked for.
+    Installed packages add names through the entry point group `group`; a built-in name cannot be replaced. A name with
+    a colon, `package.module:Name`, is imported as it stands.
+
+    Names come from a config or a command line. They are imported, so a name must never come from what a model wrote.
+    """
+
+    key: str
+    group: str
+    built_in: Mapping[str, str]
+    _found: dict[str, T] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def names(self) -> list[str]:
+        """The built-in names in their order, then those of installed packages."""
+        return [*self.built_in, *sorted(set(self._installed()) - set(self.built_in))]
+
+    def find(self, name: str) -> T:
+        """What has this name. Raises `UserError` for a name that is not known or cannot be imported."""
+        if name not in self._found:
+            self._found[name] = self._load(name)
+        return self._found[name]
+
+    def make(self, name: str, known: Mapping[str, Any] | None = None, own: Mapping[str, JSON] | None = None) -> Any:
+        """An instance of the class that has this name, with its settings.
+
+        A class with settings has a pydantic model of them as its attribute `Settings`, and takes one when it is made;
+        other classes take nothing. A setting's value is that of `own`, else that of `known`, else the model's default.
+        Keys of `known` that the model does not have are left out. Raises `UserError` for a key of `own` that it does
+        not have, and for a value that does not fit.
+        """
+        found: Any = self.find(name)
+        model: type[BaseModel] | None = getattr(found, "Settings", None)
+        given = dict(own or {})
+        fields = model.model_fields if model is not None else {}
+        for key in given:
+            if key not in fields:
+                if not fields:
+                    raise UserError(f"{self.key}: {name} takes no settings, and {key!r:.80} was given.")
+                raise unknown_value(f"{self.key}: setting of {name}", key, fields)
+        if model is None:
+            return found()
+        values = {key: value for key, value in (known or {}).items() if key in fields} | given
+        try:
+            return found(model.model_validate(values))
+        except ValidationError as error:
+            problem = error.errors(include_url=False)[0]
+            where = ".".join(map(str, problem["loc"]))
+            raise UserError(f"{self.key}: {name}: {where}: {problem['input']!r:.80}: {problem['msg']}.") from None
+
+    def _load(self, name: str) -> T:
+        if name in self.built_in:
+            return self._imported(self.built_in[name])
+        installed = self._installed()
+        if name in installed:
+            return self._imported(installed[name])
+        if ":" not in name:
+            raise unknown_value(self.key, name, self.names())
+        return self._imported(name)
+
+    def _installed(self) -> dict[str, str]:
+        return {point.name: point.value for point in entry_points(group=self.group)}
+
+    def _imported(self, path: str) -> T:
+        module, _, attribute = path.partition(":")
+        try:
+            found: T = getattr(importlib.import_module(module), attribute)
+        except Exception as error:  # noqa: BLE001 - a module of the user's can raise anything when it is imported
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            raise UserError(f"{self.key}: {path!r:.120} cannot be imported ({reason:.160}).") from None
+        return found

@@ -1,0 +1,84 @@
+"""Names behind settings: built in, installed, or an import path; and the settings of what they name."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint, EntryPoints
+
+import pytest
+from pydantic import BaseModel, ConfigDict, Field
+
+from envs import registry
+from envs.errors import UserError
+from envs.registry import Registry
+
+HERE = "tests.envs.test_registry"
+SHAPES: Registry[type] = Registry("drawing.shape", "seal_ray.shapes", {"dot": f"{HERE}:Dot", "disc": f"{HERE}:Disc"})
+
+
+class Dot:
+    """A thing without settings."""
+
+
+class Disc:
+    """A thing with settings."""
+
+    class Settings(BaseModel):
+        """The settings of a disc."""
+
+        model_config = ConfigDict(extra="forbid")
+        radius: float = Field(default=1.0, gt=0)
+
+    def __init__(self, settings: Settings) -> None:
+        self.radius = settings.radius
+
+
+def test_a_name_is_built_in_or_an_import_path() -> None:
+    assert SHAPES.names() == ["dot", "disc"]
+    assert SHAPES.find("dot") is Dot
+    assert SHAPES.find(f"{HERE}:Disc") is Disc
+
+
+def test_an_installed_package_adds_names_and_replaces_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = [EntryPoint("ring", f"{HERE}:Disc", "seal_ray.shapes"), EntryPoint("dot", "nowhere:X", "seal_ray.shapes")]
+    monkeypatch.setattr(registry, "entry_points", lambda group: EntryPoints(points).select(group=group))
+    shapes: Registry[type] = Registry("drawing.shape", "seal_ray.shapes", SHAPES.built_in)
+    assert shapes.names() == ["dot", "disc", "ring"]
+    assert shapes.find("ring") is Disc
+    assert shapes.find("dot") is Dot
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("dott", "drawing.shape: 'dott'.*did you mean 'dot'"),
+        ("no.such.module:Thing", "drawing.shape: 'no.such.module:Thing' cannot be imported"),
+        (f"{HERE}:Nothing", "cannot be imported"),
+        (":", "cannot be imported"),
+        ("..:x", "cannot be imported"),
+    ],
+)
+def test_an_unknown_name_is_one_sentence(name: str, said: str) -> None:
+    with pytest.raises(UserError, match=said) as caught:
+        SHAPES.find(name)
+    assert "\n" not in str(caught.value)
+
+
+def test_settings_come_from_the_section_and_from_the_things_own() -> None:
+    assert SHAPES.make("disc").radius == 1.0
+    assert SHAPES.make("disc", {"radius": 2.0, "colour": "red"}).radius == 2.0
+    assert SHAPES.make("disc", {"radius": 2.0}, {"radius": 3.0}).radius == 3.0
+    assert isinstance(SHAPES.make("dot", {"radius": 2.0}), Dot)
+
+
+@pytest.mark.parametrize(
+    ("name", "own", "said"),
+    [
+        ("disc", {"radios": 1.0}, "setting of disc: 'radios'.*did you mean 'radius'"),
+        ("disc", {"radius": -1.0}, "drawing.shape: disc: radius: -1.0"),
+        ("disc", {"radius": "wide"}, "drawing.shape: disc: radius: 'wide'"),
+        ("dot", {"radius": 1.0}, "dot takes no settings"),
+    ],
+)
+def test_a_setting_that_does_not_fit_is_one_sentence(name: str, own: dict[str, object], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        SHAPES.make(name, own=own)
