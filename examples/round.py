@@ -25,7 +25,7 @@ from policies.rollouts import Job, Rollouts
 from policies.solver import Budgets, Solver
 from policies.trajectory import Trajectory, derive_seed
 from seal_ray.grpo.advantages import group_advantages
-from seal_ray.grpo.forward import sampled_logprobs
+from seal_ray.grpo.forward import token_logprobs
 from seal_ray.grpo.loss import LossSettings, global_mean, token_losses
 from seal_ray.grpo.packing import collate
 from seal_ray.grpo.reweighting import ReweightingSettings, labels_of, reweighted, rho_table
@@ -66,7 +66,7 @@ def rows_of(groups: list[list[Trajectory]]) -> list[Row]:
         labels_G = [labels_of(each.diagnosis, "paper") for each in trajectories]
         weighted_G, _ = reweighted(advantages_G, labels_G, ReweightingSettings(), rho_table("paper"), step=0)
         rows += [
-            make_row(each.token_ids_T, each.mask_T, each.logprobs_T, float(advantage))
+            make_row(each.token_ids_T, each.mask_T, each.sampled_logprobs_T, float(advantage))
             for each, advantage in zip(trajectories, weighted_G, strict=True)
         ]
     return rows
@@ -80,7 +80,7 @@ def learn(model: torch.nn.Module, rows: list[Row]) -> tuple[float, float]:
     loss, furthest = 0.0, 0.0
     for start in range(0, len(rows), 8):  # micro-batches, whose gradients add up
         packed = collate(rows[start : start + 8])
-        logprobs_M = sampled_logprobs(model, packed)
+        logprobs_M = token_logprobs(model, packed)
         losses = token_losses(logprobs_M, packed.old_logprobs_M, packed.advantages_M, settings)
         global_mean(losses.loss_sum, tokens).backward()  # type: ignore[no-untyped-call]
         loss += losses.sums.loss / tokens

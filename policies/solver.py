@@ -10,6 +10,7 @@ from envs.interface import Interface
 from envs.task import Task
 from policies.engine import BASE, Engine, Finish, GenRequest
 from policies.prompting import ChatFormat
+from policies.sample import Recording
 from policies.trajectory import End, Sampled, Trajectory, derive_seed, interface_id
 from policies.watch import Watch
 
@@ -69,16 +70,17 @@ class Solver:
         )
         with self.watch.over(task.id, seed):
             _, info = dialogue.reset()
-            record = _Record(list(self.form.opening(info["messages"], info["tools"])))
-        end = End.PROMPT if len(record.token_ids) > self.budgets.prompt else None
+            record, sampled = Recording(), list[Sampled]()
+            record.read(self.form.opening(info["messages"], info["tools"]))
+        end = End.PROMPT if len(record.token_ids_T) > self.budgets.prompt else None
         while end is None:
-            room = min(self.budgets.response, self.budgets.context - len(record.token_ids))
+            room = min(self.budgets.response, self.budgets.context - len(record.token_ids_T))
             if room < 1:
                 end = End.CONTEXT
-            elif len(record.sampled) == self.budgets.steps:
+            elif len(sampled) == self.budgets.steps:
                 end = End.STEPS
             else:
-                end = await self._step(dialogue, record, room, seed)
+                end = await self._step(dialogue, record, sampled, room, seed)
         if end is not End.FINISHED:
             dialogue.truncate()
         return Trajectory(
@@ -88,63 +90,38 @@ class Solver:
             protocol=str(protocol),
             policy=self.policy,
             seed=seed,
-            token_ids_T=tuple(record.token_ids),
-            mask_T=tuple(record.mask),
-            logprobs_T=tuple(record.logprobs),
-            versions_T=tuple(record.versions),
-            sampled=tuple(record.sampled),
+            token_ids_T=tuple(record.token_ids_T),
+            mask_T=tuple(record.mask_T),
+            sampled_logprobs_T=tuple(record.sampled_logprobs_T),
+            versions_T=tuple(record.versions_T),
+            sampled=tuple(sampled),
             reward=float(dialogue.success),
             diagnosis=dialogue.diagnosis,
             trace=dialogue.trace,
             end=end,
         )
 
-    async def _step(self, dialogue: Dialogue, record: _Record, room: int, seed: int) -> End | None:
+    async def _step(
+        self, dialogue: Dialogue, record: Recording, sampled: list[Sampled], room: int, seed: int
+    ) -> End | None:
         """Samples one completion and lets the environment answer. Returns what ended the dialogue, if it ended."""
         request = GenRequest(
-            prompt_ids=tuple(record.token_ids),
+            prompt_ids=tuple(record.token_ids_T),
             max_tokens=room,
             temperature=self.temperature,
             top_p=self.top_p,
-            seed=derive_seed(seed, len(record.sampled)),
+            seed=derive_seed(seed, len(sampled)),
             stop_token_ids=self.form.stop_token_ids,
             policy=self.policy,
         )
         result = await self.engine.generate(request)
-        record.say(result.token_ids_T, result.logprobs_T, result.versions_T, result.cached_tokens)
+        record.write(result.token_ids_T, result.sampled_logprobs_T, result.versions_T)
+        sampled.append(Sampled(len(request.prompt_ids), len(record.token_ids_T), result.cached_tokens))
         if result.finish is Finish.LENGTH:
             return End.RESPONSE if room == self.budgets.response else End.CONTEXT
         with self.watch.over(dialogue.task.id, seed):
             *_, info = dialogue.step(self.form.text(result.token_ids_T))
             if dialogue.over:
                 return End.FINISHED
-            record.hear(self.form.continuation(info["messages"]))
+            record.read(self.form.continuation(info["messages"]))
         return None
-
-
-class _Record:
-    """A trajectory's tokens while it grows."""
-
-    def __init__(self, opening: list[int]) -> None:
-        self.token_ids: list[int] = []
-        self.mask: list[bool] = []
-        self.logprobs: list[float] = []
-        self.versions: list[int] = []
-        self.sampled: list[Sampled] = []
-        self.hear(opening)
-
-    def hear(self, token_ids: list[int] | tuple[int, ...]) -> None:
-        self.token_ids += token_ids
-        self.mask += [False] * len(token_ids)
-        self.logprobs += [0.0] * len(token_ids)
-        self.versions += [-1] * len(token_ids)
-
-    def say(
-        self, token_ids: tuple[int, ...], logprobs: tuple[float, ...], versions: tuple[int, ...], cached: int
-    ) -> None:
-        begin = len(self.token_ids)
-        self.token_ids += token_ids
-        self.mask += [True] * len(token_ids)
-        self.logprobs += logprobs
-        self.versions += versions
-        self.sampled.append(Sampled(begin, len(self.token_ids), cached))

@@ -12,6 +12,7 @@ from envs.interface import Interface
 from envs.interface.document import dump_interface
 from envs.text import map_texts, valid_text
 from envs.trace import Trace
+from policies.sample import Sample
 
 
 class End(StrEnum):
@@ -42,35 +43,20 @@ class Sampled:
     cached: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Trajectory:
-    """A dialogue of T tokens. Nothing in it was ever tokenised again: sampled tokens stand as they were sampled.
-
-    `mask_T` is True where the policy sampled the token. `logprobs_T` are its log-probabilities (nats) under the
-    distribution it was sampled from, 0 elsewhere; `versions_T` the version of their weights, -1 elsewhere.
-    `seed` repeats the dialogue. `reward` is the verifier's, 0 or 1.
-    """
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trajectory(Sample):
+    """The sample of a dialogue of T tokens, and how the dialogue was judged. `reward` is the verifier's, 0 or 1."""
 
     task: str
     category: str
     interface: str
     protocol: str
     policy: str
-    seed: int
-    token_ids_T: tuple[int, ...]
-    mask_T: tuple[bool, ...]
-    logprobs_T: tuple[float, ...]
-    versions_T: tuple[int, ...]
     sampled: tuple[Sampled, ...]
     reward: float
     diagnosis: Diagnosis
     trace: Trace
     end: End
-
-    @property
-    def sampled_tokens(self) -> int:
-        """How many tokens the policy sampled."""
-        return sum(self.mask_T)
 
     def to_dict(self) -> dict[str, Any]:
         """The trajectory as JSON values, with the dialogue in words beside the tokens. Every text is valid Unicode."""
@@ -103,7 +89,7 @@ class Trajectory:
             "turns": map_texts(words, valid_text),
             "token_ids": list(self.token_ids_T),
             "mask": [int(sampled) for sampled in self.mask_T],
-            "logprobs": [round(value, 6) for value in self.logprobs_T],
+            "logprobs": [round(value, 6) for value in self.sampled_logprobs_T],
             "versions": list(self.versions_T),
             "sampled": [[span.begin, span.end, span.cached] for span in self.sampled],
         }

@@ -5,7 +5,7 @@
 proposals, `prompt.py` what it reads, `proposal_text.py` how its answer is read.
 """
 
-from policies.curator.base import Curator, CuratorSample, Proposal
+from policies.curator.base import Curator, Proposal
 from policies.curator.choice import KINDS, WITHOUT_MODEL, make_curator
 from policies.curator.fixed import STATIC_CUES, FixedCurator
 from policies.curator.none import NoCurator
@@ -18,7 +18,6 @@ __all__ = [
     "STATIC_CUES",
     "WITHOUT_MODEL",
     "Curator",
-    "CuratorSample",
     "FixedCurator",
     "NoCurator",
     "Proposal",

@@ -10,21 +10,7 @@ from envs.errors import UserError
 from envs.interface import Interface
 from envs.profile import FailureProfile
 from envs.task import JSON
-
-
-@dataclass(frozen=True, slots=True)
-class CuratorSample:
-    """The T tokens of a proposal that a language model wrote, prompt included, kept as they were sampled.
-
-    As in a `Trajectory`: `mask_T` is True where the curator sampled the token; `logprobs_T` are the log-probabilities
-    (nats) it was sampled with, 0 elsewhere; `versions_T` the version of its weights, -1 elsewhere. `seed` repeats it.
-    """
-
-    token_ids_T: tuple[int, ...]
-    mask_T: tuple[bool, ...]
-    logprobs_T: tuple[float, ...]
-    versions_T: tuple[int, ...]
-    seed: int
+from policies.sample import Sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +22,7 @@ class Proposal:
 
     interface: Interface
     rejection: str | None = None
-    sample: CuratorSample | None = None
+    sample: Sample | None = None
 
 
 class Curator(Protocol):

@@ -15,11 +15,12 @@ from envs.interface import Interface
 from envs.interface.document import interface_from_dict, interface_to_dict
 from envs.profile import FailureProfile
 from envs.task import JSON
-from policies.curator.base import CuratorSample, Proposal, check_state
+from policies.curator.base import Proposal, check_state
 from policies.curator.prompt import messages_for
 from policies.curator.proposal_text import PROPOSAL_SCHEMA, read_proposal
 from policies.engine import BASE, BadRequest, Engine, EngineDead, Finish, GenRequest, GenResult
 from policies.prompting import ChatFormat
+from policies.sample import Recording
 from policies.trajectory import derive_seed
 
 _MAX_RESTARTS = 3
@@ -115,14 +116,10 @@ class LLMCurator:
         self, request: GenRequest, result: GenResult, logprobs_T: tuple[float, ...], incumbent: Interface
     ) -> tuple[Proposal, bool]:
         """The proposal, and whether it was an interface at all."""
-        prompt = request.prompt_ids
-        sample = CuratorSample(
-            token_ids_T=prompt + result.token_ids_T,
-            mask_T=(False,) * len(prompt) + (True,) * len(result.token_ids_T),
-            logprobs_T=(0.0,) * len(prompt) + logprobs_T,
-            versions_T=(-1,) * len(prompt) + result.versions_T,
-            seed=request.seed,
-        )
+        record = Recording()
+        record.read(request.prompt_ids)
+        record.write(result.token_ids_T, logprobs_T, result.versions_T)
+        sample = record.sample(request.seed)
         try:
             if result.finish is Finish.LENGTH:
                 raise UserError(f"proposal: it did not end within {request.max_tokens} tokens.")
@@ -139,7 +136,7 @@ async def _sampled(engine: Engine, request: GenRequest) -> tuple[GenResult, tupl
         try:
             result = await engine.generate(request)
             if not result.masked:
-                return result, result.logprobs_T
+                return result, result.sampled_logprobs_T
             whole = request.prompt_ids + result.token_ids_T
             return result, await engine.score(whole, len(request.prompt_ids), policy=request.policy)
         except EngineDead:

@@ -64,7 +64,7 @@ class ScriptedEngine:
         contexts = (request.prompt_ids + tokens[:index] for index in range(len(tokens)))
         return GenResult(
             token_ids_T=tokens,
-            logprobs_T=tuple(
+            sampled_logprobs_T=tuple(
                 self._logprob(replace(request, prompt_ids=context), token)
                 for context, token in zip(contexts, tokens, strict=True)
             ),

@@ -38,7 +38,7 @@ class Row:
     future: Future[GenResult]
     noise: torch.Generator
     token_ids_T: list[int] = field(default_factory=list)
-    logprobs_T: list[float] = field(default_factory=list)
+    sampled_logprobs_T: list[float] = field(default_factory=list)
     versions_T: list[int] = field(default_factory=list)
 
     @property
@@ -57,7 +57,7 @@ class Row:
 
     def result(self) -> GenResult:
         assert self.finish is not None
-        return GenResult(tuple(self.token_ids_T), tuple(self.logprobs_T), tuple(self.versions_T), self.finish)
+        return GenResult(tuple(self.token_ids_T), tuple(self.sampled_logprobs_T), tuple(self.versions_T), self.finish)
 
 
 class RunningBatch:
@@ -154,7 +154,7 @@ def _sample(rows: Sequence[Row], logits_BV: torch.Tensor) -> None:
     logprobs_B = logprobs_BV.gather(1, chosen_B[:, None])[:, 0]
     for row, token, logprob in zip(rows, chosen_B.tolist(), logprobs_B.tolist(), strict=True):
         row.token_ids_T.append(token)
-        row.logprobs_T.append(logprob)
+        row.sampled_logprobs_T.append(logprob)
         row.versions_T.append(row.slot.version)
 
 

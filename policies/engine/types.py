@@ -59,14 +59,14 @@ class GenRequest:
 class GenResult:
     """A sampled completion of T tokens.
 
-    `token_ids_T` are the tokens as sampled, a stop token included. `logprobs_T` are their log-probabilities (nats)
-    under the distribution they were sampled from, temperature and top-p included; if greedy, under the model's own.
-    `versions_T` is the version of the policy's weights at each token. `masked` says that a grammar restricted the
-    sampling, so that `logprobs_T` are not the model's own. `cached_tokens` counts prompt tokens served from the cache.
+    `token_ids_T` are the tokens as sampled, a stop token included. `sampled_logprobs_T` are their log-probabilities
+    (nats) under the distribution they were sampled from, temperature and top-p included; if greedy, under the model's
+    own. `versions_T` is the version of the policy's weights at each token. `masked` says that a grammar restricted the
+    sampling, so that `sampled_logprobs_T` are not the model's own. `cached_tokens` counts prompt tokens from the cache.
     """
 
     token_ids_T: tuple[int, ...]
-    logprobs_T: tuple[float, ...]
+    sampled_logprobs_T: tuple[float, ...]
     versions_T: tuple[int, ...]
     finish: Finish
     masked: bool = False

@@ -78,7 +78,7 @@ class VllmEngine:
         logprobs = tuple(logprob_of(step, token) for step, token in zip(completion.logprobs, tokens, strict=True))
         return GenResult(
             token_ids_T=tokens,
-            logprobs_T=logprobs,
+            sampled_logprobs_T=logprobs,
             versions_T=versions if version is None else (version,) * len(tokens),
             finish=Finish(completion.finish_reason),
             masked=request.json_schema is not None,

@@ -22,15 +22,31 @@ def curator_is_model(config: Settings) -> bool:
     return config.section(Curator).kind in ("llm", "coevolved")
 
 
-def all_engines(config: Settings) -> int:
-    """The engines of a run, that of a curator which has its own included."""
-    own = curator_is_model(config) and not shares_engines(config)
-    return config.section(Engine).num_engines + own
+def model_agents(config: Settings) -> tuple[str, ...]:
+    """The agents of this run that are language models, learning or not; the solver comes first."""
+    return (SOLVER, CURATOR) if curator_is_model(config) else (SOLVER,)
 
 
 def shares_engines(config: Settings) -> bool:
     """Whether the curator writes on the solver's engines: both are adapters of one frozen base, or the curator it."""
     return config.section(Solver).lora_rank > 0 and config.section(Curator).model is None
+
+
+def host_of(config: Settings, agent: str) -> str:
+    """The agent on whose engines an agent samples: itself, or the solver."""
+    return SOLVER if agent == CURATOR and shares_engines(config) else agent
+
+
+def engines_of(config: Settings, agent: str) -> int:
+    """The engines that an agent has of its own."""
+    if host_of(config, agent) != agent:
+        return 0
+    return config.section(Engine).num_engines if agent == SOLVER else 1
+
+
+def all_engines(config: Settings) -> int:
+    """The engines of a run."""
+    return sum(engines_of(config, agent) for agent in model_agents(config))
 
 
 def model_of(config: Settings, agent: str) -> Solver:

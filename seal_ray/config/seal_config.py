@@ -50,7 +50,7 @@ class SealConfig(AlgorithmConfig):
         for name, section in SECTIONS.items():
             for key, field in section.model_fields.items():
                 setattr(self, attribute(name, key), field.get_default(call_default_factory=True))
-        from seal_ray.algorithm.runner import SealEnvRunner
+        from seal_ray.algorithm.sampling.runner import SealEnvRunner
 
         self.engine_factory: Any = None
         self.seed: Any = 0
@@ -152,12 +152,12 @@ class SealConfig(AlgorithmConfig):
         super().validate()
 
     def get_default_learner_class(self) -> type:
-        from seal_ray.algorithm.learner import SealLearner
+        from seal_ray.algorithm.learning.learner import SealLearner
 
         return SealLearner
 
     def get_default_rl_module_spec(self) -> RLModuleSpec:
-        from seal_ray.algorithm.module import LMModule
+        from seal_ray.algorithm.learning.module import LMModule
 
         return RLModuleSpec(module_class=LMModule, model_config=module_settings(self, SOLVER))
 
@@ -170,7 +170,7 @@ class SealConfig(AlgorithmConfig):
         return found
 
     def build_learner_group(self, *, rl_module_spec: Any = None, **_: Any) -> LearnerGroup:
-        from seal_ray.algorithm.learner_group import SealLearnerGroup
+        from seal_ray.algorithm.learning.learner_group import SealLearnerGroup
 
         return SealLearnerGroup(config=self.copy(), module_spec=rl_module_spec)
 

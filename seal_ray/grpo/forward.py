@@ -14,7 +14,7 @@ CHUNK = 2048
 """Sampled tokens whose logits are held at a time: with a vocabulary of 152,064 they take 1.2 GB in float32."""
 
 
-def sampled_logprobs(model: nn.Module, packed: Packed, *, temperature: float = 1.0) -> Tensor:
+def token_logprobs(model: nn.Module, packed: Packed, *, temperature: float = 1.0) -> Tensor:
     """`logprobs_M` (nats) of the sampled tokens under the model, at the temperature that they were sampled with.
 
     `model` is a causal language model of Transformers, or a PEFT wrapper of one; `packed` lies on its device. Logits

@@ -1,26 +1,29 @@
-"""`Row`: what the learner needs of one trajectory."""
+"""`Row`: a sample with its advantage, for the learner; and `Minibatch`: the groups of rows of one gradient step."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
 
+from policies.sample import Sample
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Row:
-    """One trajectory of T tokens and its advantage. Made by `make_row`.
+    """A sample of T tokens and its advantage. Made by `make_row` or `row_of`.
 
-    `mask_T` is True where the policy sampled the token, never at the first one; `logprobs_T` are these tokens'
+    `mask_T` is True where the policy sampled the token, never at the first one; `sampled_logprobs_T` are these tokens'
     log-probabilities (nats) under the distribution they were sampled from, and are not read elsewhere. `advantage` is
     that of each sampled token. `arm` is the one that the row counts for where the gradients of arms are compared.
     """
 
     token_ids_T: NDArray[np.int64]
     mask_T: NDArray[np.bool_]
-    logprobs_T: NDArray[np.float32]
+    sampled_logprobs_T: NDArray[np.float32]
     advantage: float
     arm: int | None = None
 
@@ -33,10 +36,42 @@ class Row:
         return int(self.mask_T.sum())
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Minibatch:
+    """The rows of one gradient step, in groups: those of a group share their prompt.
+
+    `global_tokens` are the sampled tokens of the step in all learners together, over which the loss is the mean.
+    """
+
+    groups: tuple[tuple[Row, ...], ...]
+    global_tokens: int
+
+    @classmethod
+    def of(cls, groups: Sequence[Sequence[Row]]) -> Minibatch:
+        """These groups, as the whole step."""
+        return cls(tuple(map(tuple, groups)), sum(row.sampled_tokens for group in groups for row in group))
+
+    @property
+    def rows(self) -> list[Row]:
+        """All rows, group by group."""
+        return [row for group in self.groups for row in group]
+
+    def part(self, places: Collection[int]) -> Minibatch:
+        """The rows at these places among `rows`, in their order, for one of several learners. Groups may be cut."""
+        numbers = count()
+        groups = (tuple(row for row in group if next(numbers) in places) for group in self.groups)
+        return Minibatch(tuple(filter(None, groups)), self.global_tokens)
+
+
+def row_of(sample: Sample, advantage: float, *, arm: int | None = None) -> Row:
+    """The row of a sample. Raises `ValueError` as `make_row` does."""
+    return make_row(sample.token_ids_T, sample.mask_T, sample.sampled_logprobs_T, advantage, arm=arm)
+
+
 def make_row(
     token_ids_T: Sequence[int] | NDArray[np.integer],
     mask_T: Sequence[bool] | NDArray[np.bool_],
-    logprobs_T: Sequence[float] | NDArray[np.floating],
+    sampled_logprobs_T: Sequence[float] | NDArray[np.floating],
     advantage: float,
     *,
     arm: int | None = None,
@@ -49,17 +84,17 @@ def make_row(
     row = Row(
         np.asarray(token_ids_T, dtype=np.int64),
         np.asarray(mask_T, dtype=np.bool_),
-        np.asarray(logprobs_T, dtype=np.float32),
+        np.asarray(sampled_logprobs_T, dtype=np.float32),
         float(advantage),
         arm,
     )
-    lengths = (len(row.token_ids_T), len(row.mask_T), len(row.logprobs_T))
+    lengths = (len(row.token_ids_T), len(row.mask_T), len(row.sampled_logprobs_T))
     if len(set(lengths)) != 1:
         raise ValueError("{} tokens, {} of the mask and {} log-probs; a row has as many of each".format(*lengths))
     if not lengths[0]:
         raise ValueError("a row without tokens")
     if row.mask_T[0]:
         raise ValueError("the first token of a row cannot be sampled, since nothing predicts it")
-    if not np.isfinite(row.advantage) or not np.isfinite(row.logprobs_T[row.mask_T]).all():
+    if not np.isfinite(row.advantage) or not np.isfinite(row.sampled_logprobs_T[row.mask_T]).all():
         raise ValueError("an advantage or a log-prob that is not finite")
     return row

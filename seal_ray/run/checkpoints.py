@@ -27,11 +27,11 @@ def save(algorithm: Seal, folder: RunFolder, *, keep: int) -> Path:
     part, whole = folder.checkpoints / f"{name}.part", folder.checkpoints / name
     shutil.rmtree(part, ignore_errors=True)
     algorithm.save_to_path(str((part / _STATE).resolve()))
-    solver, engine = algorithm.solver_settings, algorithm.engine_settings
-    weights, rank, alpha = algorithm.solver_weights(), solver.lora_rank, solver.lora_alpha
-    export_model(algorithm.model, weights, part / MODEL, dtype=engine.dtype, rank=rank, alpha=alpha)
+    solver = algorithm.solver
+    weights, rank, alpha = solver.weights(), solver.settings.lora_rank, solver.settings.lora_alpha
+    export_model(solver.model, weights, part / MODEL, dtype=solver.dtype, rank=rank, alpha=alpha)
     if rank:
-        export_adapter(algorithm.model, weights, part / ADAPTER, rank=rank, alpha=alpha)
+        export_adapter(solver.model, weights, part / ADAPTER, rank=rank, alpha=alpha)
     shutil.rmtree(whole, ignore_errors=True)
     part.replace(whole)
     for path in stored(folder.checkpoints)[:-keep]:

@@ -12,7 +12,7 @@ import torch
 
 from policies.engine.requests import checkpoint_shapes
 from policies.model_folder import ModelFolder
-from seal_ray.algorithm.weights import full_weights, lora_adapter
+from seal_ray.algorithm.learning.weights import full_weights, lora_adapter
 
 _SHARD_BYTES = 4 << 30
 """Size of a weight file, where one alone would be larger."""

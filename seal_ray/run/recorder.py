@@ -73,9 +73,9 @@ class Recorder:
         number = int(metrics["round"])
         folder.append_metrics(number, {name: value for name, value in metrics.items() if name != "round"})
         if number:
-            shown = {group.plan.arm: group.plan.interface for group in algorithm.last_round}
-            folder.append_interfaces(number, [shown[arm] for arm in sorted(shown)] or [Interface.plain()])
-            folder.append_proposals(number, algorithm.last_proposals)
+            arms = {group.plan.arm.number: group.plan.arm for group in algorithm.last_round}
+            folder.append_interfaces(number, [arms[at].interface for at in sorted(arms)] or [Interface.plain()])
+            folder.append_proposals(number, algorithm.curation.last_proposals)
             folder.append_profile(number, algorithm.profile.to_dict())
             folder.write_trajectories(number, _sample(algorithm))
         self._writers.write(number, metrics)

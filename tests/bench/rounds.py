@@ -21,8 +21,9 @@ from policies.engine.choice import default_kind, start_engine
 from policies.engine.requests import checkpoint_shapes
 from policies.prompting import ChatFormat
 from policies.trajectory import Trajectory, derive_seed
+from seal_ray.algorithm.learning.weights import full_weights
 from seal_ray.algorithm.seal import Seal
-from seal_ray.algorithm.weights import full_weights
+from seal_ray.config import sections
 from seal_ray.config.presets import make_config
 from seal_ray.run.cluster import connected
 from tests.processes import tree
@@ -75,9 +76,10 @@ def _requests(trajectory: Trajectory, form: ChatFormat, most: int) -> list[GenRe
 
 async def _alone(algorithm: Seal, weights: Mapping[str, torch.Tensor], dialogues: Sequence[list[GenRequest]]) -> float:
     """Seconds that an engine with these weights needs for these dialogues' requests, from an empty cache."""
-    solver, settings = algorithm.solver_settings, algorithm.engine_settings
+    solver, settings = algorithm.solver.settings, algorithm.config.section(sections.Engine)
+    model = algorithm.solver.model
     engine: Engine = await start_engine(
-        default_kind(), algorithm.model, context=solver.context, dtype=settings.dtype, concurrent=settings.concurrent
+        default_kind(), model, context=solver.context, dtype=settings.dtype, concurrent=settings.concurrent
     )
 
     async def one(requests: list[GenRequest]) -> None:
@@ -86,7 +88,7 @@ async def _alone(algorithm: Seal, weights: Mapping[str, torch.Tensor], dialogues
 
     try:
         await asyncio.gather(*map(one, dialogues[:16]))  # warms up
-        await engine.update_weights(full_weights(weights, checkpoint_shapes(algorithm.model.path), settings.dtype), 1)
+        await engine.update_weights(full_weights(weights, checkpoint_shapes(model.path), settings.dtype), 1)
         started = time.perf_counter()
         await asyncio.gather(*map(one, dialogues))
         return time.perf_counter() - started
@@ -101,7 +103,7 @@ def main() -> None:
         assert isinstance(algorithm, Seal)
         weights: Mapping[str, torch.Tensor] = {}
         for number in range(1, ROUNDS + 1):
-            weights = algorithm.solver_weights()  # what the round is sampled with
+            weights = algorithm.solver.weights()  # what the round is sampled with
             started = time.perf_counter()
             result = algorithm.train()
             took = time.perf_counter() - started
@@ -113,8 +115,8 @@ def main() -> None:
             print(f"round {number}: {took:.1f} s: " + ", ".join(f"{k} {v:.2f}" for k, v in phases.items()))
         played = [each for group in algorithm.last_round for each in group.trajectories]
         algorithm.stop()
-    form = ChatFormat.load(algorithm.model.path, algorithm.model.dialect)
-    dialogues = [_requests(each, form, algorithm.solver_settings.response) for each in played]
+    form = ChatFormat.load(algorithm.solver.model.path, algorithm.solver.model.dialect)
+    dialogues = [_requests(each, form, algorithm.solver.settings.response) for each in played]
     engine = asyncio.run(_alone(algorithm, weights, dialogues))
     overhead = (took - engine - phases["learn"]) / took
     print(

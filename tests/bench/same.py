@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,14 +62,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("commit", help="what the code is compared with")
     parser.add_argument("--case", action="append", choices=[*CASES, *OTHERS], help="this case alone")
+    parser.add_argument("--now", help="compare this commit instead of the code as it stands")
     parser.add_argument("--keep", type=Path, help="leave the runs in this folder")
     given = parser.parse_args()
     differences = 0
-    with checked_out(given.commit) as before, work_folder(given.keep) as work:
+    now_tree = checked_out(given.now) if given.now else nullcontext(ROOT)
+    with checked_out(given.commit) as before, now_tree as now, work_folder(given.keep) as work:
         for name in given.case or [*CASES, *OTHERS]:
             started = time.monotonic()
             found = []
-            for side, tree in (("before", before), ("now", ROOT)):
+            for side, tree in (("before", before), ("now", now)):
                 folder = work / name / side
                 folder.mkdir(parents=True)
                 found.append(outcome(name, tree, folder))

@@ -20,7 +20,7 @@ def check_alone_is_as_among_others(
         alone = served.one(requests[index])
         for run in runs:
             assert run[index].token_ids_T == alone.token_ids_T
-            assert run[index].logprobs_T == pytest.approx(alone.logprobs_T, abs=1e-4)
+            assert run[index].sampled_logprobs_T == pytest.approx(alone.sampled_logprobs_T, abs=1e-4)
 
 
 def check_a_stop_token_ends_the_completion_and_is_kept(served: Served[E]) -> None:

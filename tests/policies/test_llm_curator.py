@@ -83,7 +83,7 @@ def test_a_proposal_is_read_and_kept_as_it_was_sampled() -> None:
     said = FORM.completion(write_proposal(WANTED))
     assert sample.token_ids_T == request.prompt_ids + said
     assert sample.mask_T == (False,) * len(request.prompt_ids) + (True,) * len(said)
-    assert sample.logprobs_T[-len(said) :] == tuple(-(token % 7) / 8 for token in said)
+    assert sample.sampled_logprobs_T[-len(said) :] == tuple(-(token % 7) / 8 for token in said)
     assert set(sample.versions_T[-len(said) :]) == {0}
     assert sample.seed == request.seed
     assert request.policy == BASE
@@ -213,7 +213,7 @@ def test_with_a_grammar_the_policys_own_logprobs_are_kept() -> None:
     assert request.json_schema == PROPOSAL_SCHEMA
     assert scored == [len(request.prompt_ids)]
     assert found.sample is not None
-    sampled = [value for value, said in zip(found.sample.logprobs_T, found.sample.mask_T, strict=True) if said]
+    sampled = [value for value, said in zip(found.sample.sampled_logprobs_T, found.sample.mask_T, strict=True) if said]
     assert max(sampled) < -1
 
 

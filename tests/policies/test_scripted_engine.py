@@ -27,8 +27,8 @@ def test_answers_are_cut_as_samples_are() -> None:
         assert (long.token_ids_T, long.finish, long.versions_T) == ((8, 9, 10), Finish.LENGTH, (0, 0, 0))
         stopped = await engine.generate(GenRequest(PROMPT, max_tokens=9, stop_token_ids=(9, 8)))
         assert (stopped.token_ids_T, stopped.finish) == ((8,), Finish.STOP)
-        assert long.logprobs_T == pytest.approx((-3.08, -4.09, -5.10))
-        assert await engine.score(PROMPT + long.token_ids_T, 3, policy="base") == long.logprobs_T
+        assert long.sampled_logprobs_T == pytest.approx((-3.08, -4.09, -5.10))
+        assert await engine.score(PROMPT + long.token_ids_T, 3, policy="base") == long.sampled_logprobs_T
 
     asyncio.run(play(made()))
 

@@ -54,11 +54,13 @@ def test_a_trajectory_is_what_the_engine_saw_and_sampled(number: int, seed: int,
         assert request.prompt_ids == trajectory.token_ids_T[: span.begin]
         result = asyncio.run(scripted(form).generate(request))
         assert trajectory.token_ids_T[span.begin : span.end] == result.token_ids_T
-        assert trajectory.logprobs_T[span.begin : span.end] == result.logprobs_T
+        assert trajectory.sampled_logprobs_T[span.begin : span.end] == result.sampled_logprobs_T
         assert trajectory.versions_T[span.begin : span.end] == result.versions_T
         sampled_anywhere[span.begin : span.end] = [True] * len(result.token_ids_T)
     assert trajectory.mask_T == tuple(sampled_anywhere)
-    for mask, logprob, version in zip(trajectory.mask_T, trajectory.logprobs_T, trajectory.versions_T, strict=True):
+    for mask, logprob, version in zip(
+        trajectory.mask_T, trajectory.sampled_logprobs_T, trajectory.versions_T, strict=True
+    ):
         assert mask or (logprob, version) == (0.0, -1)
     assert len(trajectory.diagnosis.turns) == len(TASKS[number].turns)
 

@@ -69,7 +69,9 @@ def test_greedy_tokens_and_logprobs_are_hugging_faces(served: Updated) -> None:
     requests = [GenRequest(PROMPT[:length], max_tokens=24, temperature=0.0) for length in (1, 2, 17, 40)]
     for request, result in zip(requests, served.all(*requests), strict=True):
         assert list(result.token_ids_T) == greedy(model, request.prompt_ids, 24)
-        assert result.logprobs_T == pytest.approx(logprobs_of(model, request.prompt_ids, result.token_ids_T), abs=1e-4)
+        assert result.sampled_logprobs_T == pytest.approx(
+            logprobs_of(model, request.prompt_ids, result.token_ids_T), abs=1e-4
+        )
         assert result.finish is Finish.LENGTH
 
 
@@ -78,7 +80,7 @@ def test_sampled_and_scored_logprobs_are_recomputed_within_1e_4(served: Updated)
     requests = [GenRequest((*PROMPT, 100 + seed), max_tokens=8 + seed, seed=seed) for seed in range(16)]
     for request, result in zip(requests, served.all(*requests), strict=True):
         recomputed = logprobs_of(model, request.prompt_ids, result.token_ids_T)
-        assert result.logprobs_T == pytest.approx(recomputed, abs=1e-4)
+        assert result.sampled_logprobs_T == pytest.approx(recomputed, abs=1e-4)
         whole = request.prompt_ids + result.token_ids_T
         scored = served.runner.run(served.engine.score(whole, len(request.prompt_ids)))
         assert scored == pytest.approx(recomputed, abs=1e-4)
@@ -92,7 +94,10 @@ def test_logprobs_are_those_of_the_distribution_sampled_from(served: Updated) ->
         with torch.no_grad():
             logits_TV = model(torch.tensor([[*PROMPT, *result.token_ids_T]])).logits[0, len(PROMPT) - 1 : -1]
         for probabilities_V, token, logprob in zip(
-            (logits_TV.double() / request.temperature).softmax(-1), result.token_ids_T, result.logprobs_T, strict=True
+            (logits_TV.double() / request.temperature).softmax(-1),
+            result.token_ids_T,
+            result.sampled_logprobs_T,
+            strict=True,
         ):
             ranked = sorted(range(VOCABULARY), key=lambda index: -float(probabilities_V[index]))
             mass, nucleus = 0.0, list[int]()
@@ -146,7 +151,7 @@ def test_after_each_of_10_updates_the_engine_is_the_new_model(served: Updated, t
         result = served.one(GenRequest(PROMPT, max_tokens=12, temperature=0.0))
         model = load(folder)
         assert list(result.token_ids_T) == greedy(model, PROMPT, 12)
-        assert result.logprobs_T == pytest.approx(logprobs_of(model, PROMPT, result.token_ids_T), abs=1e-4)
+        assert result.sampled_logprobs_T == pytest.approx(logprobs_of(model, PROMPT, result.token_ids_T), abs=1e-4)
         assert set(result.versions_T) == {version}
         assert served.engine.report().versions["base"] == version
 
@@ -171,7 +176,7 @@ def test_an_update_in_flight_keeps_requests_and_marks_their_tokens(served: Updat
         assert 20 <= turn < 200 == len(result.token_ids_T)
         before = logprobs_of(old, request.prompt_ids, result.token_ids_T)[:turn]
         after = logprobs_of(new, request.prompt_ids, result.token_ids_T)[turn:]
-        assert result.logprobs_T == pytest.approx([*before, *after], abs=1e-4)
+        assert result.sampled_logprobs_T == pytest.approx([*before, *after], abs=1e-4)
 
 
 def random_adapter(model: Any, *, seed: int, rank: int = 4) -> tuple[Adapter, Any]:
@@ -204,7 +209,7 @@ def test_adapters_and_base_together_are_each_pefts(served: Updated, tmp_path: Pa
     for request, result in zip(requests, served.all(*requests), strict=True):
         model = references[request.policy]
         recomputed = logprobs_of(model, request.prompt_ids, result.token_ids_T)
-        assert result.logprobs_T == pytest.approx(recomputed, abs=1e-4)
+        assert result.sampled_logprobs_T == pytest.approx(recomputed, abs=1e-4)
         assert set(result.versions_T) == {versions[request.policy]}
         if request.temperature == 0:
             assert list(result.token_ids_T) == greedy(model, request.prompt_ids, 12)
@@ -236,7 +241,7 @@ def test_running_requests_end_with_the_adapter_they_began_with(served: Updated) 
 
     for result, model, version in zip(served.runner.run(overtaken()), (old, new), (1, 2), strict=True):
         assert set(result.versions_T) == {version}
-        assert result.logprobs_T == pytest.approx(logprobs_of(model, PROMPT, result.token_ids_T), abs=1e-4)
+        assert result.sampled_logprobs_T == pytest.approx(logprobs_of(model, PROMPT, result.token_ids_T), abs=1e-4)
 
 
 def test_wrong_weights_and_adapters_are_refused_before_anything_is_touched(served: Updated) -> None:

@@ -61,7 +61,7 @@ def test_greedy_tokens_and_logprobs_are_hugging_faces(served: Base) -> None:
     model = load(reset(served))
     result = served.one(GenRequest(PROMPT, max_tokens=24, temperature=0.0))
     assert list(result.token_ids_T) == greedy(model, PROMPT, 24)
-    assert result.logprobs_T == pytest.approx(logprobs_of(model, PROMPT, result.token_ids_T), abs=1e-4)
+    assert result.sampled_logprobs_T == pytest.approx(logprobs_of(model, PROMPT, result.token_ids_T), abs=1e-4)
     assert result.finish is Finish.LENGTH
 
 
@@ -70,7 +70,7 @@ def test_sampled_logprobs_are_recomputed_within_1e_4(served: Base) -> None:
     requests = [GenRequest((*PROMPT, 100 + seed), max_tokens=32, seed=seed) for seed in range(16)]
     for request, result in zip(requests, served.all(*requests), strict=True):
         recomputed = logprobs_of(model, request.prompt_ids, result.token_ids_T)
-        assert result.logprobs_T == pytest.approx(recomputed, abs=1e-4)
+        assert result.sampled_logprobs_T == pytest.approx(recomputed, abs=1e-4)
         scored = served.runner.run(
             served.engine.score(request.prompt_ids + result.token_ids_T, len(request.prompt_ids))
         )
@@ -85,7 +85,7 @@ def test_logprobs_are_those_of_the_distribution_sampled_from(served: Base) -> No
     with torch.no_grad():
         logits = model(torch.tensor([[*PROMPT, *result.token_ids_T]])).logits[0] / 0.5
     expected = [float(logits[len(PROMPT) + i - 1].log_softmax(-1)[token]) for i, token in enumerate(result.token_ids_T)]
-    assert result.logprobs_T == pytest.approx(expected, abs=1e-3)
+    assert result.sampled_logprobs_T == pytest.approx(expected, abs=1e-3)
 
 
 def test_a_seed_gives_the_same_tokens_alone_and_among_63_others(served: Base) -> None:
@@ -111,7 +111,7 @@ def test_after_each_of_10_updates_the_engine_is_the_new_model(served: Base, tmp_
         result = served.one(GenRequest(PROMPT, max_tokens=12, temperature=0.0))
         model = load(folder)
         assert list(result.token_ids_T) == greedy(model, PROMPT, 12)
-        assert result.logprobs_T == pytest.approx(logprobs_of(model, PROMPT, result.token_ids_T), abs=1e-4)
+        assert result.sampled_logprobs_T == pytest.approx(logprobs_of(model, PROMPT, result.token_ids_T), abs=1e-4)
         assert set(result.versions_T) == {version}
         assert result.cached_tokens == 0, "the prefix cache outlived its weights"
         assert served.one(GenRequest(PROMPT, max_tokens=1)).cached_tokens > 0
@@ -145,7 +145,7 @@ def test_an_update_in_flight_keeps_requests_and_marks_their_tokens(served: Base,
         turn = result.versions_T.count(1)
         before = logprobs_of(old, request.prompt_ids, result.token_ids_T)[:turn]
         after = logprobs_of(new, request.prompt_ids, result.token_ids_T)[turn:]
-        assert result.logprobs_T == pytest.approx([*before, *after], abs=1e-3)
+        assert result.sampled_logprobs_T == pytest.approx([*before, *after], abs=1e-3)
 
 
 def test_wrong_names_and_shapes_are_refused_before_anything_is_touched(served: Base) -> None:

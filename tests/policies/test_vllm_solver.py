@@ -83,10 +83,12 @@ def test_trajectories_are_the_engines_inputs_and_outputs_and_their_logprobs_are_
                 for (_, prompt), result in seen.items()
                 if prompt == tokens[: span.begin] and result.token_ids_T == tokens[span.begin : span.end]
             )
-            assert trajectory.logprobs_T[span.begin : span.end] == result.logprobs_T
+            assert trajectory.sampled_logprobs_T[span.begin : span.end] == result.sampled_logprobs_T
             assert trajectory.versions_T[span.begin : span.end] == result.versions_T
         recomputed = logprobs_of(model, tokens[:1], tokens[1:])
-        for sampled, logprob, again in zip(trajectory.mask_T[1:], trajectory.logprobs_T[1:], recomputed, strict=True):
+        for sampled, logprob, again in zip(
+            trajectory.mask_T[1:], trajectory.sampled_logprobs_T[1:], recomputed, strict=True
+        ):
             assert not sampled or logprob == pytest.approx(again, abs=1e-4)
     assert any(trajectory.reward for trajectory in trajectories)
 
@@ -97,7 +99,7 @@ def test_a_dialogue_is_the_same_alone_and_among_63(playing: Playing) -> None:
     for place in range(0, 64, 6):
         (alone,) = playing.play([jobs[place]])
         assert alone.token_ids_T == together[place].token_ids_T
-        assert alone.logprobs_T == pytest.approx(together[place].logprobs_T, abs=1e-4)
+        assert alone.sampled_logprobs_T == pytest.approx(together[place].sampled_logprobs_T, abs=1e-4)
         assert (alone.reward, alone.diagnosis) == (together[place].reward, together[place].diagnosis)
 
 

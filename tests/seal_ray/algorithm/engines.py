@@ -16,8 +16,8 @@ from policies.engine import Engine, GenRequest, GenResult
 from policies.engine.scripted import ScriptedEngine
 from policies.model_folder import open_model
 from policies.prompting import ChatFormat
-from seal_ray.algorithm.engine_actor import EngineSpec
-from seal_ray.algorithm.tasks import TaskStream
+from seal_ray.algorithm.sampling.engine_actor import EngineSpec
+from seal_ray.algorithm.sampling.tasks import TaskStream
 from seal_ray.config.evaluation_tasks import evaluation_tasks
 from seal_ray.config.sections import Environment, Evaluation
 from tests.policies.scripts import oracle_script
@@ -85,8 +85,8 @@ class _Told(ScriptedEngine):
             if kind == 0:
                 return replace(result, token_ids_T=(10**9, *result.token_ids_T[1:]))
             if kind == 1:
-                return replace(result, logprobs_T=(float("nan"), *result.logprobs_T[1:]))
-            return replace(result, logprobs_T=result.logprobs_T[1:])
+                return replace(result, sampled_logprobs_T=(float("nan"), *result.sampled_logprobs_T[1:]))
+            return replace(result, sampled_logprobs_T=result.sampled_logprobs_T[1:])
         if self._told.version_offset:
             versions = tuple(version + self._told.version_offset for version in result.versions_T)
             return replace(result, versions_T=versions)

@@ -10,7 +10,7 @@ from typing import Any
 from envs.dialogue import Dialogue
 from envs.errors import EnvironmentFault
 from policies import solver
-from seal_ray.algorithm.runner import SealEnvRunner
+from seal_ray.algorithm.sampling.runner import SealEnvRunner
 from tests.seal_ray.algorithm.engines import HANG
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from envs.co_evolution import CURATOR, SOLVER
 from envs.spaces import UnicodeText
-from seal_ray.algorithm.learner_group import SealLearnerGroup
+from seal_ray.algorithm.learning.learner_group import SealLearnerGroup
 from seal_ray.config.seal_config import SealConfig
 from seal_ray.config.sections import Solver, Training
 from seal_ray.grpo.loss import LossSettings
@@ -104,10 +104,10 @@ class PlainLearner:
                 mask_T[0], mask_T[-1] = False, True
                 advantage = (-1.0) ** number * (0.5 + number / 4)
                 row = make_row(numbers.integers(0, VOCABULARY, length), mask_T, np.full(length, -1.0), advantage)
-                logprobs_T = row.logprobs_T.copy()
+                sampled_logprobs_T = row.sampled_logprobs_T.copy()
                 current = np.array(self.values(self.model, [row])[0])
-                logprobs_T[mask_T] = current + numbers.normal(0, 0.2, len(current))
-                rows.append(replace(row, logprobs_T=logprobs_T))
+                sampled_logprobs_T[mask_T] = current + numbers.normal(0, 0.2, len(current))
+                rows.append(replace(row, sampled_logprobs_T=sampled_logprobs_T))
             found.append(rows)
         return found
 
@@ -122,7 +122,7 @@ class PlainLearner:
         for number, (rows, start) in enumerate(zip(minibatches, proximal, strict=True)):
             reference = self.values(self.frozen, rows)
             current = [value for row in self.values(self.model, rows) for value in row]
-            old = [float(value) for row in rows for value in row.logprobs_T[row.mask_T]]
+            old = [float(value) for row in rows for value in row.sampled_logprobs_T[row.mask_T]]
             anchor = old if t.importance_cap is None else [value for row in start for value in row]
             if not number:
                 ratios = [math.exp(c - a) for c, a in zip(current, anchor, strict=True)]

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from envs.co_evolution import SOLVER
-from seal_ray.algorithm.learner_group import SealLearnerGroup
-from seal_ray.grpo.rows import Row, make_row
+from seal_ray.algorithm.learning.learner_group import SealLearnerGroup
+from seal_ray.grpo.rows import Minibatch, Row, make_row
 from tests.policies.models import VOCABULARY, byte_tokenizer, random_qwen2
 from tests.seal_ray.algorithm.learners import (
     PREFIX,
@@ -50,7 +50,7 @@ def compared(weights: dict[str, Tensor]) -> list[str]:
 def alignments(group: SealLearnerGroup, *arms: Sequence[Row]) -> list[list[float]]:
     """The cosines of the arms, from a step on the rows of all of them."""
     rows = [replace(row, arm=arm) for arm, members in enumerate(arms) for row in members]
-    group.learn(SOLVER, [rows])
+    group.learn(SOLVER, [Minibatch.of([rows])])
     found, seconds = group.alignments(SOLVER, range(len(arms)))
     assert seconds > 0
     return found
@@ -100,7 +100,7 @@ def test_cosines_are_those_of_a_plain_reference(learners: int, kind: str, model:
     group.shutdown()  # type: ignore[no-untyped-call]
     group = build_group(config)
     set_weights(group, weights)
-    group.learn(SOLVER, [[row for rows in arms for row in rows]])
+    group.learn(SOLVER, [Minibatch.of(arms)])
     assert all(torch.equal(tensor, looked[name]) for name, tensor in group.module_weights(SOLVER).items())
     assert any(not torch.equal(tensor, weights[name]) for name, tensor in looked.items())
     group.shutdown()  # type: ignore[no-untyped-call]

@@ -19,9 +19,9 @@ from policies.engine import Engine, GenRequest
 from policies.engine.scripted import ScriptedEngine
 from policies.model_folder import open_model
 from policies.prompting import ChatFormat
-from seal_ray.algorithm.engine_actor import EngineSpec
+from seal_ray.algorithm.sampling.engine_actor import EngineSpec
+from seal_ray.algorithm.sampling.tasks import TaskStream
 from seal_ray.algorithm.seal import Seal
-from seal_ray.algorithm.tasks import TaskStream
 from seal_ray.config.seal_config import SealConfig
 from seal_ray.config.sections import Environment
 from tests.seal_ray.algorithm.configs import ROUNDS_IN_RAY, small_config
@@ -69,7 +69,9 @@ def planted_config(curator: Path, seed: int, **settings: Any) -> SealConfig:
 
 def proposed(algorithm: Seal) -> Counter[str]:
     """How often each cue was proposed in the last window; what is no cue of the world counts under its rejection."""
-    return Counter(row["rejection"] or next(iter(row["guidelines"]), "plain") for row in algorithm.last_proposals)
+    return Counter(
+        row["rejection"] or next(iter(row["guidelines"]), "plain") for row in algorithm.curation.last_proposals
+    )
 
 
 def test_a_curator_moves_from_any_cue_to_the_one_that_helps(curator: Path) -> None:
@@ -154,7 +156,7 @@ def test_a_leak_of_a_training_task_is_rejected() -> None:
     value = next(str(value) for value in call.arguments.values())
     with built(writing_config(dump_interface(Interface(guidelines=(f"The answer is {value}.",))))) as algorithm:
         result = algorithm.train()
-        assert result["curator/rejections"] == 3, (value, algorithm.last_proposals)
+        assert result["curator/rejections"] == 3, (value, algorithm.curation.last_proposals)
 
 
 TWO = tuple(
@@ -210,11 +212,14 @@ def test_a_round_is_moves_of_the_game(curator: Path) -> None:
         for trajectory in group.trajectories[:2]:
             game.reset(options={"task": group.plan.task})
             said = [step.completion for steps in trajectory.trace.turns for step in steps]
-            for agent, action in [(CURATOR, dump_interface(group.plan.interface)), *((SOLVER, text) for text in said)]:
+            for agent, action in [
+                (CURATOR, dump_interface(group.plan.arm.interface)),
+                *((SOLVER, text) for text in said),
+            ]:
                 assert game.agent_selection == agent
                 game.step(action)
             assert game.last_outcome is not None
             assert game.last_outcome.reward == trajectory.reward
             assert game.last_outcome.diagnosis == trajectory.diagnosis
-            assert game.last_outcome.interface == group.plan.interface
-    assert {group.plan.arm for group in groups} > {0}
+            assert game.last_outcome.interface == group.plan.arm.interface
+    assert {group.plan.arm.number for group in groups} > {0}

@@ -6,12 +6,16 @@ from typing import Any
 
 import pytest
 
+from envs.co_evolution import CURATOR
 from envs.interface import Interface
 from policies.curator import Proposal
 from policies.curator.llm import LLMCurator, Writing
 from policies.model_folder import open_model
 from policies.prompting import ChatFormat
-from seal_ray.algorithm.curation import Curation, Window
+from seal_ray.algorithm.agent import Agent
+from seal_ray.algorithm.curation.curation import Curation
+from seal_ray.algorithm.curation.window import Window
+from seal_ray.algorithm.sampling.groups import number_arms
 from seal_ray.config import sections
 
 FIRST, SECOND = Interface(guidelines=("First.",)), Interface(guidelines=("Second.",))
@@ -26,7 +30,18 @@ def curation(**settings: Any) -> Curation:
         raise AssertionError("nothing is sampled here")
 
     curator = LLMCurator(refuse, form, Writing(context=512), check=lambda _: None)  # type: ignore[arg-type]
-    return Curation(sections.Curator(kind="coevolved", **settings), curator)
+    agent = Agent(
+        name=CURATOR,
+        settings=sections.Solver(),
+        model=model,
+        engines=None,  # type: ignore[arg-type]
+        owns=False,
+        learns=True,
+        dtype="float32",
+        ratio_tolerance=1e-3,
+        engine_timeout=1.0,
+    )
+    return Curation(sections.Curator(kind="coevolved", **settings), curator, agent=agent)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +61,7 @@ def test_transfer_compares_proposals_with_the_incumbent_and_with_nothing(
 ) -> None:
     judged = curation(reward="transfer")
     judged.incumbent = incumbent
-    judged.window = Window((Interface.plain(), FIRST, SECOND), (Proposal(FIRST), Proposal(SECOND)))
+    judged.window = Window(number_arms([FIRST, SECOND]), (Proposal(FIRST), Proposal(SECOND)))
     judged.window.alignments.update(alignments)
     verdict = judged.judge()
     assert judged.incumbent == kept

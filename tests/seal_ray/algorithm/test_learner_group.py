@@ -16,8 +16,9 @@ from torch import Tensor
 
 from envs.co_evolution import SOLVER
 from envs.errors import SealError
-from seal_ray.algorithm import learner_group
-from seal_ray.algorithm.learner_group import SealLearnerGroup
+from seal_ray.algorithm.learning import learner_group
+from seal_ray.algorithm.learning.learner_group import SealLearnerGroup
+from seal_ray.grpo.rows import Minibatch
 from tests.policies.models import VOCABULARY, byte_tokenizer, random_qwen2
 from tests.seal_ray.algorithm.learners import (
     WHOLE,
@@ -63,7 +64,8 @@ class Case:
         disturb(self.group)
         self.weights = self.group.module_weights(SOLVER)
         self.plain = PlainLearner(self.config, model, self.weights)
-        self.minibatches = self.plain.minibatches()
+        self.rows = self.plain.minibatches()
+        self.minibatches = [Minibatch.of([each[:2], each[2:]]) for each in self.rows]
 
     @property
     def sharded(self) -> bool:
@@ -86,7 +88,7 @@ def case(request: pytest.FixtureRequest, model: Path, ray_here: None) -> Iterato
 def test_steps_equal_the_plain_reference(case: Case) -> None:
     start = {name: tensor.double() for name, tensor in case.weights.items()}
     for _ in range(2):
-        found, expected = case.group.learn(SOLVER, case.minibatches), case.plain.learn(case.minibatches)
+        found, expected = case.group.learn(SOLVER, case.minibatches), case.plain.learn(case.rows)
         assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-4)
         # The first moment is a sum over the steps' clipped gradients.
         assert distance(moments_of(case.group, "exp_avg"), case.plain.moments("exp_avg")) < 1e-4
@@ -156,7 +158,7 @@ def test_the_failure_of_one_learner_is_raised_at_once(case: Case, monkeypatch: p
     wrong = replace(row, token_ids_T=np.full(len(row), VOCABULARY))
     started = perf_counter()
     with pytest.raises(IndexError):
-        case.group.learn(SOLVER, [[row, wrong]])
+        case.group.learn(SOLVER, [Minibatch.of([[row, wrong]])])
     assert perf_counter() - started < 20
     with pytest.raises(RayActorError):
         case.group.get_state()

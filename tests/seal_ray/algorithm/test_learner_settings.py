@@ -16,8 +16,9 @@ from envs.co_evolution import SOLVER
 from envs.errors import SealError
 from policies.engine.requests import check_shapes, checkpoint_shapes
 from policies.model_folder import open_model
-from seal_ray.algorithm.module import LMModule
-from seal_ray.algorithm.weights import full_weights, lora_adapter
+from seal_ray.algorithm.learning.module import LMModule
+from seal_ray.algorithm.learning.weights import full_weights, lora_adapter
+from seal_ray.grpo.rows import Minibatch
 from seal_ray.run.export import export_model
 from tests.policies.models import byte_tokenizer, load, random_llama, random_qwen2
 from tests.seal_ray.algorithm.learners import (
@@ -58,9 +59,10 @@ class Learnt:
         disturb(first)
         weights = first.module_weights(SOLVER)
         rows = PlainLearner(plain_config, model, weights).minibatches()
+        minibatches = [Minibatch.of([each]) for each in rows]
         self.group = build_group(learner_config(model, solver={**KINDS[kind], **(solver or {})}, training=training))
         set_weights(self.group, weights)
-        self.counted = self.group.learn(SOLVER, rows)
+        self.counted = self.group.learn(SOLVER, minibatches)
         self.gradient = moments_of(self.group, "exp_avg")
 
     @property

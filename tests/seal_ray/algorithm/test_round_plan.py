@@ -13,8 +13,9 @@ from envs.dialogue import Protocol
 from envs.errors import UserError
 from envs.interface import Interface
 from envs.task import Category
-from seal_ray.algorithm.round_plan import GroupPlan, plain_share_at, plan_round
-from seal_ray.algorithm.tasks import TaskStream
+from seal_ray.algorithm.sampling.groups import PLAIN_ARM, GroupPlan, number_arms
+from seal_ray.algorithm.sampling.plan import plain_share_at, plan_round
+from seal_ray.algorithm.sampling.tasks import TaskStream
 from seal_ray.config.sections import Environment
 
 SHOWN = (Interface(guidelines=("Ask.",)), Interface(guidelines=("Abstain.",)))
@@ -23,7 +24,7 @@ SHOWN = (Interface(guidelines=("Ask.",)), Interface(guidelines=("Abstain.",)))
 def planned(groups: int, interfaces: tuple[Interface, ...], share: float, *, first: int = 0) -> list[GroupPlan]:
     return plan_round(
         [f"task {number}" for number in range(groups)],
-        interfaces,
+        number_arms(interfaces),
         first_number=first,
         plain_share=share,
         group_size=3,
@@ -36,17 +37,17 @@ def planned(groups: int, interfaces: tuple[Interface, ...], share: float, *, fir
 @given(st.integers(1, 40), st.floats(0, 1), st.integers(0, 2))
 def test_shares_of_a_round(groups: int, share: float, shown: int) -> None:
     plans = planned(groups, SHOWN[:shown], share)
-    arms = Counter(plan.arm for plan in plans)
+    arms = Counter(plan.arm.number for plan in plans)
     assert arms[0] == (max(1, round(share * groups)) if shown else groups)
     assert max(arms[1], arms[2]) - min(arms[1], arms[2] if shown == 2 else arms[1]) <= 1
     for plan in plans:
-        assert plan.interface == (SHOWN[plan.arm - 1] if plan.arm else Interface.plain())
+        assert plan.arm.interface == (Interface.plain() if plan.arm.plain else SHOWN[plan.arm.number - 1])
         assert len(set(plan.seeds)) == 3
     assert [plan.number for plan in plans] == list(range(groups))
 
 
 def test_the_plain_interface_among_the_proposals_is_the_plain_arm() -> None:
-    assert {plan.arm for plan in planned(6, (Interface.plain(),), 0.0)} == {0}
+    assert {plan.arm for plan in planned(6, (Interface.plain(),), 0.0)} == {PLAIN_ARM}
 
 
 def test_rounds_differ_and_repeat() -> None:

@@ -21,11 +21,12 @@ from envs.catalog import find_task
 from envs.errors import EnvironmentFault
 from envs.task import Task
 from policies.engine import BASE, EngineDead, GenRequest
-from seal_ray.algorithm import runner as runner_module
-from seal_ray.algorithm.engine_pool import EngineLost, RemoteEngine
-from seal_ray.algorithm.learner import RatioError
-from seal_ray.algorithm.runner import StaleWeights
-from seal_ray.algorithm.seal import Seal, TooManyFaults
+from seal_ray.algorithm.agent import RatioError
+from seal_ray.algorithm.measures import TooManyFaults
+from seal_ray.algorithm.sampling import runner as runner_module
+from seal_ray.algorithm.sampling.engine_pool import EngineLost, RemoteEngine
+from seal_ray.algorithm.sampling.runner import StaleWeights
+from seal_ray.algorithm.seal import Seal
 from seal_ray.config.seal_config import SealConfig
 from seal_ray.report.run_folder import RunFolder
 from seal_ray.run import job
@@ -79,7 +80,7 @@ def same(left: dict[str, float], right: dict[str, float]) -> bool:
 
 
 def weights(algorithm: Seal) -> dict[str, torch.Tensor]:
-    return dict(algorithm.solver_weights())
+    return dict(algorithm.solver.weights())
 
 
 @pytest.fixture(scope="module")
@@ -154,12 +155,12 @@ def test_killed_runners_and_engines_change_nothing(undisturbed: dict[str, Any]) 
         killer.join()
         assert played(algorithm) == undisturbed["rounds"][1]
         # An engine, and with it all that it was asked.
-        engine, _ = algorithm.engines.actors
+        engine, _ = algorithm.solver.engines.actors
         killer = kill_soon(ray.get(engine.processes.remote()), 0.4)
         algorithm.train()
         killer.join()
         assert played(algorithm) == undisturbed["rounds"][2]
-        assert algorithm.engines.restarts == 1
+        assert algorithm.solver.engines.restarts == 1
         # All runners.
         killer = kill_soon(runner_pids(algorithm), 0.4)
         result = algorithm.train()
@@ -172,7 +173,7 @@ def test_killed_runners_and_engines_change_nothing(undisturbed: dict[str, Any]) 
 def test_an_engine_that_dies_too_often_ends_the_run() -> None:
     config = small_config(Half(pause=0.15)).fault_tolerance(max_engine_restarts=0)
     with built(config) as algorithm:
-        (engine,) = algorithm.engines.actors
+        (engine,) = algorithm.solver.engines.actors
         killer = kill_soon(ray.get(engine.processes.remote()), 0.3)
         with pytest.raises(EngineLost, match="max_engine_restarts"):
             algorithm.train()
@@ -235,7 +236,7 @@ def test_an_engine_with_other_weights_stops_the_run() -> None:
 def test_an_engine_that_came_back_answers_nobody_until_it_has_its_weights() -> None:
     with built(small_config(Half())) as algorithm:
         algorithm.train()
-        (actor,) = algorithm.engines.actors
+        (actor,) = algorithm.solver.engines.actors
         held = ray.get(actor.versions.remote())
         (pid,) = ray.get(actor.processes.remote())
         os.kill(pid, signal.SIGKILL)
@@ -247,7 +248,7 @@ def test_an_engine_that_came_back_answers_nobody_until_it_has_its_weights() -> N
         with pytest.raises(EngineDead, match="does not hold version"):
             asyncio.run(engine.score((1, 2, 3), 2))
         algorithm.train()
-        assert algorithm.engines.restarts == 1
+        assert algorithm.solver.engines.restarts == 1
 
 
 def wait_until_alive(actor: Any) -> None:

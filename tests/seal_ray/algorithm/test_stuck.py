@@ -15,9 +15,9 @@ import pytest
 from policies import solver
 from policies.rollouts import Fault
 from policies.watch import Watch
-from seal_ray.algorithm import dispatch
-from seal_ray.algorithm.dispatch import _Chunk
-from seal_ray.algorithm.stuck import STEP_TIMEOUT, Stuck, unless_stuck
+from seal_ray.algorithm.sampling import dispatch
+from seal_ray.algorithm.sampling.dispatch import _Chunk
+from seal_ray.algorithm.sampling.stuck import STEP_TIMEOUT, Stuck, unless_stuck
 from seal_ray.config.seal_config import SealConfig
 from tests.seal_ray.algorithm.configs import ROUNDS_IN_RAY, small_config
 from tests.seal_ray.algorithm.engines import Half
@@ -103,7 +103,7 @@ def test_a_process_that_cannot_even_look_at_the_clock_ends_itself() -> None:
     script = """
         import sys
         from policies.watch import Watch
-        from seal_ray.algorithm.stuck import unless_stuck
+        from seal_ray.algorithm.sampling.stuck import unless_stuck
         watch = Watch()
         def work():
             with watch.over("task", 7):

@@ -34,7 +34,7 @@ def batch_loss(
     """The batch's loss: the mean over all sampled tokens of all rows. The last two go by row and sampled token."""
     losses = []
     for row, of_reference, of_proximal in zip(rows, reference, proximal, strict=True):
-        old = [float(value) for value, sampled in zip(row.logprobs_T, row.mask_T, strict=True) if sampled]
+        old = [float(value) for value, sampled in zip(row.sampled_logprobs_T, row.mask_T, strict=True) if sampled]
         for current, sampler, ref, start in zip(
             scores(model, row, temperature), old, of_reference, of_proximal, strict=True
         ):

@@ -15,7 +15,7 @@ from peft import PeftModel
 from torch import Tensor, nn
 
 from seal_ray.grpo import forward
-from seal_ray.grpo.forward import sampled_logprobs
+from seal_ray.grpo.forward import token_logprobs
 from seal_ray.grpo.loss import LossSettings, LossSums, global_mean, token_losses
 from seal_ray.grpo.packing import collate
 from seal_ray.grpo.rows import Row
@@ -45,9 +45,9 @@ class Case:
         with torch.no_grad():
             for row in random_rows(seed):
                 current = np.array([float(score) for score in scores(self.model, row, TEMPERATURE)])
-                logprobs_T = row.logprobs_T.copy()
-                logprobs_T[row.mask_T] = current + numbers.normal(0, 0.7, len(current))
-                self.rows.append(replace(row, logprobs_T=logprobs_T))
+                sampled_logprobs_T = row.sampled_logprobs_T.copy()
+                sampled_logprobs_T[row.mask_T] = current + numbers.normal(0, 0.7, len(current))
+                self.rows.append(replace(row, sampled_logprobs_T=sampled_logprobs_T))
                 self.proximal.append(list(current + numbers.normal(0, 0.3, len(current))))
             self.reference = [[float(s) for s in scores(self.frozen, row, TEMPERATURE)] for row in self.rows]
 
@@ -70,10 +70,10 @@ class Case:
         for each in bins:
             packed = collate([self.rows[index] for index in each])
             with torch.no_grad(), adapter_off(model):
-                reference_M = sampled_logprobs(
+                reference_M = token_logprobs(
                     model if isinstance(model, PeftModel) else frozen, packed, temperature=TEMPERATURE
                 )
-            logprobs_M = sampled_logprobs(model, packed, temperature=TEMPERATURE)
+            logprobs_M = token_logprobs(model, packed, temperature=TEMPERATURE)
             assert logprobs_M.dtype == dtype
             losses_M = token_losses(
                 logprobs_M,

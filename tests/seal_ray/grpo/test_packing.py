@@ -104,5 +104,9 @@ def test_rows_that_are_none_raise(values: Any, said: str) -> None:
 
 def test_a_row_has_its_types() -> None:
     row = make_row([1, 2, 3], [0, 1, 1], [0.0, -1.0, -2.0], 1)  # type: ignore[list-item]
-    assert [str(each.dtype) for each in (row.token_ids_T, row.mask_T, row.logprobs_T)] == ["int64", "bool", "float32"]
+    assert [str(each.dtype) for each in (row.token_ids_T, row.mask_T, row.sampled_logprobs_T)] == [
+        "int64",
+        "bool",
+        "float32",
+    ]
     assert (len(row), row.sampled_tokens) == (3, 2)

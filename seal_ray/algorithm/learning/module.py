@@ -9,15 +9,15 @@ from contextlib import nullcontext
 from typing import Any
 
 import torch
-from ray.rllib.core.rl_module.torch import TorchRLModule
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from envs.errors import SealError
 from policies.model_folder import open_model
+from seal_ray.algorithm.rllib import RowsModule
 from seal_ray.config.sections import Learners, Solver, Training, section_of
 from seal_ray.grpo.attention import choose_attention
-from seal_ray.grpo.forward import sampled_logprobs
+from seal_ray.grpo.forward import token_logprobs
 from seal_ray.grpo.packing import Packed
 
 PACKED = "packed"
@@ -28,7 +28,7 @@ _WEIGHTS = "weights"
 _log = logging.getLogger("seal_ray")
 
 
-class LMModule(TorchRLModule):
+class LMModule(RowsModule):
     """The language model that learns.
 
     `module({PACKED: packed})` gives the log-probs (nats) of its M sampled tokens, and those under the reference policy
@@ -77,7 +77,7 @@ class LMModule(TorchRLModule):
             self.reference.eval()
         return self
 
-    def _forward_train(self, batch: Mapping[str, Any], **_: Any) -> dict[str, Tensor]:
+    def forward_rows(self, batch: Mapping[str, Any]) -> dict[str, Tensor]:
         packed: Packed = batch[PACKED]
         found = {LOGPROBS: self.logprobs(packed)}
         if self._kl and torch.is_grad_enabled():
@@ -88,13 +88,13 @@ class LMModule(TorchRLModule):
     def logprobs(self, packed: Packed) -> Tensor:
         """`logprobs_M` (nats) of the sampled tokens."""
         with self._precision(packed.token_ids_1N.device):
-            return sampled_logprobs(self.language_model, packed, temperature=self._solver.temperature)
+            return token_logprobs(self.language_model, packed, temperature=self._solver.temperature)
 
     def _reference_logprobs(self, packed: Packed) -> Tensor:
         model: Any = self.language_model if self.reference is None else self.reference
         off = model.disable_adapter() if self.reference is None else nullcontext()
         with off:
-            return sampled_logprobs(model, packed, temperature=self._solver.temperature)
+            return token_logprobs(model, packed, temperature=self._solver.temperature)
 
     def _precision(self, device: torch.device) -> Any:
         # Sharded weights are cast by FSDP itself.

@@ -11,19 +11,17 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-import ray
 from ray.exceptions import RayActorError
 
 from envs.errors import SealError
 from policies.rollouts import Fault
-from seal_ray.algorithm.engine_pool import cause_of
-from seal_ray.algorithm.round_plan import GroupPlan
-from seal_ray.algorithm.runner import PlayedGroup, Target
-from seal_ray.algorithm.stuck import Stuck
+from seal_ray.algorithm.rllib import answers, cause_of, replace_runner, send
+from seal_ray.algorithm.sampling.groups import GroupPlan, PlayedGroup
+from seal_ray.algorithm.sampling.runner import Target
+from seal_ray.algorithm.sampling.stuck import Stuck
 
 _PULSE = 0.2
 """Seconds between two looks at runners and engines."""
-_TAG = "sample"
 
 _DEATHS = 3
 """Runners that may die over a chunk before its groups are played one by one, and over a group before it is lost."""
@@ -89,28 +87,22 @@ def _play_remotely(
         for runner in group.healthy_env_runner_ids():
             if runner not in under_way and queue:
                 chunk = queue.popleft()
-                sent = group.foreach_env_runner_async(
-                    func="sample",
-                    kwargs={"plans": chunk.plans, "target": target, "lost": tuple(lost)},
-                    tag=_TAG,
-                    remote_worker_ids=[runner],
-                )
-                if sent:
+                if send(group, runner, plans=chunk.plans, target=target, lost=tuple(lost)):
                     under_way[runner] = chunk
                 else:
                     queue.append(chunk)
-        # By way of the group, what a runner raises would be logged and dropped.
-        for result in group._worker_manager.fetch_ready_async_reqs(tags=_TAG, timeout_seconds=_PULSE):
-            if not result.ok:
-                if not isinstance(result.get(), RayActorError):
-                    raise cause_of(result.get())
-            elif isinstance(result.get(), Stuck):
-                lost.append(result.get().fault)
-                queue.append(under_way.pop(result.actor_id))
-                _replace(group, result.actor_id)
+        for runner, answer in answers(group, timeout=_PULSE):
+            if isinstance(answer, RayActorError):
+                continue  # the group marks the runner as not healthy
+            if isinstance(answer, Exception):
+                raise cause_of(answer)
+            if isinstance(answer, Stuck):
+                lost.append(answer.fault)
+                queue.append(under_way.pop(runner))
+                replace_runner(group, runner)
             else:
-                played += result.get()
-                under_way.pop(result.actor_id)
+                played += answer
+                under_way.pop(runner)
         heal()
         healthy = set(group.healthy_env_runner_ids())
         for runner in [runner for runner in under_way if runner not in healthy]:
@@ -128,13 +120,6 @@ def _play_remotely(
             raise RunnersLost(f"no env runner came back within {timeout:g} s.")
         group.probe_unhealthy_env_runners()
     return played
-
-
-def _replace(group: Any, runner: int) -> None:
-    """Ends a runner's process, which will not do so by itself; Ray starts another in its place."""
-    manager = group._worker_manager
-    ray.kill(manager.actors()[runner], no_restart=False)
-    manager.set_actor_state(runner, healthy=False)
 
 
 def while_healing(work: Callable[[], R], heal: Callable[[], None]) -> R:

@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import ray
 from pyarrow import fs  # type: ignore[import-untyped]
 from ray.rllib.core import COMPONENT_LEARNER, COMPONENT_OPTIMIZER, COMPONENT_RL_MODULE
-from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.policy.sample_batch import MultiAgentBatch, SampleBatch
 
 from envs.errors import SealError
-from seal_ray.algorithm.alignment import cosines
-from seal_ray.algorithm.engine_pool import cause_of
-from seal_ray.algorithm.learner import LEARNT, columns
+from seal_ray.algorithm.learning.alignment import cosines
+from seal_ray.algorithm.learning.learner import LEARNT, columns
+from seal_ray.algorithm.rllib import RowsLearnerGroup, cause_of, learner_index
 from seal_ray.config.sections import Learners
 from seal_ray.grpo.packing import shard
-from seal_ray.grpo.rows import Row
+from seal_ray.grpo.rows import Minibatch
 
 if TYPE_CHECKING:
     from seal_ray.config.settings import Settings
@@ -32,7 +31,7 @@ _GRACE = 10.0
 R = TypeVar("R")
 
 
-class SealLearnerGroup(LearnerGroup):
+class SealLearnerGroup(RowsLearnerGroup):
     """RLlib's group of learners, for rows of tokens.
 
     A failure of one learner is raised at once, although the others may wait for that one in vain; these are ended, and
@@ -40,14 +39,12 @@ class SealLearnerGroup(LearnerGroup):
     """
 
     config: Settings  # type: ignore[assignment] # RLlib knows it by all that it is
-    _workers: Any
-    _get_subcomponents: Any
 
-    def learn(self, module_id: str, minibatches: Sequence[Sequence[Row]]) -> dict[str, float]:
+    def learn(self, module_id: str, minibatches: Sequence[Minibatch]) -> dict[str, float]:
         """One gradient step for each minibatch. Returns what `SealLearner` counted, over all learners."""
-        tokens = _tokens(minibatches)
+        tokens = sum(each.global_tokens for each in minibatches)
         batches = [
-            MultiAgentBatch({module_id: SampleBatch(columns(share, tokens))}, env_steps=sum(tokens))
+            MultiAgentBatch({module_id: SampleBatch(columns(share))}, env_steps=tokens)
             for share in self._shares(minibatches)
         ]
         results = self._on_each(lambda learner, batch: learner.update(batch=batch), batches)
@@ -61,14 +58,14 @@ class SealLearnerGroup(LearnerGroup):
         found = self._on_each(lambda learner, asked: learner.alignments(module_id, asked), [arms] * max(1, len(self)))
         return cosines(found[0][0]).tolist(), max(seconds for _, seconds in found)
 
-    def _shares(self, batches: Sequence[Sequence[Row]]) -> list[list[list[Row]]]:
-        """Each learner's part of each batch."""
+    def _shares(self, minibatches: Sequence[Minibatch]) -> list[list[Minibatch]]:
+        """Each learner's part of each minibatch. A row of several epochs is the same object in all of them."""
         learners = max(1, len(self))
-        shares: list[list[list[Row]]] = [[] for _ in range(learners)]
-        for rows in batches:
-            for learner, indices in enumerate(shard([len(row) for row in rows], learners)):
-                shares[learner].append([rows[index] for index in indices])
-        return shares
+        places = [shard([len(row) for row in each.rows], learners) for each in minibatches]
+        return [
+            [each.part(set(mine[learner])) for each, mine in zip(minibatches, places, strict=True)]
+            for learner in range(learners)
+        ]
 
     def module_weights(self, module_id: str) -> Mapping[str, Any]:
         """What learns of a module, as whole tensors on the CPU."""
@@ -81,10 +78,10 @@ class SealLearnerGroup(LearnerGroup):
 
         No one process may have room for them; `save_to_path` has each learner write its part.
         """
-        if not self._check_component(COMPONENT_LEARNER, components, not_components):
+        if not self.wants(COMPONENT_LEARNER, components, not_components):
             return {}
-        inner = self._get_subcomponents(COMPONENT_LEARNER, components)
-        outer = self._get_subcomponents(COMPONENT_LEARNER, not_components)
+        inner = self.inside(COMPONENT_LEARNER, components)
+        outer = self.inside(COMPONENT_LEARNER, not_components)
         if self._sharded and inner is None:
             outer = [*(outer or ()), COMPONENT_RL_MODULE, COMPONENT_OPTIMIZER]
         return {COMPONENT_LEARNER: self._state_of_first(inner, outer, **kwargs)}
@@ -134,10 +131,10 @@ class SealLearnerGroup(LearnerGroup):
 
     def _state_of_first(self, components: Any, not_components: Any, **kwargs: Any) -> dict[str, Any]:
         def state(learner: Any, everyone: bool) -> Any:
-            if learner._learner_index and not everyone:
+            if learner_index(learner) and not everyone:
                 return None
             found = learner.get_state(components, not_components=not_components, **kwargs)
-            return None if learner._learner_index else found
+            return None if learner_index(learner) else found
 
         # Sharded weights are put together by all learners.
         first, *_ = self._on_each(state, [self._sharded] * max(1, len(self)))
@@ -147,8 +144,8 @@ class SealLearnerGroup(LearnerGroup):
     def _on_each(self, do: Callable[[Any, Any], R], values: Sequence[Any]) -> list[R]:
         """Has each learner do something with its value, or with what its reference stands for."""
         if self.is_local:
-            return [do(self._learner, values[0])]
-        calls = [actor.apply.remote(do, value) for actor, value in zip(self._workers, values, strict=True)]
+            return [do(self.local, values[0])]
+        calls = [actor.apply.remote(do, value) for actor, value in zip(self.actors, values, strict=True)]
         waiting = calls
         try:
             while waiting:
@@ -157,7 +154,7 @@ class SealLearnerGroup(LearnerGroup):
         except Exception as error:
             _, stuck = ray.wait(waiting, num_returns=len(waiting), timeout=_GRACE) if waiting else ([], [])
             if stuck:
-                for actor in self._workers:
+                for actor in self.actors:
                     ray.kill(actor)
             cause = cause_of(error)
             if isinstance(cause, SealError):
@@ -165,10 +162,6 @@ class SealLearnerGroup(LearnerGroup):
             raise
         results: list[R] = ray.get(calls)
         return results
-
-
-def _tokens(batches: Sequence[Sequence[Row]]) -> list[int]:
-    return [sum(row.sampled_tokens for row in rows) for rows in batches]
 
 
 def _shards_in(path: Any, filesystem: Any) -> Path:

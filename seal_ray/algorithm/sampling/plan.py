@@ -1,35 +1,18 @@
-"""A round's plan: which task each group plays, under which interface, with which seeds."""
+"""A round's plan: which task each group plays, under which arm, with which seeds."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from envs.dialogue import Protocol
-from envs.interface import Interface
 from policies.trajectory import derive_seed
-
-
-@dataclass(frozen=True, slots=True)
-class GroupPlan:
-    """One group: `seeds` has one entry a dialogue, `number` counts a run's groups from 0.
-
-    `arm` is the place of the interface among the round's: 0 is the plain one.
-    """
-
-    number: int
-    task: str
-    arm: int
-    interface: Interface
-    protocol: Protocol
-    seeds: tuple[int, ...]
-    temperature: float
+from seal_ray.algorithm.sampling.groups import Arm, GroupPlan
 
 
 def plan_round(
     tasks: Sequence[str],
-    interfaces: Sequence[Interface],
+    arms: Sequence[Arm],
     *,
     first_number: int,
     plain_share: float,
@@ -40,24 +23,23 @@ def plan_round(
 ) -> list[GroupPlan]:
     """The groups of one round, one for each of `tasks`.
 
-    `plain_share` of them, rounded and at least one, play the plain interface; the others take `interfaces` in turn.
-    Interfaces vary between groups and never within one, so that a group's prompts share a prefix.
+    `plain_share` of them, rounded and at least one, play the first arm, which is the plain one; the others take the
+    other arms in turn. Arms vary between groups and never within one, so that a group's prompts share a prefix.
     """
-    shown = [interface for interface in interfaces if interface != Interface.plain()]
+    plain_arm, *shown = arms
     plain = max(1, round(plain_share * len(tasks))) if shown else len(tasks)
-    arms = [0] * plain + [1 + place % len(shown) for place in range(len(tasks) - plain)]
-    random.Random(f"arms {seed} {first_number}").shuffle(arms)
+    drawn = [plain_arm] * plain + [shown[place % len(shown)] for place in range(len(tasks) - plain)]
+    random.Random(f"arms {seed} {first_number}").shuffle(drawn)
     return [
         GroupPlan(
             number=number,
             task=task,
             arm=arm,
-            interface=shown[arm - 1] if arm else Interface.plain(),
             protocol=protocol,
             seeds=tuple(derive_seed(seed, "rollout", number, member) for member in range(group_size)),
             temperature=temperature,
         )
-        for number, task, arm in zip(range(first_number, first_number + len(tasks)), tasks, arms, strict=True)
+        for number, task, arm in zip(range(first_number, first_number + len(tasks)), tasks, drawn, strict=True)
     ]
 
 

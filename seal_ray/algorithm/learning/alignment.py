@@ -21,7 +21,7 @@ from seal_ray.grpo.packing import Packed
 from seal_ray.grpo.rows import Row
 
 if TYPE_CHECKING:
-    from seal_ray.algorithm.module import LMModule
+    from seal_ray.algorithm.learning.module import LMModule
 
 _MLP = re.compile(r"\.layers\.(\d+)\.mlp\.")
 

@@ -22,9 +22,9 @@ from policies.rollouts import Fault, Job, Rollouts
 from policies.solver import Budgets, Solver
 from policies.trajectory import Trajectory
 from policies.watch import Watch
-from seal_ray.algorithm.engine_pool import RemoteEngine
-from seal_ray.algorithm.round_plan import GroupPlan
-from seal_ray.algorithm.stuck import Stuck, unless_stuck
+from seal_ray.algorithm.sampling.engine_pool import RemoteEngine
+from seal_ray.algorithm.sampling.groups import GroupPlan, PlayedGroup
+from seal_ray.algorithm.sampling.stuck import Stuck, unless_stuck
 from seal_ray.config import sections
 
 _ROUNDING = 1e-3
@@ -42,22 +42,6 @@ class Target:
     engines: Sequence[Any]
     policy: str
     version: int
-
-
-@dataclass(frozen=True, slots=True)
-class PlayedGroup:
-    """A group with what came of each of its dialogues, in the order of its seeds."""
-
-    plan: GroupPlan
-    outcomes: tuple[Trajectory | Fault, ...]
-
-    @property
-    def trajectories(self) -> list[Trajectory]:
-        return [each for each in self.outcomes if isinstance(each, Trajectory)]
-
-    @property
-    def faults(self) -> list[Fault]:
-        return [each for each in self.outcomes if isinstance(each, Fault)]
 
 
 class _Player:
@@ -110,7 +94,7 @@ class _Player:
             for seed in plan.seeds:
                 if (plan.task, seed) not in known:
                     wanted.append((plan.task, seed))
-                    jobs.append(Job(task, seed, plan.interface, plan.protocol))
+                    jobs.append(Job(task, seed, plan.arm.interface, plan.protocol))
         outcomes = await rollouts.play_or_fault(
             jobs, retries=self.limits.retries, check=lambda trajectory: self._check(trajectory, target.version)
         )
@@ -119,12 +103,12 @@ class _Player:
 
     def _check(self, trajectory: Trajectory, version: int) -> None:
         """Raises `ValueError` for what no engine can have sampled, and `StaleWeights` for another version."""
-        lengths = {len(trajectory.token_ids_T), len(trajectory.mask_T), len(trajectory.logprobs_T)}
+        lengths = {len(trajectory.token_ids_T), len(trajectory.mask_T), len(trajectory.sampled_logprobs_T)}
         if len(lengths | {len(trajectory.versions_T)}) != 1:
             raise ValueError("the engine gave as many log-probs or versions as it gave tokens, or should have")
         if not all(0 <= token < self._vocabulary for token in trajectory.token_ids_T):
             raise ValueError("the engine gave a token outside the vocabulary")
-        if not all(math.isfinite(value) and value <= _ROUNDING for value in trajectory.logprobs_T):
+        if not all(math.isfinite(value) and value <= _ROUNDING for value in trajectory.sampled_logprobs_T):
             raise ValueError("the engine gave a log-prob that is none")
         found = {v for v, sampled in zip(trajectory.versions_T, trajectory.mask_T, strict=True) if sampled}
         if found - {version}:

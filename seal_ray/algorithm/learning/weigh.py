@@ -6,28 +6,27 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Any, TypeVar
 
 import numpy as np
 
 from envs.task import JSON
 from policies.trajectory import Trajectory
-from seal_ray.algorithm.runner import PlayedGroup
+from seal_ray.algorithm.sampling.groups import PlayedGroup
 from seal_ray.config.sections import Environment, Reweighting, Training
 from seal_ray.grpo.advantages import group_advantages
 from seal_ray.grpo.progress import progress_reward
 from seal_ray.grpo.reweighting import DynamicWeights, ReweightingSettings, labels_of, reweighted, rho_table
-from seal_ray.grpo.rows import Row, make_row
+from seal_ray.grpo.rows import Minibatch, row_of
 
 Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
 class RoundRows:
-    """What a round gives the learner: `minibatches` of rows, each for one gradient step, and what was counted."""
+    """The minibatches of a round, each for one gradient step, and what was counted."""
 
-    minibatches: list[list[Row]]
+    minibatches: list[Minibatch]
     groups_kept: int
     dropped_equal: int
     """Groups in which all rewards were the same."""
@@ -42,6 +41,15 @@ def reward_of(trajectory: Trajectory, environment: Environment) -> float:
     if environment.reward == "success":
         return trajectory.reward
     return progress_reward(trajectory.diagnosis, abstention_weight=environment.abstention_weight)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ComparedGroup:
+    """The trajectories of a group that are learnt from, with their group-relative advantages."""
+
+    arm: int
+    trajectories: Sequence[Trajectory]
+    advantages_G: np.ndarray
 
 
 @dataclass
@@ -70,13 +78,22 @@ class Reweighter:
         """Label → weight as it stands."""
         return self._dynamic.rho if self.settings.mode == "dynamic" else dict(self._rho)
 
-    def weigh(
-        self, advantages: Sequence[float], trajectories: Sequence[Trajectory], round_number: int
+    def weigh(self, groups: Sequence[ComparedGroup], round_number: int) -> tuple[list[np.ndarray], np.ndarray]:
+        """Each group's advantages times the weights of its trajectories, and the weights of all trajectories.
+
+        A round has one budget of weight, so that its groups are weighed together.
+        """
+        advantages = np.concatenate([group.advantages_G for group in groups]) if groups else np.empty(0)
+        weighted, weights = self._weighed(advantages, groups, round_number)
+        ends = np.cumsum([len(group.trajectories) for group in groups])
+        return np.split(weighted, ends)[:-1], weights
+
+    def _weighed(
+        self, advantages_J: np.ndarray, groups: Sequence[ComparedGroup], round_number: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The advantages times their trajectories' weights, and the weights."""
         if self.settings.mode == "none":
-            return np.asarray(advantages), np.ones(len(advantages))
-        labels = [labels_of(each.diagnosis, self.settings.rho) for each in trajectories]
+            return advantages_J, np.ones(len(advantages_J))
+        labels = [labels_of(each.diagnosis, self.settings.rho) for group in groups for each in group.trajectories]
         settings = ReweightingSettings(
             self.settings.low,
             self.settings.high,
@@ -84,7 +101,7 @@ class Reweighter:
             self.settings.apply_to,
             self.settings.warm_up,
         )
-        return reweighted(advantages, labels, settings, self.rho, round_number)
+        return reweighted(advantages_J, labels, settings, self.rho, round_number)
 
     def observe(self, trajectory: Trajectory, reward: float) -> None:
         """Adds a trajectory to the window."""
@@ -130,8 +147,7 @@ def make_rows(
     which less than `training.group_floor` was played. What is left is shared out evenly: AdamW moves as far for a
     minibatch of one left-over group as for a full one.
     """
-    kept: list[tuple[list[Trajectory], np.ndarray]] = []
-    arms: list[int | None] = []
+    kept: list[ComparedGroup] = []
     equal = short = 0
     for group in groups:
         played = [each for each in group.trajectories if any(each.mask_T)]
@@ -142,17 +158,16 @@ def make_rows(
         if advantages is None:
             equal += 1
             continue
-        kept.append((played, advantages))
-        arms += [group.plan.arm if compare_arms else None] * len(played)
-    trajectories = [each for played, _ in kept for each in played]
-    raw = [float(advantage) for _, advantages in kept for advantage in advantages]
-    weighted, weights = reweighter.weigh(raw, trajectories, round_number)
-    rows = iter(
-        make_row(each.token_ids_T, each.mask_T, each.logprobs_T, float(advantage), arm=arm)
-        for each, advantage, arm in zip(trajectories, weighted, arms, strict=True)
-    )
-    by_group = [[next(rows) for _ in played] for played, _ in kept]
-    minibatches = [list(chain.from_iterable(part)) for part in even_parts(by_group, most=training.minibatch_groups)]
+        kept.append(ComparedGroup(group.plan.arm.number, played, advantages))
+    weighted, weights = reweighter.weigh(kept, round_number)
+    groups_of_rows = [
+        [
+            row_of(each, float(advantage), arm=group.arm if compare_arms else None)
+            for each, advantage in zip(group.trajectories, advantages_G, strict=True)
+        ]
+        for group, advantages_G in zip(kept, weighted, strict=True)
+    ]
+    minibatches = [Minibatch.of(part) for part in even_parts(groups_of_rows, most=training.minibatch_groups)]
     return RoundRows(
         minibatches=minibatches * training.epochs,
         groups_kept=len(kept),

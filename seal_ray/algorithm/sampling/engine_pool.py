@@ -13,7 +13,8 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
 from envs.errors import SealError
 from policies.engine import BASE, Adapter, EngineDead, EngineReport, GenRequest, GenResult
-from seal_ray.algorithm.engine_actor import EngineActor, EngineSpec, Payload
+from seal_ray.algorithm.rllib import actor_state, cause_of
+from seal_ray.algorithm.sampling.engine_actor import EngineActor, EngineSpec, Payload
 
 _PAUSE = 0.25
 """Seconds between two looks at an engine that is coming back."""
@@ -139,18 +140,6 @@ async def _awaited(ref: Any) -> Any:
         raise EngineDead("the engine's actor is gone") from error
     except RayTaskError as error:
         raise cause_of(error) from None
-
-
-def cause_of(error: BaseException) -> BaseException:
-    """What an actor raised, without Ray's report around it."""
-    cause = getattr(error, "cause", None)
-    return cause if isinstance(cause, BaseException) else error
-
-
-def actor_state(actor: Any) -> str:
-    """What Ray says of an actor: "ALIVE", "RESTARTING", "DEAD" and so on."""
-    found = ray._private.state.actors(actor._actor_id.hex())
-    return str(found.get("State", "UNKNOWN"))
 
 
 class RemoteEngine:

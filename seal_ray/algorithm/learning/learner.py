@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 import torch.distributed as dist
-from ray.rllib.core.learner.torch.torch_learner import TorchLearner
-from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
@@ -19,24 +17,21 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor
 
 from envs.errors import SealError
-from seal_ray.algorithm.alignment import ArmGradients
-from seal_ray.algorithm.module import LOGPROBS, PACKED, REFERENCE, LMModule, fill, whole
+from seal_ray.algorithm.learning.alignment import ArmGradients
+from seal_ray.algorithm.learning.module import LOGPROBS, PACKED, REFERENCE, LMModule, fill, whole
+from seal_ray.algorithm.rllib import RowsLearner
 from seal_ray.config.agents import learning_agents, training_of
 from seal_ray.config.sections import Learners, Solver, Training
 from seal_ray.grpo.loss import LossSettings, LossSums, global_mean, token_losses
 from seal_ray.grpo.packing import Packed, collate, pack
-from seal_ray.grpo.rows import Row, make_row
+from seal_ray.grpo.rows import Minibatch, make_row
 from seal_ray.grpo.schedule import Schedule
 
 if TYPE_CHECKING:
     from seal_ray.config.settings import Settings
 
-ROWS = "rows"
-"""Column of `Row`s."""
-STEP = "step"
-"""Column: the gradient step of the round, from 0, that the row belongs to."""
-TOKENS = "tokens"
-"""Column: sampled tokens of that step in all learners together."""
+MINIBATCHES = "minibatches"
+"""Column: a learner's share of each minibatch of the round, in the order of the gradient steps."""
 PROXIMAL = "proximal_logprobs_M"
 """The learner's own log-probs of a micro-batch's sampled tokens before the round's first step, or None."""
 
@@ -49,10 +44,6 @@ LEARNT = (
 _STEPS = "gradient_steps"
 
 
-class RatioError(SealError, RuntimeError):
-    """The learner does not hold the weights that the rollouts were sampled with."""
-
-
 class _Agent:
     """How one module learns, and the gradient steps that it has taken."""
 
@@ -63,7 +54,7 @@ class _Agent:
         self.steps = 0
 
 
-class SealLearner(TorchLearner):
+class SealLearner(RowsLearner):
     """GRPO with AdamW. One `update` is a round: some gradient steps, each over micro-batches without padding.
 
     Where there are several learners, each has its share of every step's rows; the loss is the mean over the tokens of
@@ -71,8 +62,6 @@ class SealLearner(TorchLearner):
     """
 
     config: Settings  # type: ignore[assignment] # RLlib knows it by all that it is
-    _device: Any
-    _module: Any
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)  # type: ignore[no-untyped-call]
@@ -89,7 +78,7 @@ class SealLearner(TorchLearner):
 
     def configure_optimizers_for_module(self, module_id: str, config: Any = None) -> None:
         del config  # the settings of our own sections say more
-        module, training = self._module[module_id], self._agents[module_id].training
+        module, training = self.wrapped(module_id), self._agents[module_id].training
         params = [parameter for parameter in module.parameters() if parameter.requires_grad]
         optimizer = torch.optim.AdamW(
             params, lr=training.lr, eps=training.adam_epsilon, weight_decay=training.weight_decay
@@ -103,38 +92,28 @@ class SealLearner(TorchLearner):
             }
         self.register_optimizer(module_id=module_id, optimizer=optimizer, params=params)
 
-    def _map_module_to_device(self, module: Any) -> None:
+    def shard(self, modules: Sequence[nn.Module]) -> bool:
         if not self._learners.fsdp:
-            super()._map_module_to_device(module)
-            return
+            return False
         # Layer by layer, so that no device ever holds all of it.
-        mesh = init_device_mesh(self._device.type, (self.config.num_learners,))
+        mesh = init_device_mesh(self.device.type, (self.config.num_learners,))
         half = self.config.section(Solver).dtype == "bfloat16"
-        for key in module.keys():  # noqa: SIM118 - it is no mapping
-            _shard(module[key], mesh, half=half)
+        for module in modules:
+            _shard(module, mesh, half=half)
+        return True
 
-    def _make_modules_ddp_if_necessary(self) -> None:
-        if not self._learners.fsdp:
-            super()._make_modules_ddp_if_necessary()
-
-    def _uncompiled_update(self, batch: Mapping[str, Any], **_: Any) -> tuple[Any, Any, Any]:
+    def learn(self, batch: Mapping[str, Any]) -> None:
         for module_id, columns in batch.items():
-            steps: dict[int, list[Row]] = {}
-            tokens: dict[int, int] = {}
-            for row, step, count in zip(columns[ROWS], columns[STEP], columns[TOKENS], strict=True):
-                steps.setdefault(int(step), []).append(row)
-                tokens[int(step)] = int(count)
-            self._learn(module_id, [steps[step] for step in sorted(steps)], [tokens[step] for step in sorted(tokens)])
-        return {}, {}, {}
+            self._learn(module_id, columns[MINIBATCHES])
 
-    def _learn(self, module_id: str, steps: Sequence[Sequence[Row]], tokens: Sequence[int]) -> None:
-        module, optimizer, agent = self._module[module_id], self.get_optimizer(module_id), self._agents[module_id]
-        proximal = self._proximal(module, steps) if agent.loss.importance_cap is not None else {}
+    def _learn(self, module_id: str, minibatches: Sequence[Minibatch]) -> None:
+        module, optimizer, agent = self.wrapped(module_id), self.get_optimizer(module_id), self._agents[module_id]
+        proximal = self._proximal(module, minibatches) if agent.loss.importance_cap is not None else {}
         self._arms[module_id] = ArmGradients(self._plain(module_id))
         total = first = LossSums()
         norm, rate = 0.0, 0.0
-        for place, (rows, count) in enumerate(zip(steps, tokens, strict=True)):
-            sums = self._backward(module_id, rows, count, proximal)
+        for place, minibatch in enumerate(minibatches):
+            sums = self._backward(module_id, minibatch, proximal)
             if not place:
                 first = sums
             total = total + sums
@@ -142,7 +121,7 @@ class SealLearner(TorchLearner):
             norm = self._step(module_id, optimizer, rate)
             agent.steps += 1
         values = {
-            "steps": len(steps),
+            "steps": len(minibatches),
             "tokens": total.tokens,
             "loss": total.loss / max(1, total.tokens),
             "kl": total.reference_kl / max(1, total.tokens),
@@ -176,11 +155,10 @@ class SealLearner(TorchLearner):
         self.counted = self.counted + losses.sums
         return losses.loss_sum
 
-    def _backward(
-        self, module_id: str, rows: Sequence[Row], global_tokens: int, proximal: Mapping[int, Tensor]
-    ) -> LossSums:
+    def _backward(self, module_id: str, minibatch: Minibatch, proximal: Mapping[int, Tensor]) -> LossSums:
         """Adds up the gradient of one step over micro-batches. Returns the sums over all learners."""
-        module, config = self._module[module_id], self.config.get_config_for_module(module_id)
+        module, config = self.wrapped(module_id), self.config.get_config_for_module(module_id)
+        rows = minibatch.rows
         self.counted = LossSums()
         # Not the module's: after a forward pass alone, FSDP has it hold whole parameters, which have no gradients.
         self.get_optimizer(module_id).zero_grad(set_to_none=True)
@@ -193,16 +171,16 @@ class SealLearner(TorchLearner):
             if self.distributed and not self._learners.fsdp:
                 # Whole gradients are exchanged once a step; sharded ones each time, or they would be held whole.
                 module.require_backward_grad_sync = place == len(batches) - 1
-            packed = collate(members).to(self._device)
+            packed = collate(members).to(self.device)
             batch = {
                 PACKED: packed,
-                PROXIMAL: torch.cat([proximal[id(row)] for row in members]).to(self._device) if proximal else None,
+                PROXIMAL: torch.cat([proximal[id(row)] for row in members]).to(self.device) if proximal else None,
             }
             fwd_out = module({PACKED: packed})
             self._arms[module_id].add(members, packed, fwd_out[LOGPROBS])
             loss_sum = self.compute_loss_for_module(module_id=module_id, config=config, batch=batch, fwd_out=fwd_out)
             # Learners' gradients are averaged, where the loss wants their sum.
-            loss = global_mean(loss_sum, global_tokens) * world
+            loss = global_mean(loss_sum, minibatch.global_tokens) * world
             loss.backward()  # type: ignore[no-untyped-call]
         return self._over_learners(self.counted)
 
@@ -230,14 +208,14 @@ class SealLearner(TorchLearner):
         return norm
 
     @torch.no_grad()
-    def _proximal(self, module: nn.Module, steps: Sequence[Sequence[Row]]) -> dict[int, Tensor]:
+    def _proximal(self, module: nn.Module, minibatches: Sequence[Minibatch]) -> dict[int, Tensor]:
         """The log-probs of every row's sampled tokens before the round's first step, by the row's identity."""
-        rows = list({id(row): row for each in steps for row in each}.values())
+        rows = list({id(row): row for each in minibatches for row in each.rows}.values())
         found = {id(_EMPTY): torch.empty(0)}
         bins = pack([len(row) for row in rows], self._microbatch_tokens)
         for place in range(self._most(len(bins))):
             members = [rows[index] for index in bins[place]] if place < len(bins) else [_EMPTY]
-            logprobs = module({PACKED: collate(members).to(self._device)})[LOGPROBS].cpu()
+            logprobs = module({PACKED: collate(members).to(self.device)})[LOGPROBS].cpu()
             parts = logprobs.split([row.sampled_tokens for row in members])
             found |= {id(row): part for row, part in zip(members, parts, strict=True)}
         return found
@@ -245,7 +223,7 @@ class SealLearner(TorchLearner):
     def _most(self, count: int) -> int:
         if not self.distributed:
             return count
-        most = torch.tensor(count, device=self._device)
+        most = torch.tensor(count, device=self.device)
         dist.all_reduce(most, op=dist.ReduceOp.MAX)
         return int(most)
 
@@ -266,10 +244,7 @@ class SealLearner(TorchLearner):
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """The inverse. What is missing is left as it is."""
-        if WEIGHTS_SEQ_NO in state:
-            # RLlib passes over weights with a number that is no higher than its own: what is restored is always set.
-            self._weights_seq_no = 0
-        super().set_state(dict(state))
+        super().set_state(state)
         for name, steps in state.get(_STEPS, {}).items():
             self._agents[name].steps = steps
 
@@ -285,7 +260,7 @@ class SealLearner(TorchLearner):
         """Weights and optimizer of each module, not copied."""
         return {
             module_id: {"weights": self._plain(module_id).learning(), "optimizer": self._of_optimizer(module_id)}
-            for module_id in self._optimizer_name_to_module.values()
+            for module_id in self.module_ids
         }
 
     def _of_optimizer(self, module_id: str) -> dict[str, dict[str, Tensor]]:
@@ -293,23 +268,23 @@ class SealLearner(TorchLearner):
         state = self.get_optimizer(module_id).state
         return {name: state[parameter] for name, parameter in self._plain(module_id).learning().items()}
 
-    def _get_optimizer_state(self) -> dict[str, Any]:
+    def optimizer_state(self) -> dict[str, Any]:
         return {
             module_id: {
                 parameter: {key: whole(tensor) for key, tensor in tensors.items()}
                 for parameter, tensors in self._of_optimizer(module_id).items()
             }
-            for module_id in self._optimizer_name_to_module.values()
+            for module_id in self.module_ids
         }
 
-    def _set_optimizer_state(self, state: Mapping[str, Any]) -> None:
+    def load_optimizer_state(self, state: Mapping[str, Any]) -> None:
         for module_id, saved in state.items():
             for parameter, tensors in self._of_optimizer(module_id).items():
                 for key, tensor in tensors.items():
                     fill(tensor, saved[parameter][key])
 
     def _plain(self, module_id: str) -> LMModule:
-        module = self._module[module_id].unwrapped()
+        module = self.wrapped(module_id).unwrapped()
         assert isinstance(module, LMModule)
         return module
 
@@ -318,16 +293,11 @@ _EMPTY = make_row([0, 0], [False, False], [0.0, 0.0], 0.0)
 """A row without sampled tokens, for learners that have fewer than others."""
 
 
-def columns(rows: Sequence[Sequence[Row]], tokens: Sequence[int]) -> dict[str, Any]:
-    """The batch's columns of one learner: its rows of each step, and each step's sampled tokens in all learners."""
-    flat = [(row, step) for step, members in enumerate(rows) for row in (members or [_EMPTY])]
-    column = np.empty(len(flat), dtype=object)
-    column[:] = [row for row, _ in flat]
-    return {
-        ROWS: column,
-        STEP: np.array([step for _, step in flat]),
-        TOKENS: np.array([tokens[step] for _, step in flat]),
-    }
+def columns(minibatches: Sequence[Minibatch]) -> dict[str, Any]:
+    """The columns of the batch that RLlib carries to one learner."""
+    column = np.empty(len(minibatches), dtype=object)
+    column[:] = minibatches
+    return {MINIBATCHES: column}
 
 
 def _shard(module: nn.Module, mesh: DeviceMesh, *, half: bool) -> None:

@@ -1,0 +1,142 @@
+"""`Agent`: a language model that acts in a run, the solver or the curator. It samples on engines, and may learn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from envs.errors import SealError
+from policies.engine import BASE
+from policies.engine.requests import checkpoint_shapes
+from policies.model_folder import ModelFolder, open_model
+from seal_ray.algorithm.learning.weights import full_weights, lora_adapter
+from seal_ray.algorithm.sampling.engine_actor import Payload
+from seal_ray.algorithm.sampling.engine_pool import EnginePool, RemoteEngine
+from seal_ray.algorithm.sampling.engines import start_engines
+from seal_ray.algorithm.sampling.runner import Target
+from seal_ray.config import sections
+from seal_ray.config.agents import host_of, learning_agents, model_agents, model_of
+from seal_ray.grpo.rows import Minibatch
+
+if TYPE_CHECKING:
+    from seal_ray.algorithm.learning.learner_group import SealLearnerGroup
+    from seal_ray.config.settings import Settings
+
+
+class RatioError(SealError, RuntimeError):
+    """The learner does not hold the weights that the samples were drawn with."""
+
+
+@dataclass(slots=True)
+class Agent:
+    """One agent: its model, the engines that serve it, and the version of the weights that they must have.
+
+    An agent that does not `learn` keeps version 0, the model's own weights. One that does not `own` its engines is an
+    adapter on those of another agent. `policy` is what samples on the engines: the agent's adapter, or the base.
+    """
+
+    name: str
+    settings: sections.Solver
+    """The agent's model and how it is sampled, in the words of the solver's section."""
+    model: ModelFolder
+    engines: EnginePool
+    owns: bool
+    learns: bool
+    dtype: str
+    ratio_tolerance: float
+    engine_timeout: float
+    version: int = 0
+    learners: SealLearnerGroup | None = None
+    """What computes its gradients; known once RLlib has built it."""
+
+    @property
+    def policy(self) -> str:
+        """The name under which it samples on its engines."""
+        return self.name if self.learns and self.settings.lora_rank else BASE
+
+    def target(self) -> Target:
+        """What rollouts are played against."""
+        return Target(self.engines.actors, self.policy, self.version)
+
+    def connect(self) -> RemoteEngine:
+        """The first of its engines, with the present version of its weights."""
+        return RemoteEngine(
+            self.engines.actors[0], policy=self.policy, version=self.version, timeout=self.engine_timeout
+        )
+
+    def weights(self) -> Mapping[str, Any]:
+        """What it has learnt, by name, as whole tensors on the CPU."""
+        return self._learners.module_weights(self.name)
+
+    def learn(self, minibatches: Sequence[Minibatch]) -> dict[str, float]:
+        """A gradient step for each minibatch. Returns what `SealLearner` counted; nothing where there is no minibatch.
+
+        Raises `RatioError` where the learner does not hold the weights that the rows were sampled with.
+        """
+        if not minibatches:
+            return {}
+        learnt = self._learners.learn(self.name, minibatches)
+        error = learnt["ratio_first_error"]
+        if error > self.ratio_tolerance:
+            raise RatioError(
+                f"learner: before its first step the {self.name}'s log-probs are {error:.3g} nats from the engine's, "
+                f"more than {self.ratio_tolerance:g} (training.ratio_tolerance); they do not hold the same weights."
+            )
+        self.version += 1
+        return learnt
+
+    def alignments(self, arms: Sequence[int]) -> tuple[list[list[float]], float]:
+        """As `SealLearnerGroup.alignments`, of the update that it made last."""
+        return self._learners.alignments(self.name, arms)
+
+    def deliver(self) -> None:
+        """Gives its engines the weights that it has learnt, each with the proof that it computes with them."""
+        if not self.learns:
+            return
+        state, settings = self.weights(), self.settings
+        if settings.lora_rank:
+            adapter = lora_adapter(state, rank=settings.lora_rank, alpha=settings.lora_alpha)
+            payload = Payload(self.name, self.version, adapter=adapter)
+        else:
+            weights = full_weights(state, checkpoint_shapes(self.model.path), self.dtype)
+            payload = Payload(BASE, self.version, weights=weights)
+        self.engines.deliver(payload)
+
+    def heal(self) -> None:
+        """Looks after the engines that it owns, without waiting. Raises `EngineLost`."""
+        if self.owns:
+            self.engines.heal()
+
+    def close(self) -> None:
+        """Ends the engines that it owns."""
+        if self.owns:
+            self.engines.close()
+
+    @property
+    def _learners(self) -> SealLearnerGroup:
+        assert self.learners is not None, f"the {self.name} learns before RLlib has built its learners"
+        return self.learners
+
+
+def start_agents(config: Settings) -> dict[str, Agent]:
+    """The agents of a run that are language models, by name, each with its engines; the solver comes first."""
+    solver, engine = config.section(sections.Solver), config.section(sections.Engine)
+    exact = solver.dtype == "float32" == engine.dtype
+    tolerance = config.section(sections.Training).ratio_tolerance or (1e-3 if exact else 0.05)
+    agents: dict[str, Agent] = {}
+    for name in model_agents(config):
+        settings = model_of(config, name)
+        host = agents.get(host_of(config, name))
+        agents[name] = Agent(
+            name=name,
+            settings=settings,
+            model=open_model(settings.model, dialect=settings.dialect),
+            engines=host.engines if host is not None else start_engines(config, name),
+            owns=host is None,
+            learns=name in learning_agents(config),
+            dtype=engine.dtype,
+            ratio_tolerance=tolerance,
+            engine_timeout=config.section(sections.FaultTolerance).engine_timeout,
+        )
+    return agents

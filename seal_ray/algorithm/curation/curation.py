@@ -1,0 +1,182 @@
+"""`Curation`: the curator's side of a run. It asks for proposals, compares their arms, and has the curator learn.
+
+A window is `curator.update_every` rounds. At its begin the curator proposes; its proposals, the incumbent and the plain
+interface are the window's arms. At its end each arm has a value, the best may become the incumbent, and a curator that
+learns takes one GRPO step on its proposals, whose rewards are compared with each other: all answer the same profile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from envs.interface import Interface
+from envs.interface.document import interface_from_dict, interface_to_dict
+from envs.profile import FailureProfile
+from envs.task import JSON, Task
+from policies.curator import Curator, Proposal
+from seal_ray.algorithm.agent import Agent
+from seal_ray.algorithm.curation.guard import RunGuard
+from seal_ray.algorithm.curation.window import Verdict, Window, proposals_as_rows
+from seal_ray.algorithm.sampling.dispatch import while_healing
+from seal_ray.algorithm.sampling.groups import Arm, PlayedGroup, number_arms
+from seal_ray.config import sections
+from seal_ray.grpo.advantages import group_advantages
+from seal_ray.grpo.arms import PLAIN, alignments_with_difficulty, choose_incumbent, frontiers, gains
+from seal_ray.grpo.rows import Minibatch, Row, row_of
+
+WORST: Mapping[str, float] = {"gain": -1.0, "frontier": 0.0, "alpha": 0.0, "transfer": -1.0}
+"""Curator reward → what a rejected proposal gets: the least that any arm can get."""
+LEARNT = ("loss", "kl", "ratio_first_error", "gradient_norm", "learning_rate")
+"""What is logged of the curator's update."""
+
+
+class Curation:
+    """Owns the curator, the incumbent and the window. `incumbent` is the interface with the best value so far.
+
+    A curator that is a language model is an `agent` of the run, and has a `guard` against leaks.
+    `last_proposals` are those of the window that the last round belongs to, for people to read.
+    """
+
+    def __init__(
+        self, settings: sections.Curator, curator: Curator, *, agent: Agent | None = None, guard: RunGuard | None = None
+    ) -> None:
+        self.settings = settings
+        self.curator = curator
+        self.agent = agent
+        self.incumbent = Interface.plain()
+        self.window = Window()
+        self.last_proposals: list[dict[str, JSON]] = []
+        self._guard = guard
+
+    @property
+    def arms(self) -> tuple[Arm, ...]:
+        """The arms that this window's groups play, the plain one first."""
+        return self.window.arms
+
+    @property
+    def compares_gradients(self) -> bool:
+        """Whether the curator's reward is about an arm's gradient and that of the plain arm."""
+        return self.agent is not None and self.settings.reward == "transfer"
+
+    def begins_at(self, round_number: int) -> bool:
+        """Whether a window begins with this round, counted from 0."""
+        return round_number % self.settings.update_every == 0
+
+    def ends_at(self, round_number: int) -> bool:
+        """Whether a window ends with this round."""
+        return self.begins_at(round_number + 1)
+
+    def propose(
+        self,
+        profile: FailureProfile,
+        *,
+        round_number: int,
+        seed: int,
+        upcoming: Iterable[Task] = (),
+        heal: Callable[[], None],
+    ) -> bool:
+        """Begins a window with the curator's proposals. Returns whether the incumbent is another than before.
+
+        A curator without a model proposes what is shown from now on. The proposals of a model are tried out first; the
+        guard holds them against the `upcoming` tasks of the window. `heal` is called while it writes.
+        """
+        if self._guard is not None:
+            self._guard.start_window(upcoming)
+        before = self.incumbent
+        work = self.curator.propose(
+            profile,
+            incumbent=before,
+            n=1 if self.agent is None else self.settings.proposals,
+            round_number=round_number,
+            seed=seed,
+        )
+        proposals: tuple[Proposal, ...] = while_healing(lambda: asyncio.run(work), heal)
+        accepted = [each.interface for each in proposals if each.rejection is None]
+        if self.agent is None:
+            self.incumbent, accepted = (accepted or [before])[0], []
+        self.window = Window(number_arms([self.incumbent, *accepted]), proposals)
+        return self.incumbent != before
+
+    def close_round(
+        self, round_number: int, groups: Sequence[PlayedGroup], alignments: Mapping[int, float]
+    ) -> dict[str, float]:
+        """Adds a round to the window, and ends the window where it is time. Returns what was counted.
+
+        At a window's end a curator that learns takes its step, and its engines get the new weights.
+        """
+        self.window.observe(groups, alignments)
+        begun, proposals = self.begins_at(round_number), self.window.proposals
+        counted: dict[str, float] = {
+            "curator/proposals": len(proposals) * begun,
+            "curator/rejections": sum(each.rejection is not None for each in proposals) * begun,
+        }
+        verdict = self.judge() if self.ends_at(round_number) else None
+        self.last_proposals = proposals_as_rows(self.window, verdict)
+        if verdict is None or self.agent is None:
+            return counted
+        rewards = [reward for reward in verdict.rewards if reward is not None]
+        counted["curator/promoted"] = int(verdict.promoted)
+        if rewards:
+            counted |= {"curator/reward": sum(rewards) / len(rewards), "curator/reward_best": max(rewards)}
+        if verdict.rows and self.agent.learns:
+            learnt = self.agent.learn([Minibatch.of([verdict.rows])])
+            counted |= {f"curator/{key}": learnt[key] for key in LEARNT}
+            self.agent.deliver()
+        return counted
+
+    def judge(self) -> Verdict:
+        """Ends the window. The incumbent is replaced where a proposal's value is enough above it."""
+        if self.agent is None:
+            return Verdict((None,) * len(self.window.proposals), [], promoted=False)
+        window, settings = self.window, self.settings
+        values = self._values()
+        rewards = tuple(
+            WORST[settings.reward] if each.rejection is not None else values.get(window.arm_of(each.interface).number)
+            for each in window.proposals
+        )
+        kept = choose_incumbent(values, window.arm_of(self.incumbent).number, settings.margin)
+        promoted = window.arms[kept].interface != self.incumbent
+        self.incumbent = window.arms[kept].interface
+        return Verdict(rewards, _rows(window.proposals, rewards), promoted)
+
+    def _values(self) -> dict[int, float]:
+        match self.settings.reward:
+            case "gain":
+                return gains(self.window.groups)
+            case "frontier":
+                return frontiers(self.window.groups)
+            case "alpha":
+                return alignments_with_difficulty(self.window.groups)
+            case _:
+                # The plain arm's cosine with itself says nothing. A proposal must do something for plain rollouts: the
+                # plain interface stands for doing nothing.
+                means = {arm: sum(values) / len(values) for arm, values in self.window.alignments.items()}
+                return {PLAIN: 0.0, **means}
+
+    def get_state(self) -> dict[str, JSON]:
+        """What a checkpoint must keep, as JSON values."""
+        return {
+            "curator": self.curator.get_state(),
+            "incumbent": interface_to_dict(self.incumbent),
+            **self.window.to_dict(),
+        }
+
+    def set_state(self, state: Mapping[str, JSON]) -> None:
+        """The inverse."""
+        self.curator.set_state(state["curator"])
+        self.incumbent = interface_from_dict(state["incumbent"])
+        self.window = Window.from_dict(state)
+
+
+def _rows(proposals: Sequence[Proposal], rewards: Sequence[float | None]) -> list[Row]:
+    """Rows with group-relative advantages; none where all rewards are the same."""
+    found = [
+        (each.sample, reward)
+        for each, reward in zip(proposals, rewards, strict=True)
+        if each.sample is not None and reward is not None and any(each.sample.mask_T)
+    ]
+    advantages = group_advantages([reward for _, reward in found]) if len(found) > 1 else None
+    if advantages is None:
+        return []
+    return [row_of(sample, float(advantage)) for (sample, _), advantage in zip(found, advantages, strict=True)]

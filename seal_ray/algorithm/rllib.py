@@ -1,0 +1,173 @@
+"""RLlib's private names, under public ones: nothing outside of this file touches them.
+
+RLlib gives no public way to run a learner's update on other data than its own, to see what a runner raised, or to read
+what a group of actors knows. Verified with Ray 2.60; the tests of this package fail where another version differs.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import ray
+from ray.rllib.algorithms.algorithm import Algorithm
+from ray.rllib.core.learner.learner_group import LearnerGroup
+from ray.rllib.core.learner.torch.torch_learner import TorchLearner
+from ray.rllib.core.rl_module.torch import TorchRLModule
+from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
+from torch import Tensor, nn
+
+_TAG = "sample"
+
+
+class RoundAlgorithm(Algorithm):
+    """An algorithm that evaluates on its training runners, and has state of its own."""
+
+    config: Any
+
+    @classmethod
+    def _should_create_evaluation_env_runners(cls, eval_config: Any) -> bool:  # noqa: ARG003 - RLlib passes it
+        return False
+
+    def wants(self, component: str, components: Any, not_components: Any) -> bool:
+        """Whether a part of the state is asked for."""
+        return bool(self._check_component(component, components, not_components))
+
+
+class RowsModule(TorchRLModule):
+    """A module for training alone; `forward_rows` is its forward pass."""
+
+    @abstractmethod
+    def forward_rows(self, batch: Mapping[str, Any]) -> dict[str, Tensor]:
+        """The forward pass with gradients."""
+
+    def _forward_train(self, batch: Mapping[str, Any], **_: Any) -> dict[str, Tensor]:
+        return self.forward_rows(batch)
+
+
+class RowsLearner(TorchLearner):
+    """A learner whose update is its own: of RLlib's it keeps modules, optimizers, distribution and state."""
+
+    _device: Any
+    _module: Any
+    _weights_seq_no: Any
+
+    @abstractmethod
+    def learn(self, batch: Mapping[str, Any]) -> None:
+        """The update: columns of the batch by module."""
+
+    @abstractmethod
+    def shard(self, modules: Sequence[nn.Module]) -> bool:
+        """Shards modules over the learners and moves them to their devices, or returns False where they are copied."""
+
+    @abstractmethod
+    def optimizer_state(self) -> dict[str, Any]:
+        """The optimizers' state, for a checkpoint."""
+
+    @abstractmethod
+    def load_optimizer_state(self, state: Mapping[str, Any]) -> None:
+        """The inverse."""
+
+    @property
+    def device(self) -> Any:
+        """Where the modules are."""
+        return self._device
+
+    @property
+    def module_ids(self) -> list[str]:
+        """The modules that have an optimizer."""
+        return list(self._optimizer_name_to_module.values())
+
+    def wrapped(self, module_id: str) -> Any:
+        """A module as it learns: inside of DDP's wrapper where there is one."""
+        return self._module[module_id]
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """As RLlib's, which passes over weights with a number no higher than its own; here they are always set."""
+        if WEIGHTS_SEQ_NO in state:
+            self._weights_seq_no = 0
+        super().set_state(dict(state))
+
+    def _uncompiled_update(self, batch: Mapping[str, Any], **_: Any) -> tuple[Any, Any, Any]:
+        self.learn(batch)
+        return {}, {}, {}
+
+    def _map_module_to_device(self, module: Any) -> None:
+        self._sharded = self.shard([module[key] for key in module.keys()])  # noqa: SIM118 - it is no mapping
+        if not self._sharded:
+            super()._map_module_to_device(module)
+
+    def _make_modules_ddp_if_necessary(self) -> None:
+        if not self._sharded:
+            super()._make_modules_ddp_if_necessary()
+
+    def _get_optimizer_state(self) -> dict[str, Any]:
+        return self.optimizer_state()
+
+    def _set_optimizer_state(self, state: Mapping[str, Any]) -> None:
+        self.load_optimizer_state(state)
+
+
+class RowsLearnerGroup(LearnerGroup):
+    """A group of learners that can be reached one by one."""
+
+    _workers: Any
+    _get_subcomponents: Any
+
+    @property
+    def local(self) -> Any:
+        """The learner in this process, where there are no actors."""
+        return self._learner
+
+    @property
+    def actors(self) -> list[Any]:
+        """The learners' actors."""
+        return list(self._workers)
+
+    def wants(self, component: str, components: Any, not_components: Any) -> bool:
+        """Whether a part of the state is asked for."""
+        return bool(self._check_component(component, components, not_components))
+
+    def inside(self, component: str, components: Any) -> Any:
+        """What of a part's parts is named."""
+        return self._get_subcomponents(component, components)
+
+
+def learner_index(learner: Any) -> int:
+    """The rank of a learner among its group's."""
+    return int(learner._learner_index or 0)
+
+
+def send(group: Any, runner: int, **arguments: Any) -> bool:
+    """Has a runner of an EnvRunnerGroup sample. Returns whether it was sent."""
+    sent = group.foreach_env_runner_async(func="sample", kwargs=arguments, tag=_TAG, remote_worker_ids=[runner])
+    return bool(sent)
+
+
+def answers(group: Any, *, timeout: float) -> Iterator[tuple[int, Any]]:
+    """(runner, what its `sample` returned, or the exception that it raised), for runners that are done.
+
+    By way of the group itself, what a runner raises would be logged and dropped.
+    """
+    for result in group._worker_manager.fetch_ready_async_reqs(tags=_TAG, timeout_seconds=timeout):
+        yield result.actor_id, result.get()
+
+
+def replace_runner(group: Any, runner: int) -> None:
+    """Ends a runner's process, which will not end by itself; Ray starts another in its place."""
+    manager = group._worker_manager
+    ray.kill(manager.actors()[runner], no_restart=False)
+    manager.set_actor_state(runner, healthy=False)
+
+
+def actor_state(actor: Any) -> str:
+    """The state of an actor as Ray has it: "ALIVE", "RESTARTING", "DEAD" and so on."""
+    found = ray._private.state.actors(actor._actor_id.hex())
+    return str(found.get("State", "UNKNOWN"))
+
+
+def cause_of(error: BaseException) -> BaseException:
+    """What an actor raised, without Ray's report around it."""
+    cause = getattr(error, "cause", None)
+    return cause if isinstance(cause, BaseException) else error
