@@ -73,6 +73,25 @@ def test_no_more_than_two_files_import_each_other() -> None:
     ]
 
 
+def test_private_names_of_rllib_stand_in_one_file() -> None:
+    """What an attribute with an underscore belongs to is seen by its name: ours are set or defined in our own files."""
+    ours = set()
+    found: dict[str, set[str]] = {}
+    for floor in ("seal_ray/algorithm", "seal_ray/config", "seal_ray/run", "tuning"):
+        for path in modules(floor):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                match node:
+                    case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                        ours.add(name)
+                    case ast.Attribute(attr=name, ctx=ast.Store()) | ast.AnnAssign(target=ast.Name(id=name)):
+                        ours.add(name)
+                    case ast.Attribute(attr=name) if name.startswith("_") and not name.startswith("__"):
+                        found.setdefault(name, set()).add(path.relative_to(ROOT).as_posix())
+    foreign = {path for name, paths in found.items() if name not in ours for path in paths}
+    assert foreign <= {"seal_ray/algorithm/rllib.py", "seal_ray/algorithm/sampling/engine_actor.py"}  # and os._exit
+    assert "seal_ray/algorithm/rllib.py" in foreign
+
+
 def test_importing_the_world_is_quick_and_loads_neither_torch_nor_ray() -> None:
     program = (
         "import time; start = time.perf_counter(); import envs; took = time.perf_counter() - start\n"

@@ -1,7 +1,6 @@
-"""SEAL as an RLlib algorithm: one round after the other.
+"""SEAL as an RLlib algorithm.
 
-`seal.py` is the algorithm and its phases. `tasks.py` draws tasks, `round_plan.py` shares groups out over interfaces,
-`dispatch.py` sends them to the runners of `runner.py`, which play against the engines of `engine_actor.py` through
-`engine_pool.py`. `gradient.py` turns groups into rows, `learner.py` and `learner_group.py` learn from them with the
-model in `module.py`, and `weights.py` names what crosses from learner to engine.
+`seal.py` is a round from top to bottom, over the agents of `agent.py`. `sampling/` plays groups of dialogues,
+`learning/` turns them into gradient steps, and `curation/` proposes and compares interfaces. `measures.py` counts, and
+`rllib.py` has all that is touched of RLlib's private names.
 """

@@ -12,6 +12,7 @@ from typing import Any
 
 import ray
 from ray.rllib.algorithms.algorithm import Algorithm
+from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 from ray.rllib.core.rl_module.torch import TorchRLModule
@@ -19,6 +20,22 @@ from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 from torch import Tensor, nn
 
 _TAG = "sample"
+
+
+class RoundConfig(AlgorithmConfig):
+    """A config whose algorithm gives its runners what they need with each call, and its modules their own settings."""
+
+    def __init__(self, algo_class: type | None = None) -> None:
+        super().__init__(algo_class=algo_class)
+        self._dont_auto_sync_env_runner_states = True
+
+    @property
+    def _model_config_auto_includes(self) -> dict[str, Any]:
+        return {}
+
+    def attribute_of(self, key: str) -> str:
+        """The attribute that a key of a config dict sets."""
+        return str(self._translate_special_keys(key, warn_deprecated=False))
 
 
 class RoundAlgorithm(Algorithm):

@@ -13,7 +13,6 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
-from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.tune.result import TRIAL_INFO
@@ -22,6 +21,7 @@ from ray.util import log_once
 
 from envs.co_evolution import SOLVER
 from envs.errors import UserError, unknown_value
+from seal_ray.algorithm.rllib import RoundConfig
 from seal_ray.config.agents import learning_agents, module_settings
 from seal_ray.config.sections import SECTIONS, S, attribute, check_key, section_name, section_of
 
@@ -40,7 +40,7 @@ def _module_of(agent: object, *_: Any, **__: Any) -> str:
     return str(agent)
 
 
-class SealConfig(AlgorithmConfig):
+class SealConfig(RoundConfig):
     """The configuration of `Seal`. Methods take keywords only; an unknown one raises `UserError` with the nearest."""
 
     def __init__(self, algo_class: type | None = None) -> None:
@@ -59,7 +59,6 @@ class SealConfig(AlgorithmConfig):
         self.batch_mode = "complete_episodes"
         self.grad_clip_by = "global_norm"
         # What follows keeps RLlib from doing on its own what `Seal` does, or waiting where it should look around.
-        self._dont_auto_sync_env_runner_states = True
         self.add_default_connectors_to_learner_pipeline = False
         self.sample_timeout_s: Any = None
         self.delay_between_env_runner_restarts_s = 1
@@ -130,7 +129,7 @@ class SealConfig(AlgorithmConfig):
         """Sets attributes by their names, as Tune does. Raises `UserError` for one that there is not."""
         others = {}
         for key, value in config_dict.items():
-            name = self._translate_special_keys(key, warn_deprecated=False)
+            name = self.attribute_of(key)
             # Tune adds what it needs under names of its own, for instance "__trial_info__".
             if name not in vars(self) and key not in _READ_BY_RLLIB and not key.startswith("__"):
                 raise unknown_value("config", key, sorted(vars(self)))
@@ -173,10 +172,6 @@ class SealConfig(AlgorithmConfig):
         from seal_ray.algorithm.learning.learner_group import SealLearnerGroup
 
         return SealLearnerGroup(config=self.copy(), module_spec=rl_module_spec)
-
-    @property
-    def _model_config_auto_includes(self) -> dict[str, Any]:
-        return {}
 
     def _set(self, section: str, settings: Mapping[str, Any], more: Callable[..., Any] | None = None) -> Self:
         """Sets what is ours, and hands the rest to RLlib's method where it knows them. Sets nothing on a mistake."""
