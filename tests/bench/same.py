@@ -40,10 +40,14 @@ Run = Callable[[Path, Sequence[str]], None]
 
 @dataclass(frozen=True)
 class Case:
-    """A case: its arguments to `seal-ray train`, and whether the run is killed on the way and resumed."""
+    """A case: its arguments to `seal-ray train`, and whether the run is killed on the way and resumed.
+
+    An `upgraded` run is begun by the earlier commit and resumed by the other.
+    """
 
     arguments: Sequence[str]
     killed: bool = False
+    upgraded: bool = False
 
 
 LORA = ("solver.lora_rank=4", "solver.lora_alpha=8")
@@ -54,6 +58,7 @@ CASES: Mapping[str, Case] = {
     "coevolved": Case(("--preset", "coevolved")),
     "lora": Case(("--preset", "coevolved", *LORA)),
     "killed": Case(("--preset", "rules"), killed=True),
+    "upgraded": Case(("--preset", "coevolved"), killed=True, upgraded=True),
 }
 OTHERS = ("compare", "evaluate")
 
@@ -74,7 +79,7 @@ def main() -> int:
             for side, tree in (("before", before), ("now", now)):
                 folder = work / name / side
                 folder.mkdir(parents=True)
-                found.append(outcome(name, tree, folder))
+                found.append(outcome(name, tree, folder, earlier=before))
             unlike = sorted(key for key in {*found[0], *found[1]} if found[0].get(key) != found[1].get(key))
             differences += bool(unlike)
             said = f"{len(found[0])} results equal" if not unlike else f"DIFFERENT: {', '.join(unlike[:8])}"
@@ -82,8 +87,8 @@ def main() -> int:
     return int(bool(differences))
 
 
-def outcome(name: str, tree: Path, folder: Path) -> dict[str, Any]:
-    """What a case comes to on a tree, by name."""
+def outcome(name: str, tree: Path, folder: Path, *, earlier: Path) -> dict[str, Any]:
+    """The results of a case on a tree, by name. `earlier` is the tree that begins an upgraded run."""
     if name == "evaluate":
         seal_ray(tree, folder, "evaluate", "--limit", "12", "--out", "out", "--seeds", "2", "--temperature", "1.0")
         return {
@@ -99,7 +104,7 @@ def outcome(name: str, tree: Path, folder: Path) -> dict[str, Any]:
     arguments = ("train", *case.arguments, *SMALL, "--seed", "7", "--name", "run", "--wandb", "off")
     run = folder / "runs" / "run"
     if case.killed:
-        kill_after(4, tree, folder, run, arguments)
+        kill_after(4, earlier if case.upgraded else tree, folder, run, arguments)
         seal_ray(tree, folder, "train", "--resume", str(run), "--wandb", "off")
     else:
         seal_ray(tree, folder, *arguments)
