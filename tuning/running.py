@@ -18,8 +18,8 @@ from ray import tune
 from ray.tune.schedulers import AsyncHyperBandScheduler, TrialScheduler
 
 from envs.errors import UserError
+from seal_ray.algorithm.config import SealConfig
 from seal_ray.algorithm.seal import Seal
-from seal_ray.config.seal_config import SealConfig
 from seal_ray.run.cluster import check_asked
 from tuning.record import mark_ended, mark_failed, mark_started
 from tuning.trial import SealTrial, run_folder, with_main

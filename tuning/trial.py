@@ -9,9 +9,9 @@ from typing import Any
 from ray.tune.execution.placement_groups import PlacementGroupFactory
 from ray.tune.result import DONE, TRIAL_INFO
 
+from seal_ray.algorithm.config import make_config
 from seal_ray.algorithm.seal import Seal
 from seal_ray.config import sections
-from seal_ray.config.presets import make_config
 from seal_ray.config.sections import attribute
 from seal_ray.report.run_folder import RunFolder
 from seal_ray.run.recorder import Metrics, Recorder

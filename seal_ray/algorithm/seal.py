@@ -17,6 +17,7 @@ from envs.profile import FailureProfile
 from envs.task import Task
 from policies.trajectory import derive_seed
 from seal_ray.algorithm.agent import Agent, start_agents
+from seal_ray.algorithm.config import SealConfig
 from seal_ray.algorithm.curation.start import start_curation
 from seal_ray.algorithm.learning.learner_group import SealLearnerGroup
 from seal_ray.algorithm.learning.weigh import Reweighter, RoundRows, make_rows, reward_of
@@ -29,7 +30,6 @@ from seal_ray.algorithm.sampling.tasks import TaskStream
 from seal_ray.config import sections
 from seal_ray.config.agents import all_engines
 from seal_ray.config.evaluation_tasks import evaluation_tasks
-from seal_ray.config.seal_config import SealConfig
 from seal_ray.grpo.arms import PLAIN
 
 _STATE = "seal"

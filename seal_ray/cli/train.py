@@ -21,7 +21,7 @@ from seal_ray.cli.options import Runs, Storage
 
 if TYPE_CHECKING:
     from policies.model_folder import ModelFolder
-    from seal_ray.config.seal_config import SealConfig
+    from seal_ray.algorithm.config import SealConfig
 
 
 def command(
@@ -45,7 +45,7 @@ def command(
     presets: Annotated[bool, typer.Option("--presets", help="List the presets.")] = False,
 ) -> None:
     """Train a solver: play, diagnose, reweight, learn. Ctrl-C writes a checkpoint; --resume goes on."""
-    from seal_ray.config.presets import make_config
+    from seal_ray.algorithm.config import make_config
 
     console = Console(highlight=False)
     if presets:
@@ -180,7 +180,7 @@ def _show_plan(console: Console, made: SealConfig, model: ModelFolder) -> None:
 
 
 def _read_run(path: Path) -> SealConfig:
-    from seal_ray.config.presets import make_config
+    from seal_ray.algorithm.config import make_config
     from seal_ray.report.run_folder import RunFolder
 
     if not (path / "config.yaml").is_file():

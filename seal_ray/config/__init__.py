@@ -1,4 +1,4 @@
-"""What a run is made of: `sections.py` has every setting, `seal_config.py` is RLlib's config with them.
+"""The settings of a run, as values: `sections.py` has each of them. `seal_ray/algorithm/config.py` is RLlib's config.
 
 `presets.py` reads YAML files (`yaml_text.py`) and `section.key=value` words. `checks.py` looks at settings that must
 fit together, `memory.py` at whether a machine can hold the run. `fields.py` says in plain English what a setting

@@ -15,7 +15,6 @@ import yaml  # type: ignore[import-untyped]
 
 from envs.errors import UserError, unknown_value
 from seal_ray.config.fields import takes_text
-from seal_ray.config.seal_config import SealConfig
 from seal_ray.config.sections import SECTIONS, check_key
 from seal_ray.config.yaml_text import problem_of, raw_texts, read_yaml
 
@@ -38,13 +37,13 @@ def about(name: str) -> str:
     return str(_read_preset(name)["about"])
 
 
-def make_config(
-    presets: Sequence[str] = (), *, file: Path | None = None, overrides: Sequence[str] = (), seed: int | None = None
-) -> SealConfig:
-    """The config of these presets, then the file, then the words `section.key=value`; later ones win.
+def read_layers(
+    presets: Sequence[str] = (), *, file: Path | None = None, overrides: Sequence[str] = ()
+) -> tuple[list[Values], Any]:
+    """The sections of these presets, of the file and of the words `section.key=value`, in the order in which they win.
 
-    The default model preset comes first where no model preset is named. `seed` wins over that of the file; without
-    either it is 0. Values are not checked before `validate()`. Raises `UserError` for what cannot be read or set.
+    The default model preset comes first where no model preset is named. And the seed of the file, or None without one.
+    Keys are checked, values are not. Raises `UserError` for what cannot be read.
     """
     documents = [(name, _read_preset(name)) for name in presets]
     for kind in ("model", "method"):
@@ -55,26 +54,12 @@ def make_config(
         documents.append((DEFAULT, _read_preset(DEFAULT)))
     documents.sort(key=lambda pair: pair[1]["kind"] != "model")
     layers = [layer for _, document in documents for layer in _layers(document)]
-    config = SealConfig()
+    seed = None
     if file is not None:
-        sections, file_seed = _read_file(file)
+        sections, seed = _read_file(file)
         layers.append(sections)
-        config.seed = file_seed
     layers.append(_parsed(overrides))
-    for layer in layers:
-        apply(config, layer)
-    if seed is not None:
-        config.seed = seed
-    return config
-
-
-def apply(config: SealConfig, values: Mapping[str, Mapping[str, Any]]) -> SealConfig:
-    """Sets every value through the fluent method of its section. Raises `UserError` for one that there is not."""
-    for section, settings in values.items():
-        for key in settings:
-            check_key(section, key)
-        getattr(config, section)(**settings)
-    return config
+    return layers, seed
 
 
 def _parsed(words: Sequence[str]) -> Values:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from seal_ray.algorithm.config import SealConfig
 from seal_ray.config import sections
-from seal_ray.config.seal_config import SealConfig
 from seal_ray.report.run_folder import RunFolder
 from seal_ray.run import checkpoints
 from seal_ray.run.recorder import Recorder

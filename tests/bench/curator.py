@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 
-from seal_ray.config.presets import make_config
+from seal_ray.algorithm.config import make_config
 from seal_ray.config.sections import Curator
 from seal_ray.run.cluster import connected
 

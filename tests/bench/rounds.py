@@ -21,10 +21,10 @@ from policies.engine.choice import default_kind, start_engine
 from policies.engine.requests import checkpoint_shapes
 from policies.prompting import ChatFormat
 from policies.trajectory import Trajectory, derive_seed
+from seal_ray.algorithm.config import make_config
 from seal_ray.algorithm.learning.weights import full_weights
 from seal_ray.algorithm.seal import Seal
 from seal_ray.config import sections
-from seal_ray.config.presets import make_config
 from seal_ray.run.cluster import connected
 from tests.processes import tree
 

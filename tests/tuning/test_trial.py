@@ -8,7 +8,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from envs.errors import UserError
-from seal_ray.config.presets import make_config
+from seal_ray.algorithm.config import make_config
 from tuning.trial import CONFIG, MAIN, RUN, SealTrial, _settings
 
 

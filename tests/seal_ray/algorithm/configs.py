@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from seal_ray.config.seal_config import SealConfig
+from seal_ray.algorithm.config import SealConfig
 from tests.seal_ray.algorithm.engines import TASKS, Half
 
 ROUNDS_IN_RAY = [

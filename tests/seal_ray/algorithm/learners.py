@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from envs.co_evolution import CURATOR, SOLVER
 from envs.spaces import UnicodeText
+from seal_ray.algorithm.config import SealConfig
 from seal_ray.algorithm.learning.learner_group import SealLearnerGroup
-from seal_ray.config.seal_config import SealConfig
 from seal_ray.config.sections import Solver, Training
 from seal_ray.grpo.loss import LossSettings
 from seal_ray.grpo.rows import Row, make_row

@@ -22,12 +22,12 @@ from envs.errors import EnvironmentFault
 from envs.task import Task
 from policies.engine import BASE, EngineDead, GenRequest
 from seal_ray.algorithm.agent import RatioError
+from seal_ray.algorithm.config import SealConfig
 from seal_ray.algorithm.measures import TooManyFaults
 from seal_ray.algorithm.sampling import runner as runner_module
 from seal_ray.algorithm.sampling.engine_pool import EngineLost, RemoteEngine
 from seal_ray.algorithm.sampling.runner import StaleWeights
 from seal_ray.algorithm.seal import Seal
-from seal_ray.config.seal_config import SealConfig
 from seal_ray.report.run_folder import RunFolder
 from seal_ray.run import job
 from seal_ray.run.checkpoints import newest

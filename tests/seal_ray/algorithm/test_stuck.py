@@ -15,10 +15,10 @@ import pytest
 from policies import solver
 from policies.rollouts import Fault
 from policies.watch import Watch
+from seal_ray.algorithm.config import SealConfig
 from seal_ray.algorithm.sampling import dispatch
 from seal_ray.algorithm.sampling.dispatch import _Chunk
 from seal_ray.algorithm.sampling.stuck import STEP_TIMEOUT, Stuck, unless_stuck
-from seal_ray.config.seal_config import SealConfig
 from tests.seal_ray.algorithm.configs import ROUNDS_IN_RAY, small_config
 from tests.seal_ray.algorithm.engines import Half
 from tests.seal_ray.algorithm.hanging import RUNNERS

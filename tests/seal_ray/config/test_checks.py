@@ -12,10 +12,10 @@ from envs.bfcl.splits import get_split
 from envs.errors import UserError
 from envs.interface import Interface
 from envs.interface.document import dump_interface
+from seal_ray.algorithm.config import make_config
 from seal_ray.config import sections
 from seal_ray.config.checks import check_config
 from seal_ray.config.evaluation_tasks import evaluation_tasks
-from seal_ray.config.presets import make_config
 
 BFCL = "environment.source=bfcl"
 

@@ -9,9 +9,9 @@ import pytest
 from envs.dialects import get_dialect
 from envs.errors import UserError
 from policies.model_folder import ModelFolder, open_model
+from seal_ray.algorithm.config import make_config
 from seal_ray.config import checks, memory
 from seal_ray.config.memory import Available, Place, available, parts
-from seal_ray.config.presets import make_config
 
 GB, GIB = 10**9, 2**30
 LAYERS, WIDTH, INNER, KV, VOCABULARY = 28, 3584, 18_944, 512, 152_064

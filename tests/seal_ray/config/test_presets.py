@@ -12,9 +12,9 @@ import yaml  # type: ignore[import-untyped]
 from envs.bfcl.splits import get_split
 from envs.errors import UserError
 from policies import tiny
+from seal_ray.algorithm.config import SealConfig, make_config
 from seal_ray.config import sections
-from seal_ray.config.presets import DEFAULT, about, make_config, preset_names
-from seal_ray.config.seal_config import SealConfig
+from seal_ray.config.presets import DEFAULT, about, preset_names
 from seal_ray.report.run_folder import RunFolder
 
 REAL_MODELS = ("qwen2.5-3b", "qwen2.5-7b", "toolace-2-8b")

@@ -9,7 +9,8 @@ import pytest
 import ray
 
 from envs.errors import UserError
-from seal_ray.config.presets import make_config, preset_names
+from seal_ray.algorithm.config import make_config
+from seal_ray.config.presets import preset_names
 from tests.command_line import Refusal, run_main
 from tests.tuning.comparison.folders import constant, make_comparison, play
 from tuning.comparison.plan import Plan, check_plan, make_plan

@@ -10,7 +10,8 @@ from ray import tune
 from ray.tune.search.variant_generator import generate_variants
 
 from envs.errors import UserError
-from seal_ray.config.presets import make_config, preset_names
+from seal_ray.algorithm.config import make_config
+from seal_ray.config.presets import preset_names
 from tuning.sweep.parameter import Parameter
 from tuning.sweep.space import DEFAULT_SPACE, Space, read_space, with_values
 from tuning.trial import _settings

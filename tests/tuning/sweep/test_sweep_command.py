@@ -8,7 +8,7 @@ import pytest
 from ray.tune.schedulers.pbt import _explore
 
 from envs.errors import UserError
-from seal_ray.config.presets import make_config
+from seal_ray.algorithm.config import make_config
 from seal_ray.config.sections import Solver, Training
 from tests.command_line import Refusal
 from tuning.sweep.parameter import Parameter

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from envs.errors import UserError
-from seal_ray.config.presets import make_config
+from seal_ray.algorithm.config import make_config
 from seal_ray.report.run_folder import RunFolder
 from tuning.record import State, mark_ended, mark_failed
 from tuning.sweep.importance import FEWEST, importances

@@ -10,7 +10,8 @@ are checked when the algorithm is built; `config.section(sections.Training)` giv
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
@@ -23,6 +24,7 @@ from envs.co_evolution import SOLVER
 from envs.errors import UserError, unknown_value
 from seal_ray.algorithm.rllib import RoundConfig
 from seal_ray.config.agents import learning_agents, module_settings
+from seal_ray.config.presets import read_layers
 from seal_ray.config.sections import SECTIONS, S, attribute, check_key, section_name, section_of
 
 if TYPE_CHECKING:
@@ -185,3 +187,29 @@ class SealConfig(RoundConfig):
             if key in own:
                 setattr(self, attribute(section, key), value)
         return self
+
+
+def make_config(
+    presets: Sequence[str] = (), *, file: Path | None = None, overrides: Sequence[str] = (), seed: int | None = None
+) -> SealConfig:
+    """The config of these presets, then the file, then the words `section.key=value`; later ones win.
+
+    The default model preset comes first where no model preset is named. `seed` wins over that of the file; without
+    either it is 0. Values are not checked before `validate()`. Raises `UserError` for what cannot be read or set.
+    """
+    layers, file_seed = read_layers(presets, file=file, overrides=overrides)
+    config = SealConfig()
+    for layer in layers:
+        apply(config, layer)
+    given = file_seed if seed is None else seed
+    config.seed = 0 if given is None else given
+    return config
+
+
+def apply(config: SealConfig, values: Mapping[str, Mapping[str, Any]]) -> SealConfig:
+    """Sets every value through the fluent method of its section. Raises `UserError` for one that there is not."""
+    for section, settings in values.items():
+        for key in settings:
+            check_key(section, key)
+        getattr(config, section)(**settings)
+    return config

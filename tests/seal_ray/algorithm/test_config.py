@@ -17,8 +17,8 @@ from ray.util import debug
 
 from envs.errors import UserError
 from envs.task import Category
-from seal_ray.config import presets, sections
-from seal_ray.config.seal_config import SealConfig
+from seal_ray.algorithm.config import SealConfig, apply, make_config
+from seal_ray.config import sections
 from seal_ray.config.sections import SECTIONS, attribute
 
 
@@ -103,8 +103,8 @@ def test_sections_go_through_files_unchanged(tmp_path: Path) -> None:
     config = changed()
     file = tmp_path / "config.yaml"
     file.write_text(yaml.safe_dump(config.to_sections()))
-    assert presets.make_config(file=file).to_sections() == config.to_sections()
-    assert presets.apply(SealConfig(), config.to_sections()).to_sections() == config.to_sections()
+    assert make_config(file=file).to_sections() == config.to_sections()
+    assert apply(SealConfig(), config.to_sections()).to_sections() == config.to_sections()
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_a_frozen_config_stays_as_it_is() -> None:
 
 def test_tune_draws_values_for_any_setting() -> None:
     config = (
-        presets.make_config()
+        make_config()
         .training(lr=tune.grid_search([1e-4, 2e-4]), kl=tune.uniform(0.0, 0.1), rounds=tune.randint(3, 9))
         .reweighting(mode=tune.choice(["fixed", "dynamic"]))
         .evaluation(interval=tune.choice([0, 2]))
@@ -190,7 +190,7 @@ def test_validate_changes_nothing_and_says_nothing(
     monkeypatch.setattr(debug, "_logged", set())  # what RLlib says once, it has not said yet
     for name in ("ray", "ray.rllib"):
         monkeypatch.setattr(logging.getLogger(name), "propagate", True)
-    config = presets.make_config()
+    config = make_config()
     before = config.to_sections()
     with caplog.at_level(logging.DEBUG):
         config.validate()
