@@ -201,8 +201,7 @@ def make_config(
     config = SealConfig()
     for layer in layers:
         apply(config, layer)
-    given = file_seed if seed is None else seed
-    config.seed = 0 if given is None else given
+    config.seed = file_seed if seed is None else seed
     return config
 
 

@@ -42,7 +42,7 @@ def read_layers(
 ) -> tuple[list[Values], Any]:
     """The sections of these presets, of the file and of the words `section.key=value`, in the order in which they win.
 
-    The default model preset comes first where no model preset is named. And the seed of the file, or None without one.
+    The default model preset comes first where no model preset is named. And the seed of the file, 0 where it has none.
     Keys are checked, values are not. Raises `UserError` for what cannot be read.
     """
     documents = [(name, _read_preset(name)) for name in presets]
@@ -54,7 +54,7 @@ def read_layers(
         documents.append((DEFAULT, _read_preset(DEFAULT)))
     documents.sort(key=lambda pair: pair[1]["kind"] != "model")
     layers = [layer for _, document in documents for layer in _layers(document)]
-    seed = None
+    seed: Any = 0
     if file is not None:
         sections, seed = _read_file(file)
         layers.append(sections)
