@@ -41,11 +41,11 @@ class Fault:
 
 
 class Rollouts:
-    """Plays jobs with a solver, at most `concurrent` at a time. `restarts` counts how often the engine had to be."""
+    """Plays jobs with a solver, at most `concurrent` at a time over all calls. `restarts` counts engine restarts."""
 
     def __init__(self, solver: Solver, *, concurrent: int = 64) -> None:
         self._solver = solver
-        self._concurrent = concurrent
+        self._slots = asyncio.Semaphore(concurrent)
         self._restarting = asyncio.Lock()
         self._fruitless = 0
         self.restarts = 0
@@ -57,10 +57,9 @@ class Rollouts:
         deaths. Raises `EngineDead` where the engine keeps dying, and whatever else a dialogue raises; dialogues under
         way are then cancelled, as they are where the iterator is closed.
         """
-        slots = asyncio.Semaphore(self._concurrent)
 
         async def play_one(place: int) -> tuple[int, Trajectory]:
-            async with slots:
+            async with self._slots:
                 return place, await self._until_done(jobs[place])
 
         under_way = [asyncio.create_task(play_one(place)) for place in range(len(jobs))]
@@ -78,12 +77,11 @@ class Rollouts:
         A dialogue whose environment faults, or whose trajectory `check` refuses with a `ValueError`, is played again up
         to `retries` times and then given as a `Fault`. Raises what an engine raises that is not to be had again.
         """
-        slots = asyncio.Semaphore(self._concurrent)
 
         async def play_one(job: Job) -> Trajectory | Fault:
             for left in range(retries, -1, -1):
                 try:
-                    async with slots:
+                    async with self._slots:
                         trajectory = await self._until_done(job)
                     check(trajectory)
                 except (EnvironmentFault, ValueError) as error:

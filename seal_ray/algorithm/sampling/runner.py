@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -54,7 +54,6 @@ class _Player:
         self._concurrent = math.ceil(engine.concurrent / max(1, config.num_env_runners))
         model = open_model(self._solver.model, dialect=self._solver.dialect)
         self.watch = Watch()
-        self._lost: dict[tuple[str, int], Fault] = {}
         self._form = ChatFormat.load(model.path, model.dialect)
         self._vocabulary = int(model.config["vocab_size"])
         solver = self._solver
@@ -63,43 +62,41 @@ class _Player:
         )
 
     async def play(self, plans: Sequence[GroupPlan], target: Target, lost: Sequence[Fault] = ()) -> list[PlayedGroup]:
-        """Plays the groups. The dialogues in `lost` are not played: they come out as these faults."""
-        self._lost = {(fault.task, fault.seed): fault for fault in lost}
-        by_engine: dict[int, list[GroupPlan]] = {}
-        for plan in plans:
-            by_engine.setdefault(plan.number % len(target.engines), []).append(plan)
-        parts = await asyncio.gather(
-            *(self._play_on(target.engines[place], part, target) for place, part in by_engine.items())
-        )
-        return [group for part in parts for group in part]
+        """Plays the groups side by side. The dialogues in `lost` are not played: their outcomes are these faults."""
+        known = {(fault.task, fault.seed): fault for fault in lost}
+        on_engine = [self._rollouts(actor, target, plans) for actor in target.engines]
+        playing = [
+            self._play_group(on_engine[plan.number % len(on_engine)], plan, target.version, known) for plan in plans
+        ]
+        return list(await asyncio.gather(*playing))
 
-    async def _play_on(self, actor: Any, plans: Sequence[GroupPlan], target: Target) -> list[PlayedGroup]:
+    def _rollouts(self, actor: Any, target: Target, plans: Sequence[GroupPlan]) -> Rollouts:
+        (temperature,) = {plan.temperature for plan in plans}  # a call is training or evaluation
         engine = RemoteEngine(actor, policy=target.policy, version=target.version, timeout=self.limits.engine_timeout)
-        by_temperature = {plan.temperature for plan in plans}
-        assert len(by_temperature) == 1, "a call is training or evaluation"
         solver = Solver(
-            engine, self._form, self._budgets, policy=target.policy, temperature=by_temperature.pop(), watch=self.watch
+            engine, self._form, self._budgets, policy=target.policy, temperature=temperature, watch=self.watch
         )
-        rollouts = Rollouts(solver, concurrent=self._concurrent)
-        jobs: list[Job] = []
-        wanted: list[tuple[str, int]] = []
-        known: dict[tuple[str, int], Trajectory | Fault] = dict(self._lost)
-        for plan in plans:
-            try:
-                task = find_task(plan.task)
-            except (EnvironmentFault, UserError) as error:
-                fault = Fault(plan.task, plan.seeds[0], type(error).__name__, str(error)[:500])
-                known |= {(plan.task, seed): fault for seed in plan.seeds}
-                continue
-            for seed in plan.seeds:
-                if (plan.task, seed) not in known:
-                    wanted.append((plan.task, seed))
-                    jobs.append(Job(task, seed, plan.arm.interface, plan.protocol))
+        return Rollouts(solver, concurrent=self._concurrent)
+
+    async def _play_group(
+        self, rollouts: Rollouts, plan: GroupPlan, version: int, lost: Mapping[tuple[str, int], Fault]
+    ) -> PlayedGroup:
+        try:
+            task = find_task(plan.task)
+        except (EnvironmentFault, UserError) as error:
+            fault = Fault(plan.task, plan.seeds[0], type(error).__name__, str(error)[:500])
+            return PlayedGroup(plan, (fault,) * len(plan.seeds))
         outcomes = await rollouts.play_or_fault(
-            jobs, retries=self.limits.retries, check=lambda trajectory: self._check(trajectory, target.version)
+            [
+                Job(task, seed, plan.arm.interface, plan.protocol)
+                for seed in plan.seeds
+                if (plan.task, seed) not in lost
+            ],
+            retries=self.limits.retries,
+            check=lambda trajectory: self._check(trajectory, version),
         )
-        known |= dict(zip(wanted, outcomes, strict=True))
-        return [PlayedGroup(plan, tuple(known[plan.task, seed] for seed in plan.seeds)) for plan in plans]
+        played = iter(outcomes)
+        return PlayedGroup(plan, tuple(lost.get((plan.task, seed)) or next(played) for seed in plan.seeds))
 
     def _check(self, trajectory: Trajectory, version: int) -> None:
         """Raises `ValueError` for what no engine can have sampled, and `StaleWeights` for another version."""
