@@ -57,7 +57,7 @@ class SealConfig(RoundConfig):
         self.engine_factory: Any = None
         self.seed: Any = 0
         self.env_runner_cls: Any = SealEnvRunner
-        self.multi_agent(policies={SOLVER}, policy_mapping_fn=_module_of)
+        self.multi_agent(policies=(SOLVER,), policy_mapping_fn=_module_of)
         self.batch_mode = "complete_episodes"
         self.grad_clip_by = "global_norm"
         # What follows keeps RLlib from doing on its own what `Seal` does, or waiting where it should look around.
@@ -147,7 +147,7 @@ class SealConfig(RoundConfig):
         from seal_ray.config.checks import check_config
 
         check_config(self)
-        self.multi_agent(policies=set(learning_agents(self)))
+        self.multi_agent(policies=learning_agents(self))
         # RLlib says once for each algorithm that it is on the new API stack. There is no other for this one.
         log_once(f"{getattr(self.algo_class, '__name__', self.algo_class)}_on_new_api_stack")
         super().validate()
