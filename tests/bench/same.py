@@ -149,6 +149,8 @@ def _command(tree: Path, *arguments: str) -> tuple[list[str], dict[str, str]]:
         "PYTHONPATH": f"{ONE_AT_A_TIME}{os.pathsep}{tree}",
         "RAY_ADDRESS": "local",
         "OMP_NUM_THREADS": "1",
+        # Earlier commits built the agents' adapters in the order of a set; with this seed it is the present order.
+        "PYTHONHASHSEED": "0",
     }
     return [sys.executable, "-c", "from seal_ray.cli import main; main()", *arguments], environment
 

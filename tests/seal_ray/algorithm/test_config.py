@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -199,3 +202,25 @@ def test_validate_changes_nothing_and_says_nothing(
     assert config.to_sections() == before
     assert config.to_dict() == after
     assert caplog.records == []
+
+
+def test_agents_are_built_in_one_order_whatever_python_hashes() -> None:
+    """Adapters begin at random: in another order the same seed would give each agent the other's."""
+    program = (
+        "from envs.spaces import UnicodeText\n"
+        "from seal_ray.algorithm.config import SealConfig\n"
+        "config = SealConfig().curator(kind='coevolved')\n"
+        "config.validate()\n"
+        "texts = (UnicodeText(), UnicodeText())\n"
+        "spaces = dict.fromkeys(('__env__', '__env_single__', 'solver', 'curator'), texts)\n"
+        "print(*config.get_multi_rl_module_spec(spaces=spaces).rl_module_specs)"
+    )
+    for seed in ("0", "1"):  # the set {"solver", "curator"} has another order with each
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout.split() == ["solver", "curator"]
