@@ -127,7 +127,7 @@ def test_every_public_name_of_the_world_loads() -> None:
 def test_rooms_stay_small_and_say_what_they_are(floor: str) -> None:
     for path in modules(floor):
         text = path.read_text(encoding="utf-8")
-        assert text.count("\n") <= 500, path
+        assert text.count("\n") <= (500 if floor == "tests" else 400), path
         if path.name != "__init__.py" or text:
             assert ast.get_docstring(ast.parse(text)), path
 
