@@ -75,7 +75,7 @@ class Rollouts:
         """One trajectory or fault for each job, in their order.
 
         A dialogue whose environment faults, or whose trajectory `check` refuses with a `ValueError`, is played again up
-        to `retries` times and then given as a `Fault`. Raises what an engine raises that is not to be had again.
+        to `retries` times and then given as a `Fault`. Raises what an engine raises that cannot be restarted.
         """
 
         async def play_one(job: Job) -> Trajectory | Fault:

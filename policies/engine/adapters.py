@@ -100,7 +100,7 @@ def own_copy(adapter: Adapter) -> Adapter:
 
 @contextmanager
 def saved(adapter: Adapter, parent: str | None) -> Iterator[Path]:
-    """The adapter as a folder in PEFT's format, below `parent`; gone afterwards.
+    """The adapter as a folder in PEFT's format, below `parent`; it is removed afterwards.
 
     Of the config, only what `check_adapter` leaves open is written: a config made in memory may hold sets and enums.
     """

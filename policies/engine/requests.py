@@ -44,7 +44,7 @@ def check_scored(
 
 
 def vocabulary_of(model: Path) -> int:
-    """The number of token ids that the model in the folder knows."""
+    """The size of the vocabulary of the model in the folder."""
     return int(json.loads((model / "config.json").read_text("utf-8"))["vocab_size"])
 
 

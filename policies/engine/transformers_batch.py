@@ -104,7 +104,7 @@ class RunningBatch:
 
     @torch.inference_mode()
     def drop(self) -> list[Row]:
-        """Takes out the rows that are finished, which it returns, and those that nobody waits for any more."""
+        """Removes the rows that are finished, which it returns, and those whose request was cancelled."""
         kept = [index for index, row in enumerate(self.rows) if row.finish is None and not row.future.done()]
         finished = [row for row in self.rows if row.finish is not None]
         if len(kept) == len(self.rows):

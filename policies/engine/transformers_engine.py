@@ -189,7 +189,7 @@ class TransformersEngine:
         return await asyncio.get_running_loop().run_in_executor(self._thread, job)
 
     async def _delivered(self, load: Callable[[], None]) -> None:
-        """Runs a delivery; if it fails, those who wait are told, for nothing is sampled until the next one."""
+        """Runs a delivery. If it fails, all waiting requests fail too: nothing is sampled until the next delivery."""
         try:
             await self._in_thread(load)
         except Exception as error:
@@ -211,7 +211,7 @@ class TransformersEngine:
             if not future.done():
                 rows.append(Row(request, self._slots[request.policy], future, noise))
         self._batch.join(rows)
-        self._batch.drop()  # whoever stopped waiting
+        self._batch.drop()  # requests that were cancelled
         if self._batch.rows:
             self._batch.advance()
         return self._batch.drop()

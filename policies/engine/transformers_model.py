@@ -15,7 +15,7 @@ from policies.engine.delivery import stale_modules
 from policies.engine.types import Adapter, DeliveryError
 
 BASE_SLOT = "__base__"
-"""PEFT's own name, among the adapters of a batch, for a row that has none."""
+"""PEFT's name, among the adapters of a batch, for a row without an adapter."""
 
 
 class ServedModel:

@@ -1,4 +1,4 @@
-"""What goes into an engine and what comes out: requests, results, and the errors between them."""
+"""The values of an engine's interface: requests, results and errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class BadRequest(SealError, ValueError):
 
 
 class EngineDead(SealError, RuntimeError):
-    """The engine's process is gone or beyond repair. `restart` brings it back with the last weights."""
+    """The engine's process has ended or cannot go on. `restart` brings it back with the last weights."""
 
 
 class DeliveryError(SealError, RuntimeError):

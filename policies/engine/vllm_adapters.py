@@ -1,7 +1,8 @@
 """Which adapters vLLM holds, which requests use them, and when an old one may go.
 
-vLLM loads an adapter it has forgotten from its file again, and dies where the file is gone. It forgets silently, the
-least recently used first. So every adapter in its slots is counted here, and none is added before there is room.
+vLLM loads an adapter that it has evicted from its file again, and fails where the file was removed. It evicts without
+notice, the least recently used first. So every adapter in its slots is counted here, and none is added before there is
+room.
 """
 
 from __future__ import annotations
@@ -90,12 +91,12 @@ class AdapterSlots:
         return len(self._held) >= self.slots
 
     async def release(self) -> None:
-        """Waits until some request has let go of its adapter, or the engine has gone."""
+        """Waits until a request has released its adapter, or the engine has ended."""
         self._released.clear()
         await self._released.wait()
 
     def forget(self) -> None:
-        """The engine is gone, and its slots with it."""
+        """The engine has ended, and its slots with it."""
         self.current.clear()
         self._held.clear()
         self._released.set()

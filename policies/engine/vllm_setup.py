@@ -1,4 +1,4 @@
-"""How a vLLM engine is set up: its settings, and what they and the machine come to in vLLM's own words."""
+"""How a vLLM engine is set up: its settings, and vLLM's arguments for them on this machine."""
 
 from __future__ import annotations
 
@@ -85,5 +85,5 @@ def start_llm(settings: VllmSettings, *, adapter_slots: int) -> Any:
 
 
 def _room_for(rank: int) -> Any:
-    """The smallest rank that vLLM can be set up for; beyond all of them, it says so itself."""
+    """The smallest rank that vLLM can be set up for; beyond all of them vLLM raises an error."""
     return next((room for room in _RANKS if room >= rank), rank)

@@ -268,7 +268,7 @@ class Seal(RoundAlgorithm):
         self._deliver()
 
     def restore_env_runners(self, env_runner_group: Any) -> list[int]:
-        """Runners hold nothing, so that one that is back is as good as new."""
+        """Runners have no state, so that one that was restarted needs none."""
         found: list[int] = env_runner_group.probe_unhealthy_env_runners()
         return found
 

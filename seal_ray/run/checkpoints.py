@@ -69,7 +69,7 @@ def restore(algorithm: Seal, checkpoint: Path) -> None:
 
 
 def model_of(name: str) -> str:
-    """The model folder that a name stands for: that of a run's newest checkpoint, or of a checkpoint, or the name."""
+    """The model folder of a run's newest checkpoint, or of a checkpoint; for any other name, the name."""
     path = Path(name)
     if (path / MODEL / "config.json").is_file():
         return str(path / MODEL)

@@ -21,10 +21,10 @@ from seal_ray.config.settings import Settings
 def connected() -> Iterator[None]:
     """Joins the cluster that `RAY_ADDRESS` names, as in a Ray job, or starts one here; leaves it at the end.
 
-    Without an address Ray would join whichever cluster was started here last, and wait for one that is gone. Raises
+    Without an address Ray would join whichever cluster was started here last, and wait for one that has ended. Raises
     `UserError` where the cluster cannot be joined.
     """
-    # What goes wrong is raised and said in a sentence; these only frighten.
+    # Errors are raised with one clear sentence; these log lines add nothing to it.
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     disable_progress_bar()  # type: ignore[no-untyped-call]
     address = os.environ.get("RAY_ADDRESS") or "local"

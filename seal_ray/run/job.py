@@ -39,7 +39,7 @@ def train(
     say: Callable[[str], None],
     report: Callable[[Metrics], None],
 ) -> Outcome:
-    """Trains to the last round, from the begin or from the checkpoint `resume`. Ray must be connected.
+    """Trains to the last round, from the start or from the checkpoint `resume`. Ray must be connected.
 
     `report` gets each round's metrics. A first interrupt lets the round end, writes a checkpoint and returns; a second
     one is raised as `KeyboardInterrupt`.

@@ -1,4 +1,4 @@
-"""The model card of an exported solver: what a run's config and metrics say of its data, recipe, results and limits."""
+"""The model card of an exported solver: data, recipe, results and limits, from a run's config and metrics."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Recorder:
         return metrics
 
     def play_round(self, train: Callable[[], Mapping[str, Any]], *, save: Callable[[], bool]) -> Metrics:
-        """Writes down the round that `train` plays, and a checkpoint where `save` says so after it.
+        """Writes down the round that `train` plays, and a checkpoint after it where `save()` is true.
 
         The last round is always evaluated, unless the run has no evaluations at all.
         """

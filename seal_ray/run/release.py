@@ -13,7 +13,7 @@ from seal_ray.run.model_card import model_card
 
 _CARD = "README.md"
 _LEFT_OUT = {"recipe.json", _CARD}
-"""Files that tell how the base model was made."""
+"""Files that describe how the base model was made."""
 _WEIGHTS = (".safetensors", ".safetensors.index.json")
 _ONLY_MODELS = {"config.json", "generation_config.json"}
 
@@ -64,7 +64,7 @@ def release(path: Path, out: Path, *, merge: bool = False) -> Release:
 
 
 def _find(path: Path) -> tuple[Path, Path]:
-    """The run and the checkpoint that a path stands for."""
+    """The run and the checkpoint at a path."""
     if (path / "config.yaml").is_file():
         return path, checkpoints.newest(path)
     whole = path.resolve()

@@ -12,7 +12,7 @@ from pyarrow import fs  # type: ignore[import-untyped]
 from envs.errors import SealError, UserError
 
 LIST = "mirror.json"
-"""The files of the mirror, written last: what it does not name is of a push that did not come to its end."""
+"""The list of the mirror's files, written last: a file that it does not name belongs to a push that was cut off."""
 
 _UNFINISHED = (".part", ".new")
 """Endings of what is still being written."""
@@ -22,7 +22,7 @@ _FAILURES = (OSError, ValueError)
 
 
 class Mirror:
-    """A copy of a folder at `uri`/its name. Each push copies what has changed, and removes what is gone.
+    """A copy of a folder at `uri`/its name. A push copies files that have changed, and removes those that were deleted.
 
     Raises `UserError` where the storage cannot be written, or has something of this name although the folder is `new`.
     """
@@ -76,10 +76,10 @@ class Mirror:
 def mirrored(
     folder: Path, uri: str | None, say: Callable[[str], None], *, new: bool = False
 ) -> Iterator[Callable[[], None]]:
-    """Pushes the folder at the end, whatever it is, and whenever it is told to; without a storage never.
+    """Pushes the folder at the end, after success or failure, and at each call; without a storage never.
 
-    Raises as `Mirror` does. A push on the way that fails is said, and tried again at the next; one at the end is raised
-    as `SealError`.
+    Raises as `Mirror` does. A push before the end that fails is reported, and tried again at the next call; one at the
+    end is raised as `SealError`.
     """
     if uri is None:
         yield lambda: None
@@ -139,7 +139,7 @@ def is_uri(name: object) -> bool:
 
 
 def _split(uri: str) -> tuple[str, str]:
-    """A storage's place, with no slash at its end, and the query behind it: what pyarrow is to know, as an endpoint."""
+    """A storage's place, with no slash at its end, and the query behind it: pyarrow's options, such as an endpoint."""
     place, mark, query = uri.partition("?") if is_uri(uri) else (uri, "", "")
     return place.rstrip("/"), mark + query
 

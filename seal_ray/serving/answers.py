@@ -1,4 +1,4 @@
-"""What a replica has said lately, token by token: clients send it back as text, which may be read as other tokens."""
+"""A replica's latest answers as tokens. Clients send an answer back as text, which may have other tokens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 from envs.text import valid_text
 
 _DATA = "data: {"
-"""How a chunk of a stream begins that is no end mark."""
+"""The beginning of a chunk of a stream that is not the end mark."""
 
 
 class Prefix:
@@ -86,7 +86,7 @@ class Answer:
 async def listened_to(
     said: AsyncGenerator[Any, None], keep: Callable[[Answer], None], *, show_tokens: bool
 ) -> AsyncGenerator[Any, None]:
-    """Hands on what an engine says, in parts or whole, and each answer's tokens to `keep` when it has ended.
+    """Passes on the answers of an engine, in parts or whole, and each answer's tokens to `keep` when it has ended.
 
     The engine must have been asked for tokens. Clients see them only with `show_tokens`.
     """
@@ -106,7 +106,7 @@ async def listened_to(
         document.pop("prompt_token_ids", None)
         return valid_text(f"data: {json.dumps(document, ensure_ascii=False)}\n\n")
 
-    async with aclosing(said):  # a client that goes away ends its request in the engine
+    async with aclosing(said):  # a client that disconnects ends its request in the engine
         async for part in said:
             if isinstance(part, list):
                 yield [chunk(each) for each in part]

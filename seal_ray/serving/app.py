@@ -46,7 +46,7 @@ _CPU_CACHE = 2 << 30
 
 
 def build(args: ServingSettings) -> Any:
-    """The application of these arguments, with the environment's key. Raises `UserError` where it has none."""
+    """The application of these arguments, with the environment's key. Raises `UserError` where there is no key."""
     key = os.environ.get(KEY_VARIABLE)
     if not key and not args.no_key:
         raise UserError(f"key: none is set; set {KEY_VARIABLE}, or say no_key: true to let anyone ask.")
@@ -151,7 +151,7 @@ def _engine(served: Served, gpus: int) -> dict[str, Any]:
         "enable_auto_tool_choice": True,
         "tool_call_parser": _PARSERS[folder.dialect.name],
         "override_generation_config": {"max_new_tokens": settings.response},
-        # Its grammars keep control tokens out of strings and say when they get too large; the default's do neither.
+        # Its grammars keep control tokens out of strings and raise an error when too large; the default's do neither.
         # Endless white space and properties that a schema does not name are left out: a small model would fill them.
         "structured_outputs_config": {
             "backend": "guidance",

@@ -27,7 +27,7 @@ class Bodies:
 
     @asynccontextmanager
     async def of(self, scope: Scope, receive: Receive) -> AsyncGenerator[bytes | None, None]:
-        """The body, which counts as held inside the block; None where the client went away before it had sent it.
+        """The body, which counts as held inside the block; None where the client disconnected before its end.
 
         Raises `RefusedRequest` for one that is too large or too slow, and `NoPlace` where others take all the room.
         """
@@ -86,7 +86,7 @@ _OF_THE_BODY = (b"content-length", b"transfer-encoding")
 
 
 def once(body: bytes, receive: Receive) -> Receive:
-    """Gives the body first, and then what else the client says, which is that it has gone away."""
+    """Gives the body first, and then the client's disconnect."""
     given = False
 
     async def next_message() -> Message:

@@ -1,4 +1,4 @@
-"""The messages and tools of a chat as they go on: plain texts and calls, and nothing that nobody reads."""
+"""The messages and tools of a chat as they are passed on: plain texts and calls, without fields that are not used."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _message(value: Any, place: str) -> dict[str, Any]:
 
 
 def content_of(message: Mapping[str, Any], place: str) -> str:
-    """The text of a message, whose parts stand one on a line. Raises `RefusedRequest` for what is no text."""
+    """The text of a message, each of its parts on a line. Raises `RefusedRequest` for content that is not text."""
     content = message.get("content")
     if content is None or isinstance(content, str):
         return content or ""

@@ -19,7 +19,7 @@ from seal_ray.serving.schemas import check_schema
 MAX_CHOICES = 8
 """Answers to one request, and prompts in one, at most."""
 MAX_LOGPROBS = 20
-"""Alternatives whose log-probabilities are told, as vLLM's default."""
+"""Most alternatives whose log-probabilities are returned, as vLLM's default."""
 _INT64 = 2**63 - 1
 _TOKEN_ID = 2**31 - 1
 

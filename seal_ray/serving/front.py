@@ -22,7 +22,7 @@ from seal_ray.serving.limits import Limits
 from seal_ray.serving.places import MAX_WAITING, Places
 
 _UNAVAILABLE = (RayActorError, BackPressureError, DeploymentUnavailableError)
-"""What a request meets when its replica dies under it, or none can take it."""
+"""What a request raises when its replica dies, or no replica can take it."""
 
 _ENDPOINTS = {
     "models": lambda app: app.get("/v1/models"),

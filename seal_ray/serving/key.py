@@ -1,4 +1,4 @@
-"""The key that requests must carry. What asks for it knows its SHA-256 only."""
+"""Authentication: the key that requests must carry. The server holds its SHA-256 only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from seal_ray.serving.errors import error_response, header
 
 
 def digest_of(key: str) -> str:
-    """What the front door knows of a key."""
+    """The hash of a key, as the HTTP front checks it."""
     return hashlib.sha256(key.encode()).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""How much a request may ask for, and the error of one that asks for more; what is served of it says `fields.py`."""
+"""The limits of a request, and the error of one beyond them. `fields.py` has the fields that are served."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Limits:
 def read_body(body: bytes) -> Any:
     """The JSON value of a request's body, in UTF-8, parsed only if that cannot take long.
 
-    Raises `RefusedRequest` for what is no JSON, holds a number that is none, or has too many values or levels.
+    Raises `RefusedRequest` for text that is not JSON, a number that is not finite, or too many values or levels.
     """
     try:
         text = body.decode("utf-8-sig")

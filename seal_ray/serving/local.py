@@ -50,7 +50,7 @@ def serve_until_interrupted(
 
     from seal_ray.serving.app import application
 
-    logging.disable(logging.WARNING)  # Serve and vLLM tell all that they do
+    logging.disable(logging.WARNING)  # Serve and vLLM log every step
     quiet = LoggingConfig(log_level="WARNING", enable_access_log=False)
     try:
         serve.start(http_options=HTTPOptions(host=host, port=port), logging_config=quiet)

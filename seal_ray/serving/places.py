@@ -12,7 +12,7 @@ MAX_WAITING = 4_096
 
 
 class NoPlace(Exception):
-    """So many wait already that one more had better come back later."""
+    """Too many requests are waiting: this one must be sent again later."""
 
 
 class Places:

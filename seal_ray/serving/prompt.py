@@ -1,8 +1,8 @@
 """From an OpenAI chat request to the token ids of its prompt: those that training and evaluation would have used.
 
 vLLM's own rendering would show tools in another shape, and read an earlier answer through the chat template again. Here
-the policy's `ChatFormat` does it: the opening, then each answer as it was said, then what came after it. The tokens of
-an answer are those that were sampled as long as they are remembered; text that somebody else wrote is tokenised.
+the policy's `ChatFormat` does it: the opening, then each answer as it was sampled, then the messages after it. The
+tokens of an answer are the sampled ones as long as they are remembered; text of other origin is tokenised.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from policies.prompting import ChatFormat
 from seal_ray.serving.answers import Answers, Prefix
 
 _ROLES = {"system": "system", "developer": "system", "user": "user"}
-"""Role of a message → the role that the chat templates know it by."""
+"""Role of a message → its name in the chat templates."""
 
 
 class TooLong(UserError):
@@ -82,7 +82,7 @@ class ServedFormat(ChatFormat):
         return super().tokens(valid_text(text))
 
     def plain(self, text: str, *, most: int, special: bool) -> tuple[int, ...]:
-        """The tokens of a text that is no chat. Raises `TooLong` for more than `most`."""
+        """The tokens of a text that is not a chat. Raises `TooLong` for more than `most`."""
         self._check_length(len(text), most)
         token_ids = tuple(self._tokenizer.encode(valid_text(text), add_special_tokens=special))
         if len(token_ids) > most:

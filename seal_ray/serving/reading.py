@@ -1,4 +1,4 @@
-"""Who may have the engine read a prompt: many short ones or few long ones at a time, so that all get their turn.
+"""Admission of prompts to the engine: many short ones or few long ones at a time, so that none waits for long.
 
 An engine reads prompts in the order in which they came, as many tokens a step as there is room for: behind four long
 prompts a short one waits until all of them are read. So long prompts take turns here instead.

@@ -69,7 +69,7 @@ class Server(LLMServer):
             return _refused(str(error))
         request.max_completion_tokens = None
         if "skip_special_tokens" not in request.model_fields_set:
-            request.skip_special_tokens = False  # what the model said, as the solver's dialogues read it
+            request.skip_special_tokens = False  # the whole completion, as the solver's dialogues read it
         # vLLM takes the tokens of a prompt that another of its processes has rendered, instead of rendering again.
         request.kv_transfer_params = {"prompt_token_ids": list(token_ids)}
         # It reads them no more, and would go through all of them.
@@ -161,7 +161,7 @@ async def _read(engine: Any, prompt: Sequence[int], adapter: Any) -> None:
     from vllm.exceptions import VLLMClientError
 
     once = SamplingParams(max_tokens=1, temperature=0.0, detokenize=False)
-    with suppress(ValueError, VLLMClientError):  # what is wrong with the prompt, its own request says
+    with suppress(ValueError, VLLMClientError):  # an error of the prompt is raised by its own request
         async with aclosing(
             engine.generate({"prompt_token_ids": list(prompt)}, once, f"read-{uuid.uuid4()}", lora_request=adapter)
         ) as parts:
@@ -176,7 +176,7 @@ def _is_constrained(request: Any) -> bool:
 
 
 def _document(tool: Any) -> dict[str, Any]:
-    """The tool's document as its client wrote it; vLLM's models leave out what OpenAI does not know."""
+    """The tool's document as its client wrote it; vLLM's models leave out keys that OpenAI's do not have."""
     function = tool.function
     known = {key: getattr(function, key) for key in ("name", "description", "parameters")}
     given = {key: value for key, value in known.items() if key in function.model_fields_set}

@@ -19,7 +19,7 @@ from seal_ray.run.checkpoints import model_of
 Count = Annotated[int, Field(ge=1)]
 
 MAX_CONTEXT = 32_768
-"""Context in tokens where none is given and the model has more."""
+"""Default context in tokens, for models that have more."""
 
 
 class ServingSettings(BaseModel):
@@ -30,7 +30,7 @@ class ServingSettings(BaseModel):
     model: str = tiny.NAME
     """A Hugging Face model folder, the folder of a run, or "tiny"; the same path on every node."""
     name: str | None = None
-    """What clients call the model; None is the name of its folder."""
+    """The model's name in requests; None is the name of its folder."""
     adapters: dict[str, str] = Field(default_factory=dict)
     """LoRA adapters on top of it: what clients call each → its folder in PEFT's format."""
     dialect: str | None = None
@@ -56,7 +56,7 @@ class ServingSettings(BaseModel):
     max_tools: Count = 256
     """Tools of a chat at most."""
     no_key: bool = False
-    """Whether anyone may ask who can reach the port. Without it, a key is needed (SEAL_RAY_API_KEY)."""
+    """Serves without authentication. Otherwise requests need a key (SEAL_RAY_API_KEY)."""
 
     @property
     def places(self) -> int:
@@ -80,7 +80,7 @@ def make_out(settings: ServingSettings) -> Served:
     path = model_of(settings.model)
     folder = open_model(path, dialect=settings.dialect)
     name = settings.name or (folder.name if path == settings.model else Path(settings.model).resolve().name)
-    # Ray Serve takes what stands behind a colon for an adapter, and the name for that of a deployment.
+    # Ray Serve reads the part after a colon as an adapter, and uses the name for the deployment.
     for each in (name, *settings.adapters):
         if not each or ":" in each:
             raise UserError(f"name: {each!r} cannot be used; give a name without a colon.")

@@ -103,7 +103,7 @@ class EngineActor:
             return self._engine
 
     async def _holding(self, policy: str, version: int) -> Engine:
-        """The engine, if it holds that version. One that has just come back is as good as dead until it is healed."""
+        """The engine, if it holds that version. One that was restarted does so once the pool has delivered it."""
         engine = await self._ready()
         if engine.report().versions.get(policy) != version:
             raise EngineDead(f"the engine does not hold version {version} of {policy!r}")

@@ -146,7 +146,7 @@ class RemoteEngine:
     """One policy of an engine actor as an `Engine`, for who plays with this version of it.
 
     An engine without that version is dead to its callers: it came back, and has its weights yet to get. `restart` waits
-    until the pool has healed it. Its weights are the pool's affair, so that the update methods refuse.
+    until the pool has healed it. The pool delivers its weights, so that the update methods refuse.
     """
 
     def __init__(self, actor: Any, *, policy: str, version: int, timeout: float) -> None:
