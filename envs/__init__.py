@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from envs.bfcl.splits import Split, get_split
     from envs.bfcl.tasks import get_task, load_tasks
-    from envs.catalog import find_task
     from envs.diagnosis import Diagnosis, Flag, Label, TurnDiagnosis
     from envs.dialects import DIALECTS, Dialect, get_dialect
     from envs.dialogue import Dialogue, Message, Protocol
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from envs.interface import CueKind, Interface, RecoveryLevel, SchemaCue, interface_diff
     from envs.interface.document import dump_interface, interface_from_json, load_interface
     from envs.profile import FailureProfile
+    from envs.sources import find_task
     from envs.task import Category, Task, ToolCall, ToolDoc, Turn
     from envs.trace import CallRecord, ParseError, Step, Trace
     from envs.verifier import Outcome, TurnVerdict, Verifier
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "envs.bfcl.splits": ("Split", "get_split"),
     "envs.bfcl.tasks": ("get_task", "load_tasks"),
-    "envs.catalog": ("find_task",),
+    "envs.sources": ("find_task",),
     "envs.diagnosis": ("Diagnosis", "Flag", "Label", "TurnDiagnosis"),
     "envs.dialects": ("DIALECTS", "Dialect", "get_dialect"),
     "envs.dialogue": ("Dialogue", "Message", "Protocol"),

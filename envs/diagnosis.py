@@ -190,7 +190,7 @@ def _parse_error_stands(steps: Sequence[Step]) -> bool:
 
 
 def _error_is_wanted(record: CallRecord, truth: TruthTurn) -> bool:
-    """Whether the ground truth itself brings this very error about (a few of BFCL's do)."""
+    """Whether the ground truth itself brings this very error about (a few of the benchmark's do)."""
     return any(is_error and record.returned(text) for text, is_error in zip(truth.results, truth.errors, strict=True))
 
 

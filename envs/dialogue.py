@@ -23,7 +23,6 @@ from envs.task import Task, ToolCall, ToolDoc
 from envs.text import Marks, valid_text
 from envs.trace import Availability, CallRecord, Step, Trace, text_digest
 from envs.verifier import State, Verifier, differing, freeze, prepare
-from envs.world import World
 
 MAX_STEPS = 20
 """Completions with calls: per turn under the official protocol, per dialogue under the seal protocol."""
@@ -42,8 +41,8 @@ class Protocol(StrEnum):
     """The rules by which completions become steps and turns."""
 
     OFFICIAL = "official"
-    """BFCL's own, for evaluation: a completion without a decodable call ends the turn; every simulator method can be
-    called; the step after the 20th of a turn ends the dialogue."""
+    """The benchmark's own, for evaluation: a completion without a decodable call ends the turn; every tool of the world
+    can be called; the step after the 20th of a turn ends the dialogue."""
     SEAL = "seal"
     """For training: parse errors, unknown and hidden tools return an error observation and the turn goes on; at most 20
     steps in the dialogue."""
@@ -162,7 +161,7 @@ class Dialogue(gymnasium.Env[str, str]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         super().reset(seed=seed, options=options)
         ready = prepare(self.task)
-        self._world = World.restore(ready.image)
+        self._world = ready.world()
         self._truth = ready.turns
         self._verifier = Verifier(self.task)
         self._allowance = Allowance(self.context)

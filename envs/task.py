@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol
 
 JSON = Any
 """A JSON value. Python's type checkers gain nothing from spelling the recursion out."""
 
 
 class Category(StrEnum):
-    """The four multi-turn categories of BFCL V3; each poses the same scenarios with another difficulty."""
+    """The four common categories of multi-turn tasks; each poses the same scenarios with another difficulty."""
 
     BASE = "base"
     """Every tool is shown and every needed value is given."""
@@ -25,7 +25,7 @@ class Category(StrEnum):
 
 
 class ParameterType(StrEnum):
-    """The argument types that BFCL's tool documents use."""
+    """The argument types of tool documents."""
 
     STRING = "string"
     INTEGER = "integer"
@@ -102,24 +102,33 @@ class Turn:
     revealed: tuple[ToolDoc, ...] = ()
 
 
+class Setting(Protocol):
+    """Where a task plays: its world in its start state."""
+
+    def ready(self) -> Callable[[], Any]:
+        """A maker of fresh worlds (`envs.world.World`). What is expensive is done once, here.
+
+        Raises `EnvironmentFault` where the start state is broken.
+        """
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class Task:
     """One multi-turn problem. Immutable; compared and hashed by identity, since `id` names it and its content is large.
 
-    `tools` are the documents shown from the start; `classes` the simulators involved, in the benchmark's order;
-    `initial_config` their start state by class; `scenario` the id shared by all variants of the same story, which must
-    stay on one side of a split. `padded` asks the simulators to pad their state, by up to 31,000 characters a result,
-    as BFCL's long_context tasks do.
+    `tools` are the documents shown from the start; `setting` makes its world, and `classes` names the parts of that
+    world, for filters and counts. `scenario` is the id shared by all variants of the same story, which must stay on one
+    side of a split.
     """
 
     id: str
-    category: Category
+    category: str
     scenario: str
     turns: tuple[Turn, ...]
     tools: tuple[ToolDoc, ...]
     classes: tuple[str, ...]
-    initial_config: Mapping[str, JSON]
-    padded: bool = False
+    setting: Setting
 
     def tools_at(self, turn: int) -> tuple[ToolDoc, ...]:
         """The documents a model has been shown by the start of turn `turn` (0-based)."""

@@ -11,14 +11,14 @@ import copy
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from envs.task import Task
 from envs.trace import text_digest
-from envs.world import World, pristine
+from envs.world import World
 
 State = Mapping[str, Any]
 """A frozen state: "Class.attribute" → plain value."""
@@ -79,9 +79,9 @@ class TruthTurn:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A task made ready: an image of its start, and its executed ground truth, one entry a turn."""
+    """A task made ready: a maker of fresh worlds, and its executed ground truth, one entry a turn."""
 
-    image: bytes = field(repr=False)
+    world: Callable[[], World] = field(repr=False)
     turns: tuple[TruthTurn, ...] = field(repr=False)
 
 
@@ -101,15 +101,15 @@ def prepare(task: Task) -> Prepared:
 
 
 def _execute_ground_truth(task: Task) -> Prepared:
-    image = pristine(task.classes, task.initial_config, long_context=task.padded)
-    world = World.restore(image)
+    make_world: Callable[[], World] = task.setting.ready()
+    world = make_world()
     state: State | None = None
     turns = []
     for turn in task.turns:
         results = [world.execute(call) for call in turn.ground_truth]
         state = freeze(world.state(), previous=state)
         turns.append(TruthTurn(tuple(r.text for r in results), tuple(r.is_error for r in results), state))
-    return Prepared(image, tuple(turns))
+    return Prepared(make_world, tuple(turns))
 
 
 def freeze(state: Mapping[str, Any], previous: State | None = None) -> State:

@@ -21,10 +21,12 @@ LOADS = {
 ALLOWED = {
     # Names of the table in that file.
     ("envs/__init__.py", "importlib.import_module"),
+    # What a config or a command line names, never a model.
+    ("envs/registry.py", "importlib.import_module"),
     # The eight simulators of the table in that file.
     ("envs/bfcl/simulators.py", "importlib.import_module"),
     # Images that `pristine` made of task data.
-    ("envs/world.py", "pickle.loads"),
+    ("envs/bfcl/world.py", "pickle.loads"),
 }
 
 

@@ -14,16 +14,17 @@ from __future__ import annotations
 import json
 import random
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from envs.bfcl.tasks import get_task, load_tasks
+from envs.bfcl.world import setting_of
 from envs.errors import UserError, unknown_value
+from envs.sources import PARTS, Overlap
 from envs.task import JSON, Category, Task
 
-PARTS = ("train", "dev", "test")
 SCENARIOS = 200
 _SHARES: Mapping[str, float] = {"train": 79 / SCENARIOS, "dev": 21 / SCENARIOS, "test": 100 / SCENARIOS}
 
@@ -50,6 +51,15 @@ class Split:
             raise unknown_value("split part", name, (*PARTS, "all"))
         part: tuple[Task, ...] = getattr(self, name)
         return part
+
+    @property
+    def total(self) -> int:
+        """The tasks of the benchmark; a file may name fewer."""
+        return len(load_tasks())
+
+    def overlaps(self) -> list[Overlap]:
+        """What dev and test share with train, and test with dev; empty parts are left out."""
+        return _overlaps(self)
 
 
 def get_split(name: str = "scenario", *, seed: int = 0) -> Split:
@@ -188,7 +198,7 @@ def story_of(task: Task) -> tuple[str, str, str]:
     calls = [call.to_dict() for turn in task.turns for call in turn.ground_truth]
     users = [turn.user for turn in task.turns if turn.user is not None]
     return (
-        "config " + json.dumps(dict(task.initial_config), sort_keys=True),
+        "config " + json.dumps(dict(setting_of(task).config), sort_keys=True),
         "users " + json.dumps(users),
         "calls " + json.dumps(calls, sort_keys=True),
     )
@@ -198,22 +208,7 @@ def _classes_of(group: frozenset[str]) -> tuple[str, ...]:
     return tuple(sorted({name for t in load_tasks().values() if t.scenario in group for name in t.classes}))
 
 
-@dataclass(frozen=True, slots=True)
-class Overlap:
-    """How many of the `tasks` of the part `of` share something with a task of the part `known`.
-
-    `scenario` counts those that share their scenario or a linked one, `ground_truth` those that the same calls solve.
-    """
-
-    known: str
-    of: str
-    tasks: int
-    scenario: int
-    ground_truth: int
-
-
-def overlaps(split: Split) -> list[Overlap]:
-    """What dev and test share with train, and test with dev; empty parts are left out."""
+def _overlaps(split: Split) -> list[Overlap]:
     group_of = {scenario: group for group in _scenario_groups() for scenario in group}
     found = []
     for known, of in (("train", "dev"), ("train", "test"), ("dev", "test")):
@@ -225,12 +220,3 @@ def overlaps(split: Split) -> list[Overlap]:
             ground_truth = sum(story_of(task)[-1] in solved for task in asked)
             found.append(Overlap(known, of, len(asked), scenario, ground_truth))
     return found
-
-
-def class_counts(tasks: Sequence[Task]) -> dict[str, int]:
-    """Tasks by involved simulator, a task counting once for each."""
-    counts: dict[str, int] = defaultdict(int)
-    for task in tasks:
-        for name in task.classes:
-            counts[name] += 1
-    return dict(sorted(counts.items()))

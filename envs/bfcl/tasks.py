@@ -11,6 +11,7 @@ from types import MappingProxyType
 from envs.bfcl import simulators
 from envs.bfcl.package import data_folder
 from envs.bfcl.tools import all_tools, tools_of, with_python_hint
+from envs.bfcl.world import Simulators
 from envs.errors import EnvironmentFault, unknown_value
 from envs.task import JSON, Category, Task, ToolCall, ToolDoc, Turn
 
@@ -31,6 +32,11 @@ def get_task(name: str) -> Task:
         short = not name.startswith(_PREFIX)
         raise unknown_value("task", name, [known.removeprefix(_PREFIX) if short else known for known in tasks])
     return task
+
+
+def is_task(name: str) -> bool:
+    """Whether there is a task of that id, with or without the common prefix."""
+    return name in load_tasks() or _PREFIX + name in load_tasks()
 
 
 def _read_lines(path: str) -> list[dict[str, JSON]]:
@@ -63,8 +69,7 @@ def _task(category: Category, row: Mapping[str, JSON], answers: Sequence[Sequenc
         turns=turns,
         tools=_visible(shown, hidden),
         classes=classes,
-        initial_config=row["initial_config"],
-        padded=category is Category.LONG_CONTEXT,
+        setting=Simulators(classes, row["initial_config"], padded=category is Category.LONG_CONTEXT),
     )
 
 

@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import cache, lru_cache
 
-from envs.bfcl.tools import all_tools
+from envs.sources import known_tools, over_sources, public_texts
 from envs.task import JSON
-from envs.toolworld.documents import DESCRIPTIONS
 
 
 def _set_of(text: str) -> frozenset[str]:
@@ -97,6 +96,7 @@ def parts(text: str) -> list[str]:
     return [part.lower() for part in _PARTS.findall(text)]
 
 
+@over_sources
 @lru_cache(maxsize=1 << 14)
 def is_ordinary(word: str) -> bool:
     """Whether a small word stands in the public documentation or is everyday English, in some form of it.
@@ -117,6 +117,7 @@ def is_ordinary(word: str) -> bool:
     return False
 
 
+@over_sources
 @lru_cache(maxsize=1 << 14)
 def is_public(phrase: str) -> bool:
     """Whether small words with one space between stand in the public documentation in this order."""
@@ -128,22 +129,25 @@ def is_public_number(text: str) -> bool:
     return text in _documentation()[1]
 
 
+@over_sources
 @cache
 def tool_names() -> Mapping[str, str]:
     """Every tool's name by its small letters and digits alone."""
-    return {"".join(parts(name)): name for name in all_tools()}
+    return {"".join(parts(name)): name for name in known_tools()}
 
 
+@over_sources
 @cache
 def _words() -> frozenset[str]:
     return EVERYDAY | frozenset(_documentation()[0].split())
 
 
+@over_sources
 @cache
 def _documentation() -> tuple[str, frozenset[str]]:
     """The words of all tool documents with spaces around each, and the numbers in them."""
-    texts = [text for tool in all_tools().values() for text in _texts(dict(tool.document))]
-    texts += [text for name, description in DESCRIPTIONS.items() for text in (name, description)]
+    texts = [text for tool in known_tools().values() for text in _texts(dict(tool.document))]
+    texts += public_texts()
     # Once as the words are written, once with "lockDoors" as two; the mark between texts keeps phrases apart.
     readings = [_TOKENS.findall(text.lower()) for text in texts] + [parts(text) for text in texts]
     numbers = {number for text in texts for number in (*_DECIMALS.findall(text), *re.findall(r"\d+", text))}

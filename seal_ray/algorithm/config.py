@@ -25,6 +25,7 @@ from envs.errors import UserError, unknown_value
 from seal_ray.algorithm.rllib import RoundConfig
 from seal_ray.config.agents import learning_agents, module_settings
 from seal_ray.config.presets import read_layers
+from seal_ray.config.renamed import current, current_attribute
 from seal_ray.config.sections import SECTIONS, S, attribute, check_key, section_name, section_of
 
 if TYPE_CHECKING:
@@ -131,14 +132,14 @@ class SealConfig(RoundConfig):
         """Sets attributes by their names, as Tune does. Raises `UserError` for one that there is not."""
         others = {}
         for key, value in config_dict.items():
-            name = self.attribute_of(key)
+            name = current_attribute(self.attribute_of(key))
             # Tune adds what it needs under names of its own, for instance "__trial_info__".
             if name not in vars(self) and key not in _READ_BY_RLLIB and not key.startswith("__"):
                 raise unknown_value("config", key, sorted(vars(self)))
             if name.startswith("evaluation_") or name in _SET_AS_THEY_ARE:
                 setattr(self, name, value)
             else:
-                others[key] = value
+                others[name if name != self.attribute_of(key) else key] = value
         super().update_from_dict(others)
         return self
 
@@ -177,7 +178,7 @@ class SealConfig(RoundConfig):
 
     def _set(self, section: str, settings: Mapping[str, Any], more: Callable[..., Any] | None = None) -> Self:
         """Sets what is ours, and hands the rest to RLlib's method where it knows them. Sets nothing on a mistake."""
-        own = SECTIONS[section].model_fields
+        own, settings = SECTIONS[section].model_fields, current(section, settings)
         rllib = inspect.signature(more).parameters if more is not None else ()
         for key in settings:
             check_key(section, key, more=rllib)
@@ -208,7 +209,7 @@ def make_config(
 def apply(config: SealConfig, values: Mapping[str, Mapping[str, Any]]) -> SealConfig:
     """Sets every value through the fluent method of its section. Raises `UserError` for one that there is not."""
     for section, settings in values.items():
-        for key in settings:
+        for key in current(section, settings):
             check_key(section, key)
         getattr(config, section)(**settings)
     return config

@@ -29,7 +29,7 @@ from seal_ray.algorithm.sampling.plan import plain_share_at, plan_round
 from seal_ray.algorithm.sampling.tasks import TaskStream
 from seal_ray.config import sections
 from seal_ray.config.agents import all_engines
-from seal_ray.config.evaluation_tasks import evaluation_tasks
+from seal_ray.config.parts import evaluation_tasks
 from seal_ray.grpo.arms import PLAIN
 
 _STATE = "seal"

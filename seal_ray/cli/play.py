@@ -9,7 +9,6 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from envs.catalog import find_task
 from envs.co_evolution import CoEvolutionGame
 from envs.diagnosis import TurnDiagnosis
 from envs.dialects import get_dialect
@@ -18,6 +17,7 @@ from envs.errors import UserError, unknown_value
 from envs.interface import Interface, interface_diff
 from envs.interface.document import dump_interface, load_interface
 from envs.interface.show import show_tools
+from envs.sources import find_task, get_source
 from envs.task import Task, ToolDoc
 
 _SHOWN_CHARACTERS = 600
@@ -27,9 +27,10 @@ call, ends your turn. /tools lists the tools you may call now, /tool NAME shows 
 
 
 def play(
-    task: Annotated[
-        str, typer.Argument(help="Task id, for instance multi_turn_base_0 or toolworld_train_base_000003.")
-    ],
+    task: Annotated[str, typer.Argument(help="Task id, for instance multi_turn_base_0.")],
+    env: Annotated[
+        str | None, typer.Option(help="A source of your own that has the task, as package.module:Name.")
+    ] = None,
     oracle: Annotated[bool, typer.Option("--oracle", help="Replay the ground truth instead of asking you.")] = False,
     interface: Annotated[
         Path | None, typer.Option(help="JSON file of a learning interface; what it changes is shown first.")
@@ -38,6 +39,8 @@ def play(
     dialect: Annotated[str, typer.Option(help="How calls are written: toolace, qwen or llama3_json.")] = "toolace",
 ) -> None:
     """Play one dialogue through the two-agent game: you are the solver, the verifier judges every turn."""
+    if env is not None:
+        get_source(env)
     chosen = find_task(task)
     if protocol not in list(Protocol):
         raise unknown_value("protocol", protocol, Protocol)

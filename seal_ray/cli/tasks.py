@@ -11,11 +11,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from envs.bfcl.splits import PARTS, Split, class_counts, get_split, overlaps
-from envs.bfcl.tasks import load_tasks
-from envs.bfcl.tools import DOCUMENT_FILES
 from envs.errors import UserError, unknown_value
-from envs.task import JSON, Category, Task
+from envs.sources import BENCHMARK, Division, TaskSource, get_source
+from envs.task import JSON, Task
 
 
 def tasks(
@@ -23,9 +21,13 @@ def tasks(
     involves: Annotated[
         list[str] | None, typer.Option("--class", help="Only tasks that involve this simulator class.")
     ] = None,
+    env: Annotated[
+        str, typer.Option(help="The task source, or a source of your own as package.module:Name.")
+    ] = BENCHMARK,
     split: Annotated[
-        str, typer.Option(help="scenario, category, or a JSON file with train and test ids.")
-    ] = "scenario",
+        str | None,
+        typer.Option(help="How it is divided: of the benchmark scenario (default), category, or a JSON file of ids."),
+    ] = None,
     part: Annotated[str, typer.Option(help="train, dev, test or all.")] = "all",
     seed: Annotated[int, typer.Option(help="Seed of the split.")] = 0,
     limit: Annotated[int, typer.Option(help="Rows to list; 0 lists all.", min=0)] = 20,
@@ -33,32 +35,34 @@ def tasks(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line instead of a table.")] = False,
 ) -> None:
     """List the tasks, filtered by category, simulator class or split, or count them."""
+    source = get_source(env)
     for name in category or ():
-        if name not in list(Category):
-            raise unknown_value("category", name, Category)
-    for name in involves or ():
-        if name not in DOCUMENT_FILES:
-            raise unknown_value("class", name, DOCUMENT_FILES)
+        if name not in source.categories:
+            raise unknown_value("category", name, source.categories)
     if counts and as_json:
         raise UserError("--counts and --json: give one of them, not both.")
-    divided = get_split(split, seed=seed)
+    divided = source.divide(split, seed=seed)
+    classes = sorted({each for task in divided.part("all") for each in task.classes})
+    for name in involves or ():
+        if name not in classes:
+            raise unknown_value("class", name, classes)
     chosen = [
         task
         for task in divided.part(part)
         if (not category or task.category in category) and (not involves or set(involves) & set(task.classes))
     ]
     if as_json:
-        _print_json(chosen, divided)
+        _print_json(chosen, source, divided)
     else:
-        _print_tables(chosen, divided, limit=limit, counts=counts)
+        _print_tables(chosen, source, divided, limit=limit, counts=counts)
 
 
-def _part_of(split: Split) -> dict[str, str]:
-    return {task.id: part for part in PARTS for task in split.part(part)}
+def _part_of(source: TaskSource, split: Division) -> dict[str, str]:
+    return {task.id: part for part in source.parts for task in split.part(part)}
 
 
-def _print_json(chosen: Sequence[Task], split: Split) -> None:
-    parts = _part_of(split)
+def _print_json(chosen: Sequence[Task], source: TaskSource, split: Division) -> None:
+    parts = _part_of(source, split)
     for task in chosen:
         row: dict[str, JSON] = {
             "id": task.id,
@@ -73,17 +77,17 @@ def _print_json(chosen: Sequence[Task], split: Split) -> None:
         typer.echo(json.dumps(row))
 
 
-def _print_tables(chosen: Sequence[Task], split: Split, *, limit: int, counts: bool) -> None:
+def _print_tables(chosen: Sequence[Task], source: TaskSource, split: Division, *, limit: int, counts: bool) -> None:
     console = Console()
     if not counts:
         shown = chosen if limit == 0 else chosen[:limit]
-        console.print(_listing(shown, split))
+        console.print(_listing(shown, source, split))
         if len(shown) < len(chosen):
             console.print(f"… and {len(chosen) - len(shown)} more (--limit 0 lists all, --counts counts them)")
     else:
-        console.print(_count_table(chosen, split))
+        console.print(_count_table(chosen, source, split))
         console.print(_class_table(chosen))
-    console.print(f"{len(chosen)} of {len(load_tasks())} tasks, split {split.name}")
+    console.print(f"{len(chosen)} of {split.total} tasks, split {split.name}")
     if split.ignored:
         console.print(f"ignored in the file: {', '.join(map(repr, split.ignored))}", markup=False)
     if split.leaky and counts:
@@ -95,39 +99,39 @@ def _print_tables(chosen: Sequence[Task], split: Split, *, limit: int, counts: b
         )
 
 
-def _listing(chosen: Sequence[Task], split: Split) -> Table:
+def _listing(chosen: Sequence[Task], source: TaskSource, split: Division) -> Table:
     table = Table()
     for name in ("task", "category", "part"):
         table.add_column(name, no_wrap=True)
     for name in ("turns", "calls", "tools"):
         table.add_column(name, justify="right")
     table.add_column("classes")
-    parts = _part_of(split)
+    parts = _part_of(source, split)
     for task in chosen:
         numbers = (str(len(task.turns)), str(_calls(task)), str(len(task.all_tools)))
         table.add_row(task.id, str(task.category), parts[task.id], *numbers, ", ".join(task.classes))
     return table
 
 
-def _count_table(chosen: Sequence[Task], split: Split) -> Table:
+def _count_table(chosen: Sequence[Task], source: TaskSource, split: Division) -> Table:
     table = Table("category", title="tasks by category and part")
-    for part in (*PARTS, "all"):
+    for part in (*source.parts, "all"):
         table.add_column(part, justify="right")
-    parts = _part_of(split)
+    parts = _part_of(source, split)
     cells = Counter((task.category, parts[task.id]) for task in chosen)
-    for category in Category:
-        row = [cells[category, part] for part in PARTS]
+    for category in source.categories:
+        row = [cells[category, part] for part in source.parts]
         table.add_row(str(category), *map(str, row), str(sum(row)))
-    totals = [sum(cells[category, part] for category in Category) for part in PARTS]
+    totals = [sum(cells[category, part] for category in source.categories) for part in source.parts]
     table.add_row("all", *map(str, totals), str(sum(totals)), style="bold")
     return table
 
 
-def _overlap_table(split: Split) -> Table:
+def _overlap_table(split: Division) -> Table:
     table = Table("tasks of", "shared with", title="how much the split leaks")
     for name in ("tasks", "same scenario", "same ground truth"):
         table.add_column(name, justify="right")
-    for each in overlaps(split):
+    for each in split.overlaps():
         table.add_row(each.of, each.known, *map(str, (each.tasks, each.scenario, each.ground_truth)))
     return table
 
@@ -135,7 +139,7 @@ def _overlap_table(split: Split) -> Table:
 def _class_table(chosen: Sequence[Task]) -> Table:
     table = Table("simulator class", title="tasks by simulator class (most involve two)")
     table.add_column("tasks", justify="right")
-    for name, count in class_counts(chosen).items():
+    for name, count in sorted(Counter(each for task in chosen for each in task.classes).items()):
         table.add_row(name, str(count))
     return table
 

@@ -9,27 +9,28 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from envs.bfcl.splits import check_disjoint, get_split
 from envs.co_evolution import CURATOR
 from envs.dialects import DIALECTS
 from envs.errors import UserError, unknown_value
 from envs.interface.document import load_interface
 from envs.interface.value import MAX_GUIDELINES
-from envs.toolworld.difficulty import Difficulty
-from envs.toolworld.words import SPLITS
 from policies import curator as curators
 from policies.engine.requests import checkpoint_shapes
 from policies.model_folder import ModelFolder, open_model
 from seal_ray.config import sections
 from seal_ray.config.agents import curator_is_model, model_of, shares_engines
-from seal_ray.config.evaluation_tasks import evaluation_tasks
+from seal_ray.config.parts import evaluation_part, training_part
 from seal_ray.config.sections import SECTIONS
 from seal_ray.grpo.reweighting import rho_table
 
 if TYPE_CHECKING:
     from seal_ray.config.settings import Settings
 
-_OWN_WORD = re.compile(r"^(split|split part|difficulty|interface|model): ")
+_OWN_WORD = re.compile(r"^(interface|model): ")
+_SELECTED = {name: f"environment.{name}" for name in ("division", "difficulty")} | {
+    "category": "environment.categories"
+}
+"""Word of a task source's message → the setting that it is about."""
 
 
 def check_config(config: Settings) -> ModelFolder:
@@ -141,51 +142,32 @@ def _check_curator(curator: sections.Curator, learners: sections.Learners) -> No
 
 
 def _check_tasks(environment: sections.Environment, evaluation: sections.Evaluation) -> None:
-    source = evaluation.source or environment.source
-    if environment.difficulty is not None:
-        with _naming("environment.difficulty"):
-            Difficulty.from_code(environment.difficulty)
-    training = []
-    if environment.source == "toolworld":
-        _check_split("environment.split", environment.split)
-    else:
-        with _naming("environment.bfcl_split"):
-            split = get_split(environment.bfcl_split)
-        with _naming("environment.split"):
-            part = split.part(environment.split)
-        training = [task for task in part if task.category in environment.categories]
-        if not training:
-            raise UserError(
-                f"environment.split: {environment.split!r} of the split {split.name!r} has no task of "
-                f"{', '.join(environment.categories)}."
-            )
+    with _naming("environment.split", source="environment.source", part="environment.split", **_SELECTED):
+        trained = training_part(environment)
+    if trained.size == 0:
+        division = f" of {environment.division!r}" if environment.division else ""
+        named = f" of {', '.join(environment.categories)}" if environment.categories else ""
+        raise UserError(f"environment.split: {environment.split!r}{division} has no task{named}.")
     if not evaluation.interval:
         return
-    _check_split("evaluation.split", evaluation.split)
-    if source == "toolworld" == environment.source and environment.split == evaluation.split:
+    with _naming("evaluation.split", source="evaluation.source", part="evaluation.split", **_SELECTED):
+        tested = evaluation_part(environment, evaluation)
+    if tested.size == 0:
         raise UserError(
-            f"evaluation.split: {evaluation.split!r} is what is trained on; evaluation tasks must be others."
+            f"evaluation.split: {evaluation.split!r} has no tasks; take another, or set evaluation.interval to 0."
         )
-    if source == "bfcl":
-        tested = evaluation_tasks(environment, evaluation)
-        if not tested:
-            raise UserError(
-                f"evaluation.split: {evaluation.split!r} of the split {environment.bfcl_split!r} has no tasks; take "
-                "another, or set evaluation.interval to 0."
-            )
-        with _naming("evaluation.split"):
-            check_disjoint(training, tested, names=("training", "evaluation"))
-
-
-def _check_split(key: str, split: str) -> None:
-    if split not in SPLITS:
-        raise unknown_value(key, split, SPLITS)
+    shared = trained.overlap(tested) if evaluation.source in (None, environment.source) else None
+    if shared:
+        raise UserError(f"evaluation.split: {shared}.")
 
 
 @contextmanager
-def _naming(key: str) -> Iterator[None]:
-    """Names the setting in the sentences of what is called, in the place of their own word for it."""
+def _naming(key: str, **words: str) -> Iterator[None]:
+    """Names the setting in the sentences of what is called: `key`, or that of the word that a sentence begins with."""
     try:
         yield
     except UserError as error:
+        word, _, rest = str(error).partition(": ")
+        if word in words:
+            raise UserError(f"{words[word]}: {rest}") from None
         raise UserError(f"{key}: {_OWN_WORD.sub('', str(error))}") from None

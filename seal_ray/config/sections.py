@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from enum import StrEnum
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from envs.errors import UserError, unknown_value
 from envs.interface.value import MAX_GUIDELINES
-from envs.task import Category
+from envs.sources import DEFAULT_SOURCE
 from policies import tiny
 from seal_ray.config.fields import complaint
 
@@ -18,8 +19,8 @@ Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Positive = Annotated[float, Field(gt=0.0)]
 NotNegative = Annotated[float, Field(ge=0.0)]
-TaskCategory = Annotated[Category, Field(strict=False)]
-"""A category, or its name as files have it."""
+TaskCategory = Annotated[str, BeforeValidator(lambda value: str(value) if isinstance(value, StrEnum) else value)]
+"""The name of a category."""
 
 
 S = TypeVar("S", bound="Section")
@@ -36,19 +37,20 @@ class Section(BaseModel):
 class Environment(Section):
     """What is played in training."""
 
-    source: Literal["toolworld", "bfcl"] = "toolworld"
-    """Where training tasks come from: generated without end, or the benchmark."""
+    source: str = DEFAULT_SOURCE
+    """Where training tasks come from: the name of a task source, or package.module:Name."""
     split: str = "train"
     """The part that training tasks come from."""
-    bfcl_split: str = "scenario"
-    """How BFCL's tasks are divided: scenario, category (leaky, as published), or a JSON file."""
-    categories: list[TaskCategory] = Field(default_factory=lambda: list(Category), min_length=1)
-    """Task categories, drawn in turn."""
+    division: str | None = None
+    """How the source's tasks are divided into parts, where it has several ways; None is its own. The benchmark's are
+    scenario, category (leaky, as published), or a JSON file."""
+    categories: list[TaskCategory] = Field(default_factory=list)
+    """Task categories, drawn in turn; none named are all of the source's."""
     difficulty: str | None = None
-    """Code of the toolworld's difficulty, in training and evaluation, for instance t2-3_c1-2_d1-3_s2-4; None is the
-    default one. The benchmark has none."""
+    """Code of the difficulty of generated tasks, in training and evaluation, for instance t2-3_c1-2_d1-3_s2-4; None is
+    the default one."""
     tasks: Count | None = None
-    """Different training tasks, gone through in epochs; None is all of them, in the toolworld new ones for ever."""
+    """Different training tasks, gone through in epochs; None is all of them; of generated tasks, new ones for ever."""
     protocol: Literal["seal", "official"] = "seal"
     """Rules of a training dialogue. Evaluation always plays the official ones."""
     reward: Literal["success", "progress"] = "success"
@@ -254,12 +256,12 @@ class Evaluation(Section):
 
     interval: Annotated[int, Field(ge=0)] = 10
     """Rounds between two evaluations; 0 for none."""
-    source: Literal["toolworld", "bfcl"] | None = None
-    """Where evaluation tasks come from; None is where training tasks do."""
+    source: str | None = None
+    """Where evaluation tasks come from, as environment.source; None is where training tasks do."""
     split: str = "dev"
     """The part that evaluation tasks come from; it must hold no training task."""
     tasks: Count | None = None
-    """Number of tasks, the categories in turn; None is the whole split, or 400 of the toolworld."""
+    """Number of tasks, the categories in turn; None is the whole part, or 400 generated ones."""
     temperature: NotNegative = 0.0
     """Temperature of the sampling in evaluation; 0 is greedy."""
 

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from envs.bfcl.splits import get_split
 from envs.dialogue import Dialogue
-from envs.errors import UserError, unknown_value
-from envs.task import Category, Task
-from envs.toolworld import generate
-from envs.toolworld.difficulty import difficulty_of
+from envs.errors import UserError
+from envs.sources import Selection, get_source
+from envs.task import Task
 from policies.model_folder import ModelFolder
 from policies.prompting import ChatFormat
 from policies.rollouts import Job
 from policies.solver import Budgets
 from policies.trajectory import derive_seed
 
-ENVIRONMENTS = ("toolworld", "bfcl")
-SPLITS = ("train", "dev", "test")
-TOOLWORLD_TASKS = 400
-"""Tasks of the toolworld, which has no end, where no limit is given: as many as BFCL's test split."""
 MAX_CONTEXT = 32_768
 """Context in tokens where none is given and the model has more."""
 
@@ -93,42 +86,15 @@ def check_plan(plan: Plan) -> ChatFormat:
     return form
 
 
-def choose_tasks(
-    environment: str,
-    split: str,
-    *,
-    limit: int | None = None,
-    categories: Sequence[str] = (),
-    difficulty: str | None = None,
-) -> tuple[Task, ...]:
-    """The tasks of a split, the categories in turn, at most `limit`. Raises `UserError` for unknown names.
-
-    `difficulty` is the code of the toolworld's; None is its default one.
-    """
-    if environment not in ENVIRONMENTS:
-        raise unknown_value("env", environment, ENVIRONMENTS)
-    if split not in SPLITS:
-        raise unknown_value("split", split, SPLITS)
-    for name in categories:
-        if name not in list(Category):
-            raise unknown_value("category", name, Category)
-    chosen = [category for category in Category if not categories or category in categories]
-    if difficulty is not None and environment != "toolworld":
-        raise UserError("difficulty: only the toolworld has one; leave it out for bfcl.")
-    if environment == "toolworld":
-        hard = difficulty_of(difficulty)
-        seeds = (seed for seed in itertools.count() if list(Category)[seed % len(Category)] in chosen)
-        count = TOOLWORLD_TASKS if limit is None else limit
-        return tuple(generate(seed, split=split, difficulty=hard) for seed in itertools.islice(seeds, count))
-    part = get_split("scenario").part(split)
-    return tuple(itertools.islice(in_turn(part, chosen), limit))
-
-
-def in_turn(tasks: Sequence[Task], categories: Sequence[Category] = tuple(Category)) -> Iterator[Task]:
-    """The tasks of these categories, one of each in turn, so that the first few are of all kinds."""
-    columns = [[task for task in tasks if task.category is category] for category in categories]
-    for row in itertools.zip_longest(*columns):
-        yield from (task for task in row if task is not None)
+def choose_tasks(source: str, selection: Selection, *, limit: int | None = None) -> tuple[Task, ...]:
+    """The selected tasks of a source, the categories in turn, at most `limit`. Raises `UserError` for unknown names."""
+    try:
+        return get_source(source).select(selection).tasks(limit)
+    except UserError as error:
+        # The words of a source, as the options of the command have them.
+        words = {"source": "env", "part": "split"}
+        word, _, rest = str(error).partition(": ")
+        raise UserError(f"{words.get(word, word)}: {rest}") from None
 
 
 def _opening_lengths(plan: Plan, form: ChatFormat) -> Iterator[int]:

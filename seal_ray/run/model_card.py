@@ -6,12 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
+from envs.sources import get_source
 from envs.task import JSON, Category
 
-_DATA = {
-    "toolworld": "tasks that seal_ray generates for its toolworld",
-    "bfcl": "multi-turn tasks of BFCL V3",
-}
 _SHOWN = {
     "solver": ("lora_rank", "lora_alpha", "prompt", "response", "context", "temperature"),
     "engine": ("dtype",),
@@ -31,7 +28,8 @@ def model_card(
     """The card, in Markdown, of the solver after so many rounds. `rows` are the run's metrics up to then."""
     environment, solver = config.get("environment", {}), config.get("solver", {})
     base = PurePath(str(solver.get("model"))).name
-    source, split = str(environment.get("source")), environment.get("split")
+    source, split = get_source(str(environment.get("source"))), environment.get("split")
+    categories = environment.get("categories") or source.categories
     lines = [
         *("---", f"library_name: {'peft' if adapter else 'transformers'}", "pipeline_tag: text-generation"),
         *("tags: [tool-use, grpo, seal-ray]", "---", "", f"# {name}", ""),
@@ -39,8 +37,8 @@ def model_card(
         "verifier. Its license is that of the model that it was trained from.",
         *("", "## Use", "", *_use(base, adapter)),
         *("", "## Data", ""),
-        f"Dialogues that the model played itself on {_DATA.get(source, source)}, split `{split}`, categories "
-        f"{', '.join(map(str, environment.get('categories', [])))}. Nothing was written by people for this training.",
+        f"Dialogues that the model played itself on {source.about}, split `{split}`, categories "
+        f"{', '.join(map(str, categories))}. Nothing was written by people for this training.",
         *("", "## Recipe", "", "| setting | value |", "| --- | --- |", *_recipe(config, rounds)),
         *("", "## Results", "", *_results(config, rows)),
         *("", "## Limits", ""),

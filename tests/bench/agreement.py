@@ -15,11 +15,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from envs.bfcl.results import REGISTERED, write_bfcl_results
 from envs.bfcl.tasks import load_tasks
 from envs.diagnosis import Label
 from envs.dialects import DIALECTS, Dialect
 from envs.dialogue import Dialogue
-from seal_ray.evaluation.bfcl_results import REGISTERED, write_bfcl_results
 from seal_ray.evaluation.records import Record
 from tests.envs.perturbations import sample
 from tests.envs.perturbing import Trajectory, truth

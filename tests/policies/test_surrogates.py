@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envs import co_evolution_v0
+from envs.bfcl.results import write_bfcl_results
 from envs.bfcl.tasks import load_tasks
 from envs.dialects import DIALECTS, Dialect
 from envs.dialogue import Dialogue, Message, Protocol
@@ -24,7 +25,6 @@ from policies.engine.scripted import ScriptedEngine
 from policies.rollouts import Job, Rollouts
 from policies.solver import Budgets, Solver
 from policies.trajectory import Trajectory
-from seal_ray.evaluation.bfcl_results import write_bfcl_results
 from seal_ray.evaluation.records import Records
 from seal_ray.report.json_lines import JsonLines
 from tests.policies.chat_models import FAMILIES, family_tokenizer

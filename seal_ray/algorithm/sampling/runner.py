@@ -12,9 +12,9 @@ from typing import Any
 from ray.rllib.env.env_runner import EnvRunner
 from ray.rllib.utils.checkpoints import Checkpointable
 
-from envs.catalog import find_task
 from envs.co_evolution import CURATOR, SOLVER
 from envs.errors import EnvironmentFault, SealError, UserError
+from envs.sources import find_task
 from envs.spaces import UnicodeText
 from policies.model_folder import open_model
 from policies.prompting import ChatFormat

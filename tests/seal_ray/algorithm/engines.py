@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from envs.catalog import find_task
+from envs.sources import find_task
 from policies.engine import Engine, GenRequest, GenResult
 from policies.engine.scripted import ScriptedEngine
 from policies.model_folder import open_model
 from policies.prompting import ChatFormat
 from seal_ray.algorithm.sampling.engine_actor import EngineSpec
 from seal_ray.algorithm.sampling.tasks import TaskStream
-from seal_ray.config.evaluation_tasks import evaluation_tasks
+from seal_ray.config.parts import evaluation_tasks
 from seal_ray.config.sections import Environment, Evaluation
 from tests.policies.scripts import oracle_script
 

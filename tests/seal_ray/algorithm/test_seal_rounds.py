@@ -17,8 +17,8 @@ import ray
 import torch
 from ray.exceptions import RayActorError
 
-from envs.catalog import find_task
 from envs.errors import EnvironmentFault
+from envs.sources import find_task
 from envs.task import Task
 from policies.engine import BASE, EngineDead, GenRequest
 from seal_ray.algorithm.agent import RatioError

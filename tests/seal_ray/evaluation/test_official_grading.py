@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from envs.bfcl.results import REGISTERED, write_bfcl_results
 from envs.bfcl.tasks import load_tasks
 from policies.engine import GenRequest
 from policies.engine.scripted import ScriptedEngine
 from policies.prompting import ChatFormat
 from policies.solver import Budgets, Solver
-from seal_ray.evaluation.bfcl_results import REGISTERED, write_bfcl_results
 from seal_ray.evaluation.records import Record
 from tests.policies.chat_models import chat_format, chat_tokenizer
 from tests.policies.scripts import babble, oracle

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from envs.bfcl.results import write_bfcl_results
 from envs.errors import UserError
-from seal_ray.evaluation.bfcl_results import write_bfcl_results
 from seal_ray.evaluation.records import Record
 from seal_ray.evaluation.summary import groups, success_interval
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from envs.diagnosis import Label
 from envs.errors import UserError
-from seal_ray.evaluation.records import Record
+from envs.sources import Played
 
 REGISTERED = {
     "qwen": "Qwen/Qwen3-8B-FC",
@@ -18,7 +18,7 @@ REGISTERED = {
 """Dialect → a registered name whose official handler reads it. The handler matters, not the model."""
 
 
-def write_bfcl_results(folder: Path, records: Sequence[Record], dialect: str) -> Mapping[str, Path]:
+def write_bfcl_results(folder: Path, records: Sequence[Played], dialect: str) -> Mapping[str, Path]:
     """Writes `FOLDER/NAME/multi_turn/BFCL_v4_multi_turn_CATEGORY_result.json` and returns category → file.
 
     They are graded by `bfcl evaluate --model NAME --test-category multi_turn --partial-eval --result-dir FOLDER`. One
@@ -26,7 +26,7 @@ def write_bfcl_results(folder: Path, records: Sequence[Record], dialect: str) ->
     it does for runs of its own that were cut off. Raises `UserError` for several dialogues of one task.
     """
     if len({record.task for record in records}) < len(records):
-        raise UserError("--bfcl-results: the official files hold one dialogue a task; give --seeds 1.")
+        raise UserError("--official-results: the official files hold one dialogue a task; give --seeds 1.")
     where = folder / REGISTERED[dialect].replace("/", "_") / "multi_turn"
     where.mkdir(parents=True, exist_ok=True)
     files = {}
@@ -38,6 +38,6 @@ def write_bfcl_results(folder: Path, records: Sequence[Record], dialect: str) ->
     return files
 
 
-def _row(record: Record) -> dict[str, object]:
+def _row(record: Played) -> dict[str, object]:
     reached = sum(label != Label.NOT_REACHED for label in record.labels)
     return {"id": record.task, "result": [list(steps) for steps in record.completions[:reached]]}
