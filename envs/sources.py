@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 from envs.errors import UserError, unknown_value
 from envs.registry import Registry
@@ -115,6 +115,7 @@ class Division(Protocol):
         ...
 
 
+@runtime_checkable
 class OfficialResults(Protocol):
     """A source whose own tools grade a model's dialogues."""
 
@@ -209,6 +210,9 @@ def get_source(name: str) -> TaskSource:
     """The source of that name. Its tools and tasks are known from then on in this process. Raises `UserError`."""
     found = SOURCES.find(name)
     if name not in SOURCES.built_in and name not in _named:
+        lacking = [member for member in vars(TaskSource) if member[0] != "_" and not hasattr(found, member)]
+        if lacking:
+            raise UserError(f"source: {name!r:.80} is no task source; it lacks {', '.join(lacking[:3])}.")
         _named[name] = found
         for forget in _caches:
             forget()

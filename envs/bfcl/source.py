@@ -51,7 +51,7 @@ class BfclSource:
 
     def select(self, selection: Selection) -> FinitePart:
         if selection.difficulty is not None:
-            raise UserError("difficulty: bfcl has none; leave it out.")
+            raise UserError("difficulty: only generated tasks have one; leave it out.")
         with _said_of_a_selection():
             part = get_split(selection.division or DIVISION).part(selection.part)
         return select_in_turn(part, self, selection)

@@ -125,7 +125,7 @@ def _is_sound(made: Composition) -> bool:
 
 def _can_go_without(task: Task, ready: Prepared, index: int, place: int) -> bool:
     """Whether turn `index` ends in the ground truth's state although its call at `place` is not made."""
-    world = ready.world()
+    world = ready.start()
     made = [call for turn in task.turns[:index] for call in turn.ground_truth]
     turn = task.turns[index].ground_truth
     for call in (*made, *turn[:place], *turn[place + 1 :]):

@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from envs.errors import UserError, unknown_value
-from envs.sources import DEFAULT_SOURCE, Selection, TaskSource, get_source
+from envs.sources import DEFAULT_SOURCE, OfficialResults, Selection, TaskSource
 from policies import tiny
 from policies.engine.choice import DTYPES, KINDS, default_kind
 from policies.model_folder import ModelFolder, open_model
 from policies.solver import Budgets
+from seal_ray.cli.options import named_source
 from seal_ray.cli.progress import Update, progress
 from seal_ray.config.renamed import FORMER_RESULTS
 from seal_ray.evaluation.plan import MAX_CONTEXT, Plan, check_plan, choose_tasks
@@ -58,8 +59,8 @@ def command(
     ] = None,
 ) -> None:
     """Evaluate a model on the plain benchmark. Stopped with Ctrl-C, the same command goes on where it was."""
-    source = get_source(env)
-    if official_results is not None and (not hasattr(source, "write_results") or seeds > 1):
+    source = named_source(env)
+    if official_results is not None and (not isinstance(source, OfficialResults) or seeds > 1):
         raise UserError(
             "--official-results: the official files hold the benchmark's tasks once each; give its --env and --seeds 1."
         )
@@ -76,7 +77,7 @@ def command(
         environment=env,
         split=split,
         tasks=choose_tasks(
-            env,
+            source,
             Selection(split, tuple(category or ()), difficulty=difficulty or _difficulty_of(model, source)),
             limit=limit,
         ),
@@ -102,8 +103,8 @@ def command(
     write_summary(plan, done, out)
     _print_ends(console, done, out)
     if official_results is not None:
-        graded: Any = source
-        command = graded.write_results(official_results, done.records, opened.dialect.name)
+        assert isinstance(source, OfficialResults), "it was checked above"
+        command = source.write_results(official_results, done.records, opened.dialect.name)
         console.print(f"official grading: {command}", soft_wrap=True)
 
 

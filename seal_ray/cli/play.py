@@ -17,8 +17,9 @@ from envs.errors import UserError, unknown_value
 from envs.interface import Interface, interface_diff
 from envs.interface.document import dump_interface, load_interface
 from envs.interface.show import show_tools
-from envs.sources import find_task, get_source
+from envs.sources import find_task
 from envs.task import Task, ToolDoc
+from seal_ray.cli.options import named_source
 
 _SHOWN_CHARACTERS = 600
 _HELP = """\
@@ -40,7 +41,7 @@ def play(
 ) -> None:
     """Play one dialogue through the two-agent game: you are the solver, the verifier judges every turn."""
     if env is not None:
-        get_source(env)
+        named_source(env)
     chosen = find_task(task)
     if protocol not in list(Protocol):
         raise unknown_value("protocol", protocol, Protocol)

@@ -12,8 +12,9 @@ from rich.console import Console
 from rich.table import Table
 
 from envs.errors import UserError, unknown_value
-from envs.sources import BENCHMARK, Division, TaskSource, get_source
+from envs.sources import BENCHMARK, Division, TaskSource
 from envs.task import JSON, Task
+from seal_ray.cli.options import named_source
 
 
 def tasks(
@@ -35,7 +36,7 @@ def tasks(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line instead of a table.")] = False,
 ) -> None:
     """List the tasks, filtered by category, simulator class or split, or count them."""
-    source = get_source(env)
+    source = named_source(env)
     for name in category or ():
         if name not in source.categories:
             raise unknown_value("category", name, source.categories)

@@ -9,9 +9,9 @@ from seal_ray.config.sections import Environment, Evaluation
 
 def training_part(environment: Environment) -> Part:
     """The tasks to train on. Raises `UserError` for names that are not known."""
-    return get_source(environment.source).select(
-        Selection(environment.split, tuple(environment.categories), environment.division, environment.difficulty)
-    )
+    source = get_source(environment.source)
+    difficulty = environment.difficulty if source.takes_difficulty else None
+    return source.select(Selection(environment.split, tuple(environment.categories), environment.division, difficulty))
 
 
 def evaluation_part(environment: Environment, evaluation: Evaluation) -> Part:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from envs.dialogue import Dialogue
 from envs.errors import UserError
-from envs.sources import Selection, get_source
+from envs.sources import Selection, TaskSource
 from envs.task import Task
 from policies.model_folder import ModelFolder
 from policies.prompting import ChatFormat
@@ -86,15 +87,13 @@ def check_plan(plan: Plan) -> ChatFormat:
     return form
 
 
-def choose_tasks(source: str, selection: Selection, *, limit: int | None = None) -> tuple[Task, ...]:
+def choose_tasks(source: TaskSource, selection: Selection, *, limit: int | None = None) -> tuple[Task, ...]:
     """The selected tasks of a source, the categories in turn, at most `limit`. Raises `UserError` for unknown names."""
     try:
-        return get_source(source).select(selection).tasks(limit)
+        return source.select(selection).tasks(limit)
     except UserError as error:
-        # The words of a source, as the options of the command have them.
-        words = {"source": "env", "part": "split"}
-        word, _, rest = str(error).partition(": ")
-        raise UserError(f"{words.get(word, word)}: {rest}") from None
+        # A part is given by --split.
+        raise UserError(re.sub("^part: ", "split: ", str(error))) from None
 
 
 def _opening_lengths(plan: Plan, form: ChatFormat) -> Iterator[int]:

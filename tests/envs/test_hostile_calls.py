@@ -305,7 +305,7 @@ def test_no_ground_truth_comes_near_an_allowance(tasks: Callable[[], list[Task]]
             list(turn.results) for turn in prepare(task).turns
         ]
         shown = max(shown, sum(len(record.result) for record in records(dialogue)))
-        target = prepare(task).world()
+        target = prepare(task).start()
         costs: list[list[Cost]] = []
         for turn in task.turns:
             costs.append([])

@@ -23,7 +23,7 @@ from tests.envs.players import play, results_shown
 
 
 def world_of(task: Task) -> World:
-    return prepare(task).world()
+    return prepare(task).start()
 
 
 def world(*classes: str, long_context: bool = False, **config: JSON) -> World:

@@ -52,6 +52,11 @@ def refusal(*words: str) -> str:
             "reweighting.overrides: 'spurious_call' is not known; did you mean 'spurious_tool_call'?",
         ),
         (["curator.kind=rule"], "curator.kind: 'rule' is not known; did you mean 'rules'?"),
+        (["environment.source=bfc"], "environment.source: 'bfc' is not known; did you mean 'bfcl'?"),
+        (["evaluation.source=bfc"], "evaluation.source: 'bfc' is not known; did you mean 'bfcl'?"),
+        (["environment.categories=[bas]"], "environment.categories: 'bas' is not known; did you mean 'base'?"),
+        ([BFCL, "environment.categories=[bas]"], "environment.categories: 'bas' is not known; did you mean 'base'?"),
+        (["environment.division=scenario"], "environment.division: 'scenario' is not known; allowed are none."),
         (["environment.split=tain"], "environment.split: 'tain' is not known; did you mean 'train'?"),
         (["evaluation.split=tst"], "evaluation.split: 'tst' is not known; did you mean 'test'?"),
         (

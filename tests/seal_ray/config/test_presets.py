@@ -40,8 +40,8 @@ ARMS = {
 """The arms of a comparison of curators."""
 
 
-def file_with(folder: Path, text: str) -> Path:
-    file = folder / "settings.yaml"
+def file_with(folder: Path, text: str, *, name: str = "settings.yaml") -> Path:
+    file = folder / name
     file.write_text(text, encoding="utf-8")
     return file
 
@@ -285,3 +285,20 @@ def test_the_config_of_a_run_is_a_config_file(tmp_path: Path) -> None:
     assert again.to_sections() == config.to_sections()
     assert again.seed == 3
     assert yaml.safe_load(folder.config.read_text())["training"]["lr"] == 1e-7
+
+
+def test_settings_have_the_names_of_earlier_versions_too(tmp_path: Path) -> None:
+    former = file_with(tmp_path, "environment: {source: bfcl, bfcl_split: category, split: test}")
+    present = file_with(tmp_path, "environment: {source: bfcl, division: category, split: test}", name="present.yaml")
+    assert make_config(file=former).to_sections() == make_config(file=present).to_sections()
+    for words in (["environment.bfcl_split=category"], ["environment.division=category"]):
+        assert make_config(overrides=words).section(sections.Environment).division == "category"
+    config = SealConfig().environment(bfcl_split="category")
+    assert config.section(sections.Environment).division == "category"
+    assert SealConfig().update_from_dict({"environment_bfcl_split": "category"}).to_sections() == config.to_sections()
+    # What was the default had to be written down for every source.
+    written = make_config(file=file_with(tmp_path, "environment: {bfcl_split: scenario}", name="written.yaml"))
+    written.validate()
+    assert written.section(sections.Environment).division is None
+    with pytest.raises(UserError, match="environment: 'bfcl_splt' is not known"):
+        make_config(overrides=["environment.bfcl_splt=category"])
