@@ -26,7 +26,8 @@ from policies.solver import Budgets, Solver
 from policies.trajectory import Trajectory, derive_seed
 from seal_ray.grpo.advantages import group_advantages
 from seal_ray.grpo.forward import sampled_logprobs
-from seal_ray.grpo.loss import LossSettings, global_mean, token_losses
+from seal_ray.grpo.losses.grpo import GRPOLoss
+from seal_ray.grpo.losses.sums import global_mean
 from seal_ray.grpo.packing import collate
 from seal_ray.grpo.reweighting import ReweightingSettings, labels_of, reweighted, rho_table
 from seal_ray.grpo.rows import Row, make_row
@@ -75,13 +76,13 @@ def rows_of(groups: list[list[Trajectory]]) -> list[Row]:
 def learn(model: torch.nn.Module, rows: list[Row]) -> tuple[float, float]:
     """One step of AdamW on the clipped loss. Returns the loss, and how far the first ratio is from 1."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, eps=1e-5)
-    settings = LossSettings(kl_coefficient=0.0)
+    loss_of = GRPOLoss(GRPOLoss.Settings(kl=0.0))
     tokens = sum(row.sampled_tokens for row in rows)
     loss, furthest = 0.0, 0.0
     for start in range(0, len(rows), 8):  # micro-batches, whose gradients add up
         packed = collate(rows[start : start + 8])
         logprobs_M = sampled_logprobs(model, packed)
-        losses = token_losses(logprobs_M, packed.old_logprobs_M, packed.advantages_M, settings)
+        losses = loss_of(logprobs_M, packed.old_logprobs_M, packed.advantages_M)
         global_mean(losses.loss_sum, tokens).backward()  # type: ignore[no-untyped-call]
         loss += losses.sums.loss / tokens
         furthest = max(furthest, losses.sums.ratio_max - 1, 1 - losses.sums.ratio_min)

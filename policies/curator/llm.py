@@ -52,6 +52,9 @@ class LLMCurator:
     is the leak guard's.
     """
 
+    is_model = True
+    learns = False
+
     def __init__(
         self,
         connect: Callable[[], Engine],
@@ -131,6 +134,12 @@ class LLMCurator:
             return Proposal(incumbent, rejection=str(error), sample=sample), False
         rejection = self._check(interface)
         return Proposal(incumbent if rejection else interface, rejection=rejection, sample=sample), True
+
+
+class CoevolvedCurator(LLMCurator):
+    """The same, and its model learns from the rewards of its proposals."""
+
+    learns = True
 
 
 async def _sampled(engine: Engine, request: GenRequest) -> tuple[GenResult, tuple[float, ...]]:

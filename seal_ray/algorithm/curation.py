@@ -11,32 +11,22 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 
 from envs.interface import Interface
-from envs.interface.document import interface_from_dict, interface_to_dict, load_interface
+from envs.interface.document import interface_from_dict, interface_to_dict
 from envs.profile import FailureProfile
 from envs.task import JSON
-from policies.curator import Curator, Proposal, RulesSettings, make_curator
+from policies.curator import Curator, Proposal
 from policies.curator.base import CuratorSample
 from policies.curator.llm import LLMCurator
 from policies.trajectory import interface_id
 from seal_ray.algorithm.dispatch import while_healing
 from seal_ray.algorithm.runner import PlayedGroup
 from seal_ray.config import sections
+from seal_ray.config.objects import make_curator_reward
 from seal_ray.grpo.advantages import group_advantages
-from seal_ray.grpo.arms import (
-    PLAIN,
-    ArmGroup,
-    alignments_with_difficulty,
-    choose_incumbent,
-    frontiers,
-    gains,
-)
+from seal_ray.grpo.arms import ArmGroup, choose_incumbent
 from seal_ray.grpo.rows import Row, make_row
-
-WORST: Mapping[str, float] = {"gain": -1.0, "frontier": 0.0, "alpha": 0.0, "transfer": -1.0}
-"""Curator reward → what a rejected proposal gets: the least that any arm can be worth."""
 
 
 @dataclass
@@ -70,6 +60,7 @@ class Curation:
     def __init__(self, settings: sections.Curator, curator: Curator) -> None:
         self.settings = settings
         self.curator = curator
+        self.reward = make_curator_reward(settings)
         self.incumbent = Interface.plain()
         self.window = Window()
 
@@ -127,29 +118,15 @@ class Curation:
         if not self._is_model:
             return Verdict((None,) * len(self.window.proposals), [], promoted=False)
         window, settings = self.window, self.settings
-        values = self._values()
+        values = self.reward(window.groups, window.alignments)
         rewards = tuple(
-            WORST[settings.reward] if each.rejection is not None else values.get(window.arm(each.interface))
+            self.reward.worst if each.rejection is not None else values.get(window.arm(each.interface))
             for each in window.proposals
         )
         kept = choose_incumbent(values, window.arm(self.incumbent), settings.margin)
         promoted = window.interfaces[kept] != self.incumbent
         self.incumbent = window.interfaces[kept]
         return Verdict(rewards, _rows(window.proposals, rewards), promoted)
-
-    def _values(self) -> dict[int, float]:
-        match self.settings.reward:
-            case "gain":
-                return gains(self.window.groups)
-            case "frontier":
-                return frontiers(self.window.groups)
-            case "alpha":
-                return alignments_with_difficulty(self.window.groups)
-            case _:
-                # The plain arm's cosine with itself says nothing. A proposal must do something for plain rollouts: the
-                # plain interface stands for doing nothing.
-                means = {arm: sum(values) / len(values) for arm, values in self.window.alignments.items()}
-                return {PLAIN: 0.0, **means}
 
     def get_state(self) -> dict[str, JSON]:
         """What a checkpoint must keep, as JSON values."""
@@ -201,18 +178,6 @@ class Curation:
             }
             for each, reward in zip(self.window.proposals, rewards, strict=True)
         ]
-
-
-def plain_curator(settings: sections.Curator) -> Curator:
-    """The curator of a kind that needs no model."""
-    interface = None if settings.interface is None else load_interface(Path(settings.interface))
-    rules = RulesSettings(
-        min_count=settings.min_count,
-        min_prevalence=settings.min_prevalence,
-        max_reward=settings.max_reward,
-        keep=settings.keep,
-    )
-    return make_curator(settings.kind, interface=interface, rules=rules)
 
 
 def _rows(proposals: Sequence[Proposal], rewards: Sequence[float | None]) -> list[Row]:

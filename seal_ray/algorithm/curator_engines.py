@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from envs.co_evolution import CURATOR
 from envs.interface import Interface
+from policies.curator.choice import CURATORS
 from policies.curator.llm import LLMCurator, Writing
 from policies.engine import BASE
 from policies.engine.choice import default_kind
@@ -39,7 +40,8 @@ class CuratorEngines:
         curator = self._config.section(sections.Curator)
         kind = self._config.section(sections.Engine).kind if not self.owns else curator.engine
         grammar = (default_kind() if kind == "auto" else kind) == "vllm"
-        return LLMCurator(
+        kind_class: Any = CURATORS.find(curator.kind)
+        made: LLMCurator = kind_class(
             self._connect,
             ChatFormat.load(self.folder.path, self.folder.dialect),
             Writing(
@@ -53,6 +55,7 @@ class CuratorEngines:
             kind=curator.kind,
             policy=self.policy,
         )
+        return made
 
     def close(self) -> None:
         """Ends the engine, if it is the curator's own."""

@@ -26,12 +26,12 @@ from policies.engine.requests import checkpoint_shapes
 from policies.model_folder import ModelFolder, open_model
 from policies.trajectory import Trajectory, derive_seed
 from seal_ray.algorithm.agent_engines import start_engines
-from seal_ray.algorithm.curation import Curation, plain_curator
+from seal_ray.algorithm.curation import Curation
 from seal_ray.algorithm.curator_engines import CuratorEngines
 from seal_ray.algorithm.dispatch import play
 from seal_ray.algorithm.engine_actor import Payload
 from seal_ray.algorithm.engine_pool import EnginePool
-from seal_ray.algorithm.gradient import Reweighter, RoundRows, make_rows, reward_of
+from seal_ray.algorithm.gradient import Reweighter, RoundRows, make_rows
 from seal_ray.algorithm.leaks import RunGuard
 from seal_ray.algorithm.learner import RatioError
 from seal_ray.algorithm.learner_group import SealLearnerGroup
@@ -41,7 +41,7 @@ from seal_ray.algorithm.tasks import TaskStream
 from seal_ray.algorithm.weights import full_weights, lora_adapter
 from seal_ray.config import sections
 from seal_ray.config.agents import all_engines, curator_is_model, learning_agents, model_of
-from seal_ray.config.evaluation_tasks import evaluation_tasks
+from seal_ray.config.objects import make_advantages, make_plain_curator, make_reward, make_suites
 from seal_ray.config.seal_config import SealConfig
 from seal_ray.grpo.arms import PLAIN
 
@@ -92,6 +92,9 @@ class Seal(Algorithm):
         self._evaluation = settings.section(sections.Evaluation)
         self._limits = settings.section(sections.FaultTolerance)
         self._curation = settings.section(sections.Curator)
+        self._reward = make_reward(self._environment)
+        self._advantages = make_advantages(self._training)
+        self._suites = make_suites(self._environment, self._evaluation)
         self._seed = int(settings.seed)
         self.model = open_model(self.solver_settings.model, dialect=self.solver_settings.dialect)
         self._policy = SOLVER if self.solver_settings.lora_rank else BASE
@@ -121,7 +124,8 @@ class Seal(Algorithm):
         with _timed(times, "advantage"):
             rows = make_rows(
                 groups,
-                environment=self._environment,
+                reward=self._reward,
+                advantages_of=self._advantages,
                 training=self._training,
                 reweighter=self._reweighter,
                 round_number=self.round,
@@ -147,7 +151,7 @@ class Seal(Algorithm):
         self._next_group += len(groups)
         counted = {
             **_of_rollouts(groups),
-            "solver/reward": _mean(reward_of(t, self._environment) for g in groups for t in g.trajectories),
+            "solver/reward": _mean(self._reward(t) for g in groups for t in g.trajectories),
             **_of_rows(rows),
             **{f"solver/{key}": value for key, value in learnt.items()},
             **curated,
@@ -163,21 +167,12 @@ class Seal(Algorithm):
         self._log({"round": self.round, **counted})
 
     def evaluate(self, parallel_train_future: Any = None) -> dict[str, Any]:  # noqa: ARG002 - RLlib passes it
-        """Plays the evaluation tasks on the plain interface under the official protocol, and counts."""
+        """Plays the suites' tasks on the plain interface under the official protocol, and counts."""
         started = perf_counter()
         groups = self._play(self._evaluation_plans)
         self._check_faults(groups)
         trajectories = [each for group in groups for each in group.trajectories]
-        return {
-            "dialogues": len(trajectories),
-            "success": _mean(each.reward for each in trajectories),
-            **{
-                f"success/{category}": _mean(each.reward for each in trajectories if each.category == category)
-                for category in Category
-                if any(each.category == category for each in trajectories)
-            },
-            "seconds": perf_counter() - started,
-        }
+        return {**self._suites.count(trajectories), "seconds": perf_counter() - started}
 
     @property
     def _runners(self) -> EnvRunnerGroup:
@@ -196,7 +191,7 @@ class Seal(Algorithm):
                 seeds=(derive_seed(self._seed, "evaluation", task.id),),
                 temperature=self._evaluation.temperature,
             )
-            for place, task in enumerate(evaluation_tasks(self._environment, self._evaluation))
+            for place, task in enumerate(self._suites.tasks)
         ]
 
     def solver_weights(self) -> Mapping[str, Any]:
@@ -208,8 +203,8 @@ class Seal(Algorithm):
 
     def _make_curation(self) -> Curation:
         if self.curator_engines is None:
-            return Curation(self._curation, plain_curator(self._curation))
-        tested = evaluation_tasks(self._environment, self._evaluation) if self._evaluation.interval else []
+            return Curation(self._curation, make_plain_curator(self._curation))
+        tested = self._suites.tasks if self._evaluation.interval else ()
         self._guard = RunGuard(
             [*tested, *self._tasks.finite_set], self.model, most_tokens=self._curation.guideline_tokens
         )
@@ -232,7 +227,7 @@ class Seal(Algorithm):
     @property
     def _compares_arms(self) -> bool:
         """Whether the curator is paid for what an arm's gradient does for the plain arm."""
-        return self.curator_engines is not None and self._curation.reward == "transfer"
+        return self.curator_engines is not None and self.curation.reward.needs_gradients
 
     def _alignments(self, groups: Sequence[PlayedGroup], learnt: RoundRows) -> tuple[dict[int, float], float]:
         """Arm → cosine of its gradient with the plain one's in this round; 0 where it has none.
@@ -307,7 +302,7 @@ class Seal(Algorithm):
         for group in groups:
             for trajectory in group.trajectories:
                 self.profile.add(trajectory.diagnosis, trajectory.reward)
-                self._reweighter.observe(trajectory, reward_of(trajectory, self._environment))
+                self._reweighter.observe(trajectory, self._reward(trajectory))
 
     def _heal(self) -> None:
         self.engines.heal()
