@@ -6,6 +6,7 @@ import ast
 import asyncio
 import json
 import math
+import os
 import re
 import subprocess
 import sys
@@ -264,10 +265,11 @@ def test_a_suite_of_training_tasks_is_refused(written: Path) -> None:
 @pytest.mark.long
 def test_a_run_with_all_of_them_in_the_folder_where_they_lie(written: Path) -> None:
     """The learner and the env runner are processes of Ray, which import the modules by themselves."""
-    command = [sys.executable, "-c", "from seal_ray.cli import main; main()", "train", "--config", "mine.yaml", *SMALL]
-    done = subprocess.run(
-        [*command, "--name", "mine", "--wandb", "off"], cwd=written, capture_output=True, text=True, check=False
-    )
+    # Without -P Python itself would add the folder, which the installed command must do.
+    command = [sys.executable, "-P", "-c", "from seal_ray.cli import main; main()", "train"]
+    here = {"cwd": written, "env": {**os.environ, "PYTHONPATH": str(ROOT)}, "capture_output": True, "text": True}
+    words = ["--config", "mine.yaml", *SMALL, "--name", "mine", "--wandb", "off"]
+    done = subprocess.run([*command, *words], check=False, **here)  # type: ignore[call-overload]
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     rows = RunFolder(written / "runs" / "mine").metrics.rows()
     first, *_, last = rows
@@ -277,7 +279,5 @@ def test_a_run_with_all_of_them_in_the_folder_where_they_lie(written: Path) -> N
     assert learnt
     assert all(row["solver/clip_fraction"] == 0.0 for row in learnt), "this loss clips nothing"
     assert {row["solver/reward"] <= row["solver/success"] for row in rows if "solver/reward" in row} == {True}
-    resumed = subprocess.run(
-        [*command[:4], "--resume", "runs/mine"], cwd=written, capture_output=True, text=True, check=False
-    )
+    resumed = subprocess.run([*command, "--resume", "runs/mine"], check=False, **here)  # type: ignore[call-overload]
     assert resumed.returncode == 0, resumed.stderr[-2000:]
