@@ -229,6 +229,15 @@ def test_an_installed_package_gives_its_objects_names(written: Path, monkeypatch
             *("environment", {"reward": "ladder:LadderCurator", "reward_settings": {}}),
             "environment.reward: ladder:LadderCurator cannot be called, which such an object needs.",
         ),
+        ("environment", {"reward": "careful:Field"}, "environment.reward: careful:Field is no class."),
+        (
+            *("environment", {"reward": "pathlib:PurePath", "reward_settings": {}}),
+            "environment.reward: pathlib:PurePath cannot be called, which such an object needs.",
+        ),
+        (
+            *("training", {"loss": "datetime:date", "loss_settings": {}}),
+            "training.loss: datetime:date cannot be made (function missing required argument 'year' (pos 1))",
+        ),
         ("curator", {"reward": "gains"}, "curator.reward: 'gains' is not known; did you mean 'gain'?"),
         ("curator", {"interface": "x.json"}, "curator.interface: the curator ladder:LadderCurator shows its own"),
         ("curator", {"kind": "llm"}, "curator.kind_settings: llm takes no settings beside those of the section."),

@@ -24,7 +24,7 @@ CURATORS: Registry[type[Curator]] = Registry(
 """The kinds. A class without a model takes its `Settings` from the curator section and `curator.kind_settings`.
 
 A class with `is_model` is made as `LLMCurator` is, and is a subclass of it: it writes through an engine, and its
-proposals are tried out. With `learns` its model is trained on what they were worth.
+proposals are tried out. With `learns` its model is trained, with the proposals' values as rewards.
 """
 
 

@@ -114,7 +114,7 @@ class Curation:
             self.window.alignments[arm].append(value)
 
     def judge(self) -> Verdict:
-        """Ends the window. The incumbent is replaced where a proposal is worth enough more."""
+        """Ends the window. The incumbent is replaced where the value of an arm lies far enough above it."""
         if not self._is_model:
             return Verdict((None,) * len(self.window.proposals), [], promoted=False)
         window, settings = self.window, self.settings

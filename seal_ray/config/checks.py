@@ -165,6 +165,7 @@ def _check_tasks(environment: sections.Environment, evaluation: sections.Evaluat
                 f"environment.split: {environment.split!r} of the split {split.name!r} has no task of "
                 f"{', '.join(environment.categories)}."
             )
+    suites = make_suites(environment, evaluation)
     if not evaluation.interval:
         return
     _check_split("evaluation.split", evaluation.split)
@@ -181,7 +182,6 @@ def _check_tasks(environment: sections.Environment, evaluation: sections.Evaluat
             )
         with _naming("evaluation.split"):
             check_disjoint(training, tested, names=("training", "evaluation"))
-    suites = make_suites(environment, evaluation)
     if evaluation.suites == [PLAIN]:
         return
     learnt = {task.id for task in training}

@@ -7,9 +7,8 @@ and what is its own alone from `section.key_settings`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Any
 
 from envs.errors import UserError
 from envs.registry import Registry
@@ -23,8 +22,6 @@ from seal_ray.grpo.advantages import ADVANTAGES, GroupAdvantages
 from seal_ray.grpo.baselines import BASELINES
 from seal_ray.grpo.losses import LOSSES, Loss
 from seal_ray.grpo.rewards import REWARDS, Reward
-
-T = TypeVar("T")
 
 _SUITE_NAME = re.compile(r"[a-z][a-z0-9_]*")
 
@@ -76,7 +73,9 @@ def make_suites(environment: Environment, evaluation: Evaluation) -> Suites:
         own = evaluation.suites_settings.get(name, {})
         suite = _make(SUITES, evaluation, name, own, *needs, called=False)
         if not isinstance(suite.name, str) or not _SUITE_NAME.fullmatch(suite.name):
-            raise UserError(f"evaluation.suites: {name}: its name, {suite.name!r:.40}, must be lower-case letters.")
+            raise UserError(
+                f"evaluation.suites: {name}: its name, {suite.name!r:.40}, must be of the letters a to z, digits and _."
+            )
         if suite.name in [other.name for other in made]:
             raise UserError(f"evaluation.suites: two of them have the name {suite.name!r:.40}; rename one.")
         made.append(suite)
@@ -85,17 +84,18 @@ def make_suites(environment: Environment, evaluation: Evaluation) -> Suites:
 
 def check_objects(environment: Environment, training: Training, curator: Curator) -> None:
     """Raises `UserError` for a name or a setting that does not fit. Suites are checked with their tasks."""
-    makers: tuple[Callable[[], object], ...] = (
-        partial(make_reward, environment),
-        partial(make_advantages, training),
-        partial(make_loss, training),
-        partial(make_curator_reward, curator),
-    )
-    for make in makers:
-        make()
+    make_reward(environment)
+    make_advantages(training)
+    make_loss(training)
+    make_curator_reward(curator)
     if not is_model(curator.kind):
         make_plain_curator(curator)
-    elif curator.kind_settings:
+        return
+    from policies.curator.llm import LLMCurator  # it loads what engines need
+
+    if not issubclass(CURATORS.find(curator.kind), LLMCurator):
+        raise UserError(f"curator.kind: {curator.kind} has is_model; it must be a subclass of LLMCurator.")
+    if curator.kind_settings:
         raise UserError(f"curator.kind_settings: {curator.kind} takes no settings beside those of the section.")
 
 
@@ -107,13 +107,20 @@ def _make(
     *attributes: str,
     called: bool = True,
 ) -> Any:
-    """The object with this name, which has these attributes and can be called."""
+    """The object with this name. Raises `UserError` where it lacks one of `attributes`, or cannot be `called`."""
+    if not isinstance(registry.find(name), type):
+        raise UserError(f"{registry.key}: {name} is no class.")
     known = dict(section)
     for key in own:
         if key in known:
             where = registry.key.partition(".")[0]
             raise UserError(f"{registry.key}: {name}: {key!r:.80} belongs to the section; set {where}.{key}.")
-    made = registry.make(name, known, own)
+    try:
+        made = registry.make(name, known, own)
+    except TypeError as error:
+        raise UserError(
+            f"{registry.key}: {name} cannot be made ({error}); it takes its Settings, or nothing."
+        ) from None
     for attribute in attributes:
         if not hasattr(made, attribute):
             raise UserError(f"{registry.key}: {name} has no {attribute!r}, which such an object needs.")

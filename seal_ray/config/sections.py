@@ -160,7 +160,7 @@ class Curator(Section):
     reward_settings: Settings = Field(default_factory=dict)
     """Settings of a curator's reward of one's own."""
     margin: NotNegative = 0.05
-    """How much more than the incumbent a proposal must be worth to take its place."""
+    """How far the value of a proposal must lie above that of the incumbent to take its place."""
     lora_rank: Annotated[int, Field(ge=0)] = 0
     """Rank of the adapter of a curator that learns on an engine of its own; 0 trains all weights. On the solver's
     engines its adapter has the solver's rank."""
