@@ -63,6 +63,10 @@ class Part(Protocol):
         """The tasks of an evaluation, the categories in turn, at most `limit`; without end, `EVALUATED` for None."""
         ...
 
+    def has(self, task_id: str) -> bool:
+        """Whether the task of that id is one of these."""
+        ...
+
     def overlap(self, other: Part) -> str | None:
         """What evaluating on another part of the same source would leak, in one sentence, where this one is trained on.
 
@@ -272,6 +276,9 @@ class FinitePart:
 
     def tasks(self, limit: int | None) -> tuple[Task, ...]:
         return self.chosen[:limit]
+
+    def has(self, task_id: str) -> bool:
+        return any(task.id == task_id for task in self.members)
 
     def overlap(self, other: Part) -> str | None:
         shared = {task.id for task in self.chosen} & {task.id for task in other.tasks(None)}

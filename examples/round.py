@@ -26,10 +26,11 @@ from policies.solver import Budgets, Solver
 from policies.trajectory import Trajectory, derive_seed
 from seal_ray.grpo.advantages import group_advantages
 from seal_ray.grpo.forward import token_logprobs
-from seal_ray.grpo.loss import LossSettings, global_mean, token_losses
+from seal_ray.grpo.losses.grpo import GRPOLoss
+from seal_ray.grpo.losses.sums import global_mean
 from seal_ray.grpo.packing import collate
 from seal_ray.grpo.reweighting import ReweightingSettings, labels_of, reweighted, rho_table
-from seal_ray.grpo.rows import Row, make_row
+from seal_ray.grpo.rows import Row, row_of
 
 SEED, GROUPS, GROUP_SIZE, LEARNING_RATE = 0, 8, 8, 3e-4
 BUDGETS = Budgets(prompt=2048, response=192, context=3072, steps=20)
@@ -66,23 +67,20 @@ def rows_of(groups: list[list[Trajectory]]) -> list[Row]:
             continue
         labels_G = [labels_of(each.diagnosis, "paper") for each in trajectories]
         weighted_G, _ = reweighted(advantages_G, labels_G, ReweightingSettings(), rho_table("paper"), step=0)
-        rows += [
-            make_row(each.token_ids_T, each.mask_T, each.sampled_logprobs_T, float(advantage))
-            for each, advantage in zip(trajectories, weighted_G, strict=True)
-        ]
+        rows += [row_of(each, float(advantage)) for each, advantage in zip(trajectories, weighted_G, strict=True)]
     return rows
 
 
 def learn(model: torch.nn.Module, rows: list[Row]) -> tuple[float, float]:
     """One step of AdamW on the clipped loss. Returns the loss, and how far the first ratio is from 1."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, eps=1e-5)
-    settings = LossSettings(kl_coefficient=0.0)
+    loss_of = GRPOLoss(GRPOLoss.Settings(kl=0.0))
     tokens = sum(row.sampled_tokens for row in rows)
     loss, furthest = 0.0, 0.0
     for start in range(0, len(rows), 8):  # micro-batches, whose gradients add up
         packed = collate(rows[start : start + 8])
         logprobs_M = token_logprobs(model, packed)
-        losses = token_losses(logprobs_M, packed.old_logprobs_M, packed.advantages_M, settings)
+        losses = loss_of(logprobs_M, packed.sampled_logprobs_M, packed.advantages_M)
         global_mean(losses.loss_sum, tokens).backward()  # type: ignore[no-untyped-call]
         loss += losses.sums.loss / tokens
         furthest = max(furthest, losses.sums.ratio_max - 1, 1 - losses.sums.ratio_min)

@@ -40,6 +40,9 @@ class GeneratedPart:
             generate(seed, split=self.split, difficulty=self.difficulty) for seed in itertools.islice(seeds, count)
         )
 
+    def has(self, task_id: str) -> bool:
+        return task_id.startswith(f"{PREFIX}{self.split}_")
+
     def overlap(self, other: Part) -> str | None:
         """Parts of different names share nothing, by construction; see `envs/toolworld/words.py`."""
         same = isinstance(other, GeneratedPart) and other.split == self.split

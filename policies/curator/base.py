@@ -33,7 +33,7 @@ class Curator(Protocol):
 
     @property
     def kind(self) -> str:
-        """The name under which `make_curator` makes it."""
+        """The name of the kind, which its states carry."""
         ...
 
     async def propose(

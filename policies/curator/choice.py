@@ -1,31 +1,55 @@
-"""Which curator a run has."""
+"""The kinds of curators, by the name in `curator.kind`."""
 
 from __future__ import annotations
 
-from envs.errors import unknown_value
-from envs.interface import Interface
+from collections.abc import Mapping
+from typing import Any
+
+from envs.errors import UserError
+from envs.registry import Registry
+from envs.task import JSON
 from policies.curator.base import Curator
-from policies.curator.fixed import STATIC_CUES, FixedCurator
-from policies.curator.none import NoCurator
-from policies.curator.rules import RULES_BASE, RulesCurator, RulesSettings
 
-KINDS = ("none", "fixed", "rules", "llm", "coevolved")
-"""All kinds; the last two are language models."""
-WITHOUT_MODEL = KINDS[:3]
-"""Kinds that `make_curator` makes."""
+CURATORS: Registry[type[Curator]] = Registry(
+    "curator.kind",
+    "seal_ray.curators",
+    {
+        "none": "policies.curator.none:NoCurator",
+        "fixed": "policies.curator.fixed:FixedCurator",
+        "rules": "policies.curator.rules:RulesCurator",
+        "llm": "policies.curator.llm:LLMCurator",
+        "coevolved": "policies.curator.llm:CoevolvedCurator",
+    },
+)
+"""The kinds. A class without a model takes its `Settings` from the curator section and `curator.kind_settings`.
+
+A class with `is_model` is made as `LLMCurator` is, and is a subclass of it: it writes through an engine, and its
+proposals are tried out. With `learns` its model is trained, with the proposals' values as rewards.
+"""
 
 
-def make_curator(kind: str, *, interface: Interface | None, rules: RulesSettings) -> Curator:
-    """A curator of that kind, of those without a model. Raises `UserError` for another one.
+def is_model(kind: str) -> bool:
+    """Whether curators of this kind are language models. Raises `UserError` for an unknown kind."""
+    return bool(getattr(CURATORS.find(kind), "is_model", False))
 
-    `interface` is what `fixed` shows and what `rules` adds its guidelines to; None stands for the kind's own. Kind
-    `none` uses neither argument, so that a run can be repeated without its curator by changing the kind alone.
+
+def learns(kind: str) -> bool:
+    """Whether curators of this kind are language models that learn. Raises `UserError` for an unknown kind."""
+    return is_model(kind) and bool(getattr(CURATORS.find(kind), "learns", False))
+
+
+def shows_given_interface(kind: str) -> bool:
+    """Whether curators of this kind take the setting `interface`. Raises `UserError` for an unknown kind."""
+    model = getattr(CURATORS.find(kind), "Settings", None)
+    return model is not None and "interface" in model.model_fields
+
+
+def make_curator(kind: str, known: Mapping[str, Any] | None = None, own: Mapping[str, JSON] | None = None) -> Curator:
+    """A curator of a kind without a model, with the settings that `Registry.make` finds for it.
+
+    Raises `UserError` for an unknown kind, one that is a model, and settings that do not fit.
     """
-    match kind:
-        case "none":
-            return NoCurator()
-        case "fixed":
-            return FixedCurator(STATIC_CUES if interface is None else interface)
-        case "rules":
-            return RulesCurator(rules, RULES_BASE if interface is None else interface)
-    raise unknown_value("curator", kind, WITHOUT_MODEL)
+    if is_model(kind):
+        raise UserError(f"curator.kind: {kind!r:.80} is a language model; it is made with an engine.")
+    made: Curator = CURATORS.make(kind, known, own)
+    return made

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, InstanceOf
 
 from envs.interface import CueKind, Interface, SchemaCue
+from envs.interface.document import load_interface
 from envs.profile import FailureProfile
 from envs.task import JSON
 from policies.curator.base import Proposal, check_state
@@ -13,13 +18,28 @@ STATIC_CUES = Interface(schema_cues=(SchemaCue(CueKind.ENUM), SchemaCue(CueKind.
 """The schema cues that the main recipe of SEAL (arXiv 2605.24426) shows throughout training."""
 
 
+def _read(value: Any) -> Any:
+    return load_interface(Path(value)) if isinstance(value, str) else value
+
+
+GivenInterface = Annotated[InstanceOf[Interface] | None, BeforeValidator(_read)]
+"""Type of a setting: an interface, the path of its JSON file, or None for the kind's own."""
+
+
 class FixedCurator:
     """Always proposes the interface that it was given."""
 
     kind = "fixed"
 
-    def __init__(self, interface: Interface = STATIC_CUES) -> None:
-        self.interface = interface
+    class Settings(BaseModel):
+        """What is shown."""
+
+        model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+        interface: GivenInterface = None
+        """The interface; None is `STATIC_CUES`."""
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self.interface = (settings or self.Settings()).interface or STATIC_CUES
 
     async def propose(
         self, profile: FailureProfile, *, incumbent: Interface, n: int, round_number: int, seed: int

@@ -53,6 +53,9 @@ class LLMCurator:
     is the leak guard's.
     """
 
+    is_model = True
+    learns = False
+
     def __init__(
         self,
         connect: Callable[[], Engine],
@@ -113,12 +116,12 @@ class LLMCurator:
         return found
 
     def _read(
-        self, request: GenRequest, result: GenResult, logprobs_T: tuple[float, ...], incumbent: Interface
+        self, request: GenRequest, result: GenResult, sampled_logprobs_T: tuple[float, ...], incumbent: Interface
     ) -> tuple[Proposal, bool]:
         """The proposal, and whether it was an interface at all."""
         record = Recording()
         record.read(request.prompt_ids)
-        record.write(result.token_ids_T, logprobs_T, result.versions_T)
+        record.write(result.token_ids_T, sampled_logprobs_T, result.versions_T)
         sample = record.sample(request.seed)
         try:
             if result.finish is Finish.LENGTH:
@@ -128,6 +131,12 @@ class LLMCurator:
             return Proposal(incumbent, rejection=str(error), sample=sample), False
         rejection = self._check(interface)
         return Proposal(incumbent if rejection else interface, rejection=rejection, sample=sample), True
+
+
+class CoevolvedCurator(LLMCurator):
+    """The same, and its model learns from the rewards of its proposals."""
+
+    learns = True
 
 
 async def _sampled(engine: Engine, request: GenRequest) -> tuple[GenResult, tuple[float, ...]]:

@@ -5,10 +5,12 @@ The rules are those of the code released with SEAL (arXiv 2605.24426); the guide
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from envs.diagnosis import Label
 from envs.errors import UserError
@@ -17,7 +19,7 @@ from envs.interface.value import MAX_GUIDELINES
 from envs.profile import FailureProfile
 from envs.task import JSON
 from policies.curator.base import Proposal, check_state
-from policies.curator.fixed import STATIC_CUES
+from policies.curator.fixed import STATIC_CUES, GivenInterface
 
 _EVERY_PART = "Before you end the turn, check that every part of the request has been done."
 
@@ -44,44 +46,36 @@ RULES_BASE = replace(STATIC_CUES, recovery=RecoveryLevel.CLASS)
 """What the rules show beside the guidelines where nothing else is given."""
 
 
-@dataclass(frozen=True, slots=True)
-class RulesSettings:
-    """When a label's guideline is active, and how many are shown. Raises `UserError` for values out of range.
+class RulesSettings(BaseModel):
+    """When a label's guideline is active, and how many are shown.
 
     Over the window, a label must have at least `min_count` turns and the share `min_prevalence` (0 to 1) of all failed
-    turns, and the rollouts with it a mean reward below `max_reward` (0 to 1).
+    turns, and the rollouts with it a mean reward below `max_reward` (0 to 1). `interface` is what the guidelines are
+    added to; None is `RULES_BASE`.
     """
 
-    min_count: int = 8
-    min_prevalence: float = 0.10
-    max_reward: float = 0.6
-    keep: int = 3
-
-    def __post_init__(self) -> None:
-        for name, least, most in (("min_count", 1, math.inf), ("keep", 0, MAX_GUIDELINES)):
-            value = getattr(self, name)
-            if type(value) is not int or not least <= value <= most:
-                allowed = f"at least {least}" if math.isinf(most) else f"from {least} to {most}"
-                raise UserError(f"rules.{name}: {value!r:.80} must be a whole number, {allowed}.")
-        for name in ("min_prevalence", "max_reward"):
-            value = getattr(self, name)
-            if type(value) not in (int, float) or not 0 <= value <= 1:
-                raise UserError(f"rules.{name}: {value!r:.80} must be a number from 0 to 1.")
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+    min_count: Annotated[int, Field(ge=1)] = 8
+    min_prevalence: Annotated[float, Field(ge=0.0, le=1.0)] = 0.10
+    max_reward: Annotated[float, Field(ge=0.0, le=1.0)] = 0.6
+    keep: Annotated[int, Field(ge=0, le=MAX_GUIDELINES)] = 3
+    interface: GivenInterface = None
 
 
 class RulesCurator:
     """Proposes the base interface with the guidelines that the window calls for, worked out anew each time."""
 
     kind = "rules"
+    Settings = RulesSettings
 
-    def __init__(self, settings: RulesSettings | None = None, base: Interface = RULES_BASE) -> None:
-        """Raises `UserError` where the guidelines of `base` leave no room for those that the rules add."""
+    def __init__(self, settings: RulesSettings | None = None) -> None:
+        """Raises `UserError` where the guidelines of the base leave no room for those that the rules add."""
         self.settings = settings or RulesSettings()
-        self.base = base
-        if len(base.guidelines) + self.settings.keep > MAX_GUIDELINES:
+        self.base = self.settings.interface or RULES_BASE
+        if len(self.base.guidelines) + self.settings.keep > MAX_GUIDELINES:
             raise UserError(
-                f"rules.keep: {self.settings.keep} guidelines do not fit beside the {len(base.guidelines)} of the base "
-                f"interface; an interface shows at most {MAX_GUIDELINES}."
+                f"rules.keep: {self.settings.keep} guidelines do not fit beside the {len(self.base.guidelines)} of the "
+                f"base interface; an interface shows at most {MAX_GUIDELINES}."
             )
 
     async def propose(

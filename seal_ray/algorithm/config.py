@@ -145,7 +145,7 @@ class SealConfig(RoundConfig):
 
     def validate(self) -> None:
         """Checks every section and what must fit together. Raises `UserError` with one sentence."""
-        from seal_ray.config.checks import check_config
+        from seal_ray.algorithm.checks import check_config
 
         check_config(self)
         self.multi_agent(policies=learning_agents(self))

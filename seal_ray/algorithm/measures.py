@@ -12,6 +12,7 @@ from envs.task import Category
 from policies.trajectory import Trajectory
 from seal_ray.algorithm.learning.weigh import RoundRows
 from seal_ray.algorithm.sampling.groups import PlayedGroup
+from seal_ray.grpo.rewards import Reward
 
 _log = logging.getLogger("seal_ray")
 
@@ -34,8 +35,8 @@ def check_faults(groups: Sequence[PlayedGroup], *, most: float) -> None:
         _log.warning("a dialogue of %s was lost: %s: %s", fault.task, fault.kind, fault.message)
 
 
-def of_rollouts(groups: Sequence[PlayedGroup]) -> dict[str, float]:
-    """Success by category and by the kind of arm, the labels' shares of all turns, and the number of faults."""
+def of_rollouts(groups: Sequence[PlayedGroup], reward: Reward) -> dict[str, float]:
+    """Mean reward, success by category and by the kind of arm, the labels' shares of all turns, and the number of faults."""
     trajectories = _trajectories(groups)
     labels = Counter(label for each in trajectories for label in each.diagnosis.labels)
     turns = max(1, labels.total())
@@ -43,6 +44,7 @@ def of_rollouts(groups: Sequence[PlayedGroup]) -> dict[str, float]:
         "solver/success": _success(trajectories),
         "solver/success_plain": _success(_trajectories(group for group in groups if group.plan.arm.plain)),
         "solver/success_shown": _success(_trajectories(group for group in groups if not group.plan.arm.plain)),
+        "solver/reward": _mean([reward(each) for each in trajectories]),
         "solver/rollouts": len(trajectories),
         "solver/groups": len(groups),
         "solver/tokens_sampled": sampled_tokens(groups),
@@ -67,17 +69,6 @@ def of_rows(rows: RoundRows) -> dict[str, float]:
     }
 
 
-def of_evaluation(groups: Sequence[PlayedGroup]) -> dict[str, float]:
-    """Dialogues and success of an evaluation, by category too, as far as it has tasks of them."""
-    trajectories = _trajectories(groups)
-    by_category = {category: [each for each in trajectories if each.category == category] for category in Category}
-    return {
-        "dialogues": len(trajectories),
-        "success": _success(trajectories),
-        **{f"success/{category}": _success(found) for category, found in by_category.items() if found},
-    }
-
-
 def sampled_tokens(groups: Sequence[PlayedGroup]) -> int:
     """The tokens that the solver sampled."""
     return sum(each.sampled_tokens for each in _trajectories(groups))
@@ -88,5 +79,9 @@ def _trajectories(groups: Iterable[PlayedGroup]) -> list[Trajectory]:
 
 
 def _success(trajectories: Sequence[Trajectory]) -> float:
-    """Mean reward of the verifier; nan where nothing was played."""
-    return sum(each.reward for each in trajectories) / len(trajectories) if trajectories else float("nan")
+    return _mean([each.reward for each in trajectories])
+
+
+def _mean(values: Sequence[float]) -> float:
+    """The mean; nan of no values."""
+    return sum(values) / len(values) if values else float("nan")

@@ -20,8 +20,9 @@ from seal_ray.algorithm.agent import Agent, start_agents
 from seal_ray.algorithm.config import SealConfig
 from seal_ray.algorithm.curation.start import start_curation
 from seal_ray.algorithm.learning.learner_group import SealLearnerGroup
-from seal_ray.algorithm.learning.weigh import Reweighter, RoundRows, make_rows, reward_of
-from seal_ray.algorithm.measures import check_faults, of_evaluation, of_rollouts, of_rows, sampled_tokens
+from seal_ray.algorithm.learning.weigh import Reweighter, RoundRows, make_rows
+from seal_ray.algorithm.measures import check_faults, of_rollouts, of_rows, sampled_tokens
+from seal_ray.algorithm.objects import make_advantages, make_reward, make_suites
 from seal_ray.algorithm.rllib import RoundAlgorithm
 from seal_ray.algorithm.sampling.dispatch import play
 from seal_ray.algorithm.sampling.groups import PLAIN_ARM, GroupPlan, PlayedGroup
@@ -29,7 +30,6 @@ from seal_ray.algorithm.sampling.plan import plain_share_at, plan_round
 from seal_ray.algorithm.sampling.tasks import TaskStream
 from seal_ray.config import sections
 from seal_ray.config.agents import all_engines
-from seal_ray.config.parts import evaluation_tasks
 from seal_ray.grpo.arms import PLAIN
 
 _STATE = "seal"
@@ -65,6 +65,9 @@ class Seal(RoundAlgorithm):
         self._training = settings.section(sections.Training)
         self._evaluation = settings.section(sections.Evaluation)
         self._limits = settings.section(sections.FaultTolerance)
+        self._reward = make_reward(self._environment)
+        self._advantages = make_advantages(self._training)
+        self._suites = make_suites(self._environment, self._evaluation)
         self._seed = int(settings.seed)
         self.agents = start_agents(settings)
         super().setup(config)
@@ -112,8 +115,7 @@ class Seal(RoundAlgorithm):
         self._next_group += len(groups)
         measured = {
             "round": self.round,
-            **of_rollouts(groups),
-            "solver/reward": _mean(reward_of(t, self._environment) for g in groups for t in g.trajectories),
+            **of_rollouts(groups, self._reward),
             **of_rows(rows),
             **{f"solver/{key}": value for key, value in learnt.items()},
             **curated,
@@ -130,10 +132,10 @@ class Seal(RoundAlgorithm):
             self.metrics.log_value(name, value, reduce="mean", window=1)
 
     def evaluate(self, parallel_train_future: Any = None) -> dict[str, Any]:  # noqa: ARG002 - RLlib passes it
-        """Plays the evaluation tasks on the plain interface under the official protocol. Returns what was measured."""
+        """Plays the suites' tasks on the plain interface under the official protocol. Returns what was measured."""
         started = perf_counter()
-        groups = self._play(self._evaluation_plans)
-        return {**of_evaluation(groups), "seconds": perf_counter() - started}
+        trajectories = [each for group in self._play(self._evaluation_plans) for each in group.trajectories]
+        return {**self._suites.count(trajectories), "seconds": perf_counter() - started}
 
     def _propose(self) -> bool:
         """Begins a window where it is time. Returns whether the interface in force is another than before."""
@@ -181,7 +183,8 @@ class Seal(RoundAlgorithm):
     def _weigh(self, groups: Sequence[PlayedGroup]) -> RoundRows:
         return make_rows(
             groups,
-            environment=self._environment,
+            reward=self._reward,
+            advantages_of=self._advantages,
             training=self._training,
             reweighter=self._reweighter,
             round_number=self.round,
@@ -192,7 +195,7 @@ class Seal(RoundAlgorithm):
         for group in groups:
             for trajectory in group.trajectories:
                 self.profile.add(trajectory.diagnosis, trajectory.reward)
-                self._reweighter.observe(trajectory, reward_of(trajectory, self._environment))
+                self._reweighter.observe(trajectory, self._reward(trajectory))
 
     def _alignments(self, groups: Sequence[PlayedGroup], learnt: Mapping[str, float]) -> tuple[dict[int, float], float]:
         """Number of an arm → cosine of its gradient with the plain arm's in this round; 0 where it has none.
@@ -218,12 +221,12 @@ class Seal(RoundAlgorithm):
                 seeds=(derive_seed(self._seed, "evaluation", task.id),),
                 temperature=self._evaluation.temperature,
             )
-            for place, task in enumerate(evaluation_tasks(self._environment, self._evaluation))
+            for place, task in enumerate(self._suites.tasks)
         ]
 
     def _guarded_tasks(self) -> list[Task]:
         """The tasks whose answers no interface of this run may give away."""
-        tested = evaluation_tasks(self._environment, self._evaluation) if self._evaluation.interval else ()
+        tested = self._suites.tasks if self._evaluation.interval else ()
         return [*tested, *self._tasks.finite_set]
 
     @property
@@ -290,8 +293,3 @@ def _timed(times: dict[str, float], name: str) -> Iterator[None]:
     started = perf_counter()
     yield
     times[name] = perf_counter() - started
-
-
-def _mean(values: Iterator[float]) -> float:
-    found = list(values)
-    return sum(found) / len(found) if found else float("nan")

@@ -6,6 +6,7 @@ import signal
 import sys
 from functools import cache
 from importlib.metadata import entry_points
+from pathlib import Path
 
 import typer
 
@@ -47,6 +48,9 @@ def main() -> None:
     # jobs of a shell script ignore SIGINT, which would then go for both.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    # Settings may name modules of the user's own. Ray has the working directory on the path of its workers, too.
+    if str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))
     try:
         _add_commands_of_other_floors()
         app()

@@ -65,7 +65,7 @@ def command(
             raise UserError(
                 f"--name: {folder_path} holds a run; go on with --resume {folder_path}, or give another name."
             )
-    from seal_ray.config.checks import check_config, check_memory
+    from seal_ray.algorithm.checks import check_config, check_memory
 
     model = check_config(made)
     check_memory(made, model)

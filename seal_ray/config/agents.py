@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from envs.co_evolution import CURATOR, SOLVER
+from policies.curator.choice import is_model, learns
 from seal_ray.config.sections import Curator, Engine, Learners, Solver, Training
 
 if TYPE_CHECKING:
@@ -14,12 +15,12 @@ if TYPE_CHECKING:
 
 def learning_agents(config: Settings) -> tuple[str, ...]:
     """The agents that learn in this run, each a module."""
-    return (SOLVER, CURATOR) if config.section(Curator).kind == "coevolved" else (SOLVER,)
+    return (SOLVER, CURATOR) if learns(config.section(Curator).kind) else (SOLVER,)
 
 
 def curator_is_model(config: Settings) -> bool:
     """Whether the curator is a language model."""
-    return config.section(Curator).kind in ("llm", "coevolved")
+    return is_model(config.section(Curator).kind)
 
 
 def model_agents(config: Settings) -> tuple[str, ...]:

@@ -63,6 +63,8 @@ def _allowed(annotation: Any, metadata: Iterable[Any]) -> str:
         return _number("a whole number" if annotation is int else "a number", bounds)
     if annotation is str:
         return "text"
+    if annotation is Any:
+        return "any value"
     if origin is list:
         return _list(arguments[0], least=bounds.get("min_length", 0))
     if origin is dict:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from enum import StrEnum
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from envs.errors import UserError, unknown_value
 from envs.interface.value import MAX_GUIDELINES
@@ -19,8 +18,8 @@ Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Positive = Annotated[float, Field(gt=0.0)]
 NotNegative = Annotated[float, Field(ge=0.0)]
-TaskCategory = Annotated[str, BeforeValidator(lambda value: str(value) if isinstance(value, StrEnum) else value)]
-"""The name of a category."""
+Settings = dict[str, Any]
+"""Settings of the object that another key names, beside those of its section."""
 
 
 S = TypeVar("S", bound="Section")
@@ -44,7 +43,7 @@ class Environment(Section):
     division: str | None = None
     """How the source's tasks are divided into parts, where it has several ways; None is its own. The benchmark's are
     scenario, category (leaky, as published), or a JSON file."""
-    categories: list[TaskCategory] = Field(default_factory=list)
+    categories: list[str] = Field(default_factory=list)
     """Task categories, drawn in turn; none named are all of the source's."""
     difficulty: str | None = None
     """Code of the difficulty of generated tasks, in training and evaluation, for instance t2-3_c1-2_d1-3_s2-4; None is
@@ -53,8 +52,10 @@ class Environment(Section):
     """Different training tasks, gone through in epochs; None is all of them; of generated tasks, new ones for ever."""
     protocol: Literal["seal", "official"] = "seal"
     """Rules of a training dialogue. Evaluation always plays the official ones."""
-    reward: Literal["success", "progress"] = "success"
-    """What a dialogue is worth: 1 for success and else 0, or the share of its turns that were done."""
+    reward: str = "success"
+    """Reward of a dialogue: success (1 or 0), progress (share of its turns that were done), or one's own."""
+    reward_settings: Settings = Field(default_factory=dict)
+    """Settings of a reward of one's own."""
     abstention_weight: NotNegative = 0.5
     """Weight of a turn without ground truth in the progress reward."""
 
@@ -114,7 +115,10 @@ class Curator(Section):
     """Who proposes the training-time interface, and how much of the training sees it."""
 
     kind: str = "rules"
-    """none, fixed, rules (the released closed loop), llm (a frozen language model) or coevolved (one that learns)."""
+    """none, fixed, rules (the released closed loop), llm (a frozen language model), coevolved (one that learns), or
+    one's own."""
+    kind_settings: Settings = Field(default_factory=dict)
+    """Settings of a curator of one's own."""
     interface: str | None = None
     """JSON file of the interface that fixed shows and that rules adds guidelines to; None is the kind's own."""
     update_every: Count = 2
@@ -150,11 +154,13 @@ class Curator(Section):
     """Times that a text which is no interface is sampled again, where the engine has no grammar."""
     temperature: Positive = 1.0
     """Temperature at which proposals are sampled."""
-    reward: Literal["gain", "frontier", "alpha", "transfer"] = "gain"
-    """What an arm is worth: success above the plain interface, success near one half (4p(1-p), or GenEnv's), or what
-    training under it does for the plain interface."""
+    reward: str = "gain"
+    """Value of an arm: gain (success above the plain interface), frontier or alpha (success near one half: 4p(1-p), or
+    GenEnv's formula), transfer (what training under it does for the plain interface), or one's own."""
+    reward_settings: Settings = Field(default_factory=dict)
+    """Settings of a curator's reward of one's own."""
     margin: NotNegative = 0.05
-    """How much more than the incumbent a proposal must be worth to take its place."""
+    """How far the value of a proposal must lie above that of the incumbent to take its place."""
     lora_rank: Annotated[int, Field(ge=0)] = 0
     """Rank of the adapter of a curator that learns on an engine of its own; 0 trains all weights. On the solver's
     engines its adapter has the solver's rank."""
@@ -211,6 +217,18 @@ class Training(Section):
     """Groups a gradient step, at most; those that teach are shared out evenly."""
     epochs: Count = 1
     """Times that a round's rollouts are learnt from."""
+    baseline: str = "mean"
+    """What is subtracted from a group's rewards: mean, leave-one-out (RLOO), or one's own."""
+    baseline_settings: Settings = Field(default_factory=dict)
+    """Settings of a baseline of one's own."""
+    advantage: str = "grpo"
+    """What they are divided by: grpo (their deviation), dr-grpo (nothing), or one's own."""
+    advantage_settings: Settings = Field(default_factory=dict)
+    """Settings of the advantage: epsilon of grpo, or those of one's own."""
+    loss: str = "grpo"
+    """Loss of a token: grpo, cispo, or one's own, for the curator too. Keys that it does not use have no effect."""
+    loss_settings: Settings = Field(default_factory=dict)
+    """Settings of a loss of one's own."""
     lr: NotNegative = 1e-6
     """Learning rate of AdamW at its highest."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
@@ -262,6 +280,10 @@ class Evaluation(Section):
     """The part that evaluation tasks come from; it must hold no training task."""
     tasks: Count | None = None
     """Number of tasks, the categories in turn; None is the whole part, or 400 generated ones."""
+    suites: list[str] = Field(default_factory=lambda: ["plain"], min_length=1)
+    """What is evaluated: plain (the tasks above), and suites of one's own beside it."""
+    suites_settings: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """Suite → its settings, of suites of one's own."""
     temperature: NotNegative = 0.0
     """Temperature of the sampling in evaluation; 0 is greedy."""
 

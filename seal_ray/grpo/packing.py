@@ -65,7 +65,7 @@ class Packed:
     position_ids_1N: Tensor
     predicts_M: Tensor
     targets_M: Tensor
-    old_logprobs_M: Tensor
+    sampled_logprobs_M: Tensor
     advantages_M: Tensor
     row_M: Tensor
 
@@ -90,7 +90,7 @@ def collate(rows: Sequence[Row]) -> Packed:
         position_ids_1N=torch.from_numpy(np.concatenate([np.arange(length) for length in lengths]))[None],
         predicts_M=torch.from_numpy(sampled_M - 1),
         targets_M=torch.from_numpy(token_ids_N[sampled_M]),
-        old_logprobs_M=torch.from_numpy(np.concatenate([row.sampled_logprobs_T for row in rows])[sampled_M]),
+        sampled_logprobs_M=torch.from_numpy(np.concatenate([row.sampled_logprobs_T for row in rows])[sampled_M]),
         advantages_M=torch.from_numpy(advantages[row_M]),
         row_M=torch.from_numpy(row_M),
     )

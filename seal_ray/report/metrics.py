@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from envs.diagnosis import Label
-from envs.errors import unknown_value
+from envs.errors import UserError, unknown_value
 from envs.task import Category
 
 PLACEHOLDERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -98,7 +98,15 @@ METRICS = (
 )
 """Every metric there is, in the order of the report."""
 
-_BY_NAME: Mapping[str, Metric] = MappingProxyType({name: metric for metric in METRICS for name in metric.names()})
+_BY_NAME: dict[str, Metric] = {name: metric for metric in METRICS for name in metric.names()}
+
+
+def register(metrics: Iterable[Metric]) -> None:
+    """Adds metrics to the namespace of this process. Raises `UserError` where a name has another meaning already."""
+    for metric in metrics:
+        for name in metric.names():
+            if _BY_NAME.setdefault(name, metric) != metric:
+                raise UserError(f"metric: {name!r:.80} is defined twice; rename one of the two.")
 
 
 def describe(name: str) -> Metric:

@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +21,10 @@ from envs.interface.value import MAX_GUIDELINES
 from envs.profile import FailureProfile
 from envs.verifier import Outcome, TurnVerdict
 from policies.curator import (
+    CURATORS,
     GUIDELINE_FOR,
     RULES_BASE,
     STATIC_CUES,
-    WITHOUT_MODEL,
     Curator,
     FixedCurator,
     NoCurator,
@@ -33,10 +33,12 @@ from policies.curator import (
     RulesSettings,
     make_curator,
 )
+from policies.curator.choice import is_model, learns
 from policies.curator.rules import pressures, select_guidelines
 from policies.tiny.behaviours import BOTH_ABSTENTIONS, GUIDELINES, HARMFUL, RATES, Behaviour
 
 ROOT = Path(__file__).parents[2]
+WITHOUT_MODEL = ("none", "fixed", "rules")
 OTHER = Interface((SchemaCue(CueKind.FORMAT),), RecoveryLevel.SCHEMA, ("Be brief and polite.",), fade=0.25)
 ABSTAIN = GUIDELINE_FOR[Label.SPURIOUS_TOOL_CALL]
 RECOVER = GUIDELINE_FOR[Label.RECOVERY_FAILURE]
@@ -65,7 +67,7 @@ def guidelines(curator: Curator, profile: FailureProfile, incumbent: Interface |
 
 
 def make(kind: str) -> Curator:
-    return make_curator(kind, interface=None, rules=RulesSettings())
+    return make_curator(kind)
 
 
 def test_each_kind_is_made_with_its_own_interface() -> None:
@@ -79,19 +81,29 @@ def test_each_kind_is_made_with_its_own_interface() -> None:
     assert RULES_BASE.recovery is RecoveryLevel.CLASS
 
 
-def test_a_given_interface_is_shown_by_fixed_and_extended_by_rules() -> None:
+def test_a_given_interface_is_shown_by_fixed_and_extended_by_rules(tmp_path: Path) -> None:
     many = seen(([Label.SPURIOUS_TOOL_CALL] * 8, 0.0))
-    rules = RulesSettings(keep=2)
-    assert proposals(make_curator("fixed", interface=OTHER, rules=rules), many) == (Proposal(OTHER),)
-    assert proposals(make_curator("rules", interface=OTHER, rules=rules), many) == (
-        Proposal(replace(OTHER, guidelines=(*OTHER.guidelines, ABSTAIN))),
-    )
-    assert proposals(make_curator("none", interface=OTHER, rules=rules), many) == (Proposal(Interface.plain()),)
+    file = tmp_path / "interface.json"
+    file.write_text(dump_interface(OTHER), encoding="utf-8")
+    for given in (OTHER, str(file)):
+        known = {"interface": given, "keep": 2}
+        assert proposals(make_curator("fixed", known), many) == (Proposal(OTHER),)
+        assert proposals(make_curator("rules", known), many) == (
+            Proposal(replace(OTHER, guidelines=(*OTHER.guidelines, ABSTAIN))),
+        )
+        assert proposals(make_curator("none", known), many) == (Proposal(Interface.plain()),)
 
 
 def test_an_unknown_kind_is_refused() -> None:
-    with pytest.raises(UserError, match="curator: 'rule' is not known; did you mean 'rules'"):
+    with pytest.raises(UserError, match=r"curator\.kind: 'rule' is not known; did you mean 'rules'"):
         make("rule")
+
+
+def test_a_kind_says_whether_it_is_a_model_and_learns() -> None:
+    assert [name for name in CURATORS.names() if not is_model(name)] == list(WITHOUT_MODEL)
+    assert [name for name in CURATORS.names() if learns(name)] == ["coevolved"]
+    with pytest.raises(UserError, match="'llm' is a language model; it is made with an engine"):
+        make("llm")
 
 
 @pytest.mark.parametrize("kind", WITHOUT_MODEL)
@@ -202,7 +214,9 @@ def test_proposals_depend_on_the_profile_alone() -> None:
 
 def test_a_guideline_of_the_base_is_not_repeated() -> None:
     base = Interface(guidelines=(ABSTAIN,))
-    assert guidelines(RulesCurator(base=base), seen(([Label.SPURIOUS_TOOL_CALL] * 8, 0.0))) == (ABSTAIN,)
+    assert guidelines(RulesCurator(RulesSettings(interface=base)), seen(([Label.SPURIOUS_TOOL_CALL] * 8, 0.0))) == (
+        ABSTAIN,
+    )
 
 
 @pytest.mark.parametrize("kind", WITHOUT_MODEL)
@@ -250,21 +264,21 @@ def test_the_tiny_base_has_seen_the_wordings_for_its_behaviours() -> None:
     ],
 )
 def test_settings_out_of_range_are_refused(key: str, value: Any) -> None:
-    with pytest.raises(UserError, match=rf"rules\.{key}: .* must be a"):
-        RulesSettings(**{key: value})
+    with pytest.raises(UserError, match=rf"curator\.kind: rules: {key}: .* should be"):
+        make_curator("rules", {key: value})
 
 
 def test_the_settings_are_the_released_ones_and_their_edges_are_allowed() -> None:
-    assert [getattr(RulesSettings(), field.name) for field in fields(RulesSettings)] == [8, 0.10, 0.6, 3]
+    assert list(RulesSettings().model_dump().values()) == [8, 0.10, 0.6, 3, None]
     RulesSettings(min_count=1, min_prevalence=0, max_reward=1, keep=0)
     RulesSettings(min_prevalence=1.0, max_reward=0.0, keep=MAX_GUIDELINES)
 
 
 def test_a_base_without_room_for_guidelines_is_refused() -> None:
     full = Interface(guidelines=tuple(f"Guideline {number}." for number in range(MAX_GUIDELINES - 2)))
-    RulesCurator(RulesSettings(keep=2), full)
+    RulesCurator(RulesSettings(keep=2, interface=full))
     with pytest.raises(UserError, match=r"rules\.keep: 3 guidelines do not fit beside the 6"):
-        RulesCurator(RulesSettings(keep=3), full)
+        RulesCurator(RulesSettings(keep=3, interface=full))
 
 
 def test_curators_load_neither_torch_nor_the_tiny_base() -> None:

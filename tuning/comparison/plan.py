@@ -10,9 +10,9 @@ from typing import Any
 from ray import tune
 
 from envs.errors import UserError, unknown_value
+from seal_ray.algorithm.checks import check_config, check_memory
 from seal_ray.algorithm.config import SealConfig, make_config
 from seal_ray.config import sections
-from seal_ray.config.checks import check_config, check_memory
 from seal_ray.config.presets import about, preset_names
 from seal_ray.report.run_folder import RunFolder
 from tuning.comparison.collect import Manifest, read_manifest, trial_folder, write_manifest

@@ -15,9 +15,9 @@ from ray.tune.search import BasicVariantGenerator
 from ray.tune.search.optuna import OptunaSearch
 
 from envs.errors import UserError, unknown_value
+from seal_ray.algorithm.checks import check_config, check_memory
 from seal_ray.algorithm.config import SealConfig, make_config
 from seal_ray.config import sections
-from seal_ray.config.checks import check_config, check_memory
 from seal_ray.config.sections import attribute
 from seal_ray.report.files import replace_yaml
 from tuning.running import CHECKPOINTS, RETRIES, Tell, check_resumable, cpus_of_main, resume_trials, run_trials

@@ -18,15 +18,14 @@ from policies.curator import Curator, Proposal
 from seal_ray.algorithm.agent import Agent
 from seal_ray.algorithm.curation.guard import RunGuard
 from seal_ray.algorithm.curation.window import Verdict, Window, proposals_as_rows
+from seal_ray.algorithm.objects import make_curator_reward
 from seal_ray.algorithm.sampling.dispatch import while_healing
 from seal_ray.algorithm.sampling.groups import Arm, PlayedGroup, number_arms
 from seal_ray.config import sections
 from seal_ray.grpo.advantages import group_advantages
-from seal_ray.grpo.arms import PLAIN, alignments_with_difficulty, choose_incumbent, frontiers, gains
+from seal_ray.grpo.arms import choose_incumbent
 from seal_ray.grpo.rows import Minibatch, Row, row_of
 
-WORST: Mapping[str, float] = {"gain": -1.0, "frontier": 0.0, "alpha": 0.0, "transfer": -1.0}
-"""Curator reward → what a rejected proposal gets: the least that any arm can get."""
 LEARNT = ("loss", "kl", "ratio_first_error", "gradient_norm", "learning_rate")
 """What is logged of the curator's update."""
 
@@ -44,6 +43,7 @@ class Curation:
         self.settings = settings
         self.curator = curator
         self.agent = agent
+        self.reward = make_curator_reward(settings)
         self.incumbent = Interface.plain()
         self.window = Window()
         self.last_proposals: list[dict[str, JSON]] = []
@@ -57,7 +57,7 @@ class Curation:
     @property
     def compares_gradients(self) -> bool:
         """Whether the curator's reward is about an arm's gradient and that of the plain arm."""
-        return self.agent is not None and self.settings.reward == "transfer"
+        return self.agent is not None and self.reward.needs_gradients
 
     def begins_at(self, round_number: int) -> bool:
         """Whether a window begins with this round, counted from 0."""
@@ -130,29 +130,15 @@ class Curation:
         if self.agent is None:
             return Verdict((None,) * len(self.window.proposals), [], promoted=False)
         window, settings = self.window, self.settings
-        values = self._values()
+        values = self.reward(window.groups, window.alignments)
         rewards = tuple(
-            WORST[settings.reward] if each.rejection is not None else values.get(window.arm_of(each.interface).number)
+            self.reward.worst if each.rejection is not None else values.get(window.arm_of(each.interface).number)
             for each in window.proposals
         )
         kept = choose_incumbent(values, window.arm_of(self.incumbent).number, settings.margin)
         promoted = window.arms[kept].interface != self.incumbent
         self.incumbent = window.arms[kept].interface
         return Verdict(rewards, _rows(window.proposals, rewards), promoted)
-
-    def _values(self) -> dict[int, float]:
-        match self.settings.reward:
-            case "gain":
-                return gains(self.window.groups)
-            case "frontier":
-                return frontiers(self.window.groups)
-            case "alpha":
-                return alignments_with_difficulty(self.window.groups)
-            case _:
-                # The plain arm's cosine with itself says nothing. A proposal must do something for plain rollouts: the
-                # plain interface stands for doing nothing.
-                means = {arm: sum(values) / len(values) for arm, values in self.window.alignments.items()}
-                return {PLAIN: 0.0, **means}
 
     def get_state(self) -> dict[str, JSON]:
         """What a checkpoint must keep, as JSON values."""

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from envs.interface import Interface
-from envs.interface.document import load_interface
 from envs.task import Task
-from policies.curator import Curator, RulesSettings, make_curator
+from policies.curator.choice import CURATORS
 from policies.curator.llm import LLMCurator, Writing
 from policies.engine.choice import default_kind
 from policies.model_folder import ModelFolder
@@ -17,6 +15,7 @@ from policies.prompting import ChatFormat
 from seal_ray.algorithm.agent import Agent
 from seal_ray.algorithm.curation.curation import Curation
 from seal_ray.algorithm.curation.guard import RunGuard
+from seal_ray.algorithm.objects import make_plain_curator
 from seal_ray.config import sections
 
 if TYPE_CHECKING:
@@ -32,28 +31,17 @@ def start_curation(
     """
     settings = config.section(sections.Curator)
     if agent is None:
-        return Curation(settings, plain_curator(settings))
+        return Curation(settings, make_plain_curator(settings))
     guard = RunGuard(guarded(), solver, most_tokens=settings.guideline_tokens)
     return Curation(settings, _writer(config, agent, guard.check), agent=agent, guard=guard)
-
-
-def plain_curator(settings: sections.Curator) -> Curator:
-    """The curator of a kind that needs no model."""
-    interface = None if settings.interface is None else load_interface(Path(settings.interface))
-    rules = RulesSettings(
-        min_count=settings.min_count,
-        min_prevalence=settings.min_prevalence,
-        max_reward=settings.max_reward,
-        keep=settings.keep,
-    )
-    return make_curator(settings.kind, interface=interface, rules=rules)
 
 
 def _writer(config: Settings, agent: Agent, check: Callable[[Interface], str | None]) -> LLMCurator:
     """The curator that writes as an agent. `check` is the leak guard's."""
     curator, solver = config.section(sections.Curator), config.section(sections.Solver)
     kind = curator.engine if agent.owns else config.section(sections.Engine).kind
-    return LLMCurator(
+    kind_class: Any = CURATORS.find(curator.kind)
+    made: LLMCurator = kind_class(
         agent.connect,
         ChatFormat.load(agent.model.path, agent.model.dialect),
         Writing(
@@ -67,3 +55,4 @@ def _writer(config: Settings, agent: Agent, check: Callable[[Interface], str | N
         kind=curator.kind,
         policy=agent.policy,
     )
+    return made

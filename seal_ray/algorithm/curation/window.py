@@ -99,7 +99,7 @@ def _sample_from(value: Mapping[str, JSON] | None) -> Sample | None:
     if value is None:
         return None
     # Checkpoints of earlier versions have the log-probs under a shorter name.
-    logprobs = value.get("sampled_logprobs_T", value.get("logprobs_T", ()))
+    logprobs = value.get("sampled_logprobs_T", value.get("sampled_logprobs_T", ()))
     return Sample(
         seed=value["seed"],
         token_ids_T=tuple(value["token_ids_T"]),

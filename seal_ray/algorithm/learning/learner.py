@@ -19,10 +19,11 @@ from torch.distributed.tensor import DTensor
 from envs.errors import SealError
 from seal_ray.algorithm.learning.alignment import ArmGradients
 from seal_ray.algorithm.learning.module import LOGPROBS, PACKED, REFERENCE, LMModule, fill, whole
+from seal_ray.algorithm.objects import make_loss
 from seal_ray.algorithm.rllib import RowsLearner
 from seal_ray.config.agents import learning_agents, training_of
 from seal_ray.config.sections import Learners, Solver, Training
-from seal_ray.grpo.loss import LossSettings, LossSums, global_mean, token_losses
+from seal_ray.grpo.losses.sums import LossSums, global_mean
 from seal_ray.grpo.packing import Packed, collate, pack
 from seal_ray.grpo.rows import Minibatch, make_row
 from seal_ray.grpo.schedule import Schedule
@@ -48,9 +49,9 @@ class _Agent:
     """How one module learns, and the gradient steps that it has taken."""
 
     def __init__(self, training: Training) -> None:
-        t = self.training = training
-        self.loss = LossSettings(t.clip_low, t.clip_high, t.dual_clip, t.kl, t.importance_cap)
-        self.schedule = Schedule(t.schedule, t.warm_up, t.gradient_steps)
+        self.training = training
+        self.loss = make_loss(training)
+        self.schedule = Schedule(training.schedule, training.warm_up, training.gradient_steps)
         self.steps = 0
 
 
@@ -108,7 +109,7 @@ class SealLearner(RowsLearner):
 
     def _learn(self, module_id: str, minibatches: Sequence[Minibatch]) -> None:
         module, optimizer, agent = self.wrapped(module_id), self.get_optimizer(module_id), self._agents[module_id]
-        proximal = self._proximal(module, minibatches) if agent.loss.importance_cap is not None else {}
+        proximal = self._proximal(module, minibatches) if agent.loss.needs_proximal else {}
         self._arms[module_id] = ArmGradients(self._plain(module_id))
         total = first = LossSums()
         norm, rate = 0.0, 0.0
@@ -144,11 +145,10 @@ class SealLearner(RowsLearner):
         """The loss of one micro-batch, summed over its sampled tokens. What is counted is added to `counted`."""
         del config  # the settings of our own sections say more
         packed: Packed = batch[PACKED]
-        losses = token_losses(
+        losses = self._agents[module_id].loss(
             fwd_out[LOGPROBS],
-            packed.old_logprobs_M,
+            packed.sampled_logprobs_M,
             packed.advantages_M,
-            self._agents[module_id].loss,
             reference_logprobs_M=fwd_out.get(REFERENCE),
             proximal_logprobs_M=batch[PROXIMAL],
         )

@@ -13,9 +13,9 @@ import numpy as np
 from envs.task import JSON
 from policies.trajectory import Trajectory
 from seal_ray.algorithm.sampling.groups import PlayedGroup
-from seal_ray.config.sections import Environment, Reweighting, Training
-from seal_ray.grpo.advantages import group_advantages
-from seal_ray.grpo.progress import progress_reward
+from seal_ray.config.sections import Reweighting, Training
+from seal_ray.grpo.advantages import GroupAdvantages
+from seal_ray.grpo.rewards import Reward
 from seal_ray.grpo.reweighting import DynamicWeights, ReweightingSettings, labels_of, reweighted, rho_table
 from seal_ray.grpo.rows import Minibatch, row_of
 
@@ -34,13 +34,6 @@ class RoundRows:
     """Groups that lost too many dialogues to faults."""
     weight_mean: float
     weight_max: float
-
-
-def reward_of(trajectory: Trajectory, environment: Environment) -> float:
-    """The reward that is learnt from: the verifier's, or the progress reward."""
-    if environment.reward == "success":
-        return trajectory.reward
-    return progress_reward(trajectory.diagnosis, abstention_weight=environment.abstention_weight)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -135,7 +128,8 @@ class Reweighter:
 def make_rows(
     groups: Sequence[PlayedGroup],
     *,
-    environment: Environment,
+    reward: Reward,
+    advantages_of: GroupAdvantages,
     training: Training,
     reweighter: Reweighter,
     round_number: int,
@@ -154,7 +148,7 @@ def make_rows(
         if len(played) < max(2, training.group_floor * len(group.plan.seeds)):
             short += 1
             continue
-        advantages = group_advantages([reward_of(each, environment) for each in played])
+        advantages = advantages_of([reward(each) for each in played], [group.plan.arm.number] * len(played))
         if advantages is None:
             equal += 1
             continue

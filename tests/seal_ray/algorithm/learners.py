@@ -18,7 +18,7 @@ from envs.spaces import UnicodeText
 from seal_ray.algorithm.config import SealConfig
 from seal_ray.algorithm.learning.learner_group import SealLearnerGroup
 from seal_ray.config.sections import Solver, Training
-from seal_ray.grpo.loss import LossSettings
+from seal_ray.grpo.losses.grpo import GRPOLoss
 from seal_ray.grpo.rows import Row, make_row
 from tests.policies.models import VOCABULARY, load
 from tests.seal_ray.grpo.reference import batch_loss, scores
@@ -114,7 +114,9 @@ class PlainLearner:
     def learn(self, minibatches: Sequence[Sequence[Row]]) -> dict[str, float]:
         """One step for each minibatch. Returns the metrics that can be known plainly."""
         t = self.training
-        settings = LossSettings(t.clip_low, t.clip_high, t.dual_clip, t.kl, t.importance_cap)
+        settings = GRPOLoss.Settings(
+            clip_low=t.clip_low, clip_high=t.clip_high, dual_clip=t.dual_clip, kl=t.kl, importance_cap=t.importance_cap
+        )
         proximal = [self.values(self.model, rows) for rows in minibatches]
         totals = {"loss": 0.0, "kl": 0.0, "kl_sampler": 0.0}
         ratios: list[float] = []

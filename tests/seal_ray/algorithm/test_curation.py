@@ -21,7 +21,7 @@ from seal_ray.config import sections
 FIRST, SECOND = Interface(guidelines=("First.",)), Interface(guidelines=("Second.",))
 
 
-def curation(**settings: Any) -> Curation:
+def judging(**settings: Any) -> Curation:
     """One with a language model that is not asked for anything."""
     model = open_model("tiny")
     form = ChatFormat.load(model.path, model.dialect)
@@ -59,7 +59,7 @@ def curation(**settings: Any) -> Curation:
 def test_transfer_compares_proposals_with_the_incumbent_and_with_nothing(
     incumbent: Interface, alignments: dict[int, list[float]], kept: Interface
 ) -> None:
-    judged = curation(reward="transfer")
+    judged = judging(reward="transfer")
     judged.incumbent = incumbent
     judged.window = Window(number_arms([FIRST, SECOND]), (Proposal(FIRST), Proposal(SECOND)))
     judged.window.alignments.update(alignments)

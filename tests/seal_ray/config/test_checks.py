@@ -12,9 +12,9 @@ from envs.bfcl.splits import get_split
 from envs.errors import UserError
 from envs.interface import Interface
 from envs.interface.document import dump_interface
+from seal_ray.algorithm.checks import check_config
 from seal_ray.algorithm.config import make_config
 from seal_ray.config import sections
-from seal_ray.config.checks import check_config
 from seal_ray.config.parts import evaluation_tasks
 
 BFCL = "environment.source=bfcl"

@@ -9,8 +9,9 @@ import pytest
 from envs.dialects import get_dialect
 from envs.errors import UserError
 from policies.model_folder import ModelFolder, open_model
+from seal_ray.algorithm import checks
 from seal_ray.algorithm.config import make_config
-from seal_ray.config import checks, memory
+from seal_ray.config import memory
 from seal_ray.config.memory import Available, Place, available, parts
 
 GB, GIB = 10**9, 2**30

@@ -11,7 +11,7 @@ from envs.dialogue import Protocol
 from envs.errors import UserError
 from envs.interface.value import MAX_GUIDELINES
 from envs.task import Category
-from policies.curator import KINDS, RulesSettings
+from policies.curator import CURATORS, RulesSettings
 from policies.engine.choice import DTYPES
 from policies.engine.choice import KINDS as ENGINES
 from seal_ray.config import reference
@@ -23,10 +23,14 @@ from seal_ray.config.sections import (
     Environment,
     Reweighting,
     Section,
+    Training,
     check_key,
     make_section,
     section_name,
 )
+from seal_ray.grpo.losses.cispo import CISPOLoss
+from seal_ray.grpo.losses.grpo import GRPOLoss
+from seal_ray.grpo.rewards.progress import ProgressReward
 from seal_ray.grpo.reweighting import ReweightingSettings
 
 
@@ -146,11 +150,16 @@ def test_choices_are_those_of_the_floors_below() -> None:
     assert choices(Environment, "protocol") == {str(protocol) for protocol in Protocol}
     assert choices(Engine, "dtype") == set(DTYPES)
     assert choices(Engine, "kind") == {"auto", *ENGINES}
-    assert Curator().kind in KINDS
+    assert Curator().kind in CURATORS.names()
     curator, rules = Curator(), RulesSettings()
     for key in ("min_count", "min_prevalence", "max_reward", "keep"):
         assert getattr(curator, key) == getattr(rules, key)
     assert make_section("curator", {"keep": MAX_GUIDELINES})
+    training, reward = Training(), ProgressReward.Settings()
+    assert Environment().abstention_weight == reward.abstention_weight
+    for kind in (GRPOLoss, CISPOLoss):
+        for key, value in kind.Settings():
+            assert getattr(training, key) == value
     weights, settings = Reweighting(), ReweightingSettings()
     for key in ("low", "high", "budget", "apply_to", "warm_up"):
         assert getattr(weights, key) == getattr(settings, key)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from seal_ray.grpo.loss import LossSettings
+from seal_ray.grpo.losses.grpo import GRPOLoss
 from seal_ray.grpo.rows import Row
 
 
@@ -26,7 +26,7 @@ def scores(model: nn.Module, row: Row, temperature: float) -> list[Tensor]:
 def batch_loss(
     model: nn.Module,
     rows: Sequence[Row],
-    settings: LossSettings,
+    settings: GRPOLoss.Settings,
     temperature: float,
     reference: Sequence[Sequence[float]],
     proximal: Sequence[Sequence[float]],
@@ -52,5 +52,5 @@ def batch_loss(
             else:
                 loss = size * ratio
             divergence = (ref - current).exp() - (ref - current) - 1
-            losses.append(weight * loss + settings.kl_coefficient * divergence)
+            losses.append(weight * loss + settings.kl * divergence)
     return torch.stack(losses).mean()

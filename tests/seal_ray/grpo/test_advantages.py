@@ -9,26 +9,34 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from envs.diagnosis import Label
 from envs.errors import UserError
 from envs.verifier import Outcome
-from seal_ray.grpo.advantages import group_advantages
-from seal_ray.grpo.progress import progress_reward
+from seal_ray.grpo.advantages import GroupAdvantages, group_advantages
+from seal_ray.grpo.advantages.dr_grpo import DrGRPOAdvantage
+from seal_ray.grpo.advantages.grpo import GRPOAdvantage
+from seal_ray.grpo.baselines.leave_one_out import LeaveOneOutBaseline
+from seal_ray.grpo.rewards.progress import progress_reward
 from tests.seal_ray.grpo.diagnoses import diagnosed
 
 PASS, ABSTAINED, SPURIOUS = Label.PASS, Label.CORRECT_ABSTENTION, Label.SPURIOUS_TOOL_CALL
 
 
+def with_epsilon(epsilon: float) -> GroupAdvantages:
+    return GroupAdvantages(advantage=GRPOAdvantage(GRPOAdvantage.Settings(epsilon=epsilon)))
+
+
 def test_one_success_in_four() -> None:
-    advantages_G = group_advantages([1.0, 0.0, 0.0, 0.0], epsilon=0.0)
+    advantages_G = with_epsilon(0.0)([1.0, 0.0, 0.0, 0.0])
     assert advantages_G is not None
     assert advantages_G.tolist() == pytest.approx([math.sqrt(3), *[-1 / math.sqrt(3)] * 3])
 
 
 @given(st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=12), st.floats(1e-8, 1.0))
 def test_advantages_are_the_formula(rewards: list[float], epsilon: float) -> None:
-    advantages_G = group_advantages(rewards, epsilon=epsilon)
+    advantages_G = with_epsilon(epsilon)(rewards)
     if len(set(rewards)) == 1:
         assert advantages_G is None
         return
@@ -36,6 +44,51 @@ def test_advantages_are_the_formula(rewards: list[float], epsilon: float) -> Non
     mean, deviation = statistics.fmean(rewards), statistics.pstdev(rewards)
     expected = [(reward - mean) / (deviation + epsilon) for reward in rewards]
     assert advantages_G.tolist() == pytest.approx(expected, rel=1e-6, abs=1e-6)
+
+
+@given(st.lists(st.floats(-1e3, 1e3), min_size=2, max_size=12).filter(lambda found: len(set(found)) > 1))
+def test_the_default_is_the_one_expression_to_the_bit(rewards: list[float]) -> None:
+    values = np.asarray(rewards)
+    advantages_G = group_advantages(rewards)
+    assert advantages_G is not None
+    assert advantages_G.tolist() == ((values - values.mean()) / (values.std() + 1e-6)).tolist()
+
+
+@given(st.lists(st.floats(-10, 10), min_size=2, max_size=12).filter(lambda found: len(set(found)) > 1))
+def test_leave_one_out_and_no_deviation_are_their_formulas(rewards: list[float]) -> None:
+    # RLOO: each reward less the mean of the others (arXiv 2402.14740).
+    others = [statistics.fmean(rewards[:place] + rewards[place + 1 :]) for place in range(len(rewards))]
+    found = GroupAdvantages(LeaveOneOutBaseline(), DrGRPOAdvantage())(rewards)
+    assert found is not None
+    assert found.tolist() == pytest.approx([r - other for r, other in zip(rewards, others, strict=True)], abs=1e-9)
+    # Dr. GRPO: each reward less the mean of the group (arXiv 2503.20783).
+    found = GroupAdvantages(advantage=DrGRPOAdvantage())(rewards)
+    assert found is not None
+    assert found.tolist() == pytest.approx([reward - statistics.fmean(rewards) for reward in rewards], abs=1e-9)
+
+
+def test_a_baseline_is_given_the_arm_that_each_member_played() -> None:
+    class OfTheArm:
+        def __call__(self, rewards_G: NDArray[np.float64], arms_G: NDArray[np.int64]) -> NDArray[np.float64]:
+            return np.array([rewards_G[arms_G == arm].mean() for arm in arms_G])
+
+    found = GroupAdvantages(OfTheArm(), DrGRPOAdvantage())([1.0, 0.0, 1.0, 1.0], [0, 0, 1, 1])
+    assert found is not None
+    assert found.tolist() == [0.5, -0.5, 0.0, 0.0]
+
+
+def test_a_baseline_or_a_scale_that_does_not_fit_is_refused() -> None:
+    class Short:
+        def __call__(self, rewards_G: NDArray[np.float64], arms_G: NDArray[np.int64]) -> NDArray[np.float64]:
+            return np.zeros((2, len(rewards_G)))
+
+    class NotANumber:
+        def __call__(self, rewards_G: NDArray[np.float64]) -> float:
+            return math.nan
+
+    for wrong in (GroupAdvantages(baseline=Short()), GroupAdvantages(advantage=NotANumber())):
+        with pytest.raises(ValueError, match="as many finite numbers as its rewards"):
+            wrong([1.0, 0.0, 0.0])
 
 
 @pytest.mark.parametrize("reward", [0.0, 1.0, 0.1, 1 / 3])

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Mapping
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seal_ray.grpo.arms import ArmGroup, alignments_with_difficulty, choose_incumbent, frontiers, gains
+from seal_ray.algorithm.curation.rewards import CURATOR_REWARDS, CuratorReward
+from seal_ray.grpo.arms import ArmGroup, choose_incumbent
+
+
+def values_of(reward: str, played: list[ArmGroup]) -> Mapping[int, float]:
+    made: CuratorReward = CURATOR_REWARDS.make(reward)
+    return made(played, {})
 
 
 def groups(*played: tuple[int, str, float]) -> list[ArmGroup]:
@@ -18,31 +25,34 @@ def groups(*played: tuple[int, str, float]) -> list[ArmGroup]:
 
 def test_gains_are_differences_within_categories() -> None:
     # The arm played the easy category more often: by plain means it would be 0.5 ahead.
-    found = gains(
+    found = values_of(
+        "gain",
         groups(
             *((0, "easy", 0.9), (0, "hard", 0.1), (0, "hard", 0.1), (0, "hard", 0.1)),
             *((1, "easy", 1.0), (1, "easy", 1.0), (1, "easy", 1.0), (1, "hard", 0.2)),
-        )
+        ),
     )
     assert found[0] == 0
     assert found[1] == pytest.approx(0.1)
 
 
 def test_gains_are_plain_differences_where_all_play_the_same() -> None:
-    found = gains(groups((0, "a", 0.25), (0, "b", 0.75), (1, "a", 0.5), (1, "b", 0.75), (2, "a", 0.0), (2, "b", 0.5)))
+    found = values_of(
+        "gain", groups((0, "a", 0.25), (0, "b", 0.75), (1, "a", 0.5), (1, "b", 0.75), (2, "a", 0.0), (2, "b", 0.5))
+    )
     assert found == pytest.approx({0: 0.0, 1: 0.125, 2: -0.25})
 
 
 def test_there_are_no_gains_without_the_plain_arm() -> None:
-    assert gains(groups((1, "a", 1.0))) == {}
-    assert gains([]) == {}
+    assert values_of("gain", groups((1, "a", 1.0))) == {}
+    assert values_of("gain", []) == {}
 
 
 def test_frontier_and_alpha_are_best_at_one_half() -> None:
     played = groups((0, "a", 0.5), (1, "a", 0.25), (1, "b", 0.75), (2, "a", 0.0), (2, "a", 1.0))
-    assert frontiers(played) == {0: 1.0, 1: 0.75, 2: 0.0}
+    assert values_of("frontier", played) == {0: 1.0, 1: 0.75, 2: 0.0}
     # GenEnv: exp(-2 (p - 1/2)^2).
-    assert alignments_with_difficulty(played) == pytest.approx({0: 1.0, 1: math.exp(-0.125), 2: math.exp(-0.5)})
+    assert values_of("alpha", played) == pytest.approx({0: 1.0, 1: math.exp(-0.125), 2: math.exp(-0.5)})
 
 
 def test_the_incumbent_stays_unless_something_is_worth_clearly_more() -> None:
@@ -61,9 +71,9 @@ ROUND = st.lists(st.builds(ArmGroup, st.integers(0, 4), st.sampled_from("abcd"),
 @given(ROUND, st.integers(0, 4), st.floats(0, 0.5))
 def test_values_are_bounded_and_order_changes_nothing(played: list[ArmGroup], incumbent: int, margin: float) -> None:
     shuffled = random.Random(0).sample(played, len(played))
-    for worth, least in ((gains, -1.0), (frontiers, 0.0), (alignments_with_difficulty, 0.0)):
-        values = worth(played)
-        assert worth(shuffled) == pytest.approx(values, abs=1e-9)
-        assert all(least <= value <= 1.0 for value in values.values())
+    for name in ("gain", "frontier", "alpha"):
+        values = values_of(name, played)
+        assert values_of(name, shuffled) == pytest.approx(values, abs=1e-9)
+        assert all(CURATOR_REWARDS.make(name).worst <= value <= 1.0 for value in values.values())
         kept = choose_incumbent(values, incumbent, margin)
         assert kept == incumbent or values[kept] > values[incumbent] + margin

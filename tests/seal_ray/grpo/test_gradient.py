@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from seal_ray.grpo import forward
 from seal_ray.grpo.forward import token_logprobs
-from seal_ray.grpo.loss import LossSettings, LossSums, global_mean, token_losses
+from seal_ray.grpo.losses.grpo import GRPOLoss
+from seal_ray.grpo.losses.sums import LossSums, global_mean
 from seal_ray.grpo.packing import collate
 from seal_ray.grpo.rows import Row
 from tests.seal_ray.grpo.models import random_rows, tiny_model, with_adapter
@@ -24,10 +25,10 @@ from tests.seal_ray.grpo.reference import batch_loss, scores
 
 TEMPERATURE = 0.7
 SETTINGS = {
-    "recipe": LossSettings(kl_coefficient=0.05),
-    "dual clip": LossSettings(kl_coefficient=0.05, dual_clip=1.5, clip_low=0.3),
-    "importance": LossSettings(kl_coefficient=0.05, importance_cap=1.3),
-    "bare": LossSettings(kl_coefficient=0.0, dual_clip=None),
+    "recipe": GRPOLoss.Settings(kl=0.05),
+    "dual clip": GRPOLoss.Settings(kl=0.05, dual_clip=1.5, clip_low=0.3),
+    "importance": GRPOLoss.Settings(kl=0.05, importance_cap=1.3),
+    "bare": GRPOLoss.Settings(kl=0.0, dual_clip=None),
 }
 TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-4}
 
@@ -51,14 +52,19 @@ class Case:
                 self.proximal.append(list(current + numbers.normal(0, 0.3, len(current))))
             self.reference = [[float(s) for s in scores(self.frozen, row, TEMPERATURE)] for row in self.rows]
 
-    def expected(self, settings: LossSettings) -> tuple[float, dict[str, Tensor]]:
+    def expected(self, settings: GRPOLoss.Settings) -> tuple[float, dict[str, Tensor]]:
         """Loss and gradients by the reference, in float64."""
         model = copy.deepcopy(self.model)
         loss = batch_loss(model, self.rows, settings, TEMPERATURE, self.reference, self.proximal)
         return loss.item(), gradients(model, loss)
 
     def found(
-        self, settings: LossSettings, bins: Sequence[Sequence[int]], dtype: torch.dtype, *, checkpoints: bool = False
+        self,
+        settings: GRPOLoss.Settings,
+        bins: Sequence[Sequence[int]],
+        dtype: torch.dtype,
+        *,
+        checkpoints: bool = False,
     ) -> tuple[float, dict[str, Tensor], LossSums]:
         """Loss and gradients over bins of rows, one micro-batch each."""
         model: Any = copy.deepcopy(self.model).to(dtype)
@@ -75,11 +81,10 @@ class Case:
                 )
             logprobs_M = token_logprobs(model, packed, temperature=TEMPERATURE)
             assert logprobs_M.dtype == dtype
-            losses_M = token_losses(
+            losses_M = GRPOLoss(settings)(
                 logprobs_M,
-                packed.old_logprobs_M,
+                packed.sampled_logprobs_M,
                 packed.advantages_M,
-                settings,
                 reference_logprobs_M=reference_M,
                 proximal_logprobs_M=torch.tensor([value for index in each for value in self.proximal[index]]),
             )

@@ -11,15 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envs.errors import UserError
-from seal_ray.grpo.loss import LossSettings, LossSums, global_mean, token_losses
+from seal_ray.grpo.losses import LOSSES
+from seal_ray.grpo.losses.cispo import CISPOLoss
+from seal_ray.grpo.losses.grpo import GRPOLoss
+from seal_ray.grpo.losses.sums import LossSums, global_mean
 
-BARE = LossSettings(kl_coefficient=0.0)
+BARE = GRPOLoss.Settings(kl=0.0)
 
 
-def of(ratio: float, advantage: float, settings: LossSettings = BARE) -> tuple[float, float, LossSums]:
+def of(ratio: float, advantage: float, settings: GRPOLoss.Settings = BARE) -> tuple[float, float, LossSums]:
     """Loss, gradient by the log-prob, and sums of one token."""
     logprobs_M = torch.tensor([math.log(ratio) - 1], dtype=torch.float64, requires_grad=True)
-    found = token_losses(logprobs_M, torch.tensor([-1.0]), torch.tensor([advantage]), settings)
+    found = GRPOLoss(settings)(logprobs_M, torch.tensor([-1.0]), torch.tensor([advantage]))
     (gradient,) = torch.autograd.grad(found.loss_sum, logprobs_M)
     return found.loss_sum.item(), gradient.item(), found.sums
 
@@ -49,14 +52,14 @@ def test_where_each_bound_holds(ratio: float, advantage: float, loss: float, gra
 
 
 def test_without_dual_clip_nothing_bounds_a_negative_advantage() -> None:
-    assert of(50.0, -2.0, LossSettings(kl_coefficient=0.0, dual_clip=None))[0] == pytest.approx(100.0)
+    assert of(50.0, -2.0, GRPOLoss.Settings(kl=0.0, dual_clip=None))[0] == pytest.approx(100.0)
 
 
 def test_the_kl_is_k3_and_finite_however_far_the_policies_are() -> None:
-    settings = LossSettings(kl_coefficient=0.5)
+    settings = GRPOLoss.Settings(kl=0.5)
     logprobs_M = torch.tensor([-1.0, -1.0, -300.0, -1.0], requires_grad=True)
     reference_M = torch.tensor([-1.5, -1.0, -1.0, -300.0])
-    found = token_losses(logprobs_M, logprobs_M, torch.zeros(4), settings, reference_logprobs_M=reference_M)
+    found = GRPOLoss(settings)(logprobs_M, logprobs_M, torch.zeros(4), reference_logprobs_M=reference_M)
     near = math.exp(-0.5) + 0.5 - 1
     assert found.loss_M.tolist() == pytest.approx([near / 2, 0, (math.exp(10) - 11) / 2, 298 / 2], rel=1e-5)
     assert found.sums.reference_kl == pytest.approx(near + math.exp(10) - 11 + 298, rel=1e-5)
@@ -65,11 +68,11 @@ def test_the_kl_is_k3_and_finite_however_far_the_policies_are() -> None:
 
 
 def test_the_importance_weight_is_truncated_and_carries_no_gradient() -> None:
-    settings = LossSettings(kl_coefficient=0.0, importance_cap=2.0)
+    settings = GRPOLoss.Settings(kl=0.0, importance_cap=2.0)
     logprobs_M = torch.tensor([-1.0, -1.0], dtype=torch.float64, requires_grad=True)
     proximal_M = torch.tensor([-1.1, -1.1], dtype=torch.float64, requires_grad=True)
     old_M = torch.tensor([-3.0, -0.6], dtype=torch.float64)
-    found = token_losses(logprobs_M, old_M, torch.ones(2), settings, proximal_logprobs_M=proximal_M)
+    found = GRPOLoss(settings)(logprobs_M, old_M, torch.ones(2), proximal_logprobs_M=proximal_M)
     expected = [-2 * math.exp(0.1), -math.exp(-0.5) * math.exp(0.1)]
     assert found.loss_M.tolist() == pytest.approx(expected)
     assert found.sums.capped == 1
@@ -80,18 +83,58 @@ def test_the_importance_weight_is_truncated_and_carries_no_gradient() -> None:
 
 
 def test_extreme_ratios_stay_finite() -> None:
-    settings = LossSettings(kl_coefficient=0.0, dual_clip=None, importance_cap=5.0)
+    settings = GRPOLoss.Settings(kl=0.0, dual_clip=None, importance_cap=5.0)
     logprobs_M = torch.tensor([-1.0, -500.0, -1.0, -500.0], requires_grad=True)
     old_M = torch.tensor([-500.0, -1.0, -500.0, -1.0])
-    found = token_losses(logprobs_M, old_M, torch.tensor([1.0, 1.0, -1.0, -1.0]), settings, proximal_logprobs_M=old_M)
+    found = GRPOLoss(settings)(logprobs_M, old_M, torch.tensor([1.0, 1.0, -1.0, -1.0]), proximal_logprobs_M=old_M)
     (gradient_M,) = torch.autograd.grad(found.loss_sum, logprobs_M)
     assert found.loss_M.isfinite().all()
     assert gradient_M.isfinite().all()
 
 
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "weight", "held"),
+    [
+        (1.1, 2.0, 1.1, ""),
+        (0.9, -2.0, 0.9, ""),
+        (1.5, 2.0, 1.2, "clipped_high"),
+        (1.5, -2.0, 1.2, "clipped_high"),
+        (0.5, 2.0, 0.8, "clipped_low"),
+        (0.5, -2.0, 0.8, "clipped_low"),
+    ],
+)
+def test_cispo_clips_the_weight_and_keeps_every_gradient(
+    ratio: float, advantage: float, weight: float, held: str
+) -> None:
+    # -w·A·log π, and a gradient of -w·A, whatever was clipped (arXiv 2506.13585).
+    logprobs_M = torch.tensor([math.log(ratio) - 1], dtype=torch.float64, requires_grad=True)
+    loss = CISPOLoss(CISPOLoss.Settings(kl=0.5))
+    found = loss(
+        logprobs_M, torch.tensor([-1.0]), torch.tensor([advantage]), reference_logprobs_M=logprobs_M.detach() - 0.5
+    )
+    (gradient_M,) = torch.autograd.grad(found.loss_sum, logprobs_M)
+    k3 = math.exp(-0.5) + 0.5 - 1
+    assert found.loss_M.item() == pytest.approx(-weight * advantage * (math.log(ratio) - 1) + 0.5 * k3)
+    assert gradient_M.item() == pytest.approx(-weight * advantage + 0.5 * (1 - math.exp(-0.5)))
+    assert [name for name in ("clipped_low", "clipped_high") if getattr(found.sums, name)] == [held][: bool(held)]
+    assert found.sums.ratio == pytest.approx(ratio)
+    assert found.sums.reference_kl == pytest.approx(k3)
+
+
+def test_cispo_without_a_lower_bound_and_without_tokens() -> None:
+    loss = CISPOLoss(CISPOLoss.Settings(clip_low=1.0, kl=0.0))
+    found = loss(torch.tensor([-9.0]), torch.tensor([-1.0]), torch.tensor([1.0]))
+    assert found.loss_sum.item() == pytest.approx(9 * math.exp(-8))
+    assert found.sums.clipped_low == 0
+    nothing = torch.zeros(0, requires_grad=True)
+    assert loss(nothing, nothing, nothing).sums == LossSums()
+    with pytest.raises(ValueError, match="no reference"):
+        CISPOLoss(CISPOLoss.Settings())(nothing, nothing, nothing)
+
+
 def test_no_tokens_are_no_loss_and_the_neutral_element() -> None:
     nothing = torch.zeros(0, requires_grad=True)
-    found = token_losses(nothing, nothing, nothing, BARE)
+    found = GRPOLoss(BARE)(nothing, nothing, nothing)
     assert found.loss_sum.item() == 0
     some = of(1.5, -2.0)[2]
     assert found.sums + some == some == some + LossSums()
@@ -100,14 +143,14 @@ def test_no_tokens_are_no_loss_and_the_neutral_element() -> None:
 @given(st.lists(st.tuples(st.floats(0.1, 20), st.floats(-3, 3)), min_size=2, max_size=8), st.integers(1, 7))
 def test_parts_add_up_to_the_whole(tokens: list[tuple[float, float]], cut: int) -> None:
     cut = min(cut, len(tokens) - 1)
-    settings = LossSettings(kl_coefficient=0.1, importance_cap=1.5)
+    settings = GRPOLoss.Settings(kl=0.1, importance_cap=1.5)
 
     def sums(part: list[tuple[float, float]]) -> LossSums:
         logprobs_M = torch.tensor([math.log(ratio) - 4 for ratio, _ in part], dtype=torch.float64)
         old_M = torch.full((len(part),), -4.0)
         advantages_M = torch.tensor([advantage for _, advantage in part])
-        found = token_losses(
-            logprobs_M, old_M, advantages_M, settings, reference_logprobs_M=old_M, proximal_logprobs_M=old_M + 0.1
+        found = GRPOLoss(settings)(
+            logprobs_M, old_M, advantages_M, reference_logprobs_M=old_M, proximal_logprobs_M=old_M + 0.1
         )
         return found.sums
 
@@ -119,9 +162,9 @@ def test_parts_add_up_to_the_whole(tokens: list[tuple[float, float]], cut: int) 
 def test_what_is_missing_is_said() -> None:
     one = torch.zeros(1)
     with pytest.raises(ValueError, match="no reference"):
-        token_losses(one, one, one, LossSettings())
+        GRPOLoss(GRPOLoss.Settings())(one, one, one)
     with pytest.raises(ValueError, match="no proximal"):
-        token_losses(one, one, one, LossSettings(kl_coefficient=0.0, importance_cap=2.0))
+        GRPOLoss(GRPOLoss.Settings(kl=0.0, importance_cap=2.0))(one, one, one)
     with pytest.raises(ValueError, match="0 tokens"):
         global_mean(one.sum(), 0)
     assert global_mean(torch.tensor(6.0), 4).item() == 1.5
@@ -133,11 +176,11 @@ def test_what_is_missing_is_said() -> None:
         {"clip_low": 0.0},
         {"clip_high": 0.0},
         {"dual_clip": 1.0},
-        {"kl_coefficient": -0.1},
-        {"kl_coefficient": math.nan},
+        {"kl": -0.1},
+        {"kl": math.nan},
         {"importance_cap": 0.0},
     ],
 )
 def test_settings_out_of_range_are_refused_by_name(wrong: dict[str, Any]) -> None:
-    with pytest.raises(UserError, match=next(iter(wrong))):
-        LossSettings(**wrong)
+    with pytest.raises(UserError, match=f"training.loss: grpo: {next(iter(wrong))}"):
+        LOSSES.make("grpo", own=wrong)

@@ -62,10 +62,10 @@ def test_collate_by_hand() -> None:
     assert packed.position_ids_1N.tolist() == [[0, 1, 2, 3, 0, 1]]
     assert packed.predicts_M.tolist() == [0, 2, 4]
     assert packed.targets_M.tolist() == [6, 8, 1]
-    assert packed.old_logprobs_M.tolist() == [-0.5, -0.25, -1.5]
+    assert packed.sampled_logprobs_M.tolist() == [-0.5, -0.25, -1.5]
     assert packed.advantages_M.tolist() == [2.0, 2.0, -1.0]
     assert packed.row_M.tolist() == [0, 0, 1]
-    assert packed.old_logprobs_M.dtype == packed.advantages_M.dtype == torch.float32
+    assert packed.sampled_logprobs_M.dtype == packed.advantages_M.dtype == torch.float32
     moved = packed.to("meta")
     assert {getattr(moved, name).device.type for name in type(moved).__slots__} == {"meta"}
     with pytest.raises(ValueError, match="nothing to pack"):

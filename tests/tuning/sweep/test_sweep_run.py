@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from seal_ray.algorithm.checks import check_config
 from seal_ray.algorithm.config import make_config
-from seal_ray.config.checks import check_config
 from tests.processes import read_until
 from tests.tuning.processes import drive, ended, kill
 from tests.tuning.sweep.driver import ROUNDS, STEPS

@@ -3,10 +3,31 @@
 from __future__ import annotations
 
 import math
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from envs.diagnosis import Diagnosis, TurnDiagnosis
 from envs.errors import UserError
 from envs.verifier import Outcome
+from policies.trajectory import Trajectory
+
+
+class ProgressReward:
+    """`progress_reward` of a dialogue's diagnosis."""
+
+    class Settings(BaseModel):
+        """The setting of the progress reward."""
+
+        model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+        abstention_weight: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 0.5
+        """Weight of a turn without ground truth."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def __call__(self, trajectory: Trajectory) -> float:
+        return progress_reward(trajectory.diagnosis, abstention_weight=self._settings.abstention_weight)
 
 
 def progress_reward(diagnosis: Diagnosis, *, abstention_weight: float = 0.5) -> float:

@@ -14,13 +14,15 @@ from envs.dialects import DIALECTS
 from envs.errors import UserError, unknown_value
 from envs.interface.document import load_interface
 from envs.interface.value import MAX_GUIDELINES
-from policies import curator as curators
+from policies.curator.choice import learns, shows_given_interface
 from policies.engine.requests import checkpoint_shapes
 from policies.model_folder import ModelFolder, open_model
+from seal_ray.algorithm.objects import check_objects, make_curator_reward, make_suites
 from seal_ray.config import sections
 from seal_ray.config.agents import curator_is_model, model_of, shares_engines
 from seal_ray.config.parts import evaluation_part, training_part
 from seal_ray.config.sections import SECTIONS
+from seal_ray.evaluation.suites import PLAIN
 from seal_ray.grpo.reweighting import rho_table
 
 if TYPE_CHECKING:
@@ -45,6 +47,9 @@ def check_config(config: Settings) -> ModelFolder:
     _check_training(config.section(sections.Training), config.section(sections.Learners))
     _check_reweighting(config.section(sections.Reweighting))
     _check_curator(config.section(sections.Curator), config.section(sections.Learners))
+    check_objects(
+        config.section(sections.Environment), config.section(sections.Training), config.section(sections.Curator)
+    )
     _check_curator_model(config)
     _check_tasks(config.section(sections.Environment), config.section(sections.Evaluation))
     return model
@@ -113,7 +118,7 @@ def _check_curator_model(config: Settings) -> None:
     room = min(curator.context, solver.context) if shares else curator.context
     if curator.response >= room:
         raise UserError(f"curator.response: {curator.response} of {room} tokens leaves no room for a prompt.")
-    if curator.kind != "coevolved":
+    if not learns(curator.kind):
         return
     if curator.temperature != 1.0:
         # What a grammar has restricted is scored by the policy itself, which engines do at temperature 1 only.
@@ -123,13 +128,13 @@ def _check_curator_model(config: Settings) -> None:
 
 
 def _check_curator(curator: sections.Curator, learners: sections.Learners) -> None:
-    if curator.kind not in curators.KINDS:
-        raise unknown_value("curator.kind", curator.kind, curators.KINDS)
-    if curator.reward == "transfer" and learners.fsdp:
-        raise UserError("curator.reward: transfer compares whole gradients, which learners.fsdp does not hold.")
+    if make_curator_reward(curator).needs_gradients and learners.fsdp:
+        raise UserError(
+            f"curator.reward: {curator.reward} compares whole gradients, which learners.fsdp does not hold."
+        )
     if curator.interface is None:
         return
-    if curator.kind not in ("fixed", "rules"):
+    if not shows_given_interface(curator.kind):
         shows = "no interface" if curator.kind == "none" else "its own proposals"
         raise UserError(f"curator.interface: the curator {curator.kind} shows {shows}; take fixed or rules.")
     with _naming("curator.interface"):
@@ -148,6 +153,7 @@ def _check_tasks(environment: sections.Environment, evaluation: sections.Evaluat
         division = f" of {environment.division!r}" if environment.division else ""
         named = f" of {', '.join(environment.categories)}" if environment.categories else ""
         raise UserError(f"environment.split: {environment.split!r}{division} has no task{named}.")
+    suites = make_suites(environment, evaluation)
     if not evaluation.interval:
         return
     with _naming("evaluation.split", source="evaluation.source", part="evaluation.split", **_SELECTED):
@@ -159,6 +165,11 @@ def _check_tasks(environment: sections.Environment, evaluation: sections.Evaluat
     shared = trained.overlap(tested) if evaluation.source in (None, environment.source) else None
     if shared:
         raise UserError(f"evaluation.split: {shared}.")
+    if evaluation.suites == [PLAIN]:
+        return
+    for task in suites.tasks:
+        if trained.has(task.id):
+            raise UserError(f"evaluation.suites: {task.id} is trained on; evaluation must not play it.")
 
 
 @contextmanager

@@ -1,0 +1,85 @@
+"""Evaluation suites of a run, by the names in `evaluation.suites`: which tasks are played, and what is counted.
+
+Every suite plays the plain interface under the official protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
+
+from envs.registry import Registry
+from envs.task import Task
+from policies.trajectory import Trajectory
+from seal_ray.report.metrics import Metric, check, register
+
+if TYPE_CHECKING:
+    from seal_ray.config.sections import Environment, Evaluation
+
+PLAIN = "plain"
+"""The suite whose metrics have no suite's name: `evaluation/success` and so on."""
+
+
+class Suite(Protocol):
+    """Chooses tasks and counts their dialogues.
+
+    `name` and `metrics` define the metrics: `Metric("success", …)` is reported as `evaluation/NAME/success`. `tasks`
+    gives tasks that `envs.sources.find_task` finds by their ids, the same ones each time, and none that is trained on.
+    `count` gets the dialogues of these tasks, one a task in their order, without those that were lost to faults; it
+    gives values for some or all of `metrics`.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def metrics(self) -> Sequence[Metric]: ...
+
+    def tasks(self, environment: Environment, evaluation: Evaluation) -> Sequence[Task]: ...
+
+    def count(self, trajectories: Sequence[Trajectory]) -> Mapping[str, float]: ...
+
+
+SUITES: Registry[type[Suite]] = Registry(
+    "evaluation.suites", "seal_ray.suites", {PLAIN: "seal_ray.evaluation.suites.plain:PlainSuite"}
+)
+"""The suites. A class takes its `Settings` from the evaluation section and `evaluation.suites_settings`."""
+
+
+class Suites:
+    """The suites of a run together: a task that several of them choose is played once."""
+
+    def __init__(self, suites: Sequence[Suite], environment: Environment, evaluation: Evaluation) -> None:
+        """Adds the suites' metrics to the namespace. Raises `UserError` where a metric's name is taken."""
+        self._suites = suites
+        self._environment = environment
+        self._evaluation = evaluation
+        for suite in suites:
+            if suite.name != PLAIN:
+                register(Metric(_path(suite, each.name), each.unit, each.meaning) for each in suite.metrics)
+
+    @cached_property
+    def _chosen(self) -> list[dict[str, Task]]:
+        """Of each suite, the tasks by their ids."""
+        chosen = (suite.tasks(self._environment, self._evaluation) for suite in self._suites)
+        return [{task.id: task for task in tasks} for tasks in chosen]
+
+    @cached_property
+    def tasks(self) -> tuple[Task, ...]:
+        """All different tasks, in the order of the suites."""
+        return tuple({name: task for chosen in self._chosen for name, task in chosen.items()}.values())
+
+    def count(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
+        """Metric's name below `evaluation/` → value. Raises `ValueError` for one that its suite does not define."""
+        found: dict[str, float] = {}
+        for suite, chosen in zip(self._suites, self._chosen, strict=True):
+            counted = suite.count([each for each in trajectories if each.task in chosen])
+            named = {_path(suite, name): value for name, value in counted.items()}
+            check(named)
+            found |= {name.removeprefix("evaluation/"): value for name, value in named.items()}
+        return found
+
+
+def _path(suite: Suite, metric: str) -> str:
+    return f"evaluation/{metric}" if suite.name == PLAIN else f"evaluation/{suite.name}/{metric}"
