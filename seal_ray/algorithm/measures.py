@@ -36,7 +36,7 @@ def check_faults(groups: Sequence[PlayedGroup], *, most: float) -> None:
 
 
 def of_rollouts(groups: Sequence[PlayedGroup], reward: Reward) -> dict[str, float]:
-    """Mean reward, success by category and by the kind of arm, the labels' shares of all turns, and the number of faults."""
+    """Mean reward, success by category and kind of arm, the labels' shares of all turns, and the number of faults."""
     trajectories = _trajectories(groups)
     labels = Counter(label for each in trajectories for label in each.diagnosis.labels)
     turns = max(1, labels.total())
