@@ -36,7 +36,7 @@ class ModelFolder:
         return tiny.NAME if self.path == tiny.FOLDER else self.path.resolve().name
 
     def fingerprint(self) -> dict[str, list[int]]:
-        """File → size and time of change in nanoseconds: tells whether the model is the one of an earlier run."""
+        """File → size and time of change in nanoseconds: identifies the model, for a later run."""
         files = sorted(path for path in self.path.iterdir() if path.is_file())
         return {path.name: [path.stat().st_size, path.stat().st_mtime_ns] for path in files}
 

@@ -1,7 +1,7 @@
 """From messages to token ids and back, by the model's own chat template, so that nothing is ever tokenised twice.
 
 The opening of a dialogue is rendered whole. After that only what the environment adds is rendered and tokenised, and
-put behind the tokens that the model sampled: what it said is never read as text and written again.
+appended to the tokens that the model sampled: a completion is never decoded and tokenised again.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class ChatFormat:
         return tuple(rest)
 
     def completion(self, text: str) -> tuple[int, ...]:
-        """The tokens of a text as if the model had said it, stop token included: for demonstrations."""
+        """The tokens of a text as the model's completion, stop token included: for demonstrations."""
         return (*self.tokens(text), self._end)
 
     def disarmed(self, text: str) -> str:
@@ -108,7 +108,7 @@ class ChatFormat:
         return tuple(self._tokenizer.encode(text, add_special_tokens=False))
 
     def text(self, token_ids: Sequence[int]) -> str:
-        """What a completion says, without its stop token."""
+        """The text of a completion, without its stop token."""
         ids = list(token_ids)
         if ids and ids[-1] in self.stop_token_ids:
             ids.pop()

@@ -1,4 +1,4 @@
-"""Many dialogues at once against one engine; an engine that dies is restarted, and what it left undone played again."""
+"""Many dialogues at once against one engine. An engine that dies is restarted, and its dialogues are played again."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Rollouts:
     async def play(self, jobs: Sequence[Job]) -> AsyncGenerator[tuple[int, Trajectory], None]:
         """Yields (place in `jobs`, trajectory) as dialogues end.
 
-        A dialogue whose engine died is played again from its begin with the same seed, so that results do not depend on
+        A dialogue whose engine died is played again from its start with the same seed, so that results do not depend on
         deaths. Raises `EngineDead` where the engine keeps dying, and whatever else a dialogue raises; dialogues under
         way are then cancelled, as they are where the iterator is closed.
         """

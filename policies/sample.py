@@ -1,4 +1,4 @@
-"""`Sample`: tokens of which a policy sampled some, with what the sampler said of them. Nothing is tokenised again."""
+"""`Sample`: tokens of which a policy sampled some, with their log-probs. Nothing is tokenised again."""
 
 from __future__ import annotations
 

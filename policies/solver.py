@@ -42,7 +42,7 @@ class Budgets:
 class Solver:
     """A policy of an engine, with the format of its prompts and the way it is sampled.
 
-    `watch` tells which of its dialogues is at work.
+    `watch` follows which of its dialogues is being computed.
     """
 
     engine: Engine

@@ -1,4 +1,4 @@
-"""`Watch`: which dialogue is at work, and since when. A guard in another thread can tell one that never comes back."""
+"""`Watch`: which dialogue is being computed, and since when. A guard in another thread can see one that hangs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class AtWork:
 
 
 class Watch:
-    """Follows the dialogues of one event loop, of which one at a time is at work. Waiting for an engine is no work."""
+    """Follows the dialogues of one event loop; one at a time is computed. Waiting for an engine is not computing."""
 
     def __init__(self) -> None:
         self._at_work: AtWork | None = None

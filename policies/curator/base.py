@@ -15,7 +15,7 @@ from policies.sample import Sample
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """One proposed interface. A rejected one says why in `rejection`, and carries the incumbent instead.
+    """One proposed interface. A rejected one has the reason in `rejection`, and carries the incumbent instead.
 
     `sample` is there where a language model wrote the proposal.
     """
@@ -28,7 +28,7 @@ class Proposal:
 class Curator(Protocol):
     """Proposes interfaces. It sees the failure profile and the incumbent interface, never a task or an answer.
 
-    How often it is asked is its caller's affair. Asynchronous, since a language model takes its time.
+    The caller decides how often it is asked. Asynchronous, since a language model takes seconds.
     """
 
     @property

@@ -1,6 +1,6 @@
 """`LLMCurator`: a language model that reads the failure profile and writes proposals, frozen or learning.
 
-What it says is hostile input: it is read as JSON, checked against the interface's schema and the leak guard, and
+Its output is hostile input: it is read as JSON, checked against the interface's schema and the leak guard, and
 otherwise rejected. Whatever it writes, the solver's training goes on with the incumbent.
 """
 

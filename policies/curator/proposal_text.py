@@ -12,7 +12,7 @@ from envs.interface.document import interface_from_json, interface_to_dict
 from envs.interface.value import MAX_GUIDELINE_CHARACTERS, MAX_GUIDELINES
 
 _FADE = "fade"
-"""The one key of an interface that is no matter of a proposal: the run's settings have it."""
+"""The key of an interface that a proposal does not set: it is a setting of the run."""
 
 PROPOSAL_SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -50,9 +50,9 @@ def write_proposal(interface: Interface) -> str:
 
 
 def read_proposal(text: str) -> Interface:
-    """The interface that an answer proposes: its outermost JSON object, whatever stands around it.
+    """The interface that an answer proposes: its outermost JSON object; the text around it is ignored.
 
-    Raises `UserError` where there is none or it is no interface.
+    Raises `UserError` where there is no object, or it is not an interface.
     """
     begin, end = text.find("{"), text.rfind("}")
     if begin < 0 or end < begin:

@@ -40,7 +40,7 @@ GUIDELINE_FOR: Mapping[Label, str] = MappingProxyType(
         ),
     }
 )
-"""Failure label → its guideline. An inherited state has none: its turn did its part."""
+"""Failure label → its guideline. An inherited state has none: the fault lies in an earlier turn."""
 
 RULES_BASE = replace(STATIC_CUES, recovery=RecoveryLevel.CLASS)
 """What the rules show beside the guidelines where nothing else is given."""

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 _READ_BY_RLLIB = {TRIAL_INFO, "_enable_new_api_stack", "multiagent", "class"}
-"""Keys of a config dict that are no attributes, or not always."""
+"""Keys of a config dict that are not attributes, or not always."""
 _SET_AS_THEY_ARE = {"env_config", "model", "optimizer"}
 """Attributes, beside those of evaluation, that RLlib would hand to methods which are ours here."""
 
@@ -149,7 +149,7 @@ class SealConfig(RoundConfig):
 
         check_config(self)
         self.multi_agent(policies=learning_agents(self))
-        # RLlib says once for each algorithm that it is on the new API stack. There is no other for this one.
+        # RLlib logs once for each algorithm that it is on the new API stack. This one has no other.
         log_once(f"{getattr(self.algo_class, '__name__', self.algo_class)}_on_new_api_stack")
         super().validate()
 
@@ -177,7 +177,7 @@ class SealConfig(RoundConfig):
         return SealLearnerGroup(config=self.copy(), module_spec=rl_module_spec)
 
     def _set(self, section: str, settings: Mapping[str, Any], more: Callable[..., Any] | None = None) -> Self:
-        """Sets what is ours, and hands the rest to RLlib's method where it knows them. Sets nothing on a mistake."""
+        """Sets our settings, and passes the others to RLlib's method. Sets nothing where one is not known."""
         own, settings = SECTIONS[section].model_fields, current(section, settings)
         rllib = inspect.signature(more).parameters if more is not None else ()
         for key in settings:

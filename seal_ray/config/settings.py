@@ -1,4 +1,4 @@
-"""`Settings`: a run's settings as those who need a section of them see them; `SealConfig` holds them for RLlib."""
+"""`Settings`: the protocol by which code reads a run's settings; `SealConfig` holds them for RLlib."""
 
 from __future__ import annotations
 

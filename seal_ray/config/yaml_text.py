@@ -1,4 +1,4 @@
-"""YAML as people mean it: 1e-6 is a number, `on` is a word, and a key that stands there twice is a mistake."""
+"""YAML 1.2's scalars: 1e-6 is a number, `on` is a word. A key that is given twice is an error."""
 
 from __future__ import annotations
 

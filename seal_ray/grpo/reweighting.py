@@ -1,6 +1,6 @@
 """Diagnosis-guided reweighting: labels to weights, weights to advantages (SEAL eq. 10-12). Signs never change.
 
-The tables ρ say how much each label matters, `DynamicWeights` lets a table follow the failure profile, and `reweighted`
+The tables ρ hold the weight of each label, `DynamicWeights` lets a table follow the failure profile, and `reweighted`
 applies it.
 """
 
@@ -23,7 +23,7 @@ ApplyTo = Literal["all", "positive", "negative"]
 _APPLY_TO = ("all", "positive", "negative")
 
 NOT_REACHED = str(Label.NOT_REACHED)
-"""The label that says nothing about the solver's turn; both tables' rollouts may carry it, and neither weighs it."""
+"""The label of a turn that was not played; rollouts may carry it, and neither table weighs it."""
 
 RHO_PAPER: Mapping[str, float] = MappingProxyType(
     {
@@ -36,7 +36,7 @@ RHO_PAPER: Mapping[str, float] = MappingProxyType(
         "instance_mismatch": 0.6,
     }
 )
-"""SEAL's Table 6 (arXiv 2605.24426), over `TurnDiagnosis.paper_label`. Our verifier never says "instance_mismatch"."""
+"""SEAL's Table 6 (arXiv 2605.24426), over `TurnDiagnosis.paper_label`. Our verifier has no "instance_mismatch"."""
 
 RHO_DEFAULT: Mapping[str, float] = MappingProxyType(
     {
@@ -44,19 +44,19 @@ RHO_DEFAULT: Mapping[str, float] = MappingProxyType(
         str(Label.SPURIOUS_TOOL_CALL): 2.0,
         # Its counterpart, so that abstaining is learnt from both sides (the paper's value).
         str(Label.CORRECT_ABSTENTION): 1.8,
-        # The solver froze where it had to act: the paper's empty turn, and needed tools beside it.
+        # The solver called nothing where it had to: the paper's empty turn, and needed tools beside it.
         str(Label.MISSING_TOOL_CALL): 1.5,
         # The error stood in the context and was not acted upon: as clear a gap as not acting at all.
         str(Label.RECOVERY_FAILURE): 1.5,
         # Form, not judgement: learnt fast anyway, but until then nothing else of the turn counts.
         str(Label.INVALID_TOOL_CALL): 1.2,
-        # The right tool in a wrong form; the plain reward says as much.
+        # The right tool in a wrong form; the plain reward covers it.
         str(Label.ARGUMENT_MISMATCH): 1.0,
         # Many causes under one name (the paper's value).
         str(Label.STATE_MISMATCH): 1.0,
         # The measure of the others (the paper's value).
         str(Label.PASS): 1.0,
-        # The state is right; a result is missing, often one that was not worth asking for (the paper's value).
+        # The state is right; a result is missing, often an unimportant one (the paper's value).
         str(Label.RESPONSE_MISMATCH): 0.9,
         # The fault lies in an earlier turn, which has a label of its own (the paper's value for its ambiguous label).
         str(Label.INHERITED_STATE): 0.6,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import wandb as wandb_package
 
 WANDB = ("off", "auto", "online", "offline")
-"""Whether wandb is told: not at all, online where a key is found and offline else, or always one of the two."""
+"""Whether metrics go to wandb: never, online where a key is found and offline else, or always one of the two."""
 
 PROJECT = "seal-ray"
 _FLUSH_S = 1
@@ -37,7 +37,7 @@ _LOG = logging.getLogger(__name__)
 class Writers:
     """Writes the metrics of each round where people look at them.
 
-    wandb is a convenience: whatever fails there is said once in the log, and the run goes on without it.
+    wandb is optional: a failure is logged once, and the run goes on without it.
     """
 
     def __init__(

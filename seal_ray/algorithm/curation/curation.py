@@ -1,6 +1,6 @@
 """`Curation`: the curator's side of a run. It asks for proposals, compares their arms, and has the curator learn.
 
-A window is `curator.update_every` rounds. At its begin the curator proposes; its proposals, the incumbent and the plain
+A window is `curator.update_every` rounds. At its start the curator proposes; its proposals, the incumbent and the plain
 interface are the window's arms. At its end each arm has a value, the best may become the incumbent, and a curator that
 learns takes one GRPO step on its proposals, whose rewards are compared with each other: all answer the same profile.
 """

@@ -53,7 +53,7 @@ class ArmGradients:
         return compared_parameters(self._module)
 
     def add(self, rows: Sequence[Row], packed: Packed, logprobs_M: Tensor) -> None:
-        """Adds what these rows, packed, say of their arms; rows of no arm say nothing. The graph is kept."""
+        """Adds the gradients of these rows, packed, to those of their arms, if they have one. The graph is kept."""
         started = perf_counter()
         for arm in sorted({row.arm for row in rows if row.arm is not None}):
             of_arm = torch.tensor([row.arm == arm for row in rows], device=logprobs_M.device)

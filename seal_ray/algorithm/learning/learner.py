@@ -40,7 +40,7 @@ LEARNT = (
     *("steps", "tokens", "loss", "kl", "kl_sampler", "clip_fraction", "capped_fraction"),
     *("ratio_first", "ratio_first_error", "gradient_norm", "learning_rate"),
 )
-"""What a round's update counts; `seal_ray/report/metrics.py` says what each is."""
+"""What a round's update counts; `seal_ray/report/metrics.py` defines each."""
 
 _STEPS = "gradient_steps"
 
@@ -62,7 +62,7 @@ class SealLearner(RowsLearner):
     all of them.
     """
 
-    config: Settings  # type: ignore[assignment] # RLlib knows it by all that it is
+    config: Settings  # type: ignore[assignment] # RLlib declares its own class
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)  # type: ignore[no-untyped-call]
@@ -78,7 +78,7 @@ class SealLearner(RowsLearner):
         super().build()
 
     def configure_optimizers_for_module(self, module_id: str, config: Any = None) -> None:
-        del config  # the settings of our own sections say more
+        del config  # our own sections have the settings
         module, training = self.wrapped(module_id), self._agents[module_id].training
         params = [parameter for parameter in module.parameters() if parameter.requires_grad]
         optimizer = torch.optim.AdamW(
@@ -143,7 +143,7 @@ class SealLearner(RowsLearner):
         self, *, module_id: str, config: Any, batch: Mapping[str, Any], fwd_out: Mapping[str, Any]
     ) -> Tensor:
         """The loss of one micro-batch, summed over its sampled tokens. What is counted is added to `counted`."""
-        del config  # the settings of our own sections say more
+        del config  # our own sections have the settings
         packed: Packed = batch[PACKED]
         losses = self._agents[module_id].loss(
             fwd_out[LOGPROBS],
@@ -179,7 +179,7 @@ class SealLearner(RowsLearner):
             fwd_out = module({PACKED: packed})
             self._arms[module_id].add(members, packed, fwd_out[LOGPROBS])
             loss_sum = self.compute_loss_for_module(module_id=module_id, config=config, batch=batch, fwd_out=fwd_out)
-            # Learners' gradients are averaged, where the loss wants their sum.
+            # Learners' gradients are averaged; the loss needs their sum.
             loss = global_mean(loss_sum, minibatch.global_tokens) * world
             loss.backward()  # type: ignore[no-untyped-call]
         return self._over_learners(self.counted)

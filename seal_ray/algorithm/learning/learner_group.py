@@ -38,7 +38,7 @@ class SealLearnerGroup(RowsLearnerGroup):
     the group cannot be used any more.
     """
 
-    config: Settings  # type: ignore[assignment] # RLlib knows it by all that it is
+    config: Settings  # type: ignore[assignment] # RLlib declares its own class
 
     def learn(self, module_id: str, minibatches: Sequence[Minibatch]) -> dict[str, float]:
         """One gradient step for each minibatch. Returns what `SealLearner` counted, over all learners."""
@@ -93,7 +93,7 @@ class SealLearnerGroup(RowsLearnerGroup):
             self._on_each(lambda learner, found: learner.set_state(found), [value] * max(1, len(self)))
 
     def get_checkpointable_components(self) -> list[tuple[str, Any]]:
-        """None: the group writes its learners' state itself, where RLlib would ask the first learner alone."""
+        """None: the group writes its learners' state itself. RLlib would write that of the first learner alone."""
         return []
 
     def save_to_path(
@@ -142,7 +142,7 @@ class SealLearnerGroup(RowsLearnerGroup):
         return found
 
     def _on_each(self, do: Callable[[Any, Any], R], values: Sequence[Any]) -> list[R]:
-        """Has each learner do something with its value, or with what its reference stands for."""
+        """Calls `do` with each learner and its value, or the value that its reference points to."""
         if self.is_local:
             return [do(self.local, values[0])]
         calls = [actor.apply.remote(do, value) for actor, value in zip(self.actors, values, strict=True)]

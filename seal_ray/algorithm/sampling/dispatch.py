@@ -1,4 +1,4 @@
-"""Sending groups to runners: a queue of chunks, from which what a dead runner had goes to another."""
+"""Sending groups to runners: a queue of chunks. The chunk of a runner that died goes to another one."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class _Chunk:
     deaths: int = 0
 
     def after_death(self) -> list[_Chunk]:
-        """What is to be played now that another runner has died; nothing where a single group is at fault."""
+        """The chunks to play after another runner has died over this one; none where it is a single group."""
         if self.deaths + 1 < _DEATHS:
             return [replace(self, deaths=self.deaths + 1)]
         return [_Chunk([plan]) for plan in self.plans] if len(self.plans) > 1 else []
@@ -53,8 +53,8 @@ def play(
 ) -> list[PlayedGroup]:
     """Plays the groups on all runners of an EnvRunnerGroup. Returns them by number.
 
-    Every dialogue carries its seed, so that it comes out the same whichever runner plays it, and however often. One
-    that does not come back is lost: its runner is replaced, and what it had is played again without it. `heal` is
+    Every dialogue carries its seed, so that any runner plays it in the same way, however often. A dialogue that hangs
+    is lost: its runner is replaced, and its other dialogues are played again. `heal` is
     called while waiting. Raises `RunnersLost` where no runner lives for `timeout` seconds, and what a runner raises.
     """
     if not group.num_remote_env_runners():

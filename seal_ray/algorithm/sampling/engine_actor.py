@@ -1,4 +1,4 @@
-"""`EngineActor`: one engine in a Ray actor. When its engine dies the actor does too, and Ray starts it anew."""
+"""`EngineActor`: one engine in a Ray actor. When its engine dies the actor exits, and Ray restarts it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from policies.engine import Adapter, Engine, EngineDead, GenRequest, GenResult
 class EngineSpec:
     """What an engine is started with. `factory` makes another kind of engine than `kind`, in tests for instance.
 
-    `agent` is who is served first of all: the solver, or a curator with an engine of its own.
+    `agent` is the agent that owns the engine: the solver, or a curator with an engine of its own.
     """
 
     kind: str
@@ -110,7 +110,7 @@ class EngineActor:
         return engine
 
     async def _exit(self) -> None:
-        # Ray would go on sending requests to a living actor with a dead engine.
+        # Ray would go on sending requests to an actor whose engine is dead.
         with suppress(Exception):
             await asyncio.wait_for(self.close(), timeout=5.0)
         os._exit(1)

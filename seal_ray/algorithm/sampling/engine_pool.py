@@ -61,7 +61,7 @@ class EnginePool:
 
     @property
     def actors(self) -> list[Any]:
-        """The handles, to be sent to who plays."""
+        """The actors' handles, for runners."""
         return [member.actor for member in self._members]
 
     def deliver(self, payload: Payload) -> None:
@@ -72,7 +72,7 @@ class EnginePool:
         self._payloads[payload.policy] = ray.put(payload)
         self._held[payload.policy] = payload.version
         for member in self._members:
-            member.look = None  # a look that is under way would see what was held before
+            member.look = None  # a look that is under way would see the weights of before
         deadline = time.monotonic() + self._timeout
         sent = self._payloads[payload.policy]
         waiting = {member.actor.update.remote(sent): member for member in self._members}
@@ -133,7 +133,7 @@ def _answer(ref: Any, timeout: float | None = None) -> Any:
 
 
 async def _awaited(ref: Any) -> Any:
-    """What an engine's actor returned. Raises what it raised, and `EngineDead` where it is gone."""
+    """What an engine's actor returned. Raises what it raised, and `EngineDead` where it has died."""
     try:
         return await ref
     except RayActorError as error:
@@ -143,10 +143,10 @@ async def _awaited(ref: Any) -> Any:
 
 
 class RemoteEngine:
-    """One policy of an engine actor as an `Engine`, for who plays with this version of it.
+    """One policy of an engine actor as an `Engine`, with one version of its weights.
 
-    An engine without that version is dead to its callers: it came back, and has its weights yet to get. `restart` waits
-    until the pool has healed it. The pool delivers its weights, so that the update methods refuse.
+    An engine without that version was restarted and has no weights yet: requests fail as with a dead one. `restart`
+    waits until the pool has delivered them. The pool delivers its weights, so that the update methods refuse.
     """
 
     def __init__(self, actor: Any, *, policy: str, version: int, timeout: float) -> None:

@@ -45,7 +45,7 @@ class Target:
 
 
 class _Player:
-    """Plays groups against engines. It is no method of the runner's: Ray runs an actor with coroutines as one."""
+    """Plays groups against engines. The runner has no coroutines itself: Ray would make it an asynchronous actor."""
 
     def __init__(self, config: Any) -> None:
         self._solver = config.section(sections.Solver)
@@ -118,10 +118,10 @@ class _Player:
 class SealEnvRunner(EnvRunner, Checkpointable):
     """Plays what it is sent. The dialogues of a call run concurrently, each group on one engine."""
 
-    def sample(  # type: ignore[override] # what to play is no option
+    def sample(  # type: ignore[override] # RLlib's takes options
         self, *, plans: Sequence[GroupPlan], target: Target, lost: Sequence[Fault] = (), **_: Any
     ) -> list[PlayedGroup] | Stuck:
-        """Plays these groups but for the dialogues that are `lost` already, which come out as those faults.
+        """Plays these groups. Dialogues that are `lost` already are not played: their outcomes are those faults.
 
         Returns `Stuck` where a dialogue does not come back: this runner must then be replaced. Raises `StaleWeights`,
         or `EngineLost` where an engine does not come back.

@@ -1,7 +1,7 @@
 """The last line of defence: a dialogue whose step does not come back is given up, and does not hold the others up.
 
 The world bounds what a step costs. Should one hang all the same, no exception and no signal gets it out of the process:
-the runner says which dialogue it is and is replaced, and the dialogues beside it are played again with their seeds.
+the runner returns which dialogue it is and is replaced; its other dialogues are played again with their seeds.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Stuck:
-    """A dialogue that did not come back within `limit` seconds. The process that says so must do nothing more."""
+    """A dialogue whose step took more than `limit` seconds. Its process must not be used any more."""
 
     task: str
     seed: int

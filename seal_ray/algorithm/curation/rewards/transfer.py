@@ -10,8 +10,8 @@ from seal_ray.grpo.arms import PLAIN, ArmGroup
 class TransferReward:
     """Arm → mean over its rounds of the cosine between the solver's policy gradients on it and on the plain arm.
 
-    The plain arm's cosine with itself says nothing. A proposal must do something for plain rollouts: the plain
-    interface stands for doing nothing, and its value is 0.
+    The plain arm's cosine with itself has no meaning here, so that its value is 0: a proposal must help plain
+    rollouts.
     """
 
     worst = -1.0
