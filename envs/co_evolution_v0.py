@@ -1,6 +1,6 @@
 """Version 0 of the co-evolution game, as PettingZoo environments are made: `env()`, `parallel_env()`, `raw_env()`.
 
-Without `tasks` the game is over the train part of BFCL's scenario split. All other arguments are those of
+Without `tasks` the game is over the train part of the benchmark. All other arguments are those of
 `envs.co_evolution.CoEvolutionGame`.
 """
 
@@ -11,8 +11,8 @@ from typing import Any
 
 from pettingzoo.utils.wrappers import OrderEnforcingWrapper
 
-from envs.bfcl.splits import scenario_split
 from envs.co_evolution import CoEvolutionGame, Observation, ParallelCoEvolutionGame
+from envs.sources import BENCHMARK, get_source
 from envs.task import Task
 
 __all__ = ["env", "parallel_env", "raw_env"]
@@ -20,7 +20,7 @@ __all__ = ["env", "parallel_env", "raw_env"]
 
 def raw_env(tasks: Sequence[Task] | None = None, **settings: Any) -> CoEvolutionGame:
     """The game itself."""
-    return CoEvolutionGame(scenario_split().train if tasks is None else tasks, **settings)
+    return CoEvolutionGame(_all_train() if tasks is None else tasks, **settings)
 
 
 def env(tasks: Sequence[Task] | None = None, **settings: Any) -> OrderEnforcingWrapper[str, Observation, str]:
@@ -30,4 +30,8 @@ def env(tasks: Sequence[Task] | None = None, **settings: Any) -> OrderEnforcingW
 
 def parallel_env(tasks: Sequence[Task] | None = None, **settings: Any) -> ParallelCoEvolutionGame:
     """The game under the parallel interface."""
-    return ParallelCoEvolutionGame(scenario_split().train if tasks is None else tasks, **settings)
+    return ParallelCoEvolutionGame(_all_train() if tasks is None else tasks, **settings)
+
+
+def _all_train() -> tuple[Task, ...]:
+    return get_source(BENCHMARK).split().train

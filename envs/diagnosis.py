@@ -111,6 +111,7 @@ def diagnose_turn(
     *,
     changed_state: bool,
     seen: Callable[[str], bool],
+    by_goal: bool = False,
 ) -> TurnDiagnosis:
     """Labels one turn that has its verdict.
 
@@ -119,7 +120,8 @@ def diagnose_turn(
 
     `steps` are the turn's, in order; `truth` is what its ground truth does; `changed_state` says whether the public
     state differs between its start and its end (read only where the turn has no ground truth); `seen` tells whether a
-    result text has appeared in the dialogue so far, this turn included.
+    result text has appeared in the dialogue so far, this turn included. `by_goal` says that the task is judged by its
+    final state: then calls are right in any turn, and no call or result is needed.
     """
     records = [record for step in steps for record in step.calls]
     # A turn may hold thousands of calls, so that nothing here may look at all later ones for each.
@@ -134,7 +136,10 @@ def diagnose_turn(
         tool, argument = (None if name is None else valid_text(name) for name in (tool, argument))
         return TurnDiagnosis(verdict.turn, label, detail, verdict, frozenset(hidden | recovered), tool, argument)
 
-    if not turn.ground_truth:
+    if by_goal:
+        if not records and not verdict.scorable and not any(step.parse_errors for step in steps):
+            return result(Label.CORRECT_ABSTENTION)
+    elif not turn.ground_truth:
         if records:
             detail = "state_changed" if changed_state else "state_unchanged"
             return result(Label.SPURIOUS_TOOL_CALL, detail, tool=records[0].call.name)
@@ -160,6 +165,8 @@ def diagnose_turn(
         if well_formed and record.is_error and last_clean.get(record.call.name, -1) < index:
             if not _error_is_wanted(record, truth):
                 return result(Label.RECOVERY_FAILURE, "error_result", tool=record.call.name)
+    if by_goal:
+        return result(Label.STATE_MISMATCH, "goal") if verdict.scorable else result(Label.PASS)
     if not records:
         return result(Label.MISSING_TOOL_CALL, "no_call", tool=turn.ground_truth[0].name)
     needed = _needed_and_never_called(turn, truth, records, seen)
@@ -190,7 +197,7 @@ def _parse_error_stands(steps: Sequence[Step]) -> bool:
 
 
 def _error_is_wanted(record: CallRecord, truth: TruthTurn) -> bool:
-    """Whether the ground truth itself brings this very error about (a few of BFCL's do)."""
+    """Whether the ground truth itself brings this very error about (a few do)."""
     return any(is_error and record.returned(text) for text, is_error in zip(truth.results, truth.errors, strict=True))
 
 

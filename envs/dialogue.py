@@ -14,7 +14,7 @@ from gymnasium import spaces
 from envs.allowance import Allowance, Cost, first_part
 from envs.diagnosis import Diagnosis, Label, TurnDiagnosis, diagnose_turn
 from envs.dialects import DIALECTS, Dialect, ParsedCompletion
-from envs.errors import UserError, unknown_value
+from envs.errors import EnvironmentFault, UserError, unknown_value
 from envs.interface.show import render_tools, show_parse_error, show_result, show_system, show_tools
 from envs.interface.value import Interface
 from envs.schema import check_call
@@ -23,7 +23,7 @@ from envs.task import Task, ToolCall, ToolDoc
 from envs.text import Marks, valid_text
 from envs.trace import Availability, CallRecord, Step, Trace, text_digest
 from envs.verifier import State, Verifier, differing, freeze, prepare
-from envs.world import World
+from envs.world import User
 
 MAX_STEPS = 20
 """Completions with calls: per turn under the official protocol, per dialogue under the seal protocol."""
@@ -42,8 +42,8 @@ class Protocol(StrEnum):
     """The rules by which completions become steps and turns."""
 
     OFFICIAL = "official"
-    """BFCL's own, for evaluation: a completion without a decodable call ends the turn; every simulator method can be
-    called; the step after the 20th of a turn ends the dialogue."""
+    """The benchmark's own, for evaluation: a completion without a decodable call ends the turn; every tool of the world
+    can be called; the step after the 20th of a turn ends the dialogue."""
     SEAL = "seal"
     """For training: parse errors, unknown and hidden tools return an error observation and the turn goes on; at most 20
     steps in the dialogue."""
@@ -77,14 +77,16 @@ class Dialogue(gymnasium.Env[str, str]):
     `reset` the tools, the interface's guidelines and the first user turn; then tool results or the next user turn. The
     same content stands as `Message`s in `info["messages"]`, for chat templates, and the tools in `info["tools"]`.
 
-    The reward is terminal and binary: 1.0 where every turn with ground truth passed, else 0.0. `terminated` is True
-    when the last turn has ended, `truncated` when a step budget ended the dialogue earlier. At the end
-    `info["diagnosis"]` holds the `Diagnosis`. `seed` changes nothing, as a dialogue has no randomness of its own.
+    The reward is terminal and binary: 1.0 where every turn with ground truth passed, or where the final state reaches
+    the goal of a task that has one; else 0.0. `terminated` is True when the last turn has ended, `truncated` when a
+    step budget ended the dialogue earlier. At the end `info["diagnosis"]` holds the `Diagnosis`. `seed` changes
+    nothing, as a dialogue has no randomness of its own.
 
     `context` is the model's context in tokens; results beyond what it could hold are cut, see `Allowance`.
 
     Nothing in a completion makes `step` raise. Calling it before `reset` or after the end raises
-    `gymnasium.error.ResetNeeded`; a task whose config or ground truth is broken raises `EnvironmentFault` at `reset`.
+    `gymnasium.error.ResetNeeded`; a task whose config or ground truth is broken raises `EnvironmentFault` at `reset`,
+    one whose user or goal is, also later.
     """
 
     metadata = {"render_modes": ["ansi"], "name": "dialogue_v0"}  # noqa: RUF012 - as Gymnasium declares it
@@ -145,7 +147,7 @@ class Dialogue(gymnasium.Env[str, str]):
 
     @property
     def success(self) -> bool:
-        """Whether the dialogue is over and every turn with ground truth passed."""
+        """Whether the dialogue is over and the verifier found it a success."""
         return self.over and not self._cut_off and self._verifier.success
 
     @property
@@ -162,7 +164,8 @@ class Dialogue(gymnasium.Env[str, str]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         super().reset(seed=seed, options=options)
         ready = prepare(self.task)
-        self._world = World.restore(ready.image)
+        self._world = ready.start()
+        self._user: User | None = None if self.task.user is None else self.task.user()
         self._truth = ready.turns
         self._verifier = Verifier(self.task)
         self._allowance = Allowance(self.context)
@@ -244,6 +247,7 @@ class Dialogue(gymnasium.Env[str, str]):
                 verdict,
                 changed_state=bool(differing(state, self._turn_start)),
                 seen=self._verifier.saw,
+                by_goal=self.task.goal is not None,
             )
         )
 
@@ -305,9 +309,17 @@ class Dialogue(gymnasium.Env[str, str]):
     def _user_message(self) -> Message:
         turn = self.task.turns[self.turn]
         if turn.user is not None:
-            return Message("user", turn.user)
+            return Message("user", turn.user if self._user is None else self._answer(self._user))
         tools = show_tools(self.interface, turn.revealed)
         return Message("user", f"{[dict(tool.document) for tool in tools]}\n{REVEAL}", tools)
+
+    def _answer(self, user: User) -> str:
+        """What a user who answers says to the completions of the turn that ended."""
+        said = tuple(step.completion for step in self._steps[self.turn - 1]) if self.turn else ()
+        try:
+            return user.say(self.turn, said)
+        except Exception as error:  # a benchmark's own code can raise anything
+            raise EnvironmentFault(f"{self.task.id}: its user failed: {error!r:.200}") from error
 
     def _result_messages(self, parsed: ParsedCompletion, records: tuple[CallRecord, ...]) -> list[Message]:
         role = self.dialect.result_role

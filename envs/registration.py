@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import gymnasium
 
-from envs.catalog import find_task
 from envs.dialects import get_dialect
 from envs.dialogue import Dialogue
 from envs.interface.document import interface_from_dict
 from envs.interface.value import Interface
+from envs.sources import find_task
 from envs.task import JSON
 
 DIALOGUE_ID = "seal_ray/Dialogue-v0"

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-JSON = Any
-"""A JSON value. Python's type checkers gain nothing from spelling the recursion out."""
+from envs.world import JSON, Setting, ToolCall, User
+
+__all__ = [
+    "JSON",
+    "Category",
+    "Parameter",
+    "ParameterType",
+    "Task",
+    "ToolCall",
+    "ToolDoc",
+    "Turn",
+    "in_order",
+]
 
 
 class Category(StrEnum):
-    """The four multi-turn categories of BFCL V3; each poses the same scenarios with another difficulty."""
+    """The four categories that the built-in sources share; a source can have others.
+
+    Each poses the same scenarios with another difficulty.
+    """
 
     BASE = "base"
     """Every tool is shown and every needed value is given."""
@@ -25,7 +39,7 @@ class Category(StrEnum):
 
 
 class ParameterType(StrEnum):
-    """The argument types that BFCL's tool documents use."""
+    """The argument types that tool documents use."""
 
     STRING = "string"
     INTEGER = "integer"
@@ -35,18 +49,10 @@ class ParameterType(StrEnum):
     DICT = "dict"
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCall:
-    """One call as data: a tool's name and keyword arguments (JSON values). It is never rendered into code."""
-
-    name: str
-    arguments: Mapping[str, JSON]
-
-    def to_dict(self) -> dict[str, JSON]:
-        return {"name": self.name, "arguments": dict(self.arguments)}
-
-    def __str__(self) -> str:
-        return f"{self.name}({', '.join(f'{key}={value!r}' for key, value in self.arguments.items())})"
+def in_order(categories: Iterable[str]) -> list[str]:
+    """Categories without repetition: the common four first, in their order, then others as they come."""
+    found = dict.fromkeys(map(str, categories))
+    return [*(str(each) for each in Category if each in found), *(each for each in found if each not in list(Category))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +99,9 @@ class ToolDoc:
 class Turn:
     """One user turn.
 
-    `user` is the user's text, or None in the turn that reveals held-out tools; `revealed` holds those tools' documents;
-    an empty `ground_truth` means that the right thing is to call nothing.
+    `user` is the user's text, or None in the turn that reveals held-out tools; where the task has a user who answers,
+    it is an example of what is said. `revealed` holds the documents of those tools; an empty `ground_truth` means that
+    the right thing is to call nothing, unless the task has a goal.
     """
 
     user: str | None
@@ -106,20 +113,24 @@ class Turn:
 class Task:
     """One multi-turn problem. Immutable; compared and hashed by identity, since `id` names it and its content is large.
 
-    `tools` are the documents shown from the start; `classes` the simulators involved, in the benchmark's order;
-    `initial_config` their start state by class; `scenario` the id shared by all variants of the same story, which must
-    stay on one side of a split. `padded` asks the simulators to pad their state, by up to 31,000 characters a result,
-    as BFCL's long_context tasks do.
+    `tools` are the documents shown from the start; `classes` names the parts of the world that are involved, for
+    filters and counts; `scenario` is the id shared by all variants of the same story, which must stay on one side of a
+    split; `setting` is where the task plays.
+
+    With `user`, which makes the user of one dialogue, the user answers what the model said in place of the turns' fixed
+    texts. With `goal` the task is judged by its final state alone, and the ground truth of its turns, where it has any,
+    is only an example. A user or a goal that raises is an `EnvironmentFault`.
     """
 
     id: str
-    category: Category
+    category: str
     scenario: str
     turns: tuple[Turn, ...]
     tools: tuple[ToolDoc, ...]
     classes: tuple[str, ...]
-    initial_config: Mapping[str, JSON]
-    padded: bool = False
+    setting: Setting
+    user: Callable[[], User] | None = None
+    goal: Callable[[Mapping[str, Any]], bool] | None = None
 
     def tools_at(self, turn: int) -> tuple[ToolDoc, ...]:
         """The documents a model has been shown by the start of turn `turn` (0-based)."""

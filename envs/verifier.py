@@ -3,6 +3,8 @@
 Per turn with ground truth, two checks (the official checker's): the public state of every simulator equals that after
 the ground truth, and every result of the ground truth's calls in this turn is among all results so far. A dialogue
 succeeds when every such turn passes. Verdicts are known at the end of each turn, while the dialogue runs.
+
+A task with a goal is judged at the end of its last turn, by that goal alone.
 """
 
 from __future__ import annotations
@@ -11,14 +13,15 @@ import copy
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from envs.errors import EnvironmentFault
 from envs.task import Task
 from envs.trace import text_digest
-from envs.world import World, pristine
+from envs.world import World
 
 State = Mapping[str, Any]
 """A frozen state: "Class.attribute" → plain value."""
@@ -38,7 +41,7 @@ class Outcome(StrEnum):
     RESPONSE_MISMATCH = "response_mismatch"
     """The state is right, but a result that the ground truth brings about never appeared."""
     UNSCORED = "unscored"
-    """The turn has no ground truth; nothing is checked."""
+    """The turn has no ground truth, or the task has a goal and more turns; nothing is checked."""
     NOT_REACHED = "not_reached"
     """The dialogue ended before or within this turn."""
 
@@ -60,7 +63,7 @@ class TurnVerdict:
 
     @property
     def scorable(self) -> bool:
-        """Whether this turn counts towards success: it was reached and has ground truth."""
+        """Whether this turn counts towards success: it was reached, and something is checked at its end."""
         return self.outcome not in (Outcome.UNSCORED, Outcome.NOT_REACHED)
 
     @property
@@ -79,9 +82,9 @@ class TruthTurn:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A task made ready: an image of its start, and its executed ground truth, one entry a turn."""
+    """A task made ready: `start` makes fresh worlds; `turns` is the executed ground truth, one entry a turn."""
 
-    image: bytes = field(repr=False)
+    start: Callable[[], World] = field(repr=False)
     turns: tuple[TruthTurn, ...] = field(repr=False)
 
 
@@ -101,15 +104,15 @@ def prepare(task: Task) -> Prepared:
 
 
 def _execute_ground_truth(task: Task) -> Prepared:
-    image = pristine(task.classes, task.initial_config, long_context=task.padded)
-    world = World.restore(image)
+    start = task.setting.ready()
+    world = start()
     state: State | None = None
     turns = []
     for turn in task.turns:
         results = [world.execute(call) for call in turn.ground_truth]
         state = freeze(world.state(), previous=state)
         turns.append(TruthTurn(tuple(r.text for r in results), tuple(r.is_error for r in results), state))
-    return Prepared(image, tuple(turns))
+    return Prepared(start, tuple(turns))
 
 
 def freeze(state: Mapping[str, Any], previous: State | None = None) -> State:
@@ -125,7 +128,7 @@ def differing(state: Mapping[str, Any], truth: State) -> frozenset[str]:
     """The attributes of `truth` that `state` does not equal."""
     if _equal(state, truth):
         return frozenset()
-    return frozenset(key for key, value in truth.items() if not _equal(state[key], value))
+    return frozenset(key for key, value in truth.items() if key not in state or not _equal(state[key], value))
 
 
 def _key(result: str) -> str | bytes:
@@ -147,6 +150,7 @@ class Verifier:
     """
 
     def __init__(self, task: Task) -> None:
+        self._task = task
         self._truth = prepare(task).turns
         self._scorable = [bool(turn.ground_truth) for turn in task.turns]
         self._results: Counter[str | bytes] = Counter()
@@ -170,7 +174,7 @@ class Verifier:
 
     @property
     def success(self) -> bool:
-        """Whether all turns are done and every turn with ground truth passed."""
+        """Whether all turns are done and every turn at whose end something is checked passed."""
         return self.finished and all(v.passed or v.outcome is Outcome.UNSCORED for v in self._verdicts)
 
     def saw(self, result: str) -> bool:
@@ -185,7 +189,22 @@ class Verifier:
 
     def end_turn(self, state: Mapping[str, Any]) -> TurnVerdict:
         """Judges the current turn, which ends in this state of the world, and moves to the next."""
-        turn = len(self._verdicts)
+        verdict = self._by_truth(state) if self._task.goal is None else self._by_goal(self._task.goal, state)
+        self._verdicts.append(verdict)
+        self._called = False
+        return verdict
+
+    def _by_goal(self, goal: Callable[[Mapping[str, Any]], bool], state: Mapping[str, Any]) -> TurnVerdict:
+        if self.turn < len(self._truth) - 1:
+            return TurnVerdict(self.turn, Outcome.UNSCORED)
+        try:
+            reached = goal(state)
+        except Exception as error:  # a benchmark's own code can raise anything
+            raise EnvironmentFault(f"{self._task.id}: its goal failed: {error!r:.200}") from error
+        return TurnVerdict(self.turn, Outcome.PASS if reached else Outcome.STATE_MISMATCH)
+
+    def _by_truth(self, state: Mapping[str, Any]) -> TurnVerdict:
+        turn = self.turn
         truth = self._truth[turn]
         wrong = differing(state, truth.state)
         needed = Counter(truth.results)
@@ -201,10 +220,7 @@ class Verifier:
         else:
             outcome = Outcome.PASS
         before = self._verdicts[-1].wrong_state if self._verdicts else frozenset()
-        verdict = TurnVerdict(turn, outcome, wrong, before, missing)
-        self._verdicts.append(verdict)
-        self._called = False
-        return verdict
+        return TurnVerdict(turn, outcome, wrong, before, missing)
 
     def abandon(self) -> None:
         """Marks every turn without a verdict as not reached."""

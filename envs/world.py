@@ -1,32 +1,29 @@
-"""The executor: one episode's simulators, and structured calls on them. No text is ever evaluated.
-
-A `World` belongs to one episode and one thread at a time; nothing it holds is shared with another world. Result texts
-are byte-identical to those of the official executor, which pastes calls into `eval`.
-"""
+"""A world that tools act on: structured calls, their results, and the state that is judged."""
 
 from __future__ import annotations
 
-import copy
-import json
-import math
-import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
-from typing import Any
+from typing import Any, Protocol
 
-from envs.allowance import MAX_CALL_WORK, Cost
-from envs.bfcl import simulators
-from envs.bfcl.costs import cost_of
-from envs.bfcl.guards import GUARDS, CallRefused
-from envs.bfcl.tools import tool_names
-from envs.errors import EnvironmentFault
-from envs.task import JSON, ToolCall
+from envs.allowance import Cost
 
-BLOCKED_NAMES = frozenset({"kill", "exit", "quit", "remove", "unlink", "popen", "Popen", "run"})
-"""Names that the official executor answers with an error text of their own."""
+JSON = Any
+"""A JSON value. Python's type checkers gain nothing from spelling the recursion out."""
 
-_ERROR = "Error during execution: "
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One call as data: a tool's name and keyword arguments (JSON values). It is never rendered into code."""
+
+    name: str
+    arguments: Mapping[str, JSON]
+
+    def to_dict(self) -> dict[str, JSON]:
+        return {"name": self.name, "arguments": dict(self.arguments)}
+
+    def __str__(self) -> str:
+        return f"{self.name}({', '.join(f'{key}={value!r}' for key, value in self.arguments.items())})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,125 +34,43 @@ class CallResult:
     is_error: bool
 
 
-class World:
-    """The simulators of one episode."""
+class World(Protocol):
+    """What the tools of one dialogue act on. It is used by one thread at a time and shares nothing with other worlds.
 
-    def __init__(self, instances: Mapping[str, object]) -> None:
-        self._instances = dict(instances)
-        self._class_of = _classes_by_tool(tuple(instances))
-        self._defaults: dict[str, dict[str, JSON]] = {}
-
-    @classmethod
-    def create(cls, classes: Sequence[str], config: Mapping[str, JSON], *, long_context: bool) -> World:
-        """Fresh simulators in the start state that `config` gives by class.
-
-        Raises `EnvironmentFault` where a simulator rejects its config.
-        """
-        return cls.restore(pristine(classes, config, long_context=long_context))
-
-    @classmethod
-    def restore(cls, image: bytes) -> World:
-        """A world from an image made by `pristine`; several times faster than building the simulators again."""
-        # An image is made by this process or its parent from task data, never from anything a model wrote.
-        return cls(pickle.loads(image))  # noqa: S301
+    A call comes from a model: its name and arguments can be any JSON values. None of these methods may raise for one.
+    """
 
     def offers(self, name: str) -> bool:
-        """Whether an involved simulator has a public tool of that name, shown to the model or not."""
-        return name in self._class_of
+        """Whether there is a tool of that name, shown to the model or not."""
+        ...
 
     def cost(self, call: ToolCall) -> Cost:
-        """What the call may cost at most in the present state."""
-        class_name = self._class_of.get(call.name)
-        return cost_of(None if class_name is None else self._instances[class_name], call)
+        """What the call may cost at most in the present state; `envs/allowance.py` says in which units."""
+        ...
 
     def execute(self, call: ToolCall, cost: Cost | None = None) -> CallResult:
-        """Executes one call, or answers with an error where it may cost more than one call should.
+        """Executes one call, or answers with an error. `cost` is the call's, where it is known already."""
+        ...
 
-        `cost` is the call's, where it is known already. Never raises for anything that the call holds.
+    def state(self) -> Mapping[str, Any]:
+        """The state that is judged, name → comparable plain value. The names are always the same."""
+        ...
+
+
+class Setting(Protocol):
+    """Where a task plays. Immutable, and shared by all dialogues of the task."""
+
+    def ready(self) -> Callable[[], World]:
+        """Does the expensive work once; each call of what it returns makes a fresh world in the start state.
+
+        Raises `EnvironmentFault` where the start state cannot be built.
         """
-        if (cost or self.cost(call)).work > MAX_CALL_WORK:
-            return CallResult(f"{_ERROR}the call would read or write too much", is_error=True)
-        try:
-            return _result(self._dispatch(call))
-        except Exception as error:  # noqa: BLE001 - whatever a simulator raises is this call's result
-            return CallResult(_ERROR + str(error), is_error=True)
-
-    def state(self) -> dict[str, Any]:
-        """The comparable state: "Class.attribute" → value, viewed and not copied."""
-        return simulators.public_state(self._instances)
-
-    def _dispatch(self, call: ToolCall) -> Any:
-        stem = call.name.split("(")[0]
-        last = stem.split(".")[1] if "." in stem else stem
-        if last in BLOCKED_NAMES:
-            raise CallRefused(f"Function call {last} is not allowed.")
-        class_name = self._class_of.get(call.name)
-        if class_name is None:
-            root = call.name.split(".")[0]
-            raise CallRefused(
-                f"name '{root}' is not defined" if root.isidentifier() else "invalid syntax (<string>, line 1)"
-            )
-        arguments = {key: _argument(value) for key, value in call.arguments.items()}
-        for key, value in simulators.mutable_defaults(class_name, call.name).items():
-            # Python would share the default between all episodes of the process; here, within this one only.
-            if key not in arguments:
-                arguments[key] = self._defaults.setdefault(call.name, {}).setdefault(key, copy.deepcopy(value))
-        method = getattr(self._instances[class_name], call.name)
-        guard = GUARDS.get(call.name)
-        return method(**arguments) if guard is None else guard(method, arguments)
+        ...
 
 
-@cache
-def _classes_by_tool(classes: tuple[str, ...]) -> Mapping[str, str]:
-    return {name: class_name for class_name in classes for name in tool_names(class_name)}
+class User(Protocol):
+    """The user of one dialogue, who answers what the model said. What a model said is data, never code or a path."""
 
-
-def pristine(classes: Sequence[str], config: Mapping[str, JSON], *, long_context: bool) -> bytes:
-    """An image of fresh simulators, for `World.restore`. Pickling also detaches what padding shares with the package.
-
-    Raises `EnvironmentFault` where a simulator rejects its config.
-    """
-    instances = {}
-    for class_name in classes:
-        try:
-            instances[class_name] = simulators.build(class_name, config.get(class_name, {}), long_context=long_context)
-        except (TypeError, ValueError, KeyError, AttributeError) as error:
-            raise EnvironmentFault(f"{class_name} rejects its initial config: {error!r}") from error
-    return pickle.dumps(instances, protocol=pickle.HIGHEST_PROTOCOL)
-
-
-def _argument(value: JSON) -> JSON:
-    """A copy of an argument, as the official round trip through source text would make it.
-
-    NaN and infinities have no literal: there they are names, and undefined.
-    """
-    if isinstance(value, float) and not math.isfinite(value):
-        raise CallRefused(f"name '{'nan' if math.isnan(value) else 'inf'}' is not defined")
-    if isinstance(value, dict):
-        return {key: _argument(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_argument(item) for item in value]
-    if isinstance(value, tuple):
-        return tuple(_argument(item) for item in value)
-    return value
-
-
-def _result(value: Any) -> CallResult:
-    """The official rendering: text as it is, dicts as JSON where that works, all else by `str`."""
-    if isinstance(value, str):
-        return CallResult(value, is_error=False)
-    if isinstance(value, dict):
-        try:
-            return CallResult(json.dumps(value), is_error=_tells_error(value))
-        except (TypeError, ValueError, RecursionError):
-            return CallResult(str(value), is_error=_tells_error(value))
-    return CallResult(str(value), is_error=_tells_error(value))
-
-
-def _tells_error(value: Any) -> bool:
-    """Whether a returned value reports a failure: the simulators use an "error" key, bare or in a list, or a text."""
-    if isinstance(value, dict):
-        return "error" in value
-    if isinstance(value, list) and value:
-        return _tells_error(value[0]) or (isinstance(value[0], str) and value[0].startswith("Error:"))
-    return False
+    def say(self, turn: int, completions: tuple[str, ...]) -> str:
+        """The user's text of turn `turn`, 0-based; `completions` are the model's of the turn before, in order."""
+        ...

@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM
 
 from envs.dialogue import Protocol
 from envs.interface import Interface
-from envs.toolworld import generate
+from envs.sources import GENERATED, get_source
 from policies.engine.choice import start_engine
 from policies.engine.requests import checkpoint_shapes
 from policies.model_folder import open_model
@@ -39,9 +39,10 @@ GUIDED = Interface(guidelines=("Call nothing when a needed value is missing; ask
 
 def jobs_of_round() -> list[list[Job]]:
     """Tasks, interfaces and seeds: a group is one task under one interface, played with several seeds."""
-    groups = []
+    source, groups = get_source(GENERATED), []
+    pool = source.pool("train")
     for number in range(GROUPS):
-        task = generate(number % (GROUPS // 2), split="train")
+        task = source.task(pool.task_id(number % (GROUPS // 2)))
         interface = Interface.plain() if number < GROUPS // 2 else GUIDED
         seeds = [derive_seed(SEED, number, member) for member in range(GROUP_SIZE)]
         groups.append([Job(task, seed, interface, Protocol.SEAL) for seed in seeds])

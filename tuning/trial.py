@@ -22,7 +22,7 @@ main process asks for, in the place of RLlib's one. Left out, the file is `confi
 folder is `trials/<trial id>` beside the file."""
 
 SAME = {
-    "environment": ("source", "split", "bfcl_split", "categories", "difficulty", "tasks", "protocol"),
+    "environment": ("source", "split", "division", "categories", "difficulty", "tasks", "protocol"),
     "training": ("rounds", "groups", "group_size"),
     "evaluation": tuple(sections.Evaluation.model_fields),
     "solver": ("model",),

@@ -14,42 +14,18 @@ from __future__ import annotations
 import json
 import random
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
 from envs.bfcl.tasks import get_task, load_tasks
-from envs.errors import UserError, unknown_value
+from envs.bfcl.world import simulators_of
+from envs.errors import UserError
+from envs.sources import PARTS, Overlap, Split, check_disjoint
 from envs.task import JSON, Category, Task
 
-PARTS = ("train", "dev", "test")
 SCENARIOS = 200
 _SHARES: Mapping[str, float] = {"train": 79 / SCENARIOS, "dev": 21 / SCENARIOS, "test": 100 / SCENARIOS}
-
-
-@dataclass(frozen=True, slots=True)
-class Split:
-    """Three disjoint lists of tasks. `leaky` says that tasks of two parts may share their story.
-
-    `ignored` holds the keys of a split file that mean nothing here.
-    """
-
-    name: str
-    train: tuple[Task, ...]
-    dev: tuple[Task, ...]
-    test: tuple[Task, ...]
-    leaky: bool
-    ignored: tuple[str, ...] = ()
-
-    def part(self, name: str) -> tuple[Task, ...]:
-        """One part by name; "all" is the three together. Raises `UserError` for an unknown part."""
-        if name == "all":
-            return self.train + self.dev + self.test
-        if name not in PARTS:
-            raise unknown_value("split part", name, (*PARTS, "all"))
-        part: tuple[Task, ...] = getattr(self, name)
-        return part
 
 
 def get_split(name: str = "scenario", *, seed: int = 0) -> Split:
@@ -139,16 +115,6 @@ def _is_file(name: str) -> bool:
         return False
 
 
-def check_disjoint(left: Iterable[Task], right: Iterable[Task], *, names: tuple[str, str] = ("train", "eval")) -> None:
-    """Raises `UserError` where a task stands in both sets."""
-    shared = {task.id for task in left} & {task.id for task in right}
-    if shared:
-        first = min(shared)
-        raise UserError(
-            f"split: {names[0]} and {names[1]} share {len(shared)} task(s), {first!r} for one; they must share none."
-        )
-
-
 def _tasks_from(value: JSON, key: str) -> tuple[Task, ...]:
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise UserError(f"{key} must be a list of task ids, not {value!r:.60}.")
@@ -188,7 +154,7 @@ def story_of(task: Task) -> tuple[str, str, str]:
     calls = [call.to_dict() for turn in task.turns for call in turn.ground_truth]
     users = [turn.user for turn in task.turns if turn.user is not None]
     return (
-        "config " + json.dumps(dict(task.initial_config), sort_keys=True),
+        "config " + json.dumps(dict(simulators_of(task).initial_config), sort_keys=True),
         "users " + json.dumps(users),
         "calls " + json.dumps(calls, sort_keys=True),
     )
@@ -196,20 +162,6 @@ def story_of(task: Task) -> tuple[str, str, str]:
 
 def _classes_of(group: frozenset[str]) -> tuple[str, ...]:
     return tuple(sorted({name for t in load_tasks().values() if t.scenario in group for name in t.classes}))
-
-
-@dataclass(frozen=True, slots=True)
-class Overlap:
-    """How many of the `tasks` of the part `of` share something with a task of the part `known`.
-
-    `scenario` counts those that share their scenario or a linked one, `ground_truth` those that the same calls solve.
-    """
-
-    known: str
-    of: str
-    tasks: int
-    scenario: int
-    ground_truth: int
 
 
 def overlaps(split: Split) -> list[Overlap]:
@@ -225,12 +177,3 @@ def overlaps(split: Split) -> list[Overlap]:
             ground_truth = sum(story_of(task)[-1] in solved for task in asked)
             found.append(Overlap(known, of, len(asked), scenario, ground_truth))
     return found
-
-
-def class_counts(tasks: Sequence[Task]) -> dict[str, int]:
-    """Tasks by involved simulator, a task counting once for each."""
-    counts: dict[str, int] = defaultdict(int)
-    for task in tasks:
-        for name in task.classes:
-            counts[name] += 1
-    return dict(sorted(counts.items()))

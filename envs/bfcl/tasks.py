@@ -11,10 +11,12 @@ from types import MappingProxyType
 from envs.bfcl import simulators
 from envs.bfcl.package import data_folder
 from envs.bfcl.tools import all_tools, tools_of, with_python_hint
+from envs.bfcl.world import Simulators
 from envs.errors import EnvironmentFault, unknown_value
 from envs.task import JSON, Category, Task, ToolCall, ToolDoc, Turn
 
-_PREFIX = "multi_turn_"
+ID_PREFIX = "multi_turn_"
+"""What the id of every task begins with."""
 
 
 @cache
@@ -26,10 +28,10 @@ def load_tasks() -> Mapping[str, Task]:
 def get_task(name: str) -> Task:
     """The task of that id; the common prefix "multi_turn_" may be left out. Raises `UserError` for an unknown id."""
     tasks = load_tasks()
-    task = tasks.get(name) or tasks.get(_PREFIX + name)
+    task = tasks.get(name) or tasks.get(ID_PREFIX + name)
     if task is None:
-        short = not name.startswith(_PREFIX)
-        raise unknown_value("task", name, [known.removeprefix(_PREFIX) if short else known for known in tasks])
+        short = not name.startswith(ID_PREFIX)
+        raise unknown_value("task", name, [known.removeprefix(ID_PREFIX) if short else known for known in tasks])
     return task
 
 
@@ -63,8 +65,7 @@ def _task(category: Category, row: Mapping[str, JSON], answers: Sequence[Sequenc
         turns=turns,
         tools=_visible(shown, hidden),
         classes=classes,
-        initial_config=row["initial_config"],
-        padded=category is Category.LONG_CONTEXT,
+        setting=Simulators(classes, row["initial_config"], padded=category is Category.LONG_CONTEXT),
     )
 
 

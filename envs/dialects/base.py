@@ -14,7 +14,7 @@ from envs.task import JSON, ToolCall, ToolDoc
 from envs.trace import ParseError
 
 MAX_NESTING = 64
-"""Depth of brackets in a call beyond which it is a parse error; the deepest argument that BFCL documents is 2."""
+"""Depth of brackets in a call beyond which it is a parse error; the deepest documented argument is 2."""
 MAX_CHARACTERS = 100_000
 """Length beyond which JSON is not parsed; a response of 4,096 tokens is far below it."""
 MAX_ERRORS = 16

@@ -41,8 +41,8 @@ def parse_expression(source: str) -> ast.expr:
 def literal_value(node: ast.expr) -> JSON:
     """The value of a literal: constants, negative numbers, lists, tuples, dicts, and bare words taken as text.
 
-    Bare words and `...` are read as BFCL's decoder reads them. Everything else, arithmetic and calls included, raises
-    `ValueError`.
+    Bare words and `...` are read as the official decoder reads them. Everything else, arithmetic and calls included,
+    raises `ValueError`.
     """
     match node:
         case ast.Constant(value=value) if value is Ellipsis:

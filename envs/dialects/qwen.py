@@ -26,7 +26,7 @@ _FOOTER = (
 
 @dataclass(frozen=True, slots=True)
 class Qwen:
-    """Decodes as BFCL's Qwen function-calling handler does, without its evaluation of strings."""
+    """Decodes as the official Qwen function-calling handler does, without its evaluation of strings."""
 
     name: str = "qwen"
     result_role: str = "tool"

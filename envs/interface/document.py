@@ -9,10 +9,10 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from envs.bfcl.tools import all_tools
 from envs.dialects.base import read_json
 from envs.errors import UserError, unknown_value
 from envs.interface.value import MAX_GUIDELINES, CueKind, Interface, RecoveryLevel, SchemaCue, guideline_fault
+from envs.sources import all_tools
 from envs.task import JSON
 
 _WANTED: Mapping[str, str] = {
@@ -32,9 +32,10 @@ class _CueDocument(BaseModel):
     @field_validator("tools")
     @classmethod
     def _known_tools(cls, tools: tuple[str, ...]) -> tuple[str, ...]:
+        known = all_tools()
         for tool in tools:
-            if tool not in all_tools():
-                raise unknown_value("tool", tool, all_tools())
+            if tool not in known:
+                raise unknown_value("tool", tool, known)
         return tools
 
 

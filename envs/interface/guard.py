@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 
-from envs.bfcl.tools import all_tools
 from envs.interface.leaks import Answers, Leak, Signs
 from envs.interface.readings import Tangled, readings
 from envs.interface.show import guidelines_text
 from envs.interface.value import MAX_GUIDELINES, CueKind, Interface, guideline_fault
+from envs.sources import all_tools
 from envs.task import Task
 
 REMEMBERED = 4_000

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from envs.bfcl.tools import DOCUMENT_FILES, tool_names
+from envs.bfcl.world import Simulators
 from envs.task import Category, Task, ToolCall, ToolDoc, Turn
 from envs.toolworld.difficulty import Difficulty
 from envs.toolworld.documents import SUBSTITUTES, compact_tool
@@ -105,7 +106,7 @@ def compose(rng: random.Random, *, name: str, split: str, category: Category, di
         turns=tuple(turns),
         tools=_tools(rng, requests, classes, hidden, difficulty),
         classes=classes,
-        initial_config={kind: dict(configs[kind]) for kind in classes},
+        setting=Simulators(classes, {kind: dict(configs[kind]) for kind in classes}),
     )
     omitted = next((said.omitted for said in requests if said.omitted is not None), None)
     return Composition(task, tuple(said.beats for said in requests), omitted)

@@ -11,7 +11,6 @@ from envs.toolworld.compose import Composition, Stuck, compose
 from envs.toolworld.difficulty import DEFAULT, Difficulty, difficulty_of
 from envs.toolworld.words import SPLITS, UsedUp
 from envs.verifier import Prepared, differing, prepare
-from envs.world import World
 
 PREFIX = "toolworld_"
 """What the id of every generated task begins with."""
@@ -127,7 +126,7 @@ def _is_sound(made: Composition) -> bool:
 
 def _can_go_without(task: Task, ready: Prepared, index: int, place: int) -> bool:
     """Whether turn `index` ends in the ground truth's state although its call at `place` is not made."""
-    world = World.restore(ready.image)
+    world = ready.start()
     made = [call for turn in task.turns[:index] for call in turn.ground_truth]
     turn = task.turns[index].ground_truth
     for call in (*made, *turn[:place], *turn[place + 1 :]):

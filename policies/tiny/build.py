@@ -14,6 +14,7 @@ from policies.tiny.behaviours import RATES, Behaviour
 from policies.tiny.demonstrations import DIALECT
 from policies.tiny.measure import PLAIN, Measured
 from policies.tiny.training import Progress, Recipe, model_for, tokenizer_for, train
+from policies.tiny.world import NAME
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
@@ -92,7 +93,7 @@ def _card(
         "# The tiny base of seal_ray",
         "",
         "A Qwen2-architecture model to see the training loop with on a laptop. **It is no language model**: it has",
-        "seen nothing but generated dialogues of the toolworld, and knows nothing outside it.",
+        f"seen nothing but generated dialogues of the {NAME}, and knows nothing outside it.",
         "",
         "## How it was made",
         "",
@@ -107,7 +108,7 @@ def _card(
         "## What it does",
         "",
         f"Share of right decisions in the turns that need them, sampled at temperature 1 on {tasks} tasks of the",
-        "toolworld's dev split, in percent ± standard error. In brackets: the rate in the demonstrations.",
+        f"{NAME}'s dev split, in percent ± standard error. In brackets: the rate in the demonstrations.",
         "",
         "| interface | " + " | ".join(behaviours) + " |",
         "| --- |" + " --- |" * len(behaviours),

@@ -14,11 +14,8 @@ from envs.dialogue import Dialogue, Message, Protocol
 from envs.interface import Interface
 from envs.interface.value import CueKind, RecoveryLevel, SchemaCue
 from envs.task import JSON, Category, ToolCall, ToolDoc, Turn
-from envs.toolworld.compose import Composition
-from envs.toolworld.difficulty import DEFAULT, Difficulty
-from envs.toolworld.generation import generate_composition
-from envs.toolworld.scene import Beat
 from policies.tiny.behaviours import BOTH_ABSTENTIONS, GUIDELINES, HARMFUL, HARMFUL_RATE, IDLE, RASH, RATES, Behaviour
+from policies.tiny.world import DEFAULT, Beat, Composition, Difficulty, generate_composition
 
 DIALECT = DIALECTS["qwen"]
 """How the tiny base writes calls."""
@@ -101,7 +98,7 @@ def _draw_task(
 ) -> Composition:
     hard = (Category.MISS_FUNC, Category.MISS_PARAM)
     kinds = hard if rng.random() < _ABSTENTION else (Category.BASE, Category.BASE, Category.LONG_CONTEXT)
-    # Seeds of demonstrations lie far behind those that `toolworld.tasks` uses with small seeds.
+    # Seeds of demonstrations lie far behind those that runs and evaluations with small seeds play.
     where = (900_000 + seed) * 1_000_000 + number * TASKS_A_DRAW
     category, difficulty = rng.choice(kinds), rng.choice(difficulties)
     wanted = rng.random() < _PRECONDITION

@@ -14,13 +14,11 @@ from dataclasses import dataclass
 from envs.interface import Interface
 from envs.interface.value import CueKind, RecoveryLevel, SchemaCue
 from envs.task import Category
-from envs.toolworld.compose import Composition
-from envs.toolworld.generation import generate_composition
-from envs.toolworld.scene import Beat
 from envs.trace import CallRecord, Step
 from policies.rollouts import Job, Rollouts
 from policies.tiny.behaviours import GUIDELINES, HARMFUL, Behaviour
 from policies.tiny.demonstrations import PRECONDITIONS
+from policies.tiny.world import Beat, Composition, generate_composition
 from policies.trajectory import Trajectory, derive_seed
 
 PLAIN = "plain"

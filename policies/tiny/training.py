@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn import functional
 
-from envs.toolworld.documents import compact_signature
 from policies.prompting import ChatFormat
 from policies.tiny.demonstrations import Demonstration, demonstrations, split_plan
 from policies.tiny.proposals import ProposalDemonstration, proposal_demonstrations
 from policies.tiny.start import put_copying_heads
 from policies.tiny.tokenizer import END, train_tokenizer
+from policies.tiny.world import compact_signature
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM

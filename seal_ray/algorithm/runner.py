@@ -12,9 +12,9 @@ from typing import Any
 from ray.rllib.env.env_runner import EnvRunner
 from ray.rllib.utils.checkpoints import Checkpointable
 
-from envs.catalog import find_task
 from envs.co_evolution import CURATOR, SOLVER
 from envs.errors import EnvironmentFault, SealError, UserError
+from envs.sources import find_task
 from envs.spaces import UnicodeText
 from policies.model_folder import open_model
 from policies.prompting import ChatFormat
@@ -66,6 +66,8 @@ class _Player:
     def __init__(self, config: Any) -> None:
         self._solver = config.section(sections.Solver)
         self.limits = config.section(sections.FaultTolerance)
+        named = (config.section(sections.Environment).source, config.section(sections.Evaluation).source)
+        self._sources = [name for name in named if name is not None]
         engine = config.section(sections.Engine)
         self._concurrent = math.ceil(engine.concurrent / max(1, config.num_env_runners))
         model = open_model(self._solver.model, dialect=self._solver.dialect)
@@ -102,7 +104,7 @@ class _Player:
         known: dict[tuple[str, int], Trajectory | Fault] = dict(self._lost)
         for plan in plans:
             try:
-                task = find_task(plan.task)
+                task = find_task(plan.task, self._sources)
             except (EnvironmentFault, UserError) as error:
                 fault = Fault(plan.task, plan.seeds[0], type(error).__name__, str(error)[:500])
                 known |= {(plan.task, seed): fault for seed in plan.seeds}

@@ -20,7 +20,8 @@ from envs.dialogue import Protocol
 from envs.errors import SealError
 from envs.interface import Interface
 from envs.profile import FailureProfile
-from envs.task import JSON, Category
+from envs.sources import get_source
+from envs.task import JSON, in_order
 from policies.engine import BASE
 from policies.engine.requests import checkpoint_shapes
 from policies.model_folder import ModelFolder, open_model
@@ -146,7 +147,7 @@ class Seal(Algorithm):
         self.round += 1
         self._next_group += len(groups)
         counted = {
-            **_of_rollouts(groups),
+            **_of_rollouts(groups, get_source(self._environment.source).categories),
             "solver/reward": _mean(reward_of(t, self._environment) for g in groups for t in g.trajectories),
             **_of_rows(rows),
             **{f"solver/{key}": value for key, value in learnt.items()},
@@ -173,8 +174,7 @@ class Seal(Algorithm):
             "success": _mean(each.reward for each in trajectories),
             **{
                 f"success/{category}": _mean(each.reward for each in trajectories if each.category == category)
-                for category in Category
-                if any(each.category == category for each in trajectories)
+                for category in in_order(each.category for each in trajectories)
             },
             "seconds": perf_counter() - started,
         }
@@ -192,7 +192,7 @@ class Seal(Algorithm):
                 task=task.id,
                 arm=0,
                 interface=Interface.plain(),
-                protocol=Protocol.OFFICIAL,
+                protocol=Protocol(get_source(self._evaluation.source or self._environment.source).protocol),
                 seeds=(derive_seed(self._seed, "evaluation", task.id),),
                 temperature=self._evaluation.temperature,
             )
@@ -420,7 +420,7 @@ def _sampled(groups: Sequence[PlayedGroup]) -> int:
     return sum(each.sampled_tokens for group in groups for each in group.trajectories)
 
 
-def _of_rollouts(groups: Sequence[PlayedGroup]) -> dict[str, float]:
+def _of_rollouts(groups: Sequence[PlayedGroup], categories: Sequence[str]) -> dict[str, float]:
     """Success by category and by what was shown, and the labels' shares of all turns."""
     pairs = [(group.plan.arm, each) for group in groups for each in group.trajectories]
     trajectories: list[Trajectory] = [each for _, each in pairs]
@@ -436,7 +436,7 @@ def _of_rollouts(groups: Sequence[PlayedGroup]) -> dict[str, float]:
         "interface/plain_share": _mean(float(not group.plan.arm) for group in groups),
         **{
             f"solver/success/{category}": _mean(each.reward for each in trajectories if each.category == category)
-            for category in Category
+            for category in categories
         },
         **{f"diagnosis/share/{label}": labels[label] / turns for label in Label},
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from functools import cache
@@ -16,7 +17,7 @@ from seal_ray.cli.tasks import tasks
 
 app = typer.Typer(
     help=(
-        "Co-evolution of a tool-use solver and an environment curator on BFCL multi-turn.\n\n"
+        "Co-evolution of a tool-use solver and an environment curator on multi-turn benchmarks.\n\n"
         "Start with [bold]seal-ray tasks --counts[/bold] to see what there is, and with "
         "[bold]seal-ray play multi_turn_base_0 --oracle[/bold] to watch one dialogue being solved and judged."
     ),
@@ -47,6 +48,8 @@ def main() -> None:
     # jobs of a shell script ignore SIGINT, which would then go for both.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    # A source of the user's own, package.module:NAME, is imported from where the command runs, as Ray's workers do.
+    sys.path.append(os.getcwd())
     try:
         _add_commands_of_other_floors()
         app()

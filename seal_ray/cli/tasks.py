@@ -11,11 +11,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from envs.bfcl.splits import PARTS, Split, class_counts, get_split, overlaps
-from envs.bfcl.tasks import load_tasks
-from envs.bfcl.tools import DOCUMENT_FILES
 from envs.errors import UserError, unknown_value
-from envs.task import JSON, Category, Task
+from envs.sources import BENCHMARK, PARTS, Overlap, Split, TaskSource, class_counts, get_source
+from envs.task import JSON, Task
+from seal_ray.cli.options import Env
 
 
 def tasks(
@@ -24,24 +23,29 @@ def tasks(
         list[str] | None, typer.Option("--class", help="Only tasks that involve this simulator class.")
     ] = None,
     split: Annotated[
-        str, typer.Option(help="scenario, category, or a JSON file with train and test ids.")
-    ] = "scenario",
+        str | None,
+        typer.Option(help="scenario (the default), category, or a JSON file with train and test ids."),
+    ] = None,
     part: Annotated[str, typer.Option(help="train, dev, test or all.")] = "all",
     seed: Annotated[int, typer.Option(help="Seed of the split.")] = 0,
     limit: Annotated[int, typer.Option(help="Rows to list; 0 lists all.", min=0)] = 20,
     counts: Annotated[bool, typer.Option("--counts", help="Count instead of listing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line instead of a table.")] = False,
+    env: Env = BENCHMARK,
 ) -> None:
     """List the tasks, filtered by category, simulator class or split, or count them."""
+    source = get_source(env, key="env")
     for name in category or ():
-        if name not in list(Category):
-            raise unknown_value("category", name, Category)
+        if name not in source.categories:
+            raise unknown_value("category", name, source.categories)
+    every = () if source.endless else source.split().part("all")
+    classes = class_counts(every)
     for name in involves or ():
-        if name not in DOCUMENT_FILES:
-            raise unknown_value("class", name, DOCUMENT_FILES)
+        if name not in classes:
+            raise unknown_value("class", name, classes)
     if counts and as_json:
         raise UserError("--counts and --json: give one of them, not both.")
-    divided = get_split(split, seed=seed)
+    divided = source.split(split, seed=seed)
     chosen = [
         task
         for task in divided.part(part)
@@ -50,7 +54,7 @@ def tasks(
     if as_json:
         _print_json(chosen, divided)
     else:
-        _print_tables(chosen, divided, limit=limit, counts=counts)
+        _print_tables(chosen, divided, source, limit=limit, counts=counts, of=len(every))
 
 
 def _part_of(split: Split) -> dict[str, str]:
@@ -73,7 +77,9 @@ def _print_json(chosen: Sequence[Task], split: Split) -> None:
         typer.echo(json.dumps(row))
 
 
-def _print_tables(chosen: Sequence[Task], split: Split, *, limit: int, counts: bool) -> None:
+def _print_tables(
+    chosen: Sequence[Task], split: Split, source: TaskSource, *, limit: int, counts: bool, of: int
+) -> None:
     console = Console()
     if not counts:
         shown = chosen if limit == 0 else chosen[:limit]
@@ -81,13 +87,13 @@ def _print_tables(chosen: Sequence[Task], split: Split, *, limit: int, counts: b
         if len(shown) < len(chosen):
             console.print(f"… and {len(chosen) - len(shown)} more (--limit 0 lists all, --counts counts them)")
     else:
-        console.print(_count_table(chosen, split))
+        console.print(_count_table(chosen, split, source.categories))
         console.print(_class_table(chosen))
-    console.print(f"{len(chosen)} of {len(load_tasks())} tasks, split {split.name}")
+    console.print(f"{len(chosen)} of {of} tasks, split {split.name}")
     if split.ignored:
         console.print(f"ignored in the file: {', '.join(map(repr, split.ignored))}", markup=False)
     if split.leaky and counts:
-        console.print(_overlap_table(split))
+        console.print(_overlap_table(source.overlaps(split)))
     if split.leaky:
         console.print(
             "[yellow]This split leaks: parts share scenarios, many with identical ground-truth calls. "
@@ -109,25 +115,25 @@ def _listing(chosen: Sequence[Task], split: Split) -> Table:
     return table
 
 
-def _count_table(chosen: Sequence[Task], split: Split) -> Table:
+def _count_table(chosen: Sequence[Task], split: Split, categories: Sequence[str]) -> Table:
     table = Table("category", title="tasks by category and part")
     for part in (*PARTS, "all"):
         table.add_column(part, justify="right")
     parts = _part_of(split)
     cells = Counter((task.category, parts[task.id]) for task in chosen)
-    for category in Category:
+    for category in categories:
         row = [cells[category, part] for part in PARTS]
         table.add_row(str(category), *map(str, row), str(sum(row)))
-    totals = [sum(cells[category, part] for category in Category) for part in PARTS]
+    totals = [sum(cells[category, part] for category in categories) for part in PARTS]
     table.add_row("all", *map(str, totals), str(sum(totals)), style="bold")
     return table
 
 
-def _overlap_table(split: Split) -> Table:
+def _overlap_table(overlaps: Sequence[Overlap]) -> Table:
     table = Table("tasks of", "shared with", title="how much the split leaks")
     for name in ("tasks", "same scenario", "same ground truth"):
         table.add_column(name, justify="right")
-    for each in overlaps(split):
+    for each in overlaps:
         table.add_row(each.of, each.known, *map(str, (each.tasks, each.scenario, each.ground_truth)))
     return table
 

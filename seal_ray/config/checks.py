@@ -9,14 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from envs.bfcl.splits import check_disjoint, get_split
 from envs.co_evolution import CURATOR
 from envs.dialects import DIALECTS
 from envs.errors import UserError, unknown_value
 from envs.interface.document import load_interface
 from envs.interface.value import MAX_GUIDELINES
-from envs.toolworld.difficulty import Difficulty
-from envs.toolworld.words import SPLITS
+from envs.sources import TaskSource, check_disjoint, get_source
 from policies import curator as curators
 from policies.engine.requests import checkpoint_shapes
 from policies.model_folder import ModelFolder, open_model
@@ -141,45 +139,56 @@ def _check_curator(curator: sections.Curator, learners: sections.Learners) -> No
 
 
 def _check_tasks(environment: sections.Environment, evaluation: sections.Evaluation) -> None:
-    source = evaluation.source or environment.source
+    source = get_source(environment.source)
+    name = evaluation.source or environment.source
+    tested_source = get_source(name, key="evaluation.source")
     if environment.difficulty is not None:
         with _naming("environment.difficulty"):
-            Difficulty.from_code(environment.difficulty)
+            for each in (source, tested_source):
+                if each.takes_difficulty:
+                    each.pool(each.parts[0], difficulty=environment.difficulty)
+    categories = source.categories if environment.categories is None else environment.categories
+    for category in categories:
+        if category not in source.categories:
+            raise unknown_value("environment.categories", category, source.categories)
     training = []
-    if environment.source == "toolworld":
-        _check_split("environment.split", environment.split)
+    if source.endless:
+        _check_part("environment.split", environment.split, source)
     else:
-        with _naming("environment.bfcl_split"):
-            split = get_split(environment.bfcl_split)
+        with _naming("environment.division"):
+            split = source.split(environment.division)
         with _naming("environment.split"):
             part = split.part(environment.split)
-        training = [task for task in part if task.category in environment.categories]
+        training = [task for task in part if task.category in categories]
         if not training:
             raise UserError(
                 f"environment.split: {environment.split!r} of the split {split.name!r} has no task of "
-                f"{', '.join(environment.categories)}."
+                f"{', '.join(categories)}."
             )
     if not evaluation.interval:
         return
-    _check_split("evaluation.split", evaluation.split)
-    if source == "toolworld" == environment.source and environment.split == evaluation.split:
-        raise UserError(
-            f"evaluation.split: {evaluation.split!r} is what is trained on; evaluation tasks must be others."
-        )
-    if source == "bfcl":
-        tested = evaluation_tasks(environment, evaluation)
-        if not tested:
+    _check_part("evaluation.split", evaluation.split, tested_source)
+    if tested_source.endless:
+        if tested_source is source and environment.split == evaluation.split:
             raise UserError(
-                f"evaluation.split: {evaluation.split!r} of the split {environment.bfcl_split!r} has no tasks; take "
-                "another, or set evaluation.interval to 0."
+                f"evaluation.split: {evaluation.split!r} is what is trained on; evaluation tasks must be others."
             )
+        return
+    tested = evaluation_tasks(environment, evaluation)
+    if not tested:
+        division = environment.division if tested_source is source and environment.division else ""
+        raise UserError(
+            f"evaluation.split: {evaluation.split!r} of the split {(division or tested_source.split().name)!r} has no "
+            "tasks; take another, or set evaluation.interval to 0."
+        )
+    if tested_source is source:
         with _naming("evaluation.split"):
             check_disjoint(training, tested, names=("training", "evaluation"))
 
 
-def _check_split(key: str, split: str) -> None:
-    if split not in SPLITS:
-        raise unknown_value(key, split, SPLITS)
+def _check_part(key: str, part: str, source: TaskSource) -> None:
+    if part not in source.parts:
+        raise unknown_value(key, part, source.parts)
 
 
 @contextmanager

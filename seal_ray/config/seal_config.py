@@ -23,7 +23,16 @@ from ray.util import log_once
 from envs.co_evolution import SOLVER
 from envs.errors import UserError, unknown_value
 from seal_ray.config.agents import learning_agents, module_settings
-from seal_ray.config.sections import SECTIONS, S, attribute, check_key, section_name, section_of
+from seal_ray.config.renamed import with_current_keys
+from seal_ray.config.sections import (
+    SECTIONS,
+    S,
+    attribute,
+    check_key,
+    section_name,
+    section_of,
+    with_current_attributes,
+)
 
 if TYPE_CHECKING:
     from ray.rllib.core.learner.learner_group import LearnerGroup
@@ -129,7 +138,7 @@ class SealConfig(AlgorithmConfig):
     def update_from_dict(self, config_dict: Mapping[str, Any]) -> Self:
         """Sets attributes by their names, as Tune does. Raises `UserError` for one that there is not."""
         others = {}
-        for key, value in config_dict.items():
+        for key, value in with_current_attributes(config_dict).items():
             name = self._translate_special_keys(key, warn_deprecated=False)
             # Tune adds what it needs under names of its own, for instance "__trial_info__".
             if name not in vars(self) and key not in _READ_BY_RLLIB and not key.startswith("__"):
@@ -140,6 +149,15 @@ class SealConfig(AlgorithmConfig):
                 others[key] = value
         super().update_from_dict(others)
         return self
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        """Reads a config that was stored under old names of settings too."""
+        defaults = {
+            attribute(name, key): field.get_default(call_default_factory=True)
+            for name, section in SECTIONS.items()
+            for key, field in section.model_fields.items()
+        }
+        vars(self).update(defaults | with_current_attributes(state))
 
     def validate(self) -> None:
         """Checks every section and what must fit together. Raises `UserError` with one sentence."""
@@ -182,6 +200,7 @@ class SealConfig(AlgorithmConfig):
         """Sets what is ours, and hands the rest to RLlib's method where it knows them. Sets nothing on a mistake."""
         own = SECTIONS[section].model_fields
         rllib = inspect.signature(more).parameters if more is not None else ()
+        settings = with_current_keys(section, settings)
         for key in settings:
             check_key(section, key, more=rllib)
         if more is not None:

@@ -10,17 +10,15 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from envs.errors import UserError, unknown_value
 from envs.interface.value import MAX_GUIDELINES
-from envs.task import Category
+from envs.sources import GENERATED
 from policies import tiny
 from seal_ray.config.fields import complaint
+from seal_ray.config.renamed import KEYS, current, with_current_keys
 
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Positive = Annotated[float, Field(gt=0.0)]
 NotNegative = Annotated[float, Field(ge=0.0)]
-TaskCategory = Annotated[Category, Field(strict=False)]
-"""A category, or its name as files have it."""
-
 
 S = TypeVar("S", bound="Section")
 
@@ -36,19 +34,21 @@ class Section(BaseModel):
 class Environment(Section):
     """What is played in training."""
 
-    source: Literal["toolworld", "bfcl"] = "toolworld"
-    """Where training tasks come from: generated without end, or the benchmark."""
+    source: str = GENERATED
+    """The task source that training tasks come from: the name of one that comes with the package or is installed, or
+    package.module:NAME. docs/sources.md lists them."""
     split: str = "train"
     """The part that training tasks come from."""
-    bfcl_split: str = "scenario"
-    """How BFCL's tasks are divided: scenario, category (leaky, as published), or a JSON file."""
-    categories: list[TaskCategory] = Field(default_factory=lambda: list(Category), min_length=1)
-    """Task categories, drawn in turn."""
+    division: str | None = None
+    """How the source's tasks are divided into parts, where it knows several ways: the benchmark's are scenario,
+    category (leaky, as published), or a JSON file. None is the source's default."""
+    categories: Annotated[list[str], Field(min_length=1)] | None = None
+    """Task categories, drawn in turn; None is all of the source's."""
     difficulty: str | None = None
-    """Code of the toolworld's difficulty, in training and evaluation, for instance t2-3_c1-2_d1-3_s2-4; None is the
-    default one. The benchmark has none."""
+    """Code of a difficulty, in training and evaluation, for sources that have one, for instance t2-3_c1-2_d1-3_s2-4;
+    None is the default one."""
     tasks: Count | None = None
-    """Different training tasks, gone through in epochs; None is all of them, in the toolworld new ones for ever."""
+    """Different training tasks, gone through in epochs; None is all of them, of generated ones new ones for ever."""
     protocol: Literal["seal", "official"] = "seal"
     """Rules of a training dialogue. Evaluation always plays the official ones."""
     reward: Literal["success", "progress"] = "success"
@@ -254,12 +254,12 @@ class Evaluation(Section):
 
     interval: Annotated[int, Field(ge=0)] = 10
     """Rounds between two evaluations; 0 for none."""
-    source: Literal["toolworld", "bfcl"] | None = None
-    """Where evaluation tasks come from; None is where training tasks do."""
+    source: str | None = None
+    """The task source that evaluation tasks come from; None is that of training tasks."""
     split: str = "dev"
     """The part that evaluation tasks come from; it must hold no training task."""
     tasks: Count | None = None
-    """Number of tasks, the categories in turn; None is the whole split, or 400 of the toolworld."""
+    """Number of tasks, the categories in turn; None is the whole part, or 400 where they have no end."""
     temperature: NotNegative = 0.0
     """Temperature of the sampling in evaluation; 0 is greedy."""
 
@@ -333,6 +333,14 @@ def attribute(section: str, key: str) -> str:
     return key if native else f"{section}_{key}"
 
 
+def with_current_attributes(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Attributes of a config, with those that have the old name of a setting under the name that it has."""
+    names = {
+        attribute(section, old): attribute(section, new) for section, keys in KEYS.items() for old, new in keys.items()
+    }
+    return {names.get(key, key): value for key, value in values.items()}
+
+
 _NEVER_IN_EVALUATION = ("interface", "curator", "guidelines", "schema_cues", "recovery", "protocol")
 
 
@@ -345,6 +353,7 @@ def check_key(section: str, key: str, *, more: Iterable[str] = ()) -> None:
     """Raises `UserError` with the nearest right name for an unknown section or key; `more` keys are known too."""
     if section not in SECTIONS:
         raise unknown_value("config section", section, SECTIONS)
+    key = current(section, key)
     if section == "evaluation" and key in _NEVER_IN_EVALUATION:
         raise UserError(
             f"evaluation.{key}: evaluation always plays the plain interface under the official protocol; leave it out."
@@ -360,6 +369,7 @@ def check_key(section: str, key: str, *, more: Iterable[str] = ()) -> None:
 
 def make_section(section: str, values: Mapping[str, Any]) -> Section:
     """The section with these values. Raises `UserError` naming the key, the value and what is allowed."""
+    values = with_current_keys(section, values)
     for key in values:
         check_key(section, key)
     try:

@@ -1,5 +1,4 @@
 """Evaluation: a model plays a split on the plain interface, and the outcome is counted, stored and compared. No Ray.
 
-`plan.py` says what is played, `run.py` plays it, `records.py` stores it, `summary.py` counts it, and `bfcl_results.py`
-writes the files that the official `bfcl evaluate` grades.
+`plan.py` says what is played, `run.py` plays it, `records.py` stores it, and `summary.py` counts it.
 """

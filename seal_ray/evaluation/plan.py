@@ -7,29 +7,25 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from envs.bfcl.splits import get_split
-from envs.dialogue import Dialogue
+from envs.dialogue import Dialogue, Protocol
 from envs.errors import UserError, unknown_value
-from envs.task import Category, Task
-from envs.toolworld import generate
-from envs.toolworld.difficulty import difficulty_of
+from envs.sources import TaskSource, get_source
+from envs.task import Task
 from policies.model_folder import ModelFolder
 from policies.prompting import ChatFormat
 from policies.rollouts import Job
 from policies.solver import Budgets
 from policies.trajectory import derive_seed
 
-ENVIRONMENTS = ("toolworld", "bfcl")
-SPLITS = ("train", "dev", "test")
-TOOLWORLD_TASKS = 400
-"""Tasks of the toolworld, which has no end, where no limit is given: as many as BFCL's test split."""
+ENDLESS_TASKS = 400
+"""Tasks of a source that has no end, where no limit is given: as many as the benchmark's test part has."""
 MAX_CONTEXT = 32_768
 """Context in tokens where none is given and the model has more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """An evaluation. Always on the plain interface and under the official protocol: nothing here can change that."""
+    """An evaluation. Always on the plain interface and under the source's own `protocol`: no setting changes that."""
 
     model: ModelFolder
     environment: str
@@ -43,11 +39,14 @@ class Plan:
     temperature: float = 0.0
     top_p: float = 1.0
     concurrent: int = 64
+    protocol: Protocol = Protocol.OFFICIAL
 
     def jobs(self) -> list[Job]:
         """One dialogue for each task and seed."""
         return [
-            Job(task, derive_seed(self.seed, task.id, member)) for member in range(self.seeds) for task in self.tasks
+            Job(task, derive_seed(self.seed, task.id, member), protocol=self.protocol)
+            for member in range(self.seeds)
+            for task in self.tasks
         ]
 
     def settings(self) -> dict[str, Any]:
@@ -60,7 +59,7 @@ class Plan:
             "split": self.split,
             "tasks": [task.id for task in self.tasks],
             "interface": "plain",
-            "protocol": "official",
+            "protocol": str(self.protocol),
             "budgets": asdict(self.budgets),
             "engine": self.engine,
             "dtype": self.dtype,
@@ -101,34 +100,37 @@ def choose_tasks(
     categories: Sequence[str] = (),
     difficulty: str | None = None,
 ) -> tuple[Task, ...]:
-    """The tasks of a split, the categories in turn, at most `limit`. Raises `UserError` for unknown names.
+    """The tasks of a part, the categories in turn, at most `limit`. Raises `UserError` for unknown names.
 
-    `difficulty` is the code of the toolworld's; None is its default one.
+    `environment` names the source; `difficulty` is a code for sources that have one, None is the default.
     """
-    if environment not in ENVIRONMENTS:
-        raise unknown_value("env", environment, ENVIRONMENTS)
-    if split not in SPLITS:
-        raise unknown_value("split", split, SPLITS)
+    source = get_source(environment, key="env")
+    if split not in source.parts:
+        raise unknown_value("split", split, source.parts)
     for name in categories:
-        if name not in list(Category):
-            raise unknown_value("category", name, Category)
-    chosen = [category for category in Category if not categories or category in categories]
-    if difficulty is not None and environment != "toolworld":
-        raise UserError("difficulty: only the toolworld has one; leave it out for bfcl.")
-    if environment == "toolworld":
-        hard = difficulty_of(difficulty)
-        seeds = (seed for seed in itertools.count() if list(Category)[seed % len(Category)] in chosen)
-        count = TOOLWORLD_TASKS if limit is None else limit
-        return tuple(generate(seed, split=split, difficulty=hard) for seed in itertools.islice(seeds, count))
-    part = get_split("scenario").part(split)
-    return tuple(itertools.islice(in_turn(part, chosen), limit))
+        if name not in source.categories:
+            raise unknown_value("category", name, source.categories)
+    if difficulty is not None and not source.takes_difficulty:
+        raise UserError(f"difficulty: {source.name} has none; leave it out.")
+    return chosen_tasks(source, split, difficulty=difficulty, categories=categories, limit=limit)
 
 
-def in_turn(tasks: Sequence[Task], categories: Sequence[Category] = tuple(Category)) -> Iterator[Task]:
-    """The tasks of these categories, one of each in turn, so that the first few are of all kinds."""
-    columns = [[task for task in tasks if task.category is category] for category in categories]
-    for row in itertools.zip_longest(*columns):
-        yield from (task for task in row if task is not None)
+def chosen_tasks(
+    source: TaskSource,
+    part: str,
+    *,
+    division: str | None = None,
+    difficulty: str | None = None,
+    categories: Sequence[str] = (),
+    limit: int | None = None,
+) -> tuple[Task, ...]:
+    """The tasks of a part to evaluate on: whichever categories are chosen, a task stands for the same number."""
+    pool = source.pool(part, division=division, difficulty=difficulty)
+    if pool.size is None and limit is None:
+        limit = ENDLESS_TASKS
+    numbers = itertools.count() if pool.size is None else range(pool.size)
+    wanted = (number for number in numbers if not categories or pool.category(number) in categories)
+    return tuple(source.task(pool.task_id(number)) for number in itertools.islice(wanted, limit))
 
 
 def _opening_lengths(plan: Plan, form: ChatFormat) -> Iterator[int]:

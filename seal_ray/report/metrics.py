@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from envs.diagnosis import Label
-from envs.errors import unknown_value
-from envs.task import Category
+from envs.errors import UserError, unknown_value
+from envs.task import Category, in_order
 
 PLACEHOLDERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        "CATEGORY": tuple(Category),
+        "CATEGORY": tuple(map(str, Category)),
         # Two labels of SEAL's Table 6 (arXiv 2605.24426) go by names of its own, and can have shares and weights too.
         "LABEL": (*Label, "empty_turn_model_response", "instance_mismatch"),
     }
 )
-"""Placeholder at the end of a metric's name → what stands there."""
+"""Placeholder at the end of a metric's name → what stands there. A source can have other categories than these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,21 +98,36 @@ METRICS = (
 )
 """Every metric there is, in the order of the report."""
 
+_BY_CATEGORY: Mapping[str, Metric] = MappingProxyType(
+    {metric.name.removesuffix("CATEGORY"): metric for metric in METRICS if metric.name.endswith("/CATEGORY")}
+)
+"""Beginning of a name that ends in a category → metric."""
 _BY_NAME: Mapping[str, Metric] = MappingProxyType({name: metric for metric in METRICS for name in metric.names()})
 
 
 def describe(name: str) -> Metric:
     """The entry of a metric's full name. Raises `UserError` where there is none."""
+    start, slash, category = name.rpartition("/")
+    if category and start + slash in _BY_CATEGORY:
+        return _BY_CATEGORY[start + slash]
     if name not in _BY_NAME:
         raise unknown_value("metric", name, _BY_NAME)
     return _BY_NAME[name]
 
 
+def categories_of(names: Iterable[str], family: str = "evaluation/success") -> list[str]:
+    """The categories that metrics of these names tell of: the common four where there is no other."""
+    found = in_order(name.removeprefix(f"{family}/") for name in names if name.startswith(f"{family}/"))
+    return found if set(found) - set(Category) else list(map(str, Category))
+
+
 def check(metrics: Mapping[str, float | int]) -> None:
     """Raises for metrics that were never defined (`ValueError`) or are no numbers (`TypeError`): both are bugs."""
     for name, value in metrics.items():
-        if name not in _BY_NAME:
-            raise ValueError(str(unknown_value("metric", name, _BY_NAME)))
+        try:
+            describe(name)
+        except UserError as error:
+            raise ValueError(str(error)) from None
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise TypeError(f"metric {name}: {value!r:.80} is of type {type(value).__name__}, not a float or int.")
 

@@ -6,12 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from envs.task import JSON, Category
+from envs.errors import UserError
+from envs.sources import get_source
+from envs.task import JSON
+from seal_ray.report.metrics import categories_of
 
-_DATA = {
-    "toolworld": "tasks that seal_ray generates for its toolworld",
-    "bfcl": "multi-turn tasks of BFCL V3",
-}
 _SHOWN = {
     "solver": ("lora_rank", "lora_alpha", "prompt", "response", "context", "temperature"),
     "engine": ("dtype",),
@@ -32,6 +31,7 @@ def model_card(
     environment, solver = config.get("environment", {}), config.get("solver", {})
     base = PurePath(str(solver.get("model"))).name
     source, split = str(environment.get("source")), environment.get("split")
+    about, categories = _data(source)
     lines = [
         *("---", f"library_name: {'peft' if adapter else 'transformers'}", "pipeline_tag: text-generation"),
         *("tags: [tool-use, grpo, seal-ray]", "---", "", f"# {name}", ""),
@@ -39,8 +39,8 @@ def model_card(
         "verifier. Its license is that of the model that it was trained from.",
         *("", "## Use", "", *_use(base, adapter)),
         *("", "## Data", ""),
-        f"Dialogues that the model played itself on {_DATA.get(source, source)}, split `{split}`, categories "
-        f"{', '.join(map(str, environment.get('categories', [])))}. Nothing was written by people for this training.",
+        f"Dialogues that the model played itself on {about}, split `{split}`, categories "
+        f"{', '.join(environment.get('categories') or categories)}. Nothing was written by people for this training.",
         *("", "## Recipe", "", "| setting | value |", "| --- | --- |", *_recipe(config, rounds)),
         *("", "## Results", "", *_results(config, rows)),
         *("", "## Limits", ""),
@@ -50,6 +50,15 @@ def model_card(
         "",
     ]
     return "\n".join(lines)
+
+
+def _data(name: str) -> tuple[str, list[str]]:
+    """What the tasks of a source are, and its categories. A run can be exported where its source is not installed."""
+    try:
+        source = get_source(name)
+    except UserError:
+        return f"tasks of `{name}`", ["all"]
+    return source.about, list(source.categories)
 
 
 def _use(base: str, adapter: bool) -> list[str]:
@@ -81,7 +90,7 @@ def _results(config: Mapping[str, JSON], rows: Sequence[Mapping[str, JSON]]) -> 
     first, last = measured[0], measured[-1]
     columns = [first] if first is last else [first, last]
     heads = [f"after round {row['round']}" if row["round"] else "before training" for row in columns]
-    names = {"all": _SUCCESS, **{str(each): f"{_SUCCESS}/{each}" for each in Category}}
+    names = {"all": _SUCCESS, **{each: f"{_SUCCESS}/{each}" for each in categories_of(last)}}
     return [
         f"Success on {last.get('evaluation/dialogues', 0):g} tasks of `{source}`, split `{evaluation.get('split')}`, "
         "none of them trained on; plain interface, official protocol.",

@@ -23,7 +23,6 @@ from envs.dialects import DIALECTS
 from envs.dialogue import Dialogue
 from envs.task import Task
 from envs.verifier import Verifier, prepare
-from envs.world import World
 
 ROUNDS = 5
 TASKS = 200
@@ -33,7 +32,7 @@ def our_steps(tasks: Sequence[Task]) -> int:
     """Executes every call; returns their number."""
     calls = 0
     for task in tasks:
-        world = World.restore(prepare(task).image)
+        world = prepare(task).start()
         for turn in task.turns:
             for call in turn.ground_truth:
                 world.execute(call)
@@ -64,7 +63,7 @@ def our_dialogues(tasks: Sequence[Task]) -> int:
 def our_verifications(tasks: Sequence[Task]) -> int:
     """Executes and judges finished trajectories; returns their number."""
     for task in tasks:
-        world = World.restore(prepare(task).image)
+        world = prepare(task).start()
         verifier = Verifier(task)
         for turn in task.turns:
             verifier.add_results([world.execute(call).text for call in turn.ground_truth])

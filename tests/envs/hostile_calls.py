@@ -22,6 +22,7 @@ from functools import cache
 
 from envs.bfcl.tasks import load_tasks
 from envs.bfcl.tools import DOCUMENT_FILES, all_tools, tools_of
+from envs.bfcl.world import Simulators, simulators_of
 from envs.dialects import DIALECTS, Dialect
 from envs.dialogue import Dialogue, Protocol
 from envs.interface import Interface
@@ -48,10 +49,12 @@ def call(name: str, /, **arguments: JSON) -> ToolCall:
 @cache
 def everything(padded: bool) -> Task:
     """A task with all eight simulators in the largest start states of BFCL, logged in where that is possible."""
-    tasks = [task for task in load_tasks().values() if task.padded == padded]
+    tasks = [task for task in load_tasks().values() if simulators_of(task).padded == padded]
     config: dict[str, JSON] = {}
     for name in DOCUMENT_FILES:
-        of_class = [task.initial_config[name] for task in tasks if name in task.initial_config]
+        of_class = [
+            simulators_of(task).initial_config[name] for task in tasks if name in simulators_of(task).initial_config
+        ]
         config[name] = max(of_class, key=lambda value: len(json.dumps(value)), default={})
     config["TravelAPI"] = {
         "access_token": "token",
@@ -72,8 +75,7 @@ def everything(padded: bool) -> Task:
         turns=tuple(turns),
         tools=tuple(all_tools().values()),
         classes=tuple(DOCUMENT_FILES),
-        initial_config=config,
-        padded=padded,
+        setting=Simulators(tuple(DOCUMENT_FILES), config, padded=padded),
     )
 
 
@@ -374,7 +376,9 @@ def grown(worst: Worst) -> None:
 
 def protocols(worst: Worst) -> None:
     """Each dialect and protocol with all feedback: thousands of calls that fail, are held out, unknown, ill-formed."""
-    task = next(task for task in load_tasks().values() if task.padded and "GorillaFileSystem" in task.classes)
+    task = next(
+        task for task in load_tasks().values() if simulators_of(task).padded and "GorillaFileSystem" in task.classes
+    )
     floods: Sequence[Calls] = (
         [call("ls")], [call("cd", folder="x")], [call("cd", folder=3)], [call("cd", **{f"a{i}": 0 for i in range(20)})],
         [call("nothing")], [call("\U000e0001" * 20)], [call("get_user_tickets")], [call("pwd"), call("nothing")],

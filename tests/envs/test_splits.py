@@ -11,20 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from envs.bfcl.splits import (
-    PARTS,
-    Split,
-    category_split,
-    check_disjoint,
-    class_counts,
-    get_split,
-    linked_scenarios,
-    load_split,
-    overlaps,
-    scenario_split,
-)
+from envs.bfcl.splits import category_split, get_split, linked_scenarios, load_split, overlaps, scenario_split
 from envs.bfcl.tasks import get_task, load_tasks
+from envs.bfcl.world import simulators_of
 from envs.errors import UserError
+from envs.sources import PARTS, Split, check_disjoint, class_counts
 from envs.task import JSON, Category, Task
 
 SEEDS = (0, 1, 2, 3, 7, 42, 1234, 2**40)
@@ -45,7 +36,7 @@ def contents(task: Task) -> tuple[object, object, object]:
     """What tells a story: the config, the users' words, the calls that solve it, by turn or not."""
     users = tuple(turn.user for turn in task.turns if turn.user is not None)
     calls = tuple((call.name, frozen(call.arguments)) for turn in task.turns for call in turn.ground_truth)
-    return ("config", frozen(task.initial_config)), ("users", users), ("calls", calls)
+    return ("config", frozen(simulators_of(task).initial_config)), ("users", users), ("calls", calls)
 
 
 def shared(left: Iterable[Task], right: Iterable[Task]) -> set[object]:

@@ -9,7 +9,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from envs.catalog import find_task
+from envs.sources import find_task
 from envs.task import Category
 from policies.engine import Engine, GenRequest
 from policies.engine.choice import start_engine

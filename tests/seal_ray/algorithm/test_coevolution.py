@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import torch
 
-from envs.catalog import find_task
 from envs.co_evolution import CURATOR, SOLVER, CoEvolutionGame
 from envs.dialogue import Protocol
 from envs.interface import Interface
 from envs.interface.document import dump_interface
+from envs.sources import find_task
 from policies.engine import Engine, GenRequest
 from policies.engine.scripted import ScriptedEngine
 from policies.model_folder import open_model

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.catalog import find_task
 from envs.dialogue import Protocol
 from envs.errors import UserError
 from envs.interface import Interface
+from envs.sources import find_task
 from envs.task import Category
 from seal_ray.algorithm.round_plan import GroupPlan, plain_share_at, plan_round
 from seal_ray.algorithm.tasks import TaskStream
@@ -90,4 +90,4 @@ def test_the_benchmark_s_train_split_is_played_and_no_other() -> None:
     train = {task.id for task in get_split("scenario").train if task.category is Category.MISS_FUNC}
     assert {stream.task_id(number) for number in range(len(train))} == train
     with pytest.raises(UserError, match="has no tasks"):
-        TaskStream(Environment(source="bfcl", split="dev", bfcl_split="category"), 0)
+        TaskStream(Environment(source="bfcl", split="dev", division="category"), 0)

@@ -52,6 +52,9 @@ def refusal(*words: str) -> str:
             "reweighting.overrides: 'spurious_call' is not known; did you mean 'spurious_tool_call'?",
         ),
         (["curator.kind=rule"], "curator.kind: 'rule' is not known; did you mean 'rules'?"),
+        (["environment.source=toolwrld"], "environment.source: 'toolwrld' is not known; did you mean 'toolworld'?"),
+        (["evaluation.source=bfc"], "evaluation.source: 'bfc' is not known; did you mean 'bfcl'?"),
+        (["environment.categories=[bse]"], "environment.categories: 'bse' is not known; did you mean 'base'?"),
         (["environment.split=tain"], "environment.split: 'tain' is not known; did you mean 'train'?"),
         (["evaluation.split=tst"], "evaluation.split: 'tst' is not known; did you mean 'test'?"),
         (
@@ -59,17 +62,17 @@ def refusal(*words: str) -> str:
             "environment.difficulty: 'hard' cannot be read; the form is t2-3_c1-2_d1-3_s2-4.",
         ),
         (
-            [BFCL, "environment.bfcl_split=scenari"],
-            "environment.bfcl_split: 'scenari' is not known; allowed are 'scenario', 'category' or a JSON file.",
+            [BFCL, "environment.division=scenari"],
+            "environment.division: 'scenari' is not known; allowed are 'scenario', 'category' or a JSON file.",
         ),
         ([BFCL, "environment.split=tain"], "environment.split: 'tain' is not known; did you mean 'train'?"),
         (
-            [BFCL, "environment.bfcl_split=category", "environment.split=dev", "evaluation.split=test"],
+            [BFCL, "environment.division=category", "environment.split=dev", "evaluation.split=test"],
             "environment.split: 'dev' of the split 'category' has no task of base, miss_func, miss_param, "
             "long_context.",
         ),
         (
-            [BFCL, "environment.bfcl_split=category"],
+            [BFCL, "environment.division=category"],
             "evaluation.split: 'dev' of the split 'category' has no tasks; take another, or set evaluation.interval "
             "to 0.",
         ),
@@ -97,7 +100,7 @@ def test_settings_that_do_not_fit_together(words: list[str], sentence: str) -> N
     [
         [BFCL],
         [BFCL, "evaluation.split=test"],
-        [BFCL, "environment.bfcl_split=category", "evaluation.split=test"],
+        [BFCL, "environment.division=category", "evaluation.split=test"],
         [BFCL, "evaluation.split=train", "evaluation.interval=0"],
         [BFCL, "evaluation.source=toolworld", "evaluation.split=train"],
         ["evaluation.source=bfcl", "evaluation.split=train"],
@@ -126,7 +129,7 @@ def test_evaluation_tasks_are_of_the_division_that_is_trained_on() -> None:
         return {task.id for task in found}
 
     published = get_split("category")
-    assert tasks("environment.bfcl_split=category") == {task.id for task in published.test}
+    assert tasks("environment.division=category") == {task.id for task in published.test}
     assert tasks() & {task.id for task in published.train}, "the other division's tasks would have been trained on"
     assert tasks() == {task.id for task in get_split("scenario").test}
     few = tasks("evaluation.tasks=8")
@@ -142,10 +145,10 @@ def test_evaluation_tasks_are_of_the_division_that_is_trained_on() -> None:
 def test_a_split_file_is_checked(tmp_path: Path) -> None:
     file = tmp_path / "split.json"
     file.write_text(json.dumps({"train": ["multi_turn_base_0"], "test": ["multi_turn_base_0"]}))
-    said = refusal(BFCL, f"environment.bfcl_split={file}")
-    assert said.startswith(f"environment.bfcl_split: {file}: train and test share 1 task(s)")
+    said = refusal(BFCL, f"environment.division={file}")
+    assert said.startswith(f"environment.division: {file}: train and test share 1 task(s)")
     file.write_text(json.dumps({"train": ["multi_turn_base_0"], "test": ["multi_turn_base_1"]}))
-    make_config(overrides=[BFCL, f"environment.bfcl_split={file}", "evaluation.split=test"]).validate()
+    make_config(overrides=[BFCL, f"environment.division={file}", "evaluation.split=test"]).validate()
 
 
 def test_the_curators_interface_is_checked(tmp_path: Path) -> None:

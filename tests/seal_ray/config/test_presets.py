@@ -101,7 +101,7 @@ def test_model_presets_have_the_papers_recipe(name: str) -> None:
     assert (solver.temperature, solver.lora_rank) == (1.0, 0), "full fine-tuning"
     evaluation, environment = config.section(sections.Evaluation), config.section(sections.Environment)
     assert (evaluation.interval, evaluation.temperature) == (10, 0.0)
-    assert (environment.source, environment.bfcl_split, environment.reward) == ("bfcl", "scenario", "success")
+    assert (environment.source, environment.division, environment.reward) == ("bfcl", "scenario", "success")
     learners, engine = config.section(sections.Learners), config.section(sections.Engine)
     assert (learners.num_learners, learners.fsdp, engine.num_engines) == (4, True, 4)
     assert learners.num_gpus_per_learner + engine.num_gpus_per_engine == 1.0, "4 GPUs, an engine and a learner on each"

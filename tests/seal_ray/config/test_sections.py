@@ -54,7 +54,6 @@ from seal_ray.grpo.reweighting import ReweightingSettings
         ("engine", "kind", "vlm", "engine.kind: 'vlm' is not known; did you mean 'vllm'?"),
         ("engine", "kind", "x", "engine.kind: 'x' is not known; allowed are auto, vllm, transformers."),
         ("engine", "kind", 3, "engine.kind: 3 does not fit; it must be auto, vllm or transformers."),
-        ("evaluation", "source", "bfc", "evaluation.source: 'bfc' is not known; did you mean 'bfcl'?"),
         ("solver", "model", None, "solver.model: None does not fit; it must be text."),
         ("solver", "dialect", 3, "solver.dialect: 3 does not fit; it must be text, or None (null in YAML)."),
         (

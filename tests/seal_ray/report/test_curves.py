@@ -140,7 +140,7 @@ def test_a_trailing_mean_is_taken_over_what_is_there() -> None:
 
 
 def test_every_drawn_metric_is_defined() -> None:
-    for category in curves._CATEGORIES:
+    for category in curves.categories_of(row(1)):
         describe(f"evaluation/success/{category}")
     for label in LABEL_COLOURS:
         describe(f"diagnosis/share/{label}")

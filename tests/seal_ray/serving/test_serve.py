@@ -22,6 +22,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 from safetensors.torch import load_file
 
+from envs.bfcl.results import REGISTERED
 from envs.dialogue import Dialogue
 from envs.toolworld import generate
 from policies import tiny
@@ -29,7 +30,6 @@ from policies.engine import Adapter
 from policies.model_folder import open_model
 from policies.prompting import ChatFormat
 from policies.trajectory import End
-from seal_ray.evaluation.bfcl_results import REGISTERED
 from seal_ray.run.export import export_adapter, export_model
 from tests.conftest import TABLE
 from tests.policies.models import greedy, load, load_adapted, random_adapter

@@ -1,0 +1,371 @@
+"""Task sources: what a run needs of a benchmark, and how a source is found by its name.
+
+A source owns its tasks and, through them, their worlds, users and judgement; its parts, divisions and categories; its
+difficulty; the documents of its tools, and the texts that give nothing away. `toolworld` and `bfcl` come with the
+package. A benchmark of one's own is an object with the members of `TaskSource`, most simply a `TaskSet`; a setting
+names it by its import path, `package.module:NAME`, or by the name of an entry point in the group `seal_ray.sources`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Protocol, runtime_checkable
+
+from envs.errors import UserError, unknown_value
+from envs.registry import Registry
+from envs.task import Task, ToolDoc, in_order
+
+PARTS = ("train", "dev", "test")
+"""The parts that tasks are divided into: to train on, to choose by, and to measure at the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Three disjoint lists of tasks. `leaky` says that tasks of two parts may share their story.
+
+    `ignored` holds the keys of a split file that mean nothing here.
+    """
+
+    name: str
+    train: tuple[Task, ...]
+    dev: tuple[Task, ...]
+    test: tuple[Task, ...]
+    leaky: bool
+    ignored: tuple[str, ...] = ()
+
+    def part(self, name: str) -> tuple[Task, ...]:
+        """One part by name; "all" is the three together. Raises `UserError` for an unknown part."""
+        if name == "all":
+            return self.train + self.dev + self.test
+        if name not in PARTS:
+            raise unknown_value("split part", name, (*PARTS, "all"))
+        part: tuple[Task, ...] = getattr(self, name)
+        return part
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """How many of the `tasks` of the part `of` share something with a task of the part `known`.
+
+    `scenario` counts those that share their scenario or a linked one, `ground_truth` those that the same calls solve.
+    """
+
+    known: str
+    of: str
+    tasks: int
+    scenario: int
+    ground_truth: int
+
+
+class TaskPool(Protocol):
+    """The tasks of one part in the order in which they are drawn, by number from 0."""
+
+    @property
+    def size(self) -> int | None:
+        """Number of tasks; None where there is no end."""
+        ...
+
+    def task_id(self, number: int, seed: int = 0) -> str:
+        """The id of a task. `seed` chooses another sequence where there is no end; it changes nothing elsewhere."""
+        ...
+
+    def category(self, number: int) -> str:
+        """The category of that task."""
+        ...
+
+
+class TaskSource(Protocol):
+    """What a run needs of a benchmark. A source holds no state of a run."""
+
+    @property
+    def name(self) -> str:
+        """What tables and titles call it."""
+        ...
+
+    @property
+    def about(self) -> str:
+        """What its tasks are, as a phrase: "multi-turn tasks of …"."""
+        ...
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The parts, of `PARTS`, that it has."""
+        ...
+
+    @property
+    def categories(self) -> tuple[str, ...]:
+        """Its categories, in the order of tables."""
+        ...
+
+    @property
+    def endless(self) -> bool:
+        """Whether it generates tasks without end. Its parts must then be disjoint by construction."""
+        ...
+
+    @property
+    def takes_difficulty(self) -> bool:
+        """Whether `pool` takes the code of a difficulty."""
+        ...
+
+    @property
+    def protocol(self) -> str:
+        """The rules of a dialogue in evaluation, "official" or "seal"; `envs/dialogue.py` says what they are."""
+        ...
+
+    @property
+    def context(self) -> int | None:
+        """Tokens that a dialogue has in evaluation where nothing is asked for; None is as many as usual."""
+        ...
+
+    def tools(self) -> Mapping[str, ToolDoc]:
+        """Every tool that a task can offer, by name. Its names and documents are public."""
+        ...
+
+    def public_texts(self) -> Iterable[str]:
+        """Texts beside the tool documents whose words give nothing away; the leak guard lets them pass."""
+        ...
+
+    def owns(self, task_id: str) -> bool:
+        """Whether the id is written as this source writes them; there need not be such a task."""
+        ...
+
+    def task(self, task_id: str) -> Task:
+        """The task of that id. Raises `UserError` where there is none."""
+        ...
+
+    def pool(
+        self,
+        part: str,
+        *,
+        division: str | None = None,
+        difficulty: str | None = None,
+        categories: Sequence[str] | None = None,
+    ) -> TaskPool:
+        """The tasks of a part, those of these categories in turn; None takes all. Raises `UserError` for bad names."""
+        ...
+
+    def split(self, division: str | None = None, *, seed: int = 0) -> Split:
+        """All tasks, divided as `division` says; None is the source's default. `seed` is for divisions at random.
+
+        Raises `UserError` for a division that is not known, and where there is no end.
+        """
+        ...
+
+    def overlaps(self, split: Split) -> list[Overlap]:
+        """What dev and test share with train, and test with dev; empty parts are left out."""
+        ...
+
+
+class Played(Protocol):
+    """What result files need of a dialogue: `completions` holds, by turn, what the solver said step by step."""
+
+    @property
+    def task(self) -> str: ...
+
+    @property
+    def category(self) -> str: ...
+
+    @property
+    def labels(self) -> tuple[str, ...]: ...
+
+    @property
+    def completions(self) -> tuple[tuple[str, ...], ...]: ...
+
+
+@runtime_checkable
+class OfficialResults(Protocol):
+    """A source whose benchmark has a grader of its own."""
+
+    def write_results(self, folder: Path, played: Sequence[Played], dialect: str) -> str:
+        """Writes the files that the grader reads, and returns its command line. Raises `UserError`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FinitePool:
+    """A list of tasks as a `TaskPool`."""
+
+    tasks: tuple[Task, ...]
+
+    @property
+    def size(self) -> int:
+        return len(self.tasks)
+
+    def task_id(self, number: int, seed: int = 0) -> str:  # noqa: ARG002 - there is one sequence
+        return self.tasks[number].id
+
+    def category(self, number: int) -> str:
+        return str(self.tasks[number].category)
+
+
+class TaskSet:
+    """A source with a fixed set of tasks: all else follows from them.
+
+    The tasks of two parts must share no id. Categories are those of the tasks. Raises `UserError` for parts that do not
+    fit.
+    """
+
+    endless = False
+    takes_difficulty = False
+
+    def __init__(
+        self,
+        name: str,
+        about: str,
+        parts: Mapping[str, Sequence[Task]],
+        *,
+        protocol: str = "official",
+        context: int | None = None,
+        public_texts: Iterable[str] = (),
+    ) -> None:
+        for part in parts:
+            if part not in PARTS:
+                raise unknown_value(f"{name}: part", part, PARTS)
+        self.name = name
+        self.about = about
+        self.protocol = protocol
+        self.context = context
+        self._public_texts = tuple(public_texts)
+        tasks = {part: tuple(parts.get(part, ())) for part in PARTS}
+        self.parts = tuple(part for part in PARTS if tasks[part])
+        self._split = Split(name, tasks["train"], tasks["dev"], tasks["test"], leaky=False)
+        every = self._split.part("all")
+        for known, of in itertools.combinations(PARTS, 2):
+            check_disjoint(tasks[known], tasks[of], names=(f"{name}: {known}", of))
+        self._tasks = {task.id: task for task in every}
+        if len(self._tasks) < len(every):
+            repeated = next(task.id for task in every if self._tasks[task.id] is not task)
+            raise UserError(f"{name}: two tasks have the id {repeated!r:.80}; each needs one of its own.")
+        self._tools = {tool.name: tool for task in every for tool in task.all_tools}
+        self.categories = tuple(in_order(task.category for task in every))
+
+    def tools(self) -> Mapping[str, ToolDoc]:
+        return MappingProxyType(self._tools)
+
+    def public_texts(self) -> tuple[str, ...]:
+        return self._public_texts
+
+    def owns(self, task_id: str) -> bool:
+        return task_id in self._tasks
+
+    def task(self, task_id: str) -> Task:
+        if task_id not in self._tasks:
+            raise unknown_value("task", task_id, self._tasks)
+        return self._tasks[task_id]
+
+    def pool(
+        self,
+        part: str,
+        *,
+        division: str | None = None,
+        difficulty: str | None = None,  # noqa: ARG002 - `takes_difficulty` says that there is none
+        categories: Sequence[str] | None = None,
+    ) -> FinitePool:
+        return finite_pool(self, part, division=division, categories=categories)
+
+    def split(self, division: str | None = None, *, seed: int = 0) -> Split:  # noqa: ARG002 - it is fixed
+        if division is not None:
+            raise UserError(f"split: {division!r:.80} is not known; {self.name} is divided in one way, leave it out.")
+        return self._split
+
+    def overlaps(self, split: Split) -> list[Overlap]:
+        stories = {part: {task.scenario for task in split.part(part)} for part in PARTS}
+        found = []
+        for known, of in (("train", "dev"), ("train", "test"), ("dev", "test")):
+            if stories[known] and stories[of]:
+                shared = sum(task.scenario in stories[known] for task in split.part(of))
+                found.append(Overlap(known, of, len(split.part(of)), shared, 0))
+        return found
+
+
+SOURCES: Registry[TaskSource] = Registry(
+    "environment.source",
+    "seal_ray.sources",
+    {"toolworld": "envs.toolworld.source:SOURCE", "bfcl": "envs.bfcl.source:SOURCE"},
+)
+"""The sources by name."""
+GENERATED = "toolworld"
+"""The source that is played where none is named."""
+BENCHMARK = "bfcl"
+"""The source that is listed where none is named."""
+
+_own: tuple[TaskSource, ...] = ()
+
+
+def get_source(name: str, *, key: str = SOURCES.key) -> TaskSource:
+    """The source of that name or import path. Raises `UserError`, in whose sentence `key` is the setting."""
+    global _own
+    try:
+        source = SOURCES.find(name)
+    except UserError as error:
+        raise UserError(f"{key}:{str(error).removeprefix(SOURCES.key + ':')}") from None
+    if name not in SOURCES.built_in and source not in _own:
+        lacking = [member for member in vars(TaskSource) if member[0] != "_" and not hasattr(source, member)]
+        if lacking:
+            raise UserError(f"{key}: {name!r:.80} is no task source; it lacks {', '.join(lacking[:3])}.")
+        _own = (*_own, source)
+    return source
+
+
+def known_sources() -> tuple[TaskSource, ...]:
+    """The sources that this process knows: the built-in ones, and those that a setting has named. It is hashable."""
+    return (*map(SOURCES.find, SOURCES.built_in), *_own)
+
+
+def find_task(task_id: str, sources: Iterable[str] = ()) -> Task:
+    """The task of that id, from one of the sources of these names or a built-in one. Raises `UserError`."""
+    named = [get_source(name) for name in sources]
+    known = [*named, *(get_source(name) for name in SOURCES.built_in)]
+    fallback = named[0] if named else get_source(BENCHMARK)
+    return next((source for source in known if source.owns(task_id)), fallback).task(task_id)
+
+
+def all_tools() -> Mapping[str, tuple[ToolDoc, ...]]:
+    """Every documented tool by its name, of all sources that this process knows. Sources can use a name in two ways."""
+    return _all_tools(known_sources())
+
+
+@lru_cache(maxsize=8)
+def _all_tools(sources: tuple[TaskSource, ...]) -> Mapping[str, tuple[ToolDoc, ...]]:
+    found: dict[str, tuple[ToolDoc, ...]] = {}
+    for source in sources:
+        for name, tool in source.tools().items():
+            if tool not in found.get(name, ()):
+                found[name] = (*found.get(name, ()), tool)
+    return MappingProxyType(found)
+
+
+def finite_pool(
+    source: TaskSource, part: str, *, division: str | None = None, categories: Sequence[str] | None = None
+) -> FinitePool:
+    """The pool of a source whose tasks have an end."""
+    tasks = source.split(division).part(part)
+    return FinitePool(tuple(in_turn(tasks, source.categories if categories is None else categories)))
+
+
+def in_turn(tasks: Sequence[Task], categories: Sequence[str]) -> Iterator[Task]:
+    """The tasks of these categories, one of each in turn, so that the first few are of all kinds."""
+    columns = [[task for task in tasks if task.category == category] for category in categories]
+    for row in itertools.zip_longest(*columns):
+        yield from (task for task in row if task is not None)
+
+
+def check_disjoint(left: Iterable[Task], right: Iterable[Task], *, names: tuple[str, str] = ("train", "eval")) -> None:
+    """Raises `UserError` where a task stands in both sets."""
+    shared = {task.id for task in left} & {task.id for task in right}
+    if shared:
+        first = min(shared)
+        raise UserError(
+            f"split: {names[0]} and {names[1]} share {len(shared)} task(s), {first!r} for one; they must share none."
+        )
+
+
+def class_counts(tasks: Sequence[Task]) -> dict[str, int]:
+    """Tasks by involved class, a task counting once for each."""
+    return dict(sorted(Counter(name for task in tasks for name in task.classes).items()))
