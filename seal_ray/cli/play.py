@@ -162,8 +162,8 @@ def _document_changes(before: ToolDoc, after: ToolDoc) -> list[str]:
 def _show_turn(console: Console, dialogue: Dialogue) -> None:
     turn = dialogue.task.turns[dialogue.turn]
     console.print(f"\n[bold]turn {dialogue.turn + 1} of {len(dialogue.task.turns)}[/bold]")
-    if turn.user is not None:
-        console.print(f"[yellow]user[/yellow]    {escape(turn.user)}")
+    if dialogue.user_text is not None:
+        console.print(f"[yellow]user[/yellow]    {escape(dialogue.user_text)}")
     else:
         names = ", ".join(tool.name for tool in turn.revealed)
         console.print(f"[yellow]user[/yellow]    (reveals {names}) I have updated some more functions. What about now?")

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from envs.diagnosis import Label
 from envs.errors import UserError, unknown_value
+from envs.sources import known_sources
 from envs.task import Category, in_order
 
 PLACEHOLDERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -17,7 +18,7 @@ PLACEHOLDERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "LABEL": (*Label, "empty_turn_model_response", "instance_mismatch"),
     }
 )
-"""Placeholder at the end of a metric's name → what stands there. A source can have other categories than these."""
+"""Placeholder at the end of a metric's name → what stands there. A source of one's own can have other categories."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +108,12 @@ _BY_NAME: Mapping[str, Metric] = MappingProxyType({name: metric for metric in ME
 
 def describe(name: str) -> Metric:
     """The entry of a metric's full name. Raises `UserError` where there is none."""
+    if name in _BY_NAME:
+        return _BY_NAME[name]
     start, slash, category = name.rpartition("/")
-    if category and start + slash in _BY_CATEGORY:
+    if start + slash in _BY_CATEGORY and any(category in source.categories for source in known_sources()):
         return _BY_CATEGORY[start + slash]
-    if name not in _BY_NAME:
-        raise unknown_value("metric", name, _BY_NAME)
-    return _BY_NAME[name]
+    raise unknown_value("metric", name, _BY_NAME)
 
 
 def categories_of(names: Iterable[str], family: str = "evaluation/success") -> list[str]:

@@ -64,11 +64,10 @@ from seal_ray.grpo.reweighting import ReweightingSettings
         ),
         ("solver", "lora_targets", [], "solver.lora_targets: [] does not fit; it must be a list of one or more texts."),
         ("learners", "fsdp", "yes", "learners.fsdp: 'yes' does not fit; it must be true or false."),
-        ("environment", "categories", ["bas"], "environment.categories: 'bas' is not known; did you mean 'base'?"),
         (
             *("environment", "categories", "base"),
-            "environment.categories: 'base' does not fit; it must be a list of one or more of base, miss_func, "
-            "miss_param, long_context.",
+            "environment.categories: 'base' does not fit; it must be a list of one or more texts, or None (null in "
+            "YAML).",
         ),
         (
             *("reweighting", "overrides", {"pass": -1}),
