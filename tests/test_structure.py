@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -71,6 +72,19 @@ def test_no_more_than_two_files_import_each_other() -> None:
     assert sorted(map(sorted, filter(None, circles))) == [
         ["seal_ray.algorithm.seal", "seal_ray.config.seal_config"]  # the algorithm and its config, as in RLlib
     ]
+
+
+def test_the_built_in_sources_are_named_in_few_places() -> None:
+    """A run asks a source, whichever it is: beside its own folder and the registry three files may name one."""
+    at_home = ("envs/bfcl/", "envs/toolworld/", "envs/sources.py")
+    files = [path for floor in (*FORBIDDEN, "tuning", "examples") for path in modules(floor)]
+    naming = [
+        str(path.relative_to(ROOT))
+        for path in files
+        if re.search("bfcl|toolworld", path.read_text(encoding="utf-8"), re.IGNORECASE)
+        and not str(path.relative_to(ROOT)).startswith(at_home)
+    ]
+    assert len(naming) <= 3, naming
 
 
 def test_importing_the_world_is_quick_and_loads_neither_torch_nor_ray() -> None:
