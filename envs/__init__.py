@@ -2,8 +2,8 @@
 
 A dialogue is played in a few lines:
 
-    from envs import Dialogue, get_task
-    dialogue = Dialogue(get_task("multi_turn_base_0"))
+    from envs import Dialogue, find_task
+    dialogue = Dialogue(find_task("multi_turn_base_0"))
     observation, info = dialogue.reset()
     observation, reward, terminated, truncated, info = dialogue.step(completion)
 
@@ -17,8 +17,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from envs.bfcl.splits import Split, get_split
-    from envs.bfcl.tasks import get_task, load_tasks
     from envs.diagnosis import Diagnosis, Flag, Label, TurnDiagnosis
     from envs.dialects import DIALECTS, Dialect, get_dialect
     from envs.dialogue import Dialogue, Message, Protocol
@@ -26,16 +24,13 @@ if TYPE_CHECKING:
     from envs.interface import CueKind, Interface, RecoveryLevel, SchemaCue, interface_diff
     from envs.interface.document import dump_interface, interface_from_json, load_interface
     from envs.profile import FailureProfile
-    from envs.sources import find_task
+    from envs.sources import Split, TaskSet, TaskSource, find_task, get_source
     from envs.task import Category, Task, ToolCall, ToolDoc, Turn
     from envs.trace import CallRecord, ParseError, Step, Trace
     from envs.verifier import Outcome, TurnVerdict, Verifier
-    from envs.world import World
+    from envs.world import CallResult, Setting, User, World
 
 _HOMES = {
-    "envs.bfcl.splits": ("Split", "get_split"),
-    "envs.bfcl.tasks": ("get_task", "load_tasks"),
-    "envs.sources": ("find_task",),
     "envs.diagnosis": ("Diagnosis", "Flag", "Label", "TurnDiagnosis"),
     "envs.dialects": ("DIALECTS", "Dialect", "get_dialect"),
     "envs.dialogue": ("Dialogue", "Message", "Protocol"),
@@ -43,16 +38,18 @@ _HOMES = {
     "envs.interface": ("CueKind", "Interface", "RecoveryLevel", "SchemaCue", "interface_diff"),
     "envs.interface.document": ("dump_interface", "interface_from_json", "load_interface"),
     "envs.profile": ("FailureProfile",),
+    "envs.sources": ("Split", "TaskSet", "TaskSource", "find_task", "get_source"),
     "envs.task": ("Category", "Task", "ToolCall", "ToolDoc", "Turn"),
     "envs.trace": ("CallRecord", "ParseError", "Step", "Trace"),
     "envs.verifier": ("Outcome", "TurnVerdict", "Verifier"),
-    "envs.world": ("World",),
+    "envs.world": ("CallResult", "Setting", "User", "World"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
     "DIALECTS",
     "CallRecord",
+    "CallResult",
     "Category",
     "CueKind",
     "Diagnosis",
@@ -70,27 +67,29 @@ __all__ = [
     "RecoveryLevel",
     "SchemaCue",
     "SealError",
+    "Setting",
     "Split",
     "Step",
     "Task",
+    "TaskSet",
+    "TaskSource",
     "ToolCall",
     "ToolDoc",
     "Trace",
     "Turn",
     "TurnDiagnosis",
     "TurnVerdict",
+    "User",
     "UserError",
     "Verifier",
     "World",
     "dump_interface",
     "find_task",
     "get_dialect",
-    "get_split",
-    "get_task",
+    "get_source",
     "interface_diff",
     "interface_from_json",
     "load_interface",
-    "load_tasks",
 ]
 
 

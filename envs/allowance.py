@@ -6,6 +6,7 @@ The same completions give the same results on every machine and under any load.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 MAX_CALL_WORK = 1_000_000
 """Units of work that one call may take; the costliest call of a ground truth takes 161,000."""
@@ -17,6 +18,13 @@ CHARACTERS_A_TOKEN = 16
 """Characters of results that are shown for each token of context; a token holds about four."""
 MAX_COMPLETION = 100_000
 """Characters of a completion that a trace keeps; no dialect reads more."""
+
+VALUE = 40
+"""Units of work for one value of any type; a value's own allocation, copy and rendering."""
+CALL = 300
+"""Units of work for a call that does nothing."""
+ESCAPED = 12
+"""Characters that JSON or `repr` write for one that is not ASCII."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +38,32 @@ class Cost:
 
     work: int
     kept: int
+
+
+def size(value: Any) -> int:
+    """Units of work to read, copy or print a plain value once, with parts that are shared counted wherever they occur.
+
+    Counting stops above `MAX_CALL_WORK`; the result is then above it too.
+    """
+    units = 0
+    waiting = [value]
+    while waiting and units <= MAX_CALL_WORK:
+        item = waiting.pop()
+        units += VALUE
+        if isinstance(item, str):
+            units += len(item) if item.isascii() else ESCAPED * len(item)
+        elif isinstance(item, dict):
+            units += VALUE * len(item)  # before its items are listed: a large one must not be
+            if units <= MAX_CALL_WORK:
+                waiting.extend(item)
+                waiting.extend(item.values())
+        elif isinstance(item, list | tuple | set | frozenset):
+            if units + VALUE * len(item) > MAX_CALL_WORK:
+                return MAX_CALL_WORK + 1
+            waiting.extend(item)
+        elif isinstance(item, int):
+            units += item.bit_length() // 3
+    return units
 
 
 class Allowance:

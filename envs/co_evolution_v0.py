@@ -12,21 +12,15 @@ from typing import Any
 from pettingzoo.utils.wrappers import OrderEnforcingWrapper
 
 from envs.co_evolution import CoEvolutionGame, Observation, ParallelCoEvolutionGame
-from envs.sources import BENCHMARK, FinitePart, Selection, get_source
+from envs.sources import BENCHMARK, get_source
 from envs.task import Task
 
 __all__ = ["env", "parallel_env", "raw_env"]
 
 
-def _training_tasks() -> Sequence[Task]:
-    part = get_source(BENCHMARK).select(Selection("train"))
-    assert isinstance(part, FinitePart)
-    return part.members
-
-
 def raw_env(tasks: Sequence[Task] | None = None, **settings: Any) -> CoEvolutionGame:
     """The game itself."""
-    return CoEvolutionGame(_training_tasks() if tasks is None else tasks, **settings)
+    return CoEvolutionGame(_all_train() if tasks is None else tasks, **settings)
 
 
 def env(tasks: Sequence[Task] | None = None, **settings: Any) -> OrderEnforcingWrapper[str, Observation, str]:
@@ -36,4 +30,8 @@ def env(tasks: Sequence[Task] | None = None, **settings: Any) -> OrderEnforcingW
 
 def parallel_env(tasks: Sequence[Task] | None = None, **settings: Any) -> ParallelCoEvolutionGame:
     """The game under the parallel interface."""
-    return ParallelCoEvolutionGame(_training_tasks() if tasks is None else tasks, **settings)
+    return ParallelCoEvolutionGame(_all_train() if tasks is None else tasks, **settings)
+
+
+def _all_train() -> tuple[Task, ...]:
+    return get_source(BENCHMARK).split().train

@@ -111,6 +111,8 @@ class Dialogue(gymnasium.Env[str, str]):
         self.protocol = Protocol(protocol)
         self.context = context
         self.render_mode = render_mode
+        self.user_text: str | None = None
+        """What the user says in the current turn; None in a turn that reveals tools."""
         self._running = False
         self._diagnosis: Diagnosis | None = None
         self._last_observation = ""
@@ -308,8 +310,9 @@ class Dialogue(gymnasium.Env[str, str]):
 
     def _user_message(self) -> Message:
         turn = self.task.turns[self.turn]
-        if turn.user is not None:
-            return Message("user", turn.user if self._user is None else self._answer(self._user))
+        self.user_text = turn.user if turn.user is None or self._user is None else self._answer(self._user)
+        if self.user_text is not None:
+            return Message("user", self.user_text)
         tools = show_tools(self.interface, turn.revealed)
         return Message("user", f"{[dict(tool.document) for tool in tools]}\n{REVEAL}", tools)
 

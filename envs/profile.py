@@ -12,7 +12,7 @@ from typing import Literal
 
 from envs.diagnosis import Diagnosis, Label
 from envs.errors import UserError
-from envs.sources import known_tools
+from envs.sources import all_tools
 from envs.task import JSON
 
 Scope = Literal["window", "total"]
@@ -137,12 +137,13 @@ def _keys(diagnosis: Diagnosis) -> Iterator[str]:
         yield f"position/{turn_position(turn.turn, len(diagnosis.turns))}/label/{turn.label}"
         if turn.label.is_failure and turn.tool is not None:
             # A called name may be anything a model wrote, and a curator reads this: only documented names pass.
-            tool = known_tools().get(turn.tool)
-            yield f"tool/{tool.name if tool else _UNDOCUMENTED}/label/{turn.label}"
+            documents = all_tools().get(turn.tool, ())
+            tool = turn.tool if documents else _UNDOCUMENTED
+            yield f"tool/{tool}/label/{turn.label}"
             if turn.argument is not None:
-                known = tool is not None and tool.parameter(turn.argument) is not None
+                known = any(each.parameter(turn.argument) is not None for each in documents)
                 argument = turn.argument if known else _UNDOCUMENTED
-                yield f"argument/{tool.name if tool else _UNDOCUMENTED}/{argument}/{turn.detail}"
+                yield f"argument/{tool}/{argument}/{turn.detail}"
         for flag in turn.flags:
             yield f"flag/{flag}"
 

@@ -1,78 +1,52 @@
-"""`TaskSource`: what a run asks of a benchmark; and the sources that there are, by name.
+"""Task sources: what a run needs of a benchmark, and how a source is found by its name.
 
-A source names its parts and categories, documents its tools, and gives tasks by id and in a fixed order, finite or
-without end. A task brings the rest: its world (`Task.setting`), its user's texts or a user who answers (`Task.user`),
-and its judgement: ground truth by turn, or a goal that the final state must meet (`Task.goal`).
+A source owns its tasks and, through them, their worlds, users and judgement; its parts, divisions and categories; its
+difficulty; the documents of its tools, and the texts that give nothing away. `toolworld` and `bfcl` come with the
+package. A benchmark of one's own is an object with the members of `TaskSource`, most simply a `TaskSet`; a setting
+names it by its import path, `package.module:NAME`, or by the name of an entry point in the group `seal_ray.sources`.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import lru_cache
 from pathlib import Path
-from typing import Protocol, TypeVar, runtime_checkable
+from types import MappingProxyType
+from typing import Protocol, runtime_checkable
 
 from envs.errors import UserError, unknown_value
 from envs.registry import Registry
-from envs.task import Category, Task, ToolDoc
+from envs.task import Task, ToolDoc, in_order
 
-BLOCK = 1_000_000
-"""Task numbers that one seed of a run has to itself in a part without end."""
-EVALUATED = 400
-"""Tasks of a part without end that an evaluation plays where no limit is given."""
 PARTS = ("train", "dev", "test")
-"""The usual parts of a source."""
+"""The parts that tasks are divided into: to train on, to choose by, and to measure at the end."""
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
-    """The tasks that are meant: a part, and in it some categories, or all where none is named.
+class Split:
+    """Three disjoint lists of tasks. `leaky` says that tasks of two parts may share their story.
 
-    `division` is another way of dividing the source into its parts, `difficulty` a code of how hard tasks are; None is
-    the source's default.
+    `ignored` holds the keys of a split file that mean nothing here.
     """
 
-    part: str
-    categories: tuple[str, ...] = ()
-    division: str | None = None
-    difficulty: str | None = None
+    name: str
+    train: tuple[Task, ...]
+    dev: tuple[Task, ...]
+    test: tuple[Task, ...]
+    leaky: bool
+    ignored: tuple[str, ...] = ()
 
-
-class _Cached(Protocol):
-    def cache_clear(self) -> None: ...
-
-
-C = TypeVar("C", bound=_Cached)
-
-
-class Part(Protocol):
-    """Selected tasks of a source."""
-
-    @property
-    def size(self) -> int | None:
-        """The number of tasks; None where there is no end."""
-        ...
-
-    def task_id(self, number: int) -> str:
-        """The id of the task that training has at this number, from 0. The categories come in turn."""
-        ...
-
-    def tasks(self, limit: int | None) -> tuple[Task, ...]:
-        """The tasks of an evaluation, the categories in turn, at most `limit`; without end, `EVALUATED` for None."""
-        ...
-
-    def has(self, task_id: str) -> bool:
-        """Whether the task of that id is one of these."""
-        ...
-
-    def overlap(self, other: Part) -> str | None:
-        """What evaluating on another part of the same source would leak, in one sentence, where this one is trained on.
-
-        None where the two share no task.
-        """
-        ...
+    def part(self, name: str) -> tuple[Task, ...]:
+        """One part by name; "all" is the three together. Raises `UserError` for an unknown part."""
+        if name == "all":
+            return self.train + self.dev + self.test
+        if name not in PARTS:
+            raise unknown_value("split part", name, (*PARTS, "all"))
+        part: tuple[Task, ...] = getattr(self, name)
+        return part
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,47 +63,111 @@ class Overlap:
     ground_truth: int
 
 
-class Division(Protocol):
-    """A source's tasks divided into its parts, for people to look at."""
+class TaskPool(Protocol):
+    """The tasks of one part in the order in which they are drawn, by number from 0."""
 
     @property
-    def name(self) -> str: ...
+    def size(self) -> int | None:
+        """Number of tasks; None where there is no end."""
+        ...
+
+    def task_id(self, number: int, seed: int = 0) -> str:
+        """The id of a task. `seed` chooses another sequence where there is no end; it changes nothing elsewhere."""
+        ...
+
+    def category(self, number: int) -> str:
+        """The category of that task."""
+        ...
+
+    def holds(self, task_id: str) -> bool:
+        """Whether the task of that id is one of these, or of their part where there is no end."""
+        ...
+
+
+class TaskSource(Protocol):
+    """What a run needs of a benchmark. A source holds no state of a run."""
 
     @property
-    def leaky(self) -> bool:
-        """Whether tasks of two parts may share their scenario."""
+    def name(self) -> str:
+        """What tables and titles call it."""
         ...
 
     @property
-    def ignored(self) -> tuple[str, ...]:
-        """Keys of a file of tasks that have no meaning here."""
+    def about(self) -> str:
+        """What its tasks are, as a phrase: "multi-turn tasks of …"."""
         ...
 
     @property
-    def total(self) -> int:
-        """The tasks of the source."""
+    def parts(self) -> tuple[str, ...]:
+        """The parts, of `PARTS`, that it has."""
         ...
 
-    def part(self, name: str) -> tuple[Task, ...]:
-        """One part; "all" is all of them together. Raises `UserError`."""
+    @property
+    def categories(self) -> tuple[str, ...]:
+        """Its categories, in the order of tables."""
         ...
 
-    def overlaps(self) -> list[Overlap]:
-        """What later parts share with earlier ones."""
+    @property
+    def endless(self) -> bool:
+        """Whether it generates tasks without end. Its parts must then be disjoint by construction."""
         ...
 
+    @property
+    def takes_difficulty(self) -> bool:
+        """Whether `pool` takes the code of a difficulty."""
+        ...
 
-@runtime_checkable
-class OfficialResults(Protocol):
-    """A source whose own tools grade a model's dialogues."""
+    @property
+    def protocol(self) -> str:
+        """The rules of a dialogue in evaluation, "official" or "seal"; `envs/dialogue.py` says what they are."""
+        ...
 
-    def write_results(self, folder: Path, records: Sequence[Played], dialect: str) -> str:
-        """Writes the dialogues in the official form. Returns the command that grades them. Raises `UserError`."""
+    @property
+    def context(self) -> int | None:
+        """Tokens that a dialogue has in evaluation where nothing is asked for; None is as many as usual."""
+        ...
+
+    def tools(self) -> Mapping[str, ToolDoc]:
+        """Every tool that a task can offer, by name. Its names and documents are public."""
+        ...
+
+    def public_texts(self) -> Iterable[str]:
+        """Texts beside the tool documents whose words give nothing away; the leak guard lets them pass."""
+        ...
+
+    def owns(self, task_id: str) -> bool:
+        """Whether the id is written as this source writes them; there need not be such a task."""
+        ...
+
+    def task(self, task_id: str) -> Task:
+        """The task of that id. Raises `UserError` where there is none."""
+        ...
+
+    def pool(
+        self,
+        part: str,
+        *,
+        division: str | None = None,
+        difficulty: str | None = None,
+        categories: Sequence[str] | None = None,
+    ) -> TaskPool:
+        """The tasks of a part, those of these categories in turn; None takes all. Raises `UserError` for bad names."""
+        ...
+
+    def split(self, division: str | None = None, *, seed: int = 0) -> Split:
+        """All tasks, divided as `division` says; None is the source's default. `seed` is for divisions at random.
+
+        Raises `UserError` for a division that is not known, and where there is no end.
+        """
+        ...
+
+    def overlaps(self, split: Split) -> list[Overlap]:
+        """What dev and test share with train, and test with dev; empty parts are left out."""
         ...
 
 
 class Played(Protocol):
-    """A dialogue that is to be graded: its task, each turn's label, and the completions of each turn."""
+    """What result files need of a dialogue: `completions` holds, by turn, what the solver said step by step."""
 
     @property
     def task(self) -> str: ...
@@ -144,244 +182,178 @@ class Played(Protocol):
     def completions(self) -> tuple[tuple[str, ...], ...]: ...
 
 
-class TaskSource(Protocol):
-    """A benchmark. One object serves all runs of a process; it holds nothing of any run.
+@runtime_checkable
+class OfficialResults(Protocol):
+    """A source whose benchmark has a grader of its own."""
 
-    Its `UserError`s begin with the word of a `Selection` that is wrong: "part: …", "division: …".
+    def write_results(self, folder: Path, played: Sequence[Played], dialect: str) -> str:
+        """Writes the files that the grader reads, and returns its command line. Raises `UserError`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FinitePool:
+    """A list of tasks as a `TaskPool`."""
+
+    tasks: tuple[Task, ...]
+
+    @property
+    def size(self) -> int:
+        return len(self.tasks)
+
+    def task_id(self, number: int, seed: int = 0) -> str:  # noqa: ARG002 - there is one sequence
+        return self.tasks[number].id
+
+    def category(self, number: int) -> str:
+        return str(self.tasks[number].category)
+
+    def holds(self, task_id: str) -> bool:
+        return any(task.id == task_id for task in self.tasks)
+
+
+class TaskSet:
+    """A source with a fixed set of tasks: all else follows from them.
+
+    The tasks of two parts must share no id. Categories are those of the tasks. Raises `UserError` for parts that do not
+    fit.
     """
 
-    @property
-    def about(self) -> str:
-        """What its tasks are, in a few words: "generated tasks"."""
-        ...
-
-    @property
-    def parts(self) -> Sequence[str]:
-        """The names of its parts; "train" and "dev" are what runs ask for by default."""
-        ...
-
-    @property
-    def categories(self) -> Sequence[str]:
-        """The categories of its tasks, in the order in which they are shown."""
-        ...
-
-    @property
-    def tools(self) -> Mapping[str, ToolDoc]:
-        """The documents of all tools, by name. Interfaces and failure profiles name no others."""
-        ...
-
-    @property
-    def public_texts(self) -> Iterable[str]:
-        """More texts that models are shown anyway, whose words give nothing away."""
-        ...
-
-    @property
-    def takes_difficulty(self) -> bool:
-        """Whether a selection can have a difficulty."""
-        ...
-
-    def owns(self, task_id: str) -> bool:
-        """Whether it has a task of that id."""
-        ...
-
-    def task(self, task_id: str) -> Task:
-        """The task of that id: the same in every process. Raises `UserError`."""
-        ...
-
-    def divide(self, division: str | None, *, seed: int) -> Division:
-        """All tasks by part. Raises `UserError` for a division that is not known, or where tasks have no end."""
-        ...
-
-    def select(self, selection: Selection) -> Part:
-        """The tasks that are meant. Raises `UserError` for names that it does not know."""
-        ...
-
-
-SOURCES: Registry[TaskSource] = Registry(
-    "source",
-    "seal_ray.sources",
-    {"toolworld": "envs.toolworld.source:SOURCE", "bfcl": "envs.bfcl.source:SOURCE"},
-)
-"""The task sources by name."""
-DEFAULT_SOURCE, BENCHMARK = SOURCES.built_in
-"""The source of a run that names none, and the benchmark, of which results are reported."""
-
-_named: dict[str, TaskSource] = {}
-_caches: list[Callable[[], None]] = []
-
-
-def get_source(name: str) -> TaskSource:
-    """The source of that name. Its tools and tasks are known from then on in this process. Raises `UserError`."""
-    found = SOURCES.find(name)
-    if name not in SOURCES.built_in and name not in _named:
-        lacking = [member for member in vars(TaskSource) if member[0] != "_" and not hasattr(found, member)]
-        if lacking:
-            raise UserError(f"source: {name!r:.80} is no task source; it lacks {', '.join(lacking[:3])}.")
-        _named[name] = found
-        for forget in _caches:
-            forget()
-    return found
-
-
-def known_sources() -> tuple[TaskSource, ...]:
-    """The sources that were named in this process, then the built-in ones."""
-    return (*_named.values(), *map(SOURCES.find, SOURCES.built_in))
-
-
-def find_task(task_id: str) -> Task:
-    """The task of that id, of the first known source that has it. Raises `UserError`."""
-    for source in known_sources():
-        if source.owns(task_id):
-            return source.task(task_id)
-    return SOURCES.find(BENCHMARK).task(task_id)
-
-
-def over_sources(cached: C) -> C:
-    """Marks a cached function whose result depends on the known sources: another source empties its cache."""
-    _caches.append(cached.cache_clear)
-    return cached
-
-
-@over_sources
-@cache
-def known_tools() -> Mapping[str, ToolDoc]:
-    """The documents of the tools of all known sources, by name."""
-    return {name: tool for source in reversed(known_sources()) for name, tool in source.tools.items()}
-
-
-def public_texts() -> Iterator[str]:
-    """The texts of all known sources that models are shown anyway, beside the tools' documents."""
-    for source in known_sources():
-        yield from source.public_texts
-
-
-@dataclass(frozen=True)
-class FinitePart:
-    """Tasks that are all there. `members` has them in the source's order."""
-
-    members: tuple[Task, ...]
-    categories: tuple[str, ...]
-
-    @cached_property
-    def chosen(self) -> tuple[Task, ...]:
-        """The tasks, the categories in turn."""
-        return tuple(in_turn(self.members, self.categories))
-
-    @property
-    def size(self) -> int | None:
-        return len(self.members)
-
-    def task_id(self, number: int) -> str:
-        return self.chosen[number].id
-
-    def tasks(self, limit: int | None) -> tuple[Task, ...]:
-        return self.chosen[:limit]
-
-    def has(self, task_id: str) -> bool:
-        return any(task.id == task_id for task in self.members)
-
-    def overlap(self, other: Part) -> str | None:
-        shared = {task.id for task in self.chosen} & {task.id for task in other.tasks(None)}
-        if not shared:
-            return None
-        return f"{len(shared)} of its tasks are trained on, {min(shared)!r} for one; evaluation must not play them"
-
-
-@dataclass(frozen=True)
-class OneDivision:
-    """The parts of a source that has one division."""
-
-    parts: Mapping[str, tuple[Task, ...]]
-    name = "own"
-    leaky = False
-    ignored: tuple[str, ...] = ()
-
-    @property
-    def total(self) -> int:
-        return sum(map(len, self.parts.values()))
-
-    def part(self, name: str) -> tuple[Task, ...]:
-        if name == "all":
-            return tuple(task for part in self.parts.values() for task in part)
-        if name not in self.parts:
-            raise unknown_value("split part", name, (*self.parts, "all"))
-        return self.parts[name]
-
-    def overlaps(self) -> list[Overlap]:
-        return []
-
-
-class FiniteSource:
-    """A source whose tasks are all there: `parts` by name, each with its tasks. For benchmarks of one's own.
-
-    `load` is called once, when the tasks are needed first, and gives each part's tasks. Raises `UserError` where two
-    tasks have the same id.
-    """
-
+    endless = False
     takes_difficulty = False
-    public_texts: Iterable[str] = ()
 
     def __init__(
         self,
+        name: str,
         about: str,
-        load: Callable[[], Mapping[str, Sequence[Task]]],
+        parts: Mapping[str, Sequence[Task]],
         *,
-        tools: Mapping[str, ToolDoc],
-        parts: Sequence[str] = PARTS,
-        categories: Sequence[str] = tuple(Category),
+        protocol: str = "official",
+        context: int | None = None,
+        public_texts: Iterable[str] = (),
     ) -> None:
-        self._load = load
+        for part in parts:
+            if part not in PARTS:
+                raise unknown_value(f"{name}: part", part, PARTS)
+        self.name = name
         self.about = about
-        self.tools, self.parts, self.categories = tools, tuple(parts), tuple(categories)
-        self._parts: Mapping[str, Sequence[Task]] | None = None
-        self._by_id: dict[str, Task] = {}
+        self.protocol = protocol
+        self.context = context
+        self._public_texts = tuple(public_texts)
+        tasks = {part: tuple(parts.get(part, ())) for part in PARTS}
+        self.parts = tuple(part for part in PARTS if tasks[part])
+        self._split = Split(name, tasks["train"], tasks["dev"], tasks["test"], leaky=False)
+        every = self._split.part("all")
+        for known, of in itertools.combinations(PARTS, 2):
+            check_disjoint(tasks[known], tasks[of], names=(f"{name}: {known}", of))
+        self._tasks = {task.id: task for task in every}
+        if len(self._tasks) < len(every):
+            repeated = next(task.id for task in every if self._tasks[task.id] is not task)
+            raise UserError(f"{name}: two tasks have the id {repeated!r:.80}; each needs one of its own.")
+        self._tools = {tool.name: tool for task in every for tool in task.all_tools}
+        self.categories = tuple(in_order(task.category for task in every))
+
+    def tools(self) -> Mapping[str, ToolDoc]:
+        return MappingProxyType(self._tools)
+
+    def public_texts(self) -> tuple[str, ...]:
+        return self._public_texts
 
     def owns(self, task_id: str) -> bool:
-        return task_id in self._tasks()
+        return task_id in self._tasks
 
     def task(self, task_id: str) -> Task:
-        if not self.owns(task_id):
-            raise unknown_value("task", task_id, self._tasks())
-        return self._tasks()[task_id]
+        if task_id not in self._tasks:
+            raise unknown_value("task", task_id, self._tasks)
+        return self._tasks[task_id]
 
-    def select(self, selection: Selection) -> FinitePart:
-        self._tasks()
-        assert self._parts is not None
-        if selection.division is not None:
-            raise UserError(f"division: {selection.division!r:.80} is not known; this source has one division.")
-        if selection.part not in self.parts:
-            raise unknown_value("part", selection.part, self.parts)
-        return select_in_turn(self._parts.get(selection.part, ()), self, selection)
+    def pool(
+        self,
+        part: str,
+        *,
+        division: str | None = None,
+        difficulty: str | None = None,  # noqa: ARG002 - `takes_difficulty` says that there is none
+        categories: Sequence[str] | None = None,
+    ) -> FinitePool:
+        return finite_pool(self, part, division=division, categories=categories)
 
-    def divide(self, division: str | None, *, seed: int) -> OneDivision:
-        del seed  # there is nothing to draw
-        parts = {name: tuple(self.select(Selection(name, division=division)).members) for name in self.parts}
-        return OneDivision(parts)
+    def split(self, division: str | None = None, *, seed: int = 0) -> Split:  # noqa: ARG002 - it is fixed
+        if division is not None:
+            raise UserError(f"split: {division!r:.80} is not known; {self.name} is divided in one way, leave it out.")
+        return self._split
 
-    def _tasks(self) -> Mapping[str, Task]:
-        if self._parts is None:
-            parts = self._load()
-            tasks = [task for part in self.parts for task in parts.get(part, ())]
-            self._by_id = {task.id: task for task in tasks}
-            if len(self._by_id) != len(tasks):
-                repeated = next(task.id for task in tasks if self._by_id[task.id] is not task)
-                raise UserError(f"task: {repeated!r:.80} is there twice; every task needs an id of its own.")
-            self._parts = parts
-        return self._by_id
-
-
-def chosen_categories(source: TaskSource, selection: Selection) -> tuple[str, ...]:
-    """The categories of a selection, in the source's order. Raises `UserError` for one that it does not have."""
-    for name in selection.categories:
-        if name not in source.categories:
-            raise unknown_value("category", name, source.categories)
-    return tuple(each for each in source.categories if not selection.categories or each in selection.categories)
+    def overlaps(self, split: Split) -> list[Overlap]:
+        stories = {part: {task.scenario for task in split.part(part)} for part in PARTS}
+        found = []
+        for known, of in (("train", "dev"), ("train", "test"), ("dev", "test")):
+            if stories[known] and stories[of]:
+                shared = sum(task.scenario in stories[known] for task in split.part(of))
+                found.append(Overlap(known, of, len(split.part(of)), shared, 0))
+        return found
 
 
-def select_in_turn(tasks: Sequence[Task], source: TaskSource, selection: Selection) -> FinitePart:
-    """These tasks as far as they are of the selection's categories, the categories in turn."""
-    categories = chosen_categories(source, selection)
-    return FinitePart(tuple(task for task in tasks if task.category in categories), categories)
+SOURCES: Registry[TaskSource] = Registry(
+    "environment.source",
+    "seal_ray.sources",
+    {"toolworld": "envs.toolworld.source:SOURCE", "bfcl": "envs.bfcl.source:SOURCE"},
+)
+"""The sources by name."""
+GENERATED = "toolworld"
+"""The source that is played where none is named."""
+BENCHMARK = "bfcl"
+"""The source that is listed where none is named."""
+
+_own: tuple[TaskSource, ...] = ()
+
+
+def get_source(name: str, *, key: str = SOURCES.key) -> TaskSource:
+    """The source of that name or import path. Raises `UserError`, in whose sentence `key` is the setting."""
+    global _own
+    try:
+        source = SOURCES.find(name)
+    except UserError as error:
+        raise UserError(f"{key}:{str(error).removeprefix(SOURCES.key + ':')}") from None
+    if name not in SOURCES.built_in and source not in _own:
+        lacking = [member for member in vars(TaskSource) if member[0] != "_" and not hasattr(source, member)]
+        if lacking:
+            raise UserError(f"{key}: {name!r:.80} is no task source; it lacks {', '.join(lacking[:3])}.")
+        _own = (*_own, source)
+    return source
+
+
+def known_sources() -> tuple[TaskSource, ...]:
+    """The sources that this process knows: the built-in ones, and those that a setting has named. It is hashable."""
+    return (*map(SOURCES.find, SOURCES.built_in), *_own)
+
+
+def find_task(task_id: str, sources: Iterable[str] = ()) -> Task:
+    """The task of that id, from one of the sources of these names or a built-in one. Raises `UserError`."""
+    named = [get_source(name) for name in sources]
+    known = [*named, *(get_source(name) for name in SOURCES.built_in)]
+    fallback = named[0] if named else get_source(BENCHMARK)
+    return next((source for source in known if source.owns(task_id)), fallback).task(task_id)
+
+
+def all_tools() -> Mapping[str, tuple[ToolDoc, ...]]:
+    """Every documented tool by its name, of all sources that this process knows. Sources can use a name in two ways."""
+    return _all_tools(known_sources())
+
+
+@lru_cache(maxsize=8)
+def _all_tools(sources: tuple[TaskSource, ...]) -> Mapping[str, tuple[ToolDoc, ...]]:
+    found: dict[str, tuple[ToolDoc, ...]] = {}
+    for source in sources:
+        for name, tool in source.tools().items():
+            if tool not in found.get(name, ()):
+                found[name] = (*found.get(name, ()), tool)
+    return MappingProxyType(found)
+
+
+def finite_pool(
+    source: TaskSource, part: str, *, division: str | None = None, categories: Sequence[str] | None = None
+) -> FinitePool:
+    """The pool of a source whose tasks have an end."""
+    tasks = source.split(division).part(part)
+    return FinitePool(tuple(in_turn(tasks, source.categories if categories is None else categories)))
 
 
 def in_turn(tasks: Sequence[Task], categories: Sequence[str]) -> Iterator[Task]:
@@ -389,3 +361,18 @@ def in_turn(tasks: Sequence[Task], categories: Sequence[str]) -> Iterator[Task]:
     columns = [[task for task in tasks if task.category == category] for category in categories]
     for row in itertools.zip_longest(*columns):
         yield from (task for task in row if task is not None)
+
+
+def check_disjoint(left: Iterable[Task], right: Iterable[Task], *, names: tuple[str, str] = ("train", "eval")) -> None:
+    """Raises `UserError` where a task stands in both sets."""
+    shared = {task.id for task in left} & {task.id for task in right}
+    if shared:
+        first = min(shared)
+        raise UserError(
+            f"split: {names[0]} and {names[1]} share {len(shared)} task(s), {first!r} for one; they must share none."
+        )
+
+
+def class_counts(tasks: Sequence[Task]) -> dict[str, int]:
+    """Tasks by involved class, a task counting once for each."""
+    return dict(sorted(Counter(name for task in tasks for name in task.classes).items()))

@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM
 
 from envs.dialogue import Protocol
 from envs.interface import Interface
-from envs.sources import DEFAULT_SOURCE, Selection, get_source
+from envs.sources import GENERATED, get_source
 from policies.engine.choice import start_engine
 from policies.engine.requests import checkpoint_shapes
 from policies.model_folder import open_model
@@ -41,9 +41,10 @@ GUIDED = Interface(guidelines=("Call nothing when a needed value is missing; ask
 def jobs_of_round() -> list[list[Job]]:
     """Tasks, interfaces and seeds: a group is one task under one interface, played with several seeds."""
     groups = []
-    tasks = get_source(DEFAULT_SOURCE).select(Selection("train")).tasks(GROUPS // 2)
+    source = get_source(GENERATED)
+    pool = source.pool("train")
     for number in range(GROUPS):
-        task = tasks[number % (GROUPS // 2)]
+        task = source.task(pool.task_id(number % (GROUPS // 2)))
         interface = Interface.plain() if number < GROUPS // 2 else GUIDED
         seeds = [derive_seed(SEED, number, member) for member in range(GROUP_SIZE)]
         groups.append([Job(task, seed, interface, Protocol.SEAL) for seed in seeds])

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from tests.seal_ray.test_cli import seal_ray
+
 ROOT = Path(__file__).parent.parent
 ROUND = ROOT / "examples" / "round.py"
+OWN = ROOT / "examples" / "own_source.py"
 
 
 @pytest.mark.long
@@ -39,5 +45,47 @@ def test_a_round_is_played_learnt_and_played_again_without_ray() -> None:
     assert said.splitlines()[-1] == "loaded:"
 
 
-def test_a_reader_takes_it_in_at_one_go() -> None:
-    assert len(ROUND.read_text(encoding="utf-8").splitlines()) <= 150
+@pytest.mark.long
+def test_a_benchmark_of_one_s_own_needs_no_line_elsewhere(tmp_path: Path) -> None:
+    """Played, trained on, evaluated and compared by the ordinary commands, from the folder that its file lies in."""
+    shutil.copy(OWN, tmp_path)
+    source = ("--env", f"{OWN.stem}:SOURCE")
+    settings = (
+        *(f"environment.source={OWN.stem}:SOURCE", "evaluation.tasks=null", "training.groups=6"),
+        *("training.group_size=4", "training.minibatch_groups=2"),
+    )
+
+    def said(*arguments: str) -> str:
+        done = seal_ray(*arguments, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr[-2000:]
+        return done.stdout
+
+    rows = [json.loads(line) for line in said("tasks", *source, "--json").splitlines()]
+    assert Counter(row["part"] for row in rows) == {"train": 5, "dev": 2, "test": 3}
+    for row in rows:
+        assert "success" in said("play", row["id"], *source, "--oracle"), row["id"]
+
+    shown = said("train", *settings, "training.rounds=2", "--name", "own")
+    assert re.search(r"evaluation, plain interface: \d+ % success \(\d+ % told, \d+ % cannot\)", shown)
+    run = tmp_path / "runs" / "own"
+    metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()]
+    assert [row["round"] for row in metrics] == [0, 1, 2]
+    assert all(row["solver/rollouts"] == 24 and not row["diagnosis/faults"] for row in metrics[1:])
+    assert {"solver/success/told", "solver/success/asked", "solver/success/cannot"} <= set(metrics[-1])
+
+    options = ("--split", "test", "--model", "runs/own", "--engine", "transformers", "--response", "64", "--out", "out")
+    said("evaluate", *source, *options)
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text("utf-8"))
+    assert list(summary["results"]) == ["told", "cannot", "asked", "all"]
+    assert summary["results"]["all"]["tasks"] == 3
+
+    said("compare", "--arms", "vanilla,rules", "--rounds", "2", "--seeds", "1", "--out", "compared", *settings)
+    report = (tmp_path / "compared" / "report.md").read_text("utf-8")
+    assert "2 of 2 trials are finished" in report
+    assert "| told | cannot |" in report
+    assert "long_context" not in report
+
+
+@pytest.mark.parametrize("example", [ROUND, OWN], ids=lambda path: path.stem)
+def test_a_reader_takes_it_in_at_one_go(example: Path) -> None:
+    assert len(example.read_text(encoding="utf-8").splitlines()) <= 150

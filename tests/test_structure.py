@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -38,14 +39,6 @@ def test_imports_go_downward(floor: str) -> None:
         assert not FORBIDDEN[floor] & set(imported(path)), path
 
 
-def test_settings_are_values_and_import_no_algorithm() -> None:
-    others = {path.name for path in (ROOT / "seal_ray").iterdir() if path.is_dir()} - {"config", "grpo"}
-    for path in modules("seal_ray/config"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("seal_ray."):
-                assert str(node.module).split(".")[1] not in others, (path, node.module)
-
-
 def imports_of(path: Path, known: Mapping[str, Path]) -> Iterator[str]:
     """The modules of ours that a file imports, wherever the import stands: in a function, or for type checkers only."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -77,27 +70,21 @@ def test_no_more_than_two_files_import_each_other() -> None:
     below = {name: reached(name, edges) for name in known}
     circles = {frozenset(other for other in below[name] if name in below[other]) for name in known}
     assert sorted(map(sorted, filter(None, circles))) == [
-        ["seal_ray.algorithm.config", "seal_ray.algorithm.seal"]  # the algorithm and its config, as in RLlib
+        ["seal_ray.algorithm.seal", "seal_ray.algorithm.config"]  # the algorithm and its config, as in RLlib
     ]
 
 
-def test_private_names_of_rllib_stand_in_one_file() -> None:
-    """What an attribute with an underscore belongs to is seen by its name: ours are set or defined in our own files."""
-    ours = set()
-    found: dict[str, set[str]] = {}
-    for floor in ("seal_ray/algorithm", "seal_ray/config", "seal_ray/run", "tuning"):
-        for path in modules(floor):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                match node:
-                    case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-                        ours.add(name)
-                    case ast.Attribute(attr=name, ctx=ast.Store()) | ast.AnnAssign(target=ast.Name(id=name)):
-                        ours.add(name)
-                    case ast.Attribute(attr=name) if name.startswith("_") and not name.startswith("__"):
-                        found.setdefault(name, set()).add(path.relative_to(ROOT).as_posix())
-    foreign = {path for name, paths in found.items() if name not in ours for path in paths}
-    assert foreign <= {"seal_ray/algorithm/rllib.py", "seal_ray/algorithm/sampling/engine_actor.py"}  # and os._exit
-    assert "seal_ray/algorithm/rllib.py" in foreign
+def test_the_built_in_sources_are_named_in_few_places() -> None:
+    """A run asks a source, whichever it is: beside its own folder and the registry three files may name one."""
+    at_home = ("envs/bfcl/", "envs/toolworld/", "envs/sources.py")
+    files = [path for floor in (*FORBIDDEN, "tuning", "examples") for path in modules(floor)]
+    naming = [
+        str(path.relative_to(ROOT))
+        for path in files
+        if re.search("bfcl|toolworld", path.read_text(encoding="utf-8"), re.IGNORECASE)
+        and not str(path.relative_to(ROOT)).startswith(at_home)
+    ]
+    assert len(naming) <= 3, naming
 
 
 def test_importing_the_world_is_quick_and_loads_neither_torch_nor_ray() -> None:
@@ -127,7 +114,7 @@ def test_every_public_name_of_the_world_loads() -> None:
 def test_rooms_stay_small_and_say_what_they_are(floor: str) -> None:
     for path in modules(floor):
         text = path.read_text(encoding="utf-8")
-        assert text.count("\n") <= (500 if floor == "tests" else 400), path
+        assert text.count("\n") <= 500, path
         if path.name != "__init__.py" or text:
             assert ast.get_docstring(ast.parse(text)), path
 

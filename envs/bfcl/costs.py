@@ -11,49 +11,16 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from envs.allowance import MAX_CALL_WORK, Cost
+from envs.allowance import CALL, ESCAPED, MAX_CALL_WORK, VALUE, Cost, size
 from envs.bfcl.guards import MAX_PRECISION
 from envs.bfcl.simulators import MAX_TREE_NODES
 from envs.task import JSON, ToolCall
 
-VALUE = 40
-"""Units of work for one value of any type; a value's own allocation, copy and rendering."""
-CALL = 300
-"""Units of work for a call that does nothing."""
 PADDING = 35_000
 """Characters that a padded simulator adds to a result from the package's own texts: the longest has 31,700."""
-_ESCAPED = 12
-"""Characters that JSON or `repr` write for one that is not ASCII."""
-_TOO_MUCH = MAX_CALL_WORK + 1
 
 Arguments = Mapping[str, JSON]
 Reads = Callable[[Any, Arguments], int]
-
-
-def size(value: Any) -> int:
-    """Units of work to read, copy or print a plain value once, with parts that are shared counted wherever they occur.
-
-    Counting stops above `MAX_CALL_WORK`; the result is then above it too.
-    """
-    units = 0
-    waiting = [value]
-    while waiting and units <= MAX_CALL_WORK:
-        item = waiting.pop()
-        units += VALUE
-        if isinstance(item, str):
-            units += len(item) if item.isascii() else _ESCAPED * len(item)
-        elif isinstance(item, dict):
-            units += VALUE * len(item)  # before its items are listed: a large one must not be
-            if units <= MAX_CALL_WORK:
-                waiting.extend(item)
-                waiting.extend(item.values())
-        elif isinstance(item, list | tuple | set | frozenset):
-            if units + VALUE * len(item) > MAX_CALL_WORK:
-                return _TOO_MUCH
-            waiting.extend(item)
-        elif isinstance(item, int):
-            units += item.bit_length() // 3
-    return units
 
 
 def cost_of(instance: object | None, call: ToolCall) -> Cost:
@@ -129,7 +96,7 @@ def _walk(directory: Any) -> int:
     waiting = [(directory, 0)]
     while waiting and units <= MAX_CALL_WORK:
         node, path = waiting.pop()
-        units += 2 * VALUE + path + size(getattr(node, "content", "")) // _ESCAPED
+        units += 2 * VALUE + path + size(getattr(node, "content", "")) // ESCAPED
         children = getattr(node, "contents", {})
         nodes += len(children)
         if nodes > MAX_TREE_NODES:

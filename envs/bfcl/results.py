@@ -18,26 +18,26 @@ REGISTERED = {
 """Dialect → a registered name whose official handler reads it. The handler matters, not the model."""
 
 
-def write_bfcl_results(folder: Path, records: Sequence[Played], dialect: str) -> Mapping[str, Path]:
+def write_results(folder: Path, played: Sequence[Played], dialect: str) -> Mapping[str, Path]:
     """Writes `FOLDER/NAME/multi_turn/BFCL_v4_multi_turn_CATEGORY_result.json` and returns category → file.
 
     They are graded by `bfcl evaluate --model NAME --test-category multi_turn --partial-eval --result-dir FOLDER`. One
     dialogue a task is written. A turn that was cut off is left out, which the official grader counts as a failure, as
     it does for runs of its own that were cut off. Raises `UserError` for several dialogues of one task.
     """
-    if len({record.task for record in records}) < len(records):
+    if len({each.task for each in played}) < len(played):
         raise UserError("--official-results: the official files hold one dialogue a task; give --seeds 1.")
     where = folder / REGISTERED[dialect].replace("/", "_") / "multi_turn"
     where.mkdir(parents=True, exist_ok=True)
     files = {}
-    for category in sorted({record.category for record in records}):
+    for category in sorted({each.category for each in played}):
         path = where / f"BFCL_v4_multi_turn_{category}_result.json"
-        rows = sorted((record for record in records if record.category == category), key=lambda each: each.task)
-        path.write_text("".join(json.dumps(_row(record)) + "\n" for record in rows), encoding="utf-8")
+        rows = sorted((each for each in played if each.category == category), key=lambda each: each.task)
+        path.write_text("".join(json.dumps(_row(each)) + "\n" for each in rows), encoding="utf-8")
         files[category] = path
     return files
 
 
-def _row(record: Played) -> dict[str, object]:
-    reached = sum(label != Label.NOT_REACHED for label in record.labels)
-    return {"id": record.task, "result": [list(steps) for steps in record.completions[:reached]]}
+def _row(played: Played) -> dict[str, object]:
+    reached = sum(label != Label.NOT_REACHED for label in played.labels)
+    return {"id": played.task, "result": [list(steps) for steps in played.completions[:reached]]}

@@ -77,7 +77,7 @@ def mutable_defaults(class_name: str, method: str) -> Mapping[str, JSON]:
 
 
 def build(class_name: str, config: Mapping[str, JSON], *, long_context: bool) -> object:
-    """A fresh simulator in its start state. `config` is copied; padding shares objects with the package (see World)."""
+    """A fresh simulator in its start state. `config` is copied; padding shares objects with the package."""
     instance = simulator_class(class_name)()
     if class_name not in _STATELESS:
         instance._load_scenario(copy.deepcopy(dict(config)), long_context=long_context)

@@ -14,52 +14,18 @@ from __future__ import annotations
 import json
 import random
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
 from envs.bfcl.tasks import get_task, load_tasks
-from envs.bfcl.world import setting_of
-from envs.errors import UserError, unknown_value
-from envs.sources import PARTS, Overlap
+from envs.bfcl.world import simulators_of
+from envs.errors import UserError
+from envs.sources import PARTS, Overlap, Split, check_disjoint
 from envs.task import JSON, Category, Task
 
 SCENARIOS = 200
 _SHARES: Mapping[str, float] = {"train": 79 / SCENARIOS, "dev": 21 / SCENARIOS, "test": 100 / SCENARIOS}
-
-
-@dataclass(frozen=True, slots=True)
-class Split:
-    """Three disjoint lists of tasks. `leaky` says that tasks of two parts may share their story.
-
-    `ignored` holds the keys of a split file that mean nothing here.
-    """
-
-    name: str
-    train: tuple[Task, ...]
-    dev: tuple[Task, ...]
-    test: tuple[Task, ...]
-    leaky: bool
-    ignored: tuple[str, ...] = ()
-
-    def part(self, name: str) -> tuple[Task, ...]:
-        """One part by name; "all" is the three together. Raises `UserError` for an unknown part."""
-        if name == "all":
-            return self.train + self.dev + self.test
-        if name not in PARTS:
-            raise unknown_value("split part", name, (*PARTS, "all"))
-        part: tuple[Task, ...] = getattr(self, name)
-        return part
-
-    @property
-    def total(self) -> int:
-        """The tasks of the benchmark; a file may name fewer."""
-        return len(load_tasks())
-
-    def overlaps(self) -> list[Overlap]:
-        """What dev and test share with train, and test with dev; empty parts are left out."""
-        return _overlaps(self)
 
 
 def get_split(name: str = "scenario", *, seed: int = 0) -> Split:
@@ -149,16 +115,6 @@ def _is_file(name: str) -> bool:
         return False
 
 
-def check_disjoint(left: Iterable[Task], right: Iterable[Task], *, names: tuple[str, str] = ("train", "eval")) -> None:
-    """Raises `UserError` where a task stands in both sets."""
-    shared = {task.id for task in left} & {task.id for task in right}
-    if shared:
-        first = min(shared)
-        raise UserError(
-            f"split: {names[0]} and {names[1]} share {len(shared)} task(s), {first!r} for one; they must share none."
-        )
-
-
 def _tasks_from(value: JSON, key: str) -> tuple[Task, ...]:
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise UserError(f"{key} must be a list of task ids, not {value!r:.60}.")
@@ -198,7 +154,7 @@ def story_of(task: Task) -> tuple[str, str, str]:
     calls = [call.to_dict() for turn in task.turns for call in turn.ground_truth]
     users = [turn.user for turn in task.turns if turn.user is not None]
     return (
-        "config " + json.dumps(dict(setting_of(task).config), sort_keys=True),
+        "config " + json.dumps(dict(simulators_of(task).initial_config), sort_keys=True),
         "users " + json.dumps(users),
         "calls " + json.dumps(calls, sort_keys=True),
     )
@@ -208,7 +164,8 @@ def _classes_of(group: frozenset[str]) -> tuple[str, ...]:
     return tuple(sorted({name for t in load_tasks().values() if t.scenario in group for name in t.classes}))
 
 
-def _overlaps(split: Split) -> list[Overlap]:
+def overlaps(split: Split) -> list[Overlap]:
+    """What dev and test share with train, and test with dev; empty parts are left out."""
     group_of = {scenario: group for group in _scenario_groups() for scenario in group}
     found = []
     for known, of in (("train", "dev"), ("train", "test"), ("dev", "test")):

@@ -15,7 +15,8 @@ from envs.bfcl.world import Simulators
 from envs.errors import EnvironmentFault, unknown_value
 from envs.task import JSON, Category, Task, ToolCall, ToolDoc, Turn
 
-_PREFIX = "multi_turn_"
+ID_PREFIX = "multi_turn_"
+"""What the id of every task begins with."""
 
 
 @cache
@@ -27,16 +28,11 @@ def load_tasks() -> Mapping[str, Task]:
 def get_task(name: str) -> Task:
     """The task of that id; the common prefix "multi_turn_" may be left out. Raises `UserError` for an unknown id."""
     tasks = load_tasks()
-    task = tasks.get(name) or tasks.get(_PREFIX + name)
+    task = tasks.get(name) or tasks.get(ID_PREFIX + name)
     if task is None:
-        short = not name.startswith(_PREFIX)
-        raise unknown_value("task", name, [known.removeprefix(_PREFIX) if short else known for known in tasks])
+        short = not name.startswith(ID_PREFIX)
+        raise unknown_value("task", name, [known.removeprefix(ID_PREFIX) if short else known for known in tasks])
     return task
-
-
-def is_task(name: str) -> bool:
-    """Whether there is a task of that id, with or without the common prefix."""
-    return name in load_tasks() or _PREFIX + name in load_tasks()
 
 
 def _read_lines(path: str) -> list[dict[str, JSON]]:

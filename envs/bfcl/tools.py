@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
 
 from envs.bfcl.package import data_folder
+from envs.documents import read_tool
 from envs.errors import EnvironmentFault
-from envs.task import JSON, Parameter, ParameterType, ToolDoc
+from envs.task import ToolDoc
 
 DOCUMENT_FILES: Mapping[str, str] = MappingProxyType(
     {
@@ -29,40 +29,6 @@ DOCUMENT_FILES: Mapping[str, str] = MappingProxyType(
 PYTHON_HINT = " Note that the provided function is in Python 3 syntax."
 """The sentence that the official loader appends to the description of every tool shown from the start."""
 
-_ENUM = re.compile(r"\[Enum\]:\s*(.+)$", re.DOTALL)
-
-
-def parse_enum(description: str) -> tuple[str, ...]:
-    """The allowed values in an "[Enum]: …" description, in order; empty where there is none.
-
-    BFCL writes them as a JSON list or as bare words between commas, and has no structured `enum` key.
-    """
-    match = _ENUM.search(description)
-    if match is None:
-        return ()
-    text = match.group(1).strip().rstrip(".").strip()
-    if text.startswith("["):
-        text = text[1:].removesuffix("]")
-    values = (value.strip().strip("\"'").strip() for value in text.split(","))
-    return tuple(value for value in values if value)
-
-
-def parse_parameter(name: str, schema: Mapping[str, JSON], *, required: bool) -> Parameter:
-    """A `Parameter` from one property of a BFCL document."""
-    items = schema.get("items")
-    properties = schema.get("properties", {})
-    needed = schema.get("required", ())
-    description = schema.get("description", "")
-    return Parameter(
-        name=name,
-        type=ParameterType(schema["type"]),
-        description=description,
-        required=required,
-        enum=parse_enum(description),
-        items=parse_parameter("items", items, required=True) if items else None,
-        properties=tuple(parse_parameter(key, value, required=key in needed) for key, value in properties.items()),
-    )
-
 
 @cache
 def with_python_hint(tool: ToolDoc) -> ToolDoc:
@@ -75,15 +41,7 @@ def with_python_hint(tool: ToolDoc) -> ToolDoc:
 def tools_of(class_name: str) -> tuple[ToolDoc, ...]:
     """The published documents of one simulator class, in published order."""
     path = data_folder() / "multi_turn_func_doc" / DOCUMENT_FILES[class_name]
-    tools = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        document = json.loads(line)
-        schema = document["parameters"]
-        parameters = tuple(
-            parse_parameter(name, value, required=name in schema["required"])
-            for name, value in schema["properties"].items()
-        )
-        tools.append(ToolDoc(document["name"], class_name, document, parameters))
+    tools = [read_tool(json.loads(line), class_name) for line in path.read_text(encoding="utf-8").splitlines()]
     if len({tool.name for tool in tools}) != len(tools):
         raise EnvironmentFault(f"{path.name} documents a tool twice")
     return tuple(tools)

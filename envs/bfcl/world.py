@@ -1,7 +1,7 @@
-"""The executor: one dialogue's simulators, and structured calls on them. No text is ever evaluated.
+"""The executor: one episode's simulators, and structured calls on them. No text is ever evaluated.
 
-A `SimulatorWorld` shares nothing with another one. Result texts are byte-identical to those of the official executor,
-which pastes calls into `eval`.
+A `SimulatorWorld` belongs to one episode and one thread at a time; nothing it holds is shared with another world.
+Result texts are byte-identical to those of the official executor, which pastes calls into `eval`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from envs.bfcl.costs import cost_of
 from envs.bfcl.guards import GUARDS, CallRefused
 from envs.bfcl.tools import tool_names
 from envs.errors import EnvironmentFault
-from envs.task import JSON, Task, ToolCall
-from envs.world import CallResult
+from envs.task import Task
+from envs.world import JSON, CallResult, ToolCall
 
 BLOCKED_NAMES = frozenset({"kill", "exit", "quit", "remove", "unlink", "popen", "Popen", "run"})
 """Names that the official executor answers with an error text of their own."""
@@ -30,29 +30,32 @@ BLOCKED_NAMES = frozenset({"kill", "exit", "quit", "remove", "unlink", "popen", 
 _ERROR = "Error during execution: "
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Simulators:
-    """The setting of a task on the simulators: the classes involved, in order, and their start states by class.
+    """Where a task plays: the simulators of these `classes`, in the benchmark's order, and their start state by class.
 
-    `padded` asks the simulators to pad their state, by up to 31,000 characters a result, for long contexts.
+    `padded` asks the simulators to pad their state, by up to 31,000 characters a result, as long_context tasks do.
     """
 
     classes: tuple[str, ...]
-    config: Mapping[str, JSON]
+    initial_config: Mapping[str, JSON]
     padded: bool = False
 
     def ready(self) -> Callable[[], SimulatorWorld]:
-        return partial(SimulatorWorld.restore, pristine(self.classes, self.config, long_context=self.padded))
+        """Builds the simulators once. Raises `EnvironmentFault` where one of them rejects its config."""
+        image = pristine(self.classes, self.initial_config, long_context=self.padded)
+        return partial(SimulatorWorld.restore, image)
 
 
-def setting_of(task: Task) -> Simulators:
-    """The setting of a task that plays on the simulators."""
-    assert isinstance(task.setting, Simulators), f"{task.id} plays elsewhere"
+def simulators_of(task: Task) -> Simulators:
+    """The setting of a task that plays on the simulators. Raises `EnvironmentFault` for any other task."""
+    if not isinstance(task.setting, Simulators):
+        raise EnvironmentFault(f"{task.id} does not play on the simulators")
     return task.setting
 
 
 class SimulatorWorld:
-    """The simulators of one dialogue."""
+    """The simulators of one episode."""
 
     def __init__(self, instances: Mapping[str, object]) -> None:
         self._instances = dict(instances)
@@ -125,7 +128,8 @@ def _classes_by_tool(classes: tuple[str, ...]) -> Mapping[str, str]:
 
 
 def pristine(classes: Sequence[str], config: Mapping[str, JSON], *, long_context: bool) -> bytes:
-    """An image of fresh simulators, for `SimulatorWorld.restore`. Pickling also detaches padding from the package.
+    """An image of fresh simulators, for `SimulatorWorld.restore`. Pickling also detaches what padding shares with
+    the package.
 
     Raises `EnvironmentFault` where a simulator rejects its config.
     """

@@ -26,7 +26,7 @@ _MAX_VALUES = 5_000
 
 @dataclass(frozen=True, slots=True)
 class Llama3Json:
-    """Reads what the official Llama 3.1 handler reads, as JSON; that handler evaluates the text as Python."""
+    """Reads what the official Llama 3.1 handler reads as JSON; that handler evaluates the text, this one never."""
 
     name: str = "llama3_json"
     result_role: str = "ipython"

@@ -1,4 +1,4 @@
-"""The ToolACE dialect, the official default prompt format: a list of calls, `[f(a=1), g()]`, read as syntax only."""
+"""The ToolACE dialect, the official prompt format: a Python list of calls, `[f(a=1), g()]`, read as syntax only."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _FRAME = "`\n "
 
 @dataclass(frozen=True, slots=True)
 class ToolAce:
-    """Decodes as the official default prompt handler does, except that arithmetic and nested calls are errors."""
+    """Decodes as the official prompt handler does, except that arithmetic and nested calls are errors, never run."""
 
     name: str = "toolace"
     result_role: str = "ipython"

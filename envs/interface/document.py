@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from envs.dialects.base import read_json
 from envs.errors import UserError, unknown_value
 from envs.interface.value import MAX_GUIDELINES, CueKind, Interface, RecoveryLevel, SchemaCue, guideline_fault
-from envs.sources import known_tools
+from envs.sources import all_tools
 from envs.task import JSON
 
 _WANTED: Mapping[str, str] = {
@@ -32,9 +32,10 @@ class _CueDocument(BaseModel):
     @field_validator("tools")
     @classmethod
     def _known_tools(cls, tools: tuple[str, ...]) -> tuple[str, ...]:
+        known = all_tools()
         for tool in tools:
-            if tool not in known_tools():
-                raise unknown_value("tool", tool, known_tools())
+            if tool not in known:
+                raise unknown_value("tool", tool, known)
         return tools
 
 

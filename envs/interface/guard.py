@@ -9,7 +9,7 @@ from envs.interface.leaks import Answers, Leak, Signs
 from envs.interface.readings import Tangled, readings
 from envs.interface.show import guidelines_text
 from envs.interface.value import MAX_GUIDELINES, CueKind, Interface, guideline_fault
-from envs.sources import known_tools
+from envs.sources import all_tools
 from envs.task import Task
 
 REMEMBERED = 4_000
@@ -75,7 +75,7 @@ class LeakGuard:
             if cue.kind not in self._allowed:
                 allowed = ", ".join(kind for kind in CueKind if kind in self._allowed) or "none"
                 yield f"schema_cues.{index}: its kind is not allowed; allowed are {allowed}."
-            if not all(tool in known_tools() for tool in cue.tools):
+            if not all(tool in all_tools() for tool in cue.tools):
                 yield f"schema_cues.{index}: it names a tool that is not documented."
         if len(interface.guidelines) > MAX_GUIDELINES:
             yield f"guidelines: there are {len(interface.guidelines)}, at most {MAX_GUIDELINES} fit."

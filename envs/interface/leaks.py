@@ -13,7 +13,6 @@ from functools import cache
 
 from envs.interface.readings import Reading, Word, plain_letters, read_words
 from envs.interface.vocabulary import EVERYDAY, is_public, is_public_number, tool_names
-from envs.sources import over_sources
 from envs.task import JSON, Task, ToolCall
 
 RUN_OF_WORDS = 6
@@ -225,7 +224,6 @@ def _runs(text: str) -> Iterator[bytes]:
     return map(_digest, _windows(_TOKENS.findall(text.lower()), RUN_OF_WORDS))
 
 
-@over_sources
 @cache
 def _beginnings_of_names() -> frozenset[str]:
     return frozenset(name[:end] for name in tool_names() for end in range(1, len(name) + 1))

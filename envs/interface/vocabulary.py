@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from functools import cache, lru_cache
+from functools import lru_cache
 
-from envs.sources import known_tools, over_sources, public_texts
+from envs.sources import TaskSource, known_sources
 from envs.task import JSON
+
+Sources = tuple[TaskSource, ...]
 
 
 def _set_of(text: str) -> frozenset[str]:
@@ -96,16 +98,19 @@ def parts(text: str) -> list[str]:
     return [part.lower() for part in _PARTS.findall(text)]
 
 
-@over_sources
-@lru_cache(maxsize=1 << 14)
 def is_ordinary(word: str) -> bool:
     """Whether a small word stands in the public documentation or is everyday English, in some form of it.
 
     Single letters are parts of something, save "a" and "i", and so are numbers.
     """
+    return _is_ordinary(word, known_sources())
+
+
+@lru_cache(maxsize=1 << 14)
+def _is_ordinary(word: str, sources: Sources) -> bool:
     if len(word) == 1 or word.isdigit():
         return word in ("a", "i")
-    known = _words()
+    known = _words(sources)
     if word in known:
         return True
     for suffix in _SUFFIXES:
@@ -117,37 +122,45 @@ def is_ordinary(word: str) -> bool:
     return False
 
 
-@over_sources
-@lru_cache(maxsize=1 << 14)
 def is_public(phrase: str) -> bool:
     """Whether small words with one space between stand in the public documentation in this order."""
-    return f" {phrase} " in _documentation()[0]
+    return _is_public(phrase, known_sources())
+
+
+@lru_cache(maxsize=1 << 14)
+def _is_public(phrase: str, sources: Sources) -> bool:
+    return f" {phrase} " in _documentation(sources)[0]
 
 
 def is_public_number(text: str) -> bool:
     """Whether the documentation has the number, in digits."""
-    return text in _documentation()[1]
+    return text in _documentation(known_sources())[1]
 
 
-@over_sources
-@cache
 def tool_names() -> Mapping[str, str]:
     """Every tool's name by its small letters and digits alone."""
-    return {"".join(parts(name)): name for name in known_tools()}
+    return _tool_names(known_sources())
 
 
-@over_sources
-@cache
-def _words() -> frozenset[str]:
-    return EVERYDAY | frozenset(_documentation()[0].split())
+# What follows is kept by the sources that are known, as a setting can name another one at any time.
 
 
-@over_sources
-@cache
-def _documentation() -> tuple[str, frozenset[str]]:
+@lru_cache(maxsize=4)
+def _tool_names(sources: Sources) -> Mapping[str, str]:
+    return {"".join(parts(name)): name for source in sources for name in source.tools()}
+
+
+@lru_cache(maxsize=4)
+def _words(sources: Sources) -> frozenset[str]:
+    return EVERYDAY | frozenset(_documentation(sources)[0].split())
+
+
+@lru_cache(maxsize=4)
+def _documentation(sources: Sources) -> tuple[str, frozenset[str]]:
     """The words of all tool documents with spaces around each, and the numbers in them."""
-    texts = [text for tool in known_tools().values() for text in _texts(dict(tool.document))]
-    texts += public_texts()
+    tools = dict.fromkeys(tool for source in sources for tool in source.tools().values())
+    texts = [text for tool in tools for text in _texts(dict(tool.document))]
+    texts += [text for source in sources for text in source.public_texts()]
     # Once as the words are written, once with "lockDoors" as two; the mark between texts keeps phrases apart.
     readings = [_TOKENS.findall(text.lower()) for text in texts] + [parts(text) for text in texts]
     numbers = {number for text in texts for number in (*_DECIMALS.findall(text), *re.findall(r"\d+", text))}

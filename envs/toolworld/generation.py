@@ -6,7 +6,6 @@ import random
 import re
 
 from envs.errors import EnvironmentFault, UserError, unknown_value
-from envs.sources import BLOCK
 from envs.task import Category, Task
 from envs.toolworld.compose import Composition, Stuck, compose
 from envs.toolworld.difficulty import DEFAULT, Difficulty, difficulty_of
@@ -15,6 +14,8 @@ from envs.verifier import Prepared, differing, prepare
 
 PREFIX = "toolworld_"
 """What the id of every generated task begins with."""
+BLOCK = 1_000_000
+"""Tasks of one seed of `tasks`."""
 
 _MAX_RESULTS = 2_000
 """Characters of a task's results at most, so that a dialogue fits into about 1,000 tokens of a small vocabulary."""

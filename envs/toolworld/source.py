@@ -1,70 +1,61 @@
-"""The toolworld as a task source: parts without end."""
+"""The toolworld as a task source: generated tasks without end, parts disjoint by construction."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from envs.bfcl.tools import all_tools
-from envs.errors import UserError, unknown_value
-from envs.sources import EVALUATED, Division, Part, Selection, chosen_categories
+from envs.errors import UserError
+from envs.sources import Overlap, Split
 from envs.task import Category, Task, ToolDoc
 from envs.toolworld.difficulty import Difficulty, difficulty_of
 from envs.toolworld.documents import DESCRIPTIONS
-from envs.toolworld.generation import PREFIX, generate, task_from_id, task_name
+from envs.toolworld.generation import BLOCK, PREFIX, task_from_id, task_name
 from envs.toolworld.words import SPLITS
 
 
-@dataclass(frozen=True)
-class GeneratedPart:
-    """The tasks of a part, generated from their numbers."""
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Generated tasks of one part. A seed has `BLOCK` of them, the categories in turn."""
 
-    split: str
-    categories: tuple[Category, ...]
+    part: str
     difficulty: Difficulty
+    categories: tuple[Category, ...]
+    size: int | None = None
 
-    @property
-    def size(self) -> int | None:
-        return None
+    def task_id(self, number: int, seed: int = 0) -> str:
+        at = seed * BLOCK + number
+        return task_name(at, split=self.part, category=self._kind(at), difficulty=self.difficulty)
 
-    def task_id(self, number: int) -> str:
-        category = self.categories[number % len(self.categories)]
-        return task_name(number, split=self.split, category=category, difficulty=self.difficulty)
+    def category(self, number: int) -> str:
+        return str(self._kind(number))
 
-    def tasks(self, limit: int | None) -> tuple[Task, ...]:
-        every = list(Category)
-        seeds = (seed for seed in itertools.count() if every[seed % len(every)] in self.categories)
-        count = EVALUATED if limit is None else limit
-        return tuple(
-            generate(seed, split=self.split, difficulty=self.difficulty) for seed in itertools.islice(seeds, count)
-        )
+    def holds(self, task_id: str) -> bool:
+        return task_id.startswith(f"{PREFIX}{self.part}_")
 
-    def has(self, task_id: str) -> bool:
-        return task_id.startswith(f"{PREFIX}{self.split}_")
-
-    def overlap(self, other: Part) -> str | None:
-        """Parts of different names share nothing, by construction; see `envs/toolworld/words.py`."""
-        same = isinstance(other, GeneratedPart) and other.split == self.split
-        return f"{self.split!r} is the part that is trained on; evaluation must not play it" if same else None
+    def _kind(self, number: int) -> Category:
+        return self.categories[number % len(self.categories)]
 
 
-class ToolworldSource:
-    """Generated tasks without end, in three parts that share no names, texts or calls."""
+class Toolworld:
+    """The generated tasks; `Difficulty.code` is the code of a difficulty."""
 
+    name = "toolworld"
     about = "tasks that seal_ray generates for its toolworld"
-    parts: Sequence[str] = SPLITS
-    categories: Sequence[str] = tuple(Category)
+    parts = SPLITS
+    categories = tuple(map(str, Category))
+    endless = True
     takes_difficulty = True
+    protocol = "official"
+    context = None
 
-    @property
     def tools(self) -> Mapping[str, ToolDoc]:
+        """The public documents: those of tasks are shorter forms of these, with the same parameters."""
         return all_tools()
 
-    @property
-    def public_texts(self) -> Iterable[str]:
-        """The descriptions that the toolworld shows in place of the published ones."""
-        return [text for pair in DESCRIPTIONS.items() for text in pair]
+    def public_texts(self) -> Iterator[str]:
+        return (text for name, description in DESCRIPTIONS.items() for text in (name, description))
 
     def owns(self, task_id: str) -> bool:
         return task_id.startswith(PREFIX)
@@ -72,17 +63,24 @@ class ToolworldSource:
     def task(self, task_id: str) -> Task:
         return task_from_id(task_id)
 
-    def divide(self, division: str | None, *, seed: int) -> Division:
-        del division, seed
-        raise UserError("env: the tasks of the toolworld have no end, so that they are not listed; name another.")
+    def pool(
+        self,
+        part: str,
+        *,
+        division: str | None = None,  # noqa: ARG002 - parts are disjoint in one way
+        difficulty: str | None = None,
+        categories: Sequence[str] | None = None,
+    ) -> Pool:
+        kinds = tuple(Category(each) for each in (self.categories if categories is None else categories))
+        pool = Pool(part, difficulty_of(difficulty), kinds)
+        pool.task_id(0)  # a part that there is not is one sentence, here
+        return pool
 
-    def select(self, selection: Selection) -> GeneratedPart:
-        if selection.division is not None:
-            raise unknown_value("division", selection.division, ())
-        if selection.part not in SPLITS:
-            raise unknown_value("part", selection.part, SPLITS)
-        categories = tuple(Category(name) for name in chosen_categories(self, selection))
-        return GeneratedPart(selection.part, categories, difficulty_of(selection.difficulty))
+    def split(self, division: str | None = None, *, seed: int = 0) -> Split:  # noqa: ARG002 - there is none
+        raise UserError("split: the toolworld generates tasks without end, which cannot be listed.")
+
+    def overlaps(self, split: Split) -> list[Overlap]:  # noqa: ARG002 - as above
+        return []
 
 
-SOURCE = ToolworldSource()
+SOURCE = Toolworld()

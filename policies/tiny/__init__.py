@@ -1,4 +1,4 @@
-"""The tiny base: a small Qwen2 that has seen demonstrations of generated tasks, shipped with the package.
+"""The tiny base: a small Qwen2 that has seen demonstrations on generated tasks, shipped with the package.
 
 It is a stand-in to see the whole loop learn on a laptop, not a language model. What it does right and wrong is chosen
 (`behaviours.py`), shown to it in demonstrations (`demonstrations.py`), and measured after training (`measure.py`).

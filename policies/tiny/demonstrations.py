@@ -98,7 +98,7 @@ def _draw_task(
 ) -> Composition:
     hard = (Category.MISS_FUNC, Category.MISS_PARAM)
     kinds = hard if rng.random() < _ABSTENTION else (Category.BASE, Category.BASE, Category.LONG_CONTEXT)
-    # Seeds of demonstrations lie far behind those of runs with small seeds.
+    # Seeds of demonstrations lie far behind those that runs and evaluations with small seeds play.
     where = (900_000 + seed) * 1_000_000 + number * TASKS_A_DRAW
     category, difficulty = rng.choice(kinds), rng.choice(difficulties)
     wanted = rng.random() < _PRECONDITION

@@ -15,7 +15,7 @@ from envs.diagnosis import Diagnosis, Label, TurnDiagnosis
 from envs.dialogue import Message
 from envs.interface import CueKind, Interface, RecoveryLevel, SchemaCue
 from envs.profile import FailureProfile
-from envs.sources import known_tools
+from envs.sources import BENCHMARK, get_source
 from envs.task import Category
 from envs.verifier import Outcome, TurnVerdict
 from policies.curator.prompt import messages_for
@@ -73,7 +73,7 @@ def _draw_profile(rng: random.Random) -> FailureProfile:
 
 
 def _add(rng: random.Random, profile: FailureProfile, weights: Mapping[Label, float]) -> None:
-    tools = list(known_tools().values())
+    tools = list(get_source(BENCHMARK).tools().values())
     some = rng.sample(tools, 10)
     for _ in range(rng.choice((48, 96, 192))):
         labels = rng.choices(list(weights), list(weights.values()), k=rng.choice((1, 2, 2, 3, 3, 4)))

@@ -14,25 +14,22 @@ from envs.dialects import DIALECTS
 from envs.errors import UserError, unknown_value
 from envs.interface.document import load_interface
 from envs.interface.value import MAX_GUIDELINES
+from envs.sources import TaskSource, check_disjoint, get_source
 from policies.curator.choice import learns, shows_given_interface
 from policies.engine.requests import checkpoint_shapes
 from policies.model_folder import ModelFolder, open_model
 from seal_ray.algorithm.objects import check_objects, make_curator_reward, make_suites
 from seal_ray.config import sections
 from seal_ray.config.agents import curator_is_model, model_of, shares_engines
-from seal_ray.config.parts import evaluation_part, training_part
 from seal_ray.config.sections import SECTIONS
 from seal_ray.evaluation.suites import PLAIN
+from seal_ray.evaluation.tasks import evaluation_tasks
 from seal_ray.grpo.reweighting import rho_table
 
 if TYPE_CHECKING:
     from seal_ray.config.settings import Settings
 
-_OWN_WORD = re.compile(r"^(interface|model): ")
-_SELECTED = {name: f"environment.{name}" for name in ("division", "difficulty")} | {
-    "category": "environment.categories"
-}
-"""Word of a task source's message → the setting that it is about."""
+_OWN_WORD = re.compile(r"^(split|split part|difficulty|interface|model): ")
 
 
 def check_config(config: Settings) -> ModelFolder:
@@ -147,38 +144,72 @@ def _check_curator(curator: sections.Curator, learners: sections.Learners) -> No
 
 
 def _check_tasks(environment: sections.Environment, evaluation: sections.Evaluation) -> None:
-    with _naming("environment.split", source="environment.source", part="environment.split", **_SELECTED):
-        trained = training_part(environment)
-    if trained.size == 0:
-        division = f" of {environment.division!r}" if environment.division else ""
-        named = f" of {', '.join(environment.categories)}" if environment.categories else ""
-        raise UserError(f"environment.split: {environment.split!r}{division} has no task{named}.")
+    source = get_source(environment.source)
+    name = evaluation.source or environment.source
+    tested_source = get_source(name, key="evaluation.source")
+    difficulty = environment.difficulty
+    if difficulty is not None:
+        with _naming("environment.difficulty"):
+            for each in (source, tested_source):
+                if each.takes_difficulty:
+                    each.pool(each.parts[0], difficulty=difficulty)
+    categories = source.categories if environment.categories is None else environment.categories
+    for category in categories:
+        if category not in source.categories:
+            raise unknown_value("environment.categories", category, source.categories)
+    training = []
+    if source.endless:
+        _check_part("environment.split", environment.split, source)
+    else:
+        with _naming("environment.division"):
+            split = source.split(environment.division)
+        with _naming("environment.split"):
+            part = split.part(environment.split)
+        training = [task for task in part if task.category in categories]
+        if not training:
+            raise UserError(
+                f"environment.split: {environment.split!r} of the split {split.name!r} has no task of "
+                f"{', '.join(categories)}."
+            )
     suites = make_suites(environment, evaluation)
     if not evaluation.interval:
         return
-    with _naming("evaluation.split", source="evaluation.source", part="evaluation.split", **_SELECTED):
-        tested = evaluation_part(environment, evaluation)
-    if tested.size == 0:
-        raise UserError(
-            f"evaluation.split: {evaluation.split!r} has no tasks; take another, or set evaluation.interval to 0."
-        )
-    shared = trained.overlap(tested) if evaluation.source in (None, environment.source) else None
-    if shared:
-        raise UserError(f"evaluation.split: {shared}.")
+    _check_part("evaluation.split", evaluation.split, tested_source)
+    if tested_source.endless:
+        if tested_source is source and environment.split == evaluation.split:
+            raise UserError(
+                f"evaluation.split: {evaluation.split!r} is what is trained on; evaluation tasks must be others."
+            )
+    else:
+        tested = evaluation_tasks(environment, evaluation)
+        if not tested:
+            division = environment.division if tested_source is source and environment.division else ""
+            raise UserError(
+                f"evaluation.split: {evaluation.split!r} of the split {(division or tested_source.split().name)!r} has "
+                "no tasks; take another, or set evaluation.interval to 0."
+            )
+        if tested_source is source:
+            with _naming("evaluation.split"):
+                check_disjoint(training, tested, names=("training", "evaluation"))
     if evaluation.suites == [PLAIN]:
         return
+    learnt = source.pool(environment.split, division=environment.division, categories=categories)
     for task in suites.tasks:
-        if trained.has(task.id):
-            raise UserError(f"evaluation.suites: {task.id} is trained on; evaluation must not play it.")
+        if learnt.holds(task.id):
+            raise UserError(
+                f"evaluation.suites: {task.id} is trained on; evaluation tasks must be others than training tasks."
+            )
+
+
+def _check_part(key: str, part: str, source: TaskSource) -> None:
+    if part not in source.parts:
+        raise unknown_value(key, part, source.parts)
 
 
 @contextmanager
-def _naming(key: str, **words: str) -> Iterator[None]:
-    """Names the setting in the sentences of what is called: `key`, or that of the word that a sentence begins with."""
+def _naming(key: str) -> Iterator[None]:
+    """Names the setting in the sentences of what is called, in place of the word that they begin with."""
     try:
         yield
     except UserError as error:
-        word, _, rest = str(error).partition(": ")
-        if word in words:
-            raise UserError(f"{words[word]}: {rest}") from None
         raise UserError(f"{key}: {_OWN_WORD.sub('', str(error))}") from None

@@ -25,8 +25,15 @@ from envs.errors import UserError, unknown_value
 from seal_ray.algorithm.rllib import RoundConfig
 from seal_ray.config.agents import learning_agents, module_settings
 from seal_ray.config.presets import read_layers
-from seal_ray.config.renamed import current, current_attribute
-from seal_ray.config.sections import SECTIONS, S, attribute, check_key, section_name, section_of
+from seal_ray.config.renamed import KEYS, with_current_keys
+from seal_ray.config.sections import (
+    SECTIONS,
+    S,
+    attribute,
+    check_key,
+    section_name,
+    section_of,
+)
 
 if TYPE_CHECKING:
     from ray.rllib.core.learner.learner_group import LearnerGroup
@@ -131,17 +138,26 @@ class SealConfig(RoundConfig):
     def update_from_dict(self, config_dict: Mapping[str, Any]) -> Self:
         """Sets attributes by their names, as Tune does. Raises `UserError` for one that there is not."""
         others = {}
-        for key, value in config_dict.items():
-            name = current_attribute(self.attribute_of(key))
+        for key, value in _with_current_attributes(config_dict).items():
+            name = self.attribute_of(key)
             # Tune adds what it needs under names of its own, for instance "__trial_info__".
             if name not in vars(self) and key not in _READ_BY_RLLIB and not key.startswith("__"):
                 raise unknown_value("config", key, sorted(vars(self)))
             if name.startswith("evaluation_") or name in _SET_AS_THEY_ARE:
                 setattr(self, name, value)
             else:
-                others[name if name != self.attribute_of(key) else key] = value
+                others[key] = value
         super().update_from_dict(others)
         return self
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        """Reads a config that was stored under old names of settings too."""
+        defaults = {
+            attribute(name, key): field.get_default(call_default_factory=True)
+            for name, section in SECTIONS.items()
+            for key, field in section.model_fields.items()
+        }
+        vars(self).update(defaults | _with_current_attributes(state))
 
     def validate(self) -> None:
         """Checks every section and what must fit together. Raises `UserError` with one sentence."""
@@ -178,8 +194,9 @@ class SealConfig(RoundConfig):
 
     def _set(self, section: str, settings: Mapping[str, Any], more: Callable[..., Any] | None = None) -> Self:
         """Sets our settings, and passes the others to RLlib's method. Sets nothing where one is not known."""
-        own, settings = SECTIONS[section].model_fields, current(section, settings)
+        own = SECTIONS[section].model_fields
         rllib = inspect.signature(more).parameters if more is not None else ()
+        settings = with_current_keys(section, settings)
         for key in settings:
             check_key(section, key, more=rllib)
         if more is not None:
@@ -188,6 +205,14 @@ class SealConfig(RoundConfig):
             if key in own:
                 setattr(self, attribute(section, key), value)
         return self
+
+
+def _with_current_attributes(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Attributes of a config, with those that have the old name of a setting under the name that it has."""
+    names = {
+        attribute(section, old): attribute(section, new) for section, keys in KEYS.items() for old, new in keys.items()
+    }
+    return {names.get(key, key): value for key, value in values.items()}
 
 
 def make_config(
@@ -209,7 +234,7 @@ def make_config(
 def apply(config: SealConfig, values: Mapping[str, Mapping[str, Any]]) -> SealConfig:
     """Sets every value through the fluent method of its section. Raises `UserError` for one that there is not."""
     for section, settings in values.items():
-        for key in current(section, settings):
+        for key in settings:
             check_key(section, key)
         getattr(config, section)(**settings)
     return config

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 
 from envs.diagnosis import Label
 from envs.errors import SealError
-from envs.task import Category
 from policies.trajectory import Trajectory
 from seal_ray.algorithm.learning.weigh import RoundRows
 from seal_ray.algorithm.sampling.groups import PlayedGroup
@@ -35,7 +34,7 @@ def check_faults(groups: Sequence[PlayedGroup], *, most: float) -> None:
         _log.warning("a dialogue of %s was lost: %s: %s", fault.task, fault.kind, fault.message)
 
 
-def of_rollouts(groups: Sequence[PlayedGroup], reward: Reward) -> dict[str, float]:
+def of_rollouts(groups: Sequence[PlayedGroup], reward: Reward, categories: Sequence[str]) -> dict[str, float]:
     """Mean reward, success by category and kind of arm, the labels' shares of all turns, and the number of faults."""
     trajectories = _trajectories(groups)
     labels = Counter(label for each in trajectories for label in each.diagnosis.labels)
@@ -51,7 +50,7 @@ def of_rollouts(groups: Sequence[PlayedGroup], reward: Reward) -> dict[str, floa
         "interface/plain_share": sum(group.plan.arm.plain for group in groups) / len(groups),
         **{
             f"solver/success/{category}": _success([each for each in trajectories if each.category == category])
-            for category in Category
+            for category in categories
         },
         **{f"diagnosis/share/{label}": labels[label] / turns for label in Label},
         "diagnosis/faults": sum(len(group.faults) for group in groups),

@@ -14,6 +14,7 @@ from ray.tune.execution.placement_groups import PlacementGroupFactory
 from envs.co_evolution import CURATOR, SOLVER
 from envs.dialogue import Protocol
 from envs.profile import FailureProfile
+from envs.sources import get_source
 from envs.task import Task
 from policies.trajectory import derive_seed
 from seal_ray.algorithm.agent import Agent, start_agents
@@ -115,7 +116,7 @@ class Seal(RoundAlgorithm):
         self._next_group += len(groups)
         measured = {
             "round": self.round,
-            **of_rollouts(groups, self._reward),
+            **of_rollouts(groups, self._reward, get_source(self._environment.source).categories),
             **of_rows(rows),
             **{f"solver/{key}": value for key, value in learnt.items()},
             **curated,
@@ -217,7 +218,7 @@ class Seal(RoundAlgorithm):
                 number=place,
                 task=task.id,
                 arm=PLAIN_ARM,
-                protocol=Protocol.OFFICIAL,
+                protocol=Protocol(get_source(self._evaluation.source or self._environment.source).protocol),
                 seeds=(derive_seed(self._seed, "evaluation", task.id),),
                 temperature=self._evaluation.temperature,
             )

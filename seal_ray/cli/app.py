@@ -17,7 +17,7 @@ from seal_ray.cli.tasks import tasks
 
 app = typer.Typer(
     help=(
-        "Co-evolution of a tool-use solver and an environment curator on multi-turn dialogues.\n\n"
+        "Co-evolution of a tool-use solver and an environment curator on multi-turn benchmarks.\n\n"
         "Start with [bold]seal-ray tasks --counts[/bold] to see what there is, and with "
         "[bold]seal-ray play multi_turn_base_0 --oracle[/bold] to watch one dialogue being solved and judged."
     ),

@@ -10,15 +10,16 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from envs.dialogue import Protocol
 from envs.errors import UserError, unknown_value
-from envs.sources import DEFAULT_SOURCE, OfficialResults, Selection, TaskSource
+from envs.sources import BENCHMARK, GENERATED, OfficialResults, TaskSource, get_source
 from policies import tiny
 from policies.engine.choice import DTYPES, KINDS, default_kind
 from policies.model_folder import ModelFolder, open_model
 from policies.solver import Budgets
-from seal_ray.cli.options import named_source
+from seal_ray.cli.options import Env
 from seal_ray.cli.progress import Update, progress
-from seal_ray.config.renamed import FORMER_RESULTS
+from seal_ray.config.renamed import OFFICIAL_RESULTS
 from seal_ray.evaluation.plan import MAX_CONTEXT, Plan, check_plan, choose_tasks
 from seal_ray.evaluation.run import Progress, evaluate, open_folder, write_summary
 from seal_ray.evaluation.summary import groups, label_table, success_table
@@ -30,14 +31,12 @@ def command(
     model: Annotated[
         str, typer.Option(help="A Hugging Face model folder, a run of seal-ray train, or tiny.")
     ] = tiny.NAME,
-    env: Annotated[
-        str, typer.Option(help="The task source, or a source of your own as package.module:Name.")
-    ] = DEFAULT_SOURCE,
-    split: Annotated[str, typer.Option(help="The part of it: train, dev or test.")] = "dev",
+    env: Env = GENERATED,
+    split: Annotated[str, typer.Option(help="train, dev or test.")] = "dev",
     limit: Annotated[int | None, typer.Option(help="Tasks at most, the categories in turn.", min=1)] = None,
     category: Annotated[list[str] | None, typer.Option(help="Only this category; can be given several times.")] = None,
     difficulty: Annotated[
-        str | None, typer.Option(help="Code of the difficulty of generated tasks; else the run's, or the default one.")
+        str | None, typer.Option(help="Code of the generated tasks' difficulty; else the run's, or the default one.")
     ] = None,
     seeds: Annotated[int, typer.Option(help="Dialogues of each task, for sampling.", min=1)] = 1,
     seed: Annotated[int, typer.Option(help="Seed of the evaluation.")] = 0,
@@ -52,19 +51,20 @@ def command(
     out: Annotated[Path | None, typer.Option(help="Folder of the results.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Throw away what the folder holds.")] = False,
     official_results: Annotated[
-        Path | None,
-        typer.Option(
-            "--official-results", FORMER_RESULTS, help="Folder for result files that the benchmark's own tools grade."
-        ),
+        Path | None, typer.Option(help="Folder for result files that the benchmark's own grader reads.")
     ] = None,
+    old_official_results: Annotated[Path | None, typer.Option(OFFICIAL_RESULTS, hidden=True)] = None,
 ) -> None:
     """Evaluate a model on the plain benchmark. Stopped with Ctrl-C, the same command goes on where it was."""
-    source = named_source(env)
-    if official_results is not None and (not isinstance(source, OfficialResults) or seeds > 1):
+    source = get_source(env, key="env")
+    grader = source if isinstance(source, OfficialResults) else None
+    results = official_results or old_official_results
+    if results is not None and (grader is None or seeds > 1):
         raise UserError(
-            "--official-results: the official files hold the benchmark's tasks once each; give its --env and --seeds 1."
+            "--official-results: the files hold tasks of a benchmark that has a grader, once each; give "
+            f"--env {BENCHMARK} and --seeds 1."
         )
-    for option, folder in (("--out", out), ("--official-results", official_results)):
+    for option, folder in (("--out", out), ("--official-results", results)):
         if folder is not None and folder.exists() and not folder.is_dir():
             raise UserError(f"{option}: {folder} is a file; give a folder.")
     if not 0 < top_p <= 1:
@@ -77,11 +77,9 @@ def command(
         environment=env,
         split=split,
         tasks=choose_tasks(
-            source,
-            Selection(split, tuple(category or ()), difficulty=difficulty or _difficulty_of(model, source)),
-            limit=limit,
+            env, split, limit=limit, categories=category or (), difficulty=difficulty or _difficulty_of(model, source)
         ),
-        budgets=_budgets(opened, context, response),
+        budgets=_budgets(opened, context or source.context, response),
         engine=_known("engine", engine, KINDS) or default_kind(),
         dtype=_known("dtype", dtype, DTYPES) or _default_type(),
         seeds=seeds,
@@ -89,22 +87,22 @@ def command(
         temperature=temperature,
         top_p=top_p,
         concurrent=concurrent,
+        protocol=Protocol(source.protocol),
     )
     form = check_plan(plan)
-    out = out or Path("runs") / "evaluations" / f"{name}-{env}-{split}"
+    out = out or Path("runs") / "evaluations" / f"{name}-{source.name}-{split}"
     records = open_folder(plan, out, fresh=fresh)
     console = Console(highlight=False)
     with progress(console) as update:
         done = asyncio.run(evaluate(plan, form, records, report=_Shown(update)))
-    counted = groups(done.records)
-    title = f"{name} on {env} {split}, plain interface, official protocol"
+    counted = groups(done.records, source.categories)
+    title = f"{name} on {source.name} {split}, plain interface, {plan.protocol} protocol"
     console.print(success_table(counted, title))
     console.print(label_table(counted))
     write_summary(plan, done, out)
     _print_ends(console, done, out)
-    if official_results is not None:
-        assert isinstance(source, OfficialResults), "it was checked above"
-        command = source.write_results(official_results, done.records, opened.dialect.name)
+    if results is not None and grader is not None:
+        command = grader.write_results(results, done.records, opened.dialect.name)
         console.print(f"official grading: {command}", soft_wrap=True)
 
 
@@ -114,7 +112,7 @@ def _budgets(model: ModelFolder, context: int | None, response: int) -> Budgets:
 
 
 def _difficulty_of(model: str, source: TaskSource) -> str | None:
-    """The difficulty of a run's own evaluations, where they play this source."""
+    """What a run was trained on, where the source has a difficulty: the run's own evaluations play it."""
     run = Path(model)
     if not source.takes_difficulty or not (run / "checkpoints").is_dir():
         return None

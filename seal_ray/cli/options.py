@@ -7,20 +7,14 @@ from typing import Annotated
 
 import typer
 
-from envs.errors import UserError
-from envs.sources import TaskSource, get_source
+from envs.sources import SOURCES
 
 Runs = Annotated[
     Path, typer.Option(envvar="SEAL_RAY_RUNS", help="Folder that holds the runs; a shared one on a cluster.")
 ]
+Env = Annotated[
+    str, typer.Option(help=f"Task source: {', '.join(SOURCES.built_in)}, an installed one, or package.module:NAME.")
+]
 Storage = Annotated[
     str | None, typer.Option(help="Folder or URI (s3://, gs://) that the folder is copied to, under its name.")
 ]
-
-
-def named_source(env: str) -> TaskSource:
-    """The task source of an option `--env`. Raises `UserError`."""
-    try:
-        return get_source(env)
-    except UserError as error:
-        raise UserError(f"env: {str(error).removeprefix('source: ')}") from None

@@ -17,9 +17,9 @@ from envs.errors import UserError, unknown_value
 from envs.interface import Interface, interface_diff
 from envs.interface.document import dump_interface, load_interface
 from envs.interface.show import show_tools
-from envs.sources import find_task
+from envs.sources import GENERATED, find_task, get_source
 from envs.task import Task, ToolDoc
-from seal_ray.cli.options import named_source
+from seal_ray.cli.options import Env
 
 _SHOWN_CHARACTERS = 600
 _HELP = """\
@@ -28,21 +28,18 @@ call, ends your turn. /tools lists the tools you may call now, /tool NAME shows 
 
 
 def play(
-    task: Annotated[str, typer.Argument(help="Task id, for instance multi_turn_base_0.")],
-    env: Annotated[
-        str | None, typer.Option(help="A source of your own that has the task, as package.module:Name.")
-    ] = None,
+    task: Annotated[str, typer.Argument(help="Task id, for instance multi_turn_base_0; seal-ray tasks lists them.")],
     oracle: Annotated[bool, typer.Option("--oracle", help="Replay the ground truth instead of asking you.")] = False,
     interface: Annotated[
         Path | None, typer.Option(help="JSON file of a learning interface; what it changes is shown first.")
     ] = None,
     protocol: Annotated[str, typer.Option(help="official (evaluation) or seal (training).")] = "official",
     dialect: Annotated[str, typer.Option(help="How calls are written: toolace, qwen or llama3_json.")] = "toolace",
+    env: Env = GENERATED,
 ) -> None:
     """Play one dialogue through the two-agent game: you are the solver, the verifier judges every turn."""
-    if env is not None:
-        named_source(env)
-    chosen = find_task(task)
+    get_source(env, key="env")
+    chosen = find_task(task, () if env == GENERATED else (env,))
     if protocol not in list(Protocol):
         raise unknown_value("protocol", protocol, Protocol)
     shown = Interface.plain() if interface is None else load_interface(interface)
@@ -165,8 +162,8 @@ def _document_changes(before: ToolDoc, after: ToolDoc) -> list[str]:
 def _show_turn(console: Console, dialogue: Dialogue) -> None:
     turn = dialogue.task.turns[dialogue.turn]
     console.print(f"\n[bold]turn {dialogue.turn + 1} of {len(dialogue.task.turns)}[/bold]")
-    if turn.user is not None:
-        console.print(f"[yellow]user[/yellow]    {escape(turn.user)}")
+    if dialogue.user_text is not None:
+        console.print(f"[yellow]user[/yellow]    {escape(dialogue.user_text)}")
     else:
         names = ", ".join(tool.name for tool in turn.revealed)
         console.print(f"[yellow]user[/yellow]    (reveals {names}) I have updated some more functions. What about now?")

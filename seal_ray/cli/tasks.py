@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.table import Table
 
 from envs.errors import UserError, unknown_value
-from envs.sources import BENCHMARK, Division, TaskSource
+from envs.sources import BENCHMARK, PARTS, Overlap, Split, TaskSource, class_counts, get_source
 from envs.task import JSON, Task
-from seal_ray.cli.options import named_source
+from seal_ray.cli.options import Env
 
 
 def tasks(
@@ -22,48 +22,47 @@ def tasks(
     involves: Annotated[
         list[str] | None, typer.Option("--class", help="Only tasks that involve this simulator class.")
     ] = None,
-    env: Annotated[
-        str, typer.Option(help="The task source, or a source of your own as package.module:Name.")
-    ] = BENCHMARK,
     split: Annotated[
         str | None,
-        typer.Option(help="How it is divided: of the benchmark scenario (default), category, or a JSON file of ids."),
+        typer.Option(help="scenario (the default), category, or a JSON file with train and test ids."),
     ] = None,
     part: Annotated[str, typer.Option(help="train, dev, test or all.")] = "all",
     seed: Annotated[int, typer.Option(help="Seed of the split.")] = 0,
     limit: Annotated[int, typer.Option(help="Rows to list; 0 lists all.", min=0)] = 20,
     counts: Annotated[bool, typer.Option("--counts", help="Count instead of listing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line instead of a table.")] = False,
+    env: Env = BENCHMARK,
 ) -> None:
     """List the tasks, filtered by category, simulator class or split, or count them."""
-    source = named_source(env)
+    source = get_source(env, key="env")
     for name in category or ():
         if name not in source.categories:
             raise unknown_value("category", name, source.categories)
-    if counts and as_json:
-        raise UserError("--counts and --json: give one of them, not both.")
-    divided = source.divide(split, seed=seed)
-    classes = sorted({each for task in divided.part("all") for each in task.classes})
+    every = () if source.endless else source.split().part("all")
+    classes = class_counts(every)
     for name in involves or ():
         if name not in classes:
             raise unknown_value("class", name, classes)
+    if counts and as_json:
+        raise UserError("--counts and --json: give one of them, not both.")
+    divided = source.split(split, seed=seed)
     chosen = [
         task
         for task in divided.part(part)
         if (not category or task.category in category) and (not involves or set(involves) & set(task.classes))
     ]
     if as_json:
-        _print_json(chosen, source, divided)
+        _print_json(chosen, divided)
     else:
-        _print_tables(chosen, source, divided, limit=limit, counts=counts)
+        _print_tables(chosen, divided, source, limit=limit, counts=counts, of=len(every))
 
 
-def _part_of(source: TaskSource, split: Division) -> dict[str, str]:
-    return {task.id: part for part in source.parts for task in split.part(part)}
+def _part_of(split: Split) -> dict[str, str]:
+    return {task.id: part for part in PARTS for task in split.part(part)}
 
 
-def _print_json(chosen: Sequence[Task], source: TaskSource, split: Division) -> None:
-    parts = _part_of(source, split)
+def _print_json(chosen: Sequence[Task], split: Split) -> None:
+    parts = _part_of(split)
     for task in chosen:
         row: dict[str, JSON] = {
             "id": task.id,
@@ -78,21 +77,23 @@ def _print_json(chosen: Sequence[Task], source: TaskSource, split: Division) -> 
         typer.echo(json.dumps(row))
 
 
-def _print_tables(chosen: Sequence[Task], source: TaskSource, split: Division, *, limit: int, counts: bool) -> None:
+def _print_tables(
+    chosen: Sequence[Task], split: Split, source: TaskSource, *, limit: int, counts: bool, of: int
+) -> None:
     console = Console()
     if not counts:
         shown = chosen if limit == 0 else chosen[:limit]
-        console.print(_listing(shown, source, split))
+        console.print(_listing(shown, split))
         if len(shown) < len(chosen):
             console.print(f"… and {len(chosen) - len(shown)} more (--limit 0 lists all, --counts counts them)")
     else:
-        console.print(_count_table(chosen, source, split))
+        console.print(_count_table(chosen, split, source.categories))
         console.print(_class_table(chosen))
-    console.print(f"{len(chosen)} of {split.total} tasks, split {split.name}")
+    console.print(f"{len(chosen)} of {of} tasks, split {split.name}")
     if split.ignored:
         console.print(f"ignored in the file: {', '.join(map(repr, split.ignored))}", markup=False)
     if split.leaky and counts:
-        console.print(_overlap_table(split))
+        console.print(_overlap_table(source.overlaps(split)))
     if split.leaky:
         console.print(
             "[yellow]This split leaks: parts share scenarios, many with identical ground-truth calls. "
@@ -100,39 +101,39 @@ def _print_tables(chosen: Sequence[Task], source: TaskSource, split: Division, *
         )
 
 
-def _listing(chosen: Sequence[Task], source: TaskSource, split: Division) -> Table:
+def _listing(chosen: Sequence[Task], split: Split) -> Table:
     table = Table()
     for name in ("task", "category", "part"):
         table.add_column(name, no_wrap=True)
     for name in ("turns", "calls", "tools"):
         table.add_column(name, justify="right")
     table.add_column("classes")
-    parts = _part_of(source, split)
+    parts = _part_of(split)
     for task in chosen:
         numbers = (str(len(task.turns)), str(_calls(task)), str(len(task.all_tools)))
         table.add_row(task.id, str(task.category), parts[task.id], *numbers, ", ".join(task.classes))
     return table
 
 
-def _count_table(chosen: Sequence[Task], source: TaskSource, split: Division) -> Table:
+def _count_table(chosen: Sequence[Task], split: Split, categories: Sequence[str]) -> Table:
     table = Table("category", title="tasks by category and part")
-    for part in (*source.parts, "all"):
+    for part in (*PARTS, "all"):
         table.add_column(part, justify="right")
-    parts = _part_of(source, split)
+    parts = _part_of(split)
     cells = Counter((task.category, parts[task.id]) for task in chosen)
-    for category in source.categories:
-        row = [cells[category, part] for part in source.parts]
+    for category in categories:
+        row = [cells[category, part] for part in PARTS]
         table.add_row(str(category), *map(str, row), str(sum(row)))
-    totals = [sum(cells[category, part] for category in source.categories) for part in source.parts]
+    totals = [sum(cells[category, part] for category in categories) for part in PARTS]
     table.add_row("all", *map(str, totals), str(sum(totals)), style="bold")
     return table
 
 
-def _overlap_table(split: Division) -> Table:
+def _overlap_table(overlaps: Sequence[Overlap]) -> Table:
     table = Table("tasks of", "shared with", title="how much the split leaks")
     for name in ("tasks", "same scenario", "same ground truth"):
         table.add_column(name, justify="right")
-    for each in split.overlaps():
+    for each in overlaps:
         table.add_row(each.of, each.known, *map(str, (each.tasks, each.scenario, each.ground_truth)))
     return table
 
@@ -140,7 +141,7 @@ def _overlap_table(split: Division) -> Table:
 def _class_table(chosen: Sequence[Task]) -> Table:
     table = Table("simulator class", title="tasks by simulator class (most involve two)")
     table.add_column("tasks", justify="right")
-    for name, count in sorted(Counter(each for task in chosen for each in task.classes).items()):
+    for name, count in class_counts(chosen).items():
         table.add_row(name, str(count))
     return table
 

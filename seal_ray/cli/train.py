@@ -16,8 +16,8 @@ from rich.table import Table
 
 from envs.diagnosis import Label
 from envs.errors import UserError
-from envs.task import Category
 from seal_ray.cli.options import Runs, Storage
+from seal_ray.report.metrics import categories_of
 
 if TYPE_CHECKING:
     from policies.model_folder import ModelFolder
@@ -115,7 +115,7 @@ class _Progress:
         if metrics["round"]:
             self._show_round(metrics)
         if "evaluation/success" in metrics:
-            parts = [f"{percent(metrics, f'evaluation/success/{name}')} {name}" for name in Category]
+            parts = [f"{percent(metrics, f'evaluation/success/{name}')} {name}" for name in categories_of(metrics)]
             self._print(
                 f"  evaluation, plain interface: [bold]{percent(metrics, 'evaluation/success')}[/bold] success "
                 f"({', '.join(parts)})"

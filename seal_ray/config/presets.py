@@ -15,7 +15,7 @@ import yaml  # type: ignore[import-untyped]
 
 from envs.errors import UserError, unknown_value
 from seal_ray.config.fields import takes_text
-from seal_ray.config.renamed import current
+from seal_ray.config.renamed import current, with_current_keys
 from seal_ray.config.sections import SECTIONS, check_key
 from seal_ray.config.yaml_text import problem_of, raw_texts, read_yaml
 
@@ -70,8 +70,8 @@ def _parsed(words: Sequence[str]) -> Values:
         section, dot, key = name.strip().partition(".")
         if not equals or not dot:
             raise UserError(f"{word!r:.80} is no setting; write section.key=value, for instance training.rounds=10.")
-        (key,) = current(section.strip(), {key: None})
         check_key(section, key)
+        key = current(section, key)
         try:
             value = read_yaml(text)
         except yaml.YAMLError as error:
@@ -97,11 +97,10 @@ def _checked(document: dict[str, Any], raw: Mapping[str, Any], path: Path) -> Va
             raise unknown_value(f"config: {path}: section", section, [*SECTIONS, "seed"])
         if not isinstance(settings, dict):
             raise UserError(f"config: {path}: {section}: {settings!r:.80} is no section; write key: value under it.")
-        texts = current(section, raw[section])
-        document[section] = current(section, settings)
-        for key, value in document[section].items():
+        for key, value in settings.items():
             check_key(section, str(key))
-            document[section][key] = _meant(section, key, value, texts[key])
+            settings[key] = _meant(section, current(section, key), value, raw[section][key])
+        document[section] = with_current_keys(section, settings)
     return document
 
 

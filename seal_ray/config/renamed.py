@@ -1,27 +1,32 @@
-"""Settings under the names that earlier versions had, which files and run folders may still have."""
+"""Old names of settings and options, which still work, with the names that they have."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
-_RENAMED: Mapping[tuple[str, str], str] = {("environment", "bfcl_split"): "division"}
-"""Section and key of an earlier version → the key."""
-_DEFAULTS: Mapping[tuple[str, str], Any] = {("environment", "bfcl_split"): "scenario"}
-"""Values that meant the default there, and had to be written down with it."""
-FORMER_RESULTS = "--bfcl-results"
-"""The former name of the option --official-results of `seal-ray evaluate`."""
+from envs.errors import UserError
+
+KEYS: Mapping[str, Mapping[str, str]] = MappingProxyType({"environment": {"bfcl_split": "division"}})
+"""Section → old key → key."""
+
+OFFICIAL_RESULTS = "--bfcl-results"
+"""The old name of `--official-results` of `seal-ray evaluate`."""
 
 
-def current(section: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """A section's values by the keys of this version."""
-    found = {}
-    for key, value in settings.items():
-        name = _RENAMED.get((section, str(key)), key)
-        found[name] = None if (section, key) in _DEFAULTS and value == _DEFAULTS[section, key] else value
+def current(section: str, key: str) -> str:
+    """The name of a key, which may be given by an old one."""
+    return KEYS.get(section, {}).get(key, key)
+
+
+def with_current_keys(section: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """A section's values under the names that their keys have. Raises `UserError` where a setting is given twice."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        name = current(section, str(key))
+        if name in found:
+            old = next(each for each in values if current(section, str(each)) == name != each)
+            raise UserError(f"{section}.{old}: this is the old name of {section}.{name}; give one of them.")
+        found[name] = value
     return found
-
-
-def current_attribute(name: str) -> str:
-    """A config's attribute by the name of this version."""
-    return {f"{section}_{key}": f"{section}_{new}" for (section, key), new in _RENAMED.items()}.get(name, name)

@@ -10,9 +10,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from envs.errors import UserError, unknown_value
 from envs.interface.value import MAX_GUIDELINES
-from envs.sources import DEFAULT_SOURCE
+from envs.sources import GENERATED
 from policies import tiny
 from seal_ray.config.fields import complaint
+from seal_ray.config.renamed import current, with_current_keys
 
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -36,20 +37,18 @@ class Section(BaseModel):
 class Environment(Section):
     """What is played in training."""
 
-    source: str = DEFAULT_SOURCE
-    """Where training tasks come from: the name of a task source, or package.module:Name."""
+    source: str = GENERATED
+    """The task source of the training tasks, or one's own as package.module:NAME; docs/sources.md lists them."""
     split: str = "train"
     """The part that training tasks come from."""
     division: str | None = None
-    """How the source's tasks are divided into parts, where it has several ways; None is its own. The benchmark's are
-    scenario, category (leaky, as published), or a JSON file."""
-    categories: list[str] = Field(default_factory=list)
-    """Task categories, drawn in turn; none named are all of the source's."""
+    """How tasks are divided into parts; of the benchmark scenario, category (leaky, as published), or a JSON file."""
+    categories: Annotated[list[str], Field(min_length=1)] | None = None
+    """Task categories, drawn in turn; None is all of the source's."""
     difficulty: str | None = None
-    """Code of the difficulty of generated tasks, in training and evaluation, for instance t2-3_c1-2_d1-3_s2-4; None is
-    the default one."""
+    """Code of the difficulty of generated tasks, in training and evaluation, for instance t2-3_c1-2_d1-3_s2-4."""
     tasks: Count | None = None
-    """Different training tasks, gone through in epochs; None is all of them; of generated tasks, new ones for ever."""
+    """Different training tasks, gone through in epochs; None is all of them, of generated ones new ones for ever."""
     protocol: Literal["seal", "official"] = "seal"
     """Rules of a training dialogue. Evaluation always plays the official ones."""
     reward: str = "success"
@@ -275,11 +274,11 @@ class Evaluation(Section):
     interval: Annotated[int, Field(ge=0)] = 10
     """Rounds between two evaluations; 0 for none."""
     source: str | None = None
-    """Where evaluation tasks come from, as environment.source; None is where training tasks do."""
+    """The task source that evaluation tasks come from; None is that of training tasks."""
     split: str = "dev"
     """The part that evaluation tasks come from; it must hold no training task."""
     tasks: Count | None = None
-    """Number of tasks, the categories in turn; None is the whole part, or 400 generated ones."""
+    """Number of tasks, the categories in turn; None is the whole part, or 400 where they have no end."""
     suites: list[str] = Field(default_factory=lambda: ["plain"], min_length=1)
     """What is evaluated: plain (the tasks above), and suites of one's own beside it."""
     suites_settings: dict[str, dict[str, Any]] = Field(default_factory=dict)
@@ -369,6 +368,7 @@ def check_key(section: str, key: str, *, more: Iterable[str] = ()) -> None:
     """Raises `UserError` with the nearest right name for an unknown section or key; `more` keys are known too."""
     if section not in SECTIONS:
         raise unknown_value("config section", section, SECTIONS)
+    key = current(section, key)
     if section == "evaluation" and key in _NEVER_IN_EVALUATION:
         raise UserError(
             f"evaluation.{key}: evaluation always plays the plain interface under the official protocol; leave it out."
@@ -384,6 +384,7 @@ def check_key(section: str, key: str, *, more: Iterable[str] = ()) -> None:
 
 def make_section(section: str, values: Mapping[str, Any]) -> Section:
     """The section with these values. Raises `UserError` naming the key, the value and what is allowed."""
+    values = with_current_keys(section, values)
     for key in values:
         check_key(section, key)
     try:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from envs.dialogue import Dialogue
-from envs.errors import UserError
-from envs.sources import Selection, TaskSource
+from envs.dialogue import Dialogue, Protocol
+from envs.errors import UserError, unknown_value
+from envs.sources import TaskSource, get_source
 from envs.task import Task
 from policies.model_folder import ModelFolder
 from policies.prompting import ChatFormat
@@ -17,13 +17,15 @@ from policies.rollouts import Job
 from policies.solver import Budgets
 from policies.trajectory import derive_seed
 
+ENDLESS_TASKS = 400
+"""Tasks of a source that has no end, where no limit is given: as many as the benchmark's test part has."""
 MAX_CONTEXT = 32_768
 """Context in tokens where none is given and the model has more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """An evaluation. Always on the plain interface and under the official protocol: nothing here can change that."""
+    """An evaluation. Always on the plain interface and under the source's own `protocol`: no setting changes that."""
 
     model: ModelFolder
     environment: str
@@ -37,11 +39,14 @@ class Plan:
     temperature: float = 0.0
     top_p: float = 1.0
     concurrent: int = 64
+    protocol: Protocol = Protocol.OFFICIAL
 
     def jobs(self) -> list[Job]:
         """One dialogue for each task and seed."""
         return [
-            Job(task, derive_seed(self.seed, task.id, member)) for member in range(self.seeds) for task in self.tasks
+            Job(task, derive_seed(self.seed, task.id, member), protocol=self.protocol)
+            for member in range(self.seeds)
+            for task in self.tasks
         ]
 
     def settings(self) -> dict[str, Any]:
@@ -54,7 +59,7 @@ class Plan:
             "split": self.split,
             "tasks": [task.id for task in self.tasks],
             "interface": "plain",
-            "protocol": "official",
+            "protocol": str(self.protocol),
             "budgets": asdict(self.budgets),
             "engine": self.engine,
             "dtype": self.dtype,
@@ -87,13 +92,45 @@ def check_plan(plan: Plan) -> ChatFormat:
     return form
 
 
-def choose_tasks(source: TaskSource, selection: Selection, *, limit: int | None = None) -> tuple[Task, ...]:
-    """The selected tasks of a source, the categories in turn, at most `limit`. Raises `UserError` for unknown names."""
-    try:
-        return source.select(selection).tasks(limit)
-    except UserError as error:
-        # A part is given by --split.
-        raise UserError(re.sub("^part: ", "split: ", str(error))) from None
+def choose_tasks(
+    environment: str,
+    split: str,
+    *,
+    limit: int | None = None,
+    categories: Sequence[str] = (),
+    difficulty: str | None = None,
+) -> tuple[Task, ...]:
+    """The tasks of a part, the categories in turn, at most `limit`. Raises `UserError` for unknown names.
+
+    `environment` names the source; `difficulty` is a code for sources that have one, None is the default.
+    """
+    source = get_source(environment, key="env")
+    if split not in source.parts:
+        raise unknown_value("split", split, source.parts)
+    for name in categories:
+        if name not in source.categories:
+            raise unknown_value("category", name, source.categories)
+    if difficulty is not None and not source.takes_difficulty:
+        raise UserError(f"difficulty: {source.name} has none; leave it out.")
+    return chosen_tasks(source, split, difficulty=difficulty, categories=categories, limit=limit)
+
+
+def chosen_tasks(
+    source: TaskSource,
+    part: str,
+    *,
+    division: str | None = None,
+    difficulty: str | None = None,
+    categories: Sequence[str] = (),
+    limit: int | None = None,
+) -> tuple[Task, ...]:
+    """The tasks of a part to evaluate on: whichever categories are chosen, a task stands for the same number."""
+    pool = source.pool(part, division=division, difficulty=difficulty)
+    if pool.size is None and limit is None:
+        limit = ENDLESS_TASKS
+    numbers = itertools.count() if pool.size is None else range(pool.size)
+    wanted = (number for number in numbers if not categories or pool.category(number) in categories)
+    return tuple(source.task(pool.task_id(number)) for number in itertools.islice(wanted, limit))
 
 
 def _opening_lengths(plan: Plan, form: ChatFormat) -> Iterator[int]:

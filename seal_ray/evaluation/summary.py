@@ -11,7 +11,7 @@ from typing import Any
 from rich.table import Table
 
 from envs.diagnosis import Label
-from envs.task import Category
+from envs.task import in_order
 from seal_ray.evaluation.records import Record
 
 _Z = 1.959963984540054
@@ -79,12 +79,13 @@ class Group:
         }
 
 
-def groups(records: Sequence[Record]) -> list[Group]:
-    """A group for each category that occurs, and one for all at the end."""
+def groups(records: Sequence[Record], categories: Sequence[str] = ()) -> list[Group]:
+    """A group for each category that occurs, in the order of `categories`, and one for all at the end."""
+    occurring = [record.category for record in records]
     found = [
-        Group.of(str(category), [record for record in records if record.category == category])
-        for category in Category
-        if any(record.category == category for record in records)
+        Group.of(category, [record for record in records if record.category == category])
+        for category in in_order([*categories, *occurring])
+        if category in occurring
     ]
     return [*found, Group.of("all", records)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from envs.task import JSON, Category
+from envs.task import JSON
 from seal_ray.report.drawing import (
     BLACK,
     BLUE,
@@ -32,6 +33,7 @@ from seal_ray.report.drawing import (
     stack,
 )
 from seal_ray.report.json_lines import JsonLines
+from seal_ray.report.metrics import categories_of
 
 INCHES, DPI = (12.0, 9.0), 100
 """Size of the picture: 1200 by 900 pixels."""
@@ -39,9 +41,7 @@ INCHES, DPI = (12.0, 9.0), 100
 _LONGEST_MEAN = 10
 """Rounds that a trailing mean takes in at most."""
 
-_CATEGORIES: Mapping[str, str] = MappingProxyType(
-    {Category.BASE: BLUE, Category.MISS_FUNC: RED, Category.MISS_PARAM: GREEN, Category.LONG_CONTEXT: ORANGE}
-)
+_CATEGORY_COLOURS = (BLUE, RED, GREEN, ORANGE, PINK, SKY, YELLOW, GREY)
 _PHASES: Mapping[str, str] = MappingProxyType(
     {
         "rollout": BLUE,
@@ -84,7 +84,8 @@ def draw_curves(rows: Sequence[Row], path: Path, *, title: str = "") -> None:
 
 def _draw_evaluation(axes: Axes, rows: Sequence[Row]) -> None:
     axes.set_title("Evaluation, plain interface")
-    for category, colour in _CATEGORIES.items():
+    found = categories_of(name for row in rows for name in row)
+    for category, colour in zip(found, itertools.cycle(_CATEGORY_COLOURS), strict=False):
         _line(axes, rows, f"evaluation/success/{category}", category, colour, width=1.2)
     _line(axes, rows, "evaluation/success", "all", BLACK, width=2.4)
     as_share(axes, "success (% of dialogues)")

@@ -8,16 +8,17 @@ from types import MappingProxyType
 
 from envs.diagnosis import Label
 from envs.errors import UserError, unknown_value
-from envs.task import Category
+from envs.sources import known_sources
+from envs.task import Category, in_order
 
 PLACEHOLDERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        "CATEGORY": tuple(Category),
+        "CATEGORY": tuple(map(str, Category)),
         # Two labels of SEAL's Table 6 (arXiv 2605.24426) go by names of its own, and can have shares and weights too.
         "LABEL": (*Label, "empty_turn_model_response", "instance_mismatch"),
     }
 )
-"""Placeholder at the end of a metric's name → what stands there."""
+"""Placeholder at the end of a metric's name → what it stands for. A source of one's own can have other categories."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,10 @@ METRICS = (
 )
 """Every metric there is, in the order of the report."""
 
+_BY_CATEGORY: Mapping[str, Metric] = MappingProxyType(
+    {metric.name.removesuffix("CATEGORY"): metric for metric in METRICS if metric.name.endswith("/CATEGORY")}
+)
+"""Beginning of a name that ends in a category → metric."""
 _BY_NAME: dict[str, Metric] = {name: metric for metric in METRICS for name in metric.names()}
 
 
@@ -111,16 +116,27 @@ def register(metrics: Iterable[Metric]) -> None:
 
 def describe(name: str) -> Metric:
     """The entry of a metric's full name. Raises `UserError` where there is none."""
-    if name not in _BY_NAME:
-        raise unknown_value("metric", name, _BY_NAME)
-    return _BY_NAME[name]
+    if name in _BY_NAME:
+        return _BY_NAME[name]
+    start, slash, category = name.rpartition("/")
+    if start + slash in _BY_CATEGORY and any(category in source.categories for source in known_sources()):
+        return _BY_CATEGORY[start + slash]
+    raise unknown_value("metric", name, _BY_NAME)
+
+
+def categories_of(names: Iterable[str], family: str = "evaluation/success") -> list[str]:
+    """The categories in the metrics of these names: the common four where there is no other."""
+    found = in_order(name.removeprefix(f"{family}/") for name in names if name.startswith(f"{family}/"))
+    return found if set(found) - set(Category) else list(map(str, Category))
 
 
 def check(metrics: Mapping[str, float | int]) -> None:
     """Raises for metrics that were never defined (`ValueError`) or are no numbers (`TypeError`): both are bugs."""
     for name, value in metrics.items():
-        if name not in _BY_NAME:
-            raise ValueError(str(unknown_value("metric", name, _BY_NAME)))
+        try:
+            describe(name)
+        except UserError as error:
+            raise ValueError(str(error)) from None
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise TypeError(f"metric {name}: {value!r:.80} is of type {type(value).__name__}, not a float or int.")
 

@@ -1,4 +1,4 @@
-"""The model card of an exported solver: data, recipe, results and limits, from a run's config and metrics."""
+"""The model card of an exported solver: what a run's config and metrics say of its data, recipe, results and limits."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
+from envs.errors import UserError
 from envs.sources import get_source
-from envs.task import JSON, Category
+from envs.task import JSON
+from seal_ray.report.metrics import categories_of
 
 _SHOWN = {
     "solver": ("lora_rank", "lora_alpha", "prompt", "response", "context", "temperature"),
@@ -28,8 +30,8 @@ def model_card(
     """The card, in Markdown, of the solver after so many rounds. `rows` are the run's metrics up to then."""
     environment, solver = config.get("environment", {}), config.get("solver", {})
     base = PurePath(str(solver.get("model"))).name
-    source, split = get_source(str(environment.get("source"))), environment.get("split")
-    categories = environment.get("categories") or source.categories
+    source, split = str(environment.get("source")), environment.get("split")
+    about, categories = _data(source)
     lines = [
         *("---", f"library_name: {'peft' if adapter else 'transformers'}", "pipeline_tag: text-generation"),
         *("tags: [tool-use, grpo, seal-ray]", "---", "", f"# {name}", ""),
@@ -37,8 +39,8 @@ def model_card(
         "verifier. Its license is that of the model that it was trained from.",
         *("", "## Use", "", *_use(base, adapter)),
         *("", "## Data", ""),
-        f"Dialogues that the model played itself on {source.about}, split `{split}`, categories "
-        f"{', '.join(map(str, categories))}. Nothing was written by people for this training.",
+        f"Dialogues that the model played itself on {about}, split `{split}`, categories "
+        f"{', '.join(environment.get('categories') or categories)}. Nothing was written by people for this training.",
         *("", "## Recipe", "", "| setting | value |", "| --- | --- |", *_recipe(config, rounds)),
         *("", "## Results", "", *_results(config, rows)),
         *("", "## Limits", ""),
@@ -48,6 +50,15 @@ def model_card(
         "",
     ]
     return "\n".join(lines)
+
+
+def _data(name: str) -> tuple[str, list[str]]:
+    """What the tasks of a source are, and its categories. A run can be exported where its source is not installed."""
+    try:
+        source = get_source(name)
+    except UserError:
+        return f"tasks of `{name}`", ["all"]
+    return source.about, list(source.categories)
 
 
 def _use(base: str, adapter: bool) -> list[str]:
@@ -79,7 +90,7 @@ def _results(config: Mapping[str, JSON], rows: Sequence[Mapping[str, JSON]]) -> 
     first, last = measured[0], measured[-1]
     columns = [first] if first is last else [first, last]
     heads = [f"after round {row['round']}" if row["round"] else "before training" for row in columns]
-    names = {"all": _SUCCESS, **{str(each): f"{_SUCCESS}/{each}" for each in Category}}
+    names = {"all": _SUCCESS, **{each: f"{_SUCCESS}/{each}" for each in categories_of(last)}}
     return [
         f"Success on {last.get('evaluation/dialogues', 0):g} tasks of `{source}`, split `{evaluation.get('split')}`, "
         "none of them trained on; plain interface, official protocol.",

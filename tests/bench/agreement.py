@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from envs.bfcl.results import REGISTERED, write_bfcl_results
+from envs.bfcl.results import REGISTERED, write_results
 from envs.bfcl.tasks import load_tasks
 from envs.diagnosis import Label
 from envs.dialects import DIALECTS, Dialect
@@ -52,7 +52,7 @@ def compare(dialect: Dialect, trajectories: Sequence[Trajectory]) -> tuple[int, 
     for batch in _with_one_a_task(trajectories):
         played = [play(each.task, each.turns, dialect=dialect) for each in batch]
         with tempfile.TemporaryDirectory() as folder:
-            write_bfcl_results(Path(folder) / "results", [_record(dialogue) for dialogue in played], dialect.name)
+            write_results(Path(folder) / "results", [_record(dialogue) for dialogue in played], dialect.name)
             failed = official_failures(Path(folder) / "results", REGISTERED[dialect.name], Path(folder) / "scores")
         for dialogue in played:
             if dialogue.success == (dialogue.task.id not in failed):

@@ -22,7 +22,7 @@ from functools import cache
 
 from envs.bfcl.tasks import load_tasks
 from envs.bfcl.tools import DOCUMENT_FILES, all_tools, tools_of
-from envs.bfcl.world import Simulators, setting_of
+from envs.bfcl.world import Simulators, simulators_of
 from envs.dialects import DIALECTS, Dialect
 from envs.dialogue import Dialogue, Protocol
 from envs.interface import Interface
@@ -49,10 +49,12 @@ def call(name: str, /, **arguments: JSON) -> ToolCall:
 @cache
 def everything(padded: bool) -> Task:
     """A task with all eight simulators in the largest start states of BFCL, logged in where that is possible."""
-    tasks = [task for task in load_tasks().values() if setting_of(task).padded == padded]
+    tasks = [task for task in load_tasks().values() if simulators_of(task).padded == padded]
     config: dict[str, JSON] = {}
     for name in DOCUMENT_FILES:
-        of_class = [setting_of(task).config[name] for task in tasks if name in setting_of(task).config]
+        of_class = [
+            simulators_of(task).initial_config[name] for task in tasks if name in simulators_of(task).initial_config
+        ]
         config[name] = max(of_class, key=lambda value: len(json.dumps(value)), default={})
     config["TravelAPI"] = {
         "access_token": "token",
@@ -375,7 +377,7 @@ def grown(worst: Worst) -> None:
 def protocols(worst: Worst) -> None:
     """Each dialect and protocol with all feedback: thousands of calls that fail, are held out, unknown, ill-formed."""
     task = next(
-        task for task in load_tasks().values() if setting_of(task).padded and "GorillaFileSystem" in task.classes
+        task for task in load_tasks().values() if simulators_of(task).padded and "GorillaFileSystem" in task.classes
     )
     floods: Sequence[Calls] = (
         [call("ls")], [call("cd", folder="x")], [call("cd", folder=3)], [call("cd", **{f"a{i}": 0 for i in range(20)})],

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from envs.bfcl.tasks import get_task, load_tasks
-from envs.bfcl.world import setting_of
+from envs.bfcl.world import simulators_of
 from envs.dialects import DIALECTS, Dialect
 from envs.dialogue import Dialogue, Protocol
 from envs.profile import FailureProfile
@@ -90,7 +90,7 @@ def leaves(value: JSON) -> list[JSON]:
 def known_values(task: Task) -> Sequence[JSON]:
     """The names, ids, texts and amounts that occur in the task's start and solution."""
     calls = [dict(made.arguments) for turn in task.turns for made in turn.ground_truth]
-    return tuple(leaf for leaf in leaves([dict(setting_of(task).config), calls]) if leaf is not None)
+    return tuple(leaf for leaf in leaves([dict(simulators_of(task).initial_config), calls]) if leaf is not None)
 
 
 def valued(kind: ParameterType, known: Sequence[JSON]) -> SearchStrategy[JSON]:

@@ -12,7 +12,7 @@ import pytest
 
 from envs.allowance import CHARACTERS_A_TOKEN, DIALOGUE_KEPT, MAX_COMPLETION, STEP_WORK, Cost
 from envs.bfcl.tasks import get_task, load_tasks
-from envs.bfcl.world import SimulatorWorld, setting_of
+from envs.bfcl.world import SimulatorWorld, simulators_of
 from envs.diagnosis import Label, diagnose_turn
 from envs.dialects import DIALECTS, Dialect
 from envs.dialogue import CONTEXT, Dialogue, Protocol
@@ -57,7 +57,7 @@ def run(target: World, tool: str, **arguments: JSON) -> str:
     return target.execute(ToolCall(tool, arguments)).text
 
 
-def world(name: str, calls: Sequence[ToolCall] = (), *, padded: bool = False, **config: JSON) -> World:
+def world(name: str, calls: Sequence[ToolCall] = (), *, padded: bool = False, **config: JSON) -> SimulatorWorld:
     made = SimulatorWorld.create([name], {name: config}, long_context=padded)
     for each in calls:
         made.execute(each)
@@ -65,7 +65,7 @@ def world(name: str, calls: Sequence[ToolCall] = (), *, padded: bool = False, **
 
 
 LOGIN = call("ticket_login", username="é" * 20_000, password="p")
-FOUND: dict[str, tuple[Callable[[], World], ToolCall]] = {
+FOUND: dict[str, tuple[Callable[[], SimulatorWorld], ToolCall]] = {
     "an exponent of a thousand digits": (
         lambda: world("MathAPI"),
         call("logarithm", value="1e" + "9" * 1_000, base=2, precision=10),
@@ -202,7 +202,7 @@ def longest(task: Task) -> int:
 
 
 def test_results_are_cut_where_the_context_ends_and_judged_whole() -> None:
-    task = max((task for task in load_tasks().values() if setting_of(task).padded), key=longest)
+    task = max((task for task in load_tasks().values() if simulators_of(task).padded), key=longest)
     room = longest(task) - len(prepare(task).turns[-1].results[-1]) // 2
     dialogue = Dialogue(task, dialect=COMPACT, context=room // CHARACTERS_A_TOKEN)
     dialogue.reset()

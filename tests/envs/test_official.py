@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from envs.bfcl.tasks import get_task, load_tasks
-from envs.bfcl.world import setting_of
+from envs.bfcl.world import simulators_of
 from envs.task import ToolCall
 from envs.verifier import Outcome, prepare
 from tests.envs.official import Official, running
@@ -77,11 +77,11 @@ def test_a_cut_off_last_turn_is_judged_as_the_official_runner_does(official: Off
 
 def _spurious_insurance() -> tuple[str, list[list[Action]]]:
     """An extension card pays for an insurance that nobody asked for."""
-    task = next(task for task in load_tasks().values() if setting_of(task).padded and "TravelAPI" in task.classes)
+    task = next(task for task in load_tasks().values() if simulators_of(task).padded and "TravelAPI" in task.classes)
     insurance = ToolCall(
         "purchase_insurance",
         {
-            "access_token": setting_of(task).config["TravelAPI"]["access_token"],
+            "access_token": simulators_of(task).initial_config["TravelAPI"]["access_token"],
             "insurance_type": "basic",
             "booking_id": "booking_901",
             "insurance_cost": 5.0,
@@ -97,7 +97,7 @@ def _spurious_insurance() -> tuple[str, list[list[Action]]]:
 def _wrong_travel_class() -> tuple[str, list[list[Action]]]:
     """A flight in a class that does not exist."""
     task = next(task for task in load_tasks().values() if "TravelAPI" in task.classes)
-    config = setting_of(task).config["TravelAPI"]
+    config = simulators_of(task).initial_config["TravelAPI"]
     booking = ToolCall(
         "book_flight",
         {

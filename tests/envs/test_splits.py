@@ -11,19 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from envs.bfcl.splits import (
-    Split,
-    category_split,
-    check_disjoint,
-    get_split,
-    linked_scenarios,
-    load_split,
-    scenario_split,
-)
+from envs.bfcl.splits import category_split, get_split, linked_scenarios, load_split, overlaps, scenario_split
 from envs.bfcl.tasks import get_task, load_tasks
-from envs.bfcl.world import setting_of
+from envs.bfcl.world import simulators_of
 from envs.errors import UserError
-from envs.sources import PARTS
+from envs.sources import PARTS, Split, check_disjoint, class_counts
 from envs.task import JSON, Category, Task
 
 SEEDS = (0, 1, 2, 3, 7, 42, 1234, 2**40)
@@ -44,7 +36,7 @@ def contents(task: Task) -> tuple[object, object, object]:
     """What tells a story: the config, the users' words, the calls that solve it, by turn or not."""
     users = tuple(turn.user for turn in task.turns if turn.user is not None)
     calls = tuple((call.name, frozen(call.arguments)) for turn in task.turns for call in turn.ground_truth)
-    return ("config", frozen(setting_of(task).config)), ("users", users), ("calls", calls)
+    return ("config", frozen(simulators_of(task).initial_config)), ("users", users), ("calls", calls)
 
 
 def shared(left: Iterable[Task], right: Iterable[Task]) -> set[object]:
@@ -81,6 +73,7 @@ def test_the_simulators_are_spread_evenly(seed: int) -> None:
     ):  # the dev part has 21 scenarios: 0.06 is 1.3
         tasks = split.part(part)
         counted = Counter(name for task in tasks for name in task.classes)
+        assert class_counts(tasks) == dict(sorted(counted.items()))
         for name, count in overall.items():
             assert abs(counted[name] / len(tasks) - count / 800) <= tolerance, (part, name)
             assert counted[name] > 0, (part, name)
@@ -273,7 +266,7 @@ def test_the_published_form_is_read_as_it_is(tmp_path: Path) -> None:
 
 
 def test_how_much_a_split_leaks_is_counted(tmp_path: Path) -> None:
-    (between,) = get_split(str(published(tmp_path))).overlaps()
+    (between,) = overlaps(get_split(str(published(tmp_path))))
     assert (between.known, between.of, between.tasks) == ("train", "test", 400)
     split = category_split(42)
     solved = {contents(task)[2] for task in split.train}
@@ -282,8 +275,8 @@ def test_how_much_a_split_leaks_is_counted(tmp_path: Path) -> None:
     seen = {linked.get(task.scenario, task.scenario) for task in split.train}
     assert between.scenario == sum(linked.get(task.scenario, task.scenario) in seen for task in split.test)
     assert 300 < between.ground_truth <= between.scenario < 400
-    assert all(each.scenario == each.ground_truth == 0 for each in get_split().overlaps())
-    assert {(each.known, each.of) for each in get_split().overlaps()} == {
+    assert all(each.scenario == each.ground_truth == 0 for each in overlaps(get_split()))
+    assert {(each.known, each.of) for each in overlaps(get_split())} == {
         ("train", "dev"),
         ("train", "test"),
         ("dev", "test"),

@@ -17,7 +17,7 @@ import pytest
 
 from envs.bfcl.tasks import get_task, load_tasks
 from envs.bfcl.tools import DOCUMENT_FILES, all_tools
-from envs.bfcl.world import setting_of
+from envs.bfcl.world import simulators_of
 from envs.diagnosis import Flag, Label
 from envs.dialects import DIALECTS, Dialect
 from envs.dialogue import Protocol
@@ -61,7 +61,9 @@ def content(task: Task) -> str:
         for turn in task.turns
     ]
     tools = [tool.document for tool in task.tools]
-    return json.dumps([task.id, task.category, task.scenario, turns, tools, task.classes, setting_of(task).config])
+    return json.dumps(
+        [task.id, task.category, task.scenario, turns, tools, task.classes, simulators_of(task).initial_config]
+    )
 
 
 def truth(task: Task) -> tuple[tuple[ToolCall, ...], ...]:
@@ -113,7 +115,7 @@ def test_seeds_splits_categories_and_difficulties_give_different_tasks() -> None
     ]
     every += [generate(0, difficulty=SMALLEST), *tasks(8, split="train", seed=1)]
     assert len({content(task) for task in every}) == len({task.id for task in every}) == len(every)
-    stories = {json.dumps([truth(task), setting_of(task).config], default=str) for task in every}
+    stories = {json.dumps([truth(task), simulators_of(task).initial_config], default=str) for task in every}
     assert len(stories) == len(every), "not the id alone differs"
 
 
@@ -129,7 +131,7 @@ def test_no_two_splits_share_a_config_a_user_text_or_a_ground_truth(difficulty: 
     sides: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for split in SPLITS:
         for task in (generate(seed, split=split, difficulty=difficulty) for seed in range(2_000)):
-            sides["config"][split].add(json.dumps(setting_of(task).config))
+            sides["config"][split].add(json.dumps(simulators_of(task).initial_config))
             sides["user"][split].add(json.dumps([turn.user for turn in task.turns]))
             sides["calls"][split].add(str(truth(task)))
     if difficulty is SMALLEST:
@@ -142,7 +144,7 @@ def test_no_two_splits_share_a_config_a_user_text_or_a_ground_truth(difficulty: 
 @pytest.mark.parametrize("split", SPLITS)
 def test_every_name_in_a_start_config_belongs_to_the_split(split: str) -> None:
     for task in tasks(200, split=split):
-        found = list(names(setting_of(task).config))
+        found = list(names(simulators_of(task).initial_config))
         assert found
         assert {owner(name) for name in found} == {split}, task.id
 
@@ -261,11 +263,11 @@ def test_what_cannot_be_done_yet_stands_alone() -> None:
 def test_long_context_has_results_several_times_longer_and_is_not_padded() -> None:
     characters: dict[str, list[int]] = defaultdict(list)
     for task in some(1_200):
-        assert not setting_of(task).padded
+        assert not simulators_of(task).padded
         characters[task.category].append(sum(map(len, results(task))))
     mean = {category: sum(sizes) / len(sizes) for category, sizes in characters.items()}
     assert mean[Category.LONG_CONTEXT] > 2.5 * mean[Category.BASE]
-    assert all(setting_of(task).padded == (task.category is Category.LONG_CONTEXT) for task in load_tasks().values())
+    assert all(simulators_of(task).padded == (task.category is Category.LONG_CONTEXT) for task in load_tasks().values())
 
 
 @pytest.mark.parametrize("difficulty", [Difficulty(), SMALLEST, LARGER], ids=["default", "smallest", "larger"])

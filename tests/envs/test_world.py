@@ -13,7 +13,7 @@ import pytest
 
 from envs.bfcl.tasks import get_task, load_tasks
 from envs.bfcl.tools import DOCUMENT_FILES, all_tools
-from envs.bfcl.world import SimulatorWorld, setting_of
+from envs.bfcl.world import SimulatorWorld, simulators_of
 from envs.errors import EnvironmentFault, UserError
 from envs.task import JSON, Task, ToolCall
 from envs.verifier import prepare
@@ -26,7 +26,7 @@ def world_of(task: Task) -> World:
     return prepare(task).start()
 
 
-def world(*classes: str, long_context: bool = False, **config: JSON) -> World:
+def world(*classes: str, long_context: bool = False, **config: JSON) -> SimulatorWorld:
     return SimulatorWorld.create(classes, config, long_context=long_context)
 
 
@@ -78,7 +78,7 @@ def test_errors_are_told_from_results(tool: str, arguments: dict[str, JSON], is_
 
 
 def test_mutable_defaults_are_shared_within_an_episode_and_not_beyond() -> None:
-    def post(target: World) -> list[str]:
+    def post(target: SimulatorWorld) -> list[str]:
         mentions: list[str] = json.loads(run(target, "post_tweet", content="x"))["mentions"]
         return mentions
 
@@ -92,12 +92,12 @@ def test_mutable_defaults_are_shared_within_an_episode_and_not_beyond() -> None:
 
 
 def test_padding_is_detached_from_the_package() -> None:
-    task = next(task for task in load_tasks().values() if setting_of(task).padded and "TravelAPI" in task.classes)
+    task = next(task for task in load_tasks().values() if simulators_of(task).padded and "TravelAPI" in task.classes)
     first, second = world_of(task), world_of(task)
     run(
         first,
         "purchase_insurance",
-        access_token=setting_of(task).config["TravelAPI"]["access_token"],
+        access_token=simulators_of(task).initial_config["TravelAPI"]["access_token"],
         insurance_type="basic",
         booking_id="booking_901",
         insurance_cost=5.0,

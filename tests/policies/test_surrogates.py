@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envs import co_evolution_v0
-from envs.bfcl.results import write_bfcl_results
+from envs.bfcl.results import write_results
 from envs.bfcl.tasks import load_tasks
 from envs.dialects import DIALECTS, Dialect
 from envs.dialogue import Dialogue, Message, Protocol
@@ -86,7 +86,7 @@ def test_a_policy_that_says_it_loses_no_dialogue_and_no_record(family: str, prot
         json.dumps(
             [str(turn.tool) + str(turn.argument) for turn in trajectory.diagnosis.turns], ensure_ascii=False
         ).encode()
-    write_bfcl_results(tmp_path / "bfcl", stored[:1], form_of(family).dialect.name)
+    write_results(tmp_path / "bfcl", stored[:1], form_of(family).dialect.name)
 
 
 @pytest.mark.parametrize("protocol", list(Protocol))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from envs.task import Category
 from seal_ray.report.drawing import Row
+from seal_ray.report.metrics import categories_of
 from tuning.comparison.collect import ArmTrial, Comparison
 from tuning.record import State
 from tuning.statistics import Estimate, last_quarter_mean, mean_estimate, normalised_area, paired_estimate
@@ -64,17 +64,22 @@ HINT_OFF = Measure(
     "hint_off", "success of training rollouts on the plain interface, last quarter of the rounds", _tail(_HINT_OFF)
 )
 
-MEASURES: Mapping[str, Measure] = {
-    measure.name: measure
-    for measure in (
-        FINAL,
-        AREA,
-        HINT_OFF,
-        *(Measure(f"final/{each}", f"{FINAL.meaning}, {each}", _final(f"{_EVALUATION}/{each}")) for each in Category),
-        *(Measure(f"area/{each}", f"{AREA.meaning}, {each}", _area(f"{_EVALUATION}/{each}")) for each in Category),
-    )
-}
-"""Name → measure, in the order of the table."""
+
+def in_category(measure: Measure, category: str) -> Measure:
+    """`FINAL` or `AREA` of one category."""
+    of = _final if measure is FINAL else _area
+    return Measure(f"{measure.name}/{category}", f"{measure.meaning}, {category}", of(f"{_EVALUATION}/{category}"))
+
+
+def categories_in(comparison: Comparison) -> list[str]:
+    """The categories that evaluations tell of, in the order of tables."""
+    return categories_of(name for trial in comparison.trials for row in trial.rows for name in row)
+
+
+def measures_of(comparison: Comparison) -> list[Measure]:
+    """Every measure, in the order of the table."""
+    categories = categories_in(comparison)
+    return [FINAL, AREA, HINT_OFF, *(in_category(whole, each) for whole in (FINAL, AREA) for each in categories)]
 
 
 def value_of(trial: ArmTrial, measure: Measure) -> float | None:

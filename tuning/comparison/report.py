@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from envs.task import Category
 from seal_ray.report.files import replace_file
 from tuning.comparison.collect import Comparison, collect
-from tuning.comparison.measures import AREA, FINAL, HINT_OFF, MEASURES, Measure, arm_result
+from tuning.comparison.measures import AREA, FINAL, HINT_OFF, Measure, arm_result, categories_in, in_category
 from tuning.comparison.pictures import draw_labels, draw_success
 from tuning.comparison.table import write_table
 from tuning.comparison.timeline import timeline_as_markdown
@@ -180,11 +179,11 @@ def _main_table(comparison: Comparison) -> list[str]:
 
 
 def _category_table(comparison: Comparison, measure: Measure) -> list[str]:
-    rows = []
+    rows, categories = [], categories_in(comparison)
     for arm in comparison.manifest.arms:
-        results = [arm_result(comparison, arm, MEASURES[f"{measure.name}/{each}"]) for each in Category]
+        results = [arm_result(comparison, arm, in_category(measure, each)) for each in categories]
         rows.append([arm, *(shown(each.estimate) + _below(each.difference) for each in results)])
-    return _markdown_table([f"{measure.name} %, difference below", *Category], rows)
+    return _markdown_table([f"{measure.name} %, difference below", *categories], rows)
 
 
 def _below(estimate: Estimate | None) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from seal_ray.report.files import replace_file
 from tuning.comparison.collect import Comparison
-from tuning.comparison.measures import MEASURES, arm_result, value_of
+from tuning.comparison.measures import arm_result, measures_of, value_of
 from tuning.record import State
 from tuning.statistics import Estimate
 
@@ -25,12 +25,13 @@ def write_table(comparison: Comparison, path: Path) -> None:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
+    measures = measures_of(comparison)
     for trial in comparison.trials:
-        for measure in MEASURES.values():
+        for measure in measures:
             found = (trial.arm, trial.seed, trial.state, trial.rounds, measure.name, _number(value_of(trial, measure)))
             writer.writerow([*found, *[""] * (len(COLUMNS) - len(found))])
     for arm in comparison.manifest.arms:
-        for measure in MEASURES.values():
+        for measure in measures:
             result = arm_result(comparison, arm, measure)
             state = f"{len(comparison.of(arm, State.FINISHED))} of {len(comparison.of(arm))} finished"
             cells = [*_cells(result.estimate), *_cells(result.difference)]

@@ -50,6 +50,8 @@ class _Player:
     def __init__(self, config: Any) -> None:
         self._solver = config.section(sections.Solver)
         self.limits = config.section(sections.FaultTolerance)
+        named = (config.section(sections.Environment).source, config.section(sections.Evaluation).source)
+        self._sources = [name for name in named if name is not None]
         engine = config.section(sections.Engine)
         self._concurrent = math.ceil(engine.concurrent / max(1, config.num_env_runners))
         model = open_model(self._solver.model, dialect=self._solver.dialect)
@@ -82,7 +84,7 @@ class _Player:
         self, rollouts: Rollouts, plan: GroupPlan, version: int, lost: Mapping[tuple[str, int], Fault]
     ) -> PlayedGroup:
         try:
-            task = find_task(plan.task)
+            task = find_task(plan.task, self._sources)
         except (EnvironmentFault, UserError) as error:
             fault = Fault(plan.task, plan.seeds[0], type(error).__name__, str(error)[:500])
             return PlayedGroup(plan, (fault,) * len(plan.seeds))

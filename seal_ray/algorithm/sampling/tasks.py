@@ -8,48 +8,55 @@ from contextlib import suppress
 from functools import lru_cache
 
 from envs.errors import EnvironmentFault, UserError
-from envs.sources import BLOCK, find_task
+from envs.sources import get_source
 from envs.task import Task
-from seal_ray.config.parts import training_part
 from seal_ray.config.sections import Environment
 
 
 class TaskStream:
     """Tasks without end. A run that goes on at number n draws what an undisturbed run draws there.
 
-    A finite set of tasks is drawn in epochs, each in an order of its own. A part without end is not repeated, and other
-    seeds see other tasks. Raises `UserError` where no task is left.
+    A finite set of tasks is gone through in epochs, each in an order of its own; a source without end gives other seeds
+    other tasks. Raises `UserError` where no task is left.
     """
 
     def __init__(self, environment: Environment, seed: int) -> None:
+        self._source = source = get_source(environment.source)
         self._seed = seed
-        self._part = training_part(environment)
-        limits = [each for each in (environment.tasks, self._part.size) if each is not None]
-        self._set = tuple(map(self._part.task_id, range(min(limits)))) if limits else None
-        if self._set is not None and not self._set:
-            raise UserError(f"environment.split: {environment.split!r} has no tasks of these categories.")
+        chosen = source.categories if environment.categories is None else environment.categories
+        self._pool = source.pool(
+            environment.split,
+            division=environment.division,
+            difficulty=environment.difficulty if source.takes_difficulty else None,
+            categories=[category for category in source.categories if category in chosen],
+        )
+        sizes = [size for size in (self._pool.size, environment.tasks) if size is not None]
+        self._size = min(sizes, default=None)
+        if self._size == 0:
+            division = "" if environment.division is None else f" of {environment.division!r}"
+            raise UserError(f"environment.split: {environment.split!r}{division} has no tasks of these categories.")
 
     def task_id(self, number: int) -> str:
         """The task of the group with that number, from 0."""
-        if self._set is not None:
-            epoch, place = divmod(number, len(self._set))
-            return self._set[self._order(epoch)[place]]
-        return self._part.task_id(self._seed * BLOCK + number)
+        if self._size is None:
+            return self._pool.task_id(number, self._seed)
+        epoch, place = divmod(number, self._size)
+        return self._pool.task_id(self._order(epoch)[place])
 
     def tasks(self, numbers: Iterable[int]) -> Iterator[Task]:
         """The tasks of these groups, without any that is broken."""
         for number in numbers:
             with suppress(EnvironmentFault, UserError):
-                yield find_task(self.task_id(number))
+                yield self._source.task(self.task_id(number))
 
     @property
     def finite_set(self) -> list[Task]:
         """All training tasks where their number is limited, else none."""
-        return list(self.tasks(range(len(self._set)))) if self._set else []
+        return list(self.tasks(range(self._size or 0)))
 
     @lru_cache(maxsize=2)  # noqa: B019 - a run has one stream, which lives as long as it
     def _order(self, epoch: int) -> tuple[int, ...]:
-        assert self._set is not None
-        order = list(range(len(self._set)))
+        assert self._size is not None
+        order = list(range(self._size))
         random.Random(f"tasks {self._seed} {epoch}").shuffle(order)
         return tuple(order)

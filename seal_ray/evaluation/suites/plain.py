@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from envs.task import Category, Task
+from envs.task import Task, in_order
 from policies.trajectory import Trajectory
-from seal_ray.config.parts import evaluation_tasks
 from seal_ray.config.sections import Environment, Evaluation
 from seal_ray.evaluation.suites import PLAIN
+from seal_ray.evaluation.tasks import evaluation_tasks
 from seal_ray.report.metrics import Metric
 
 
@@ -28,8 +28,7 @@ class PlainSuite:
             "success": _mean(each.reward for each in trajectories),
             **{
                 f"success/{category}": _mean(each.reward for each in trajectories if each.category == category)
-                for category in Category
-                if any(each.category == category for each in trajectories)
+                for category in in_order(each.category for each in trajectories)
             },
         }
 

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -200,10 +200,10 @@ def test_a_poisoned_task_costs_its_group_and_is_counted(monkeypatch: pytest.Monk
     with built(small_config(Half()).fault_tolerance(max_fault_share=0.3)) as algorithm:
         bad = algorithm._tasks.task_id(1)
 
-        def poisoned(name: str) -> Task:
+        def poisoned(name: str, sources: Sequence[str]) -> Task:
             if name == bad:
                 raise EnvironmentFault("the simulator cannot be built")
-            return find_task(name)
+            return find_task(name, sources)
 
         monkeypatch.setattr(runner_module, "find_task", poisoned)
         result = algorithm.train()

@@ -15,7 +15,7 @@ from envs.interface.document import dump_interface
 from seal_ray.algorithm.checks import check_config
 from seal_ray.algorithm.config import make_config
 from seal_ray.config import sections
-from seal_ray.config.parts import evaluation_tasks
+from seal_ray.evaluation.tasks import evaluation_tasks
 
 BFCL = "environment.source=bfcl"
 
@@ -52,11 +52,9 @@ def refusal(*words: str) -> str:
             "reweighting.overrides: 'spurious_call' is not known; did you mean 'spurious_tool_call'?",
         ),
         (["curator.kind=rule"], "curator.kind: 'rule' is not known; did you mean 'rules'?"),
-        (["environment.source=bfc"], "environment.source: 'bfc' is not known; did you mean 'bfcl'?"),
+        (["environment.source=toolwrld"], "environment.source: 'toolwrld' is not known; did you mean 'toolworld'?"),
         (["evaluation.source=bfc"], "evaluation.source: 'bfc' is not known; did you mean 'bfcl'?"),
-        (["environment.categories=[bas]"], "environment.categories: 'bas' is not known; did you mean 'base'?"),
-        ([BFCL, "environment.categories=[bas]"], "environment.categories: 'bas' is not known; did you mean 'base'?"),
-        (["environment.division=scenario"], "environment.division: 'scenario' is not known; allowed are none."),
+        (["environment.categories=[bse]"], "environment.categories: 'bse' is not known; did you mean 'base'?"),
         (["environment.split=tain"], "environment.split: 'tain' is not known; did you mean 'train'?"),
         (["evaluation.split=tst"], "evaluation.split: 'tst' is not known; did you mean 'test'?"),
         (
@@ -70,24 +68,26 @@ def refusal(*words: str) -> str:
         ([BFCL, "environment.split=tain"], "environment.split: 'tain' is not known; did you mean 'train'?"),
         (
             [BFCL, "environment.division=category", "environment.split=dev", "evaluation.split=test"],
-            "environment.split: 'dev' of 'category' has no task.",
+            "environment.split: 'dev' of the split 'category' has no task of base, miss_func, miss_param, "
+            "long_context.",
         ),
         (
             [BFCL, "environment.division=category"],
-            "evaluation.split: 'dev' has no tasks; take another, or set evaluation.interval to 0.",
+            "evaluation.split: 'dev' of the split 'category' has no tasks; take another, or set evaluation.interval "
+            "to 0.",
         ),
         (
             ["evaluation.split=train"],
-            "evaluation.split: 'train' is the part that is trained on; evaluation must not play it.",
+            "evaluation.split: 'train' is what is trained on; evaluation tasks must be others.",
         ),
         (
             ["environment.split=dev"],
-            "evaluation.split: 'dev' is the part that is trained on; evaluation must not play it.",
+            "evaluation.split: 'dev' is what is trained on; evaluation tasks must be others.",
         ),
         (
             [BFCL, "environment.split=all"],
-            "evaluation.split: 84 of its tasks are trained on, 'multi_turn_base_110' for one; evaluation must not play "
-            "them.",
+            "evaluation.split: training and evaluation share 84 task(s), 'multi_turn_base_110' for one; they must "
+            "share none.",
         ),
     ],
 )

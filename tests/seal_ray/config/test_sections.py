@@ -70,7 +70,8 @@ from seal_ray.grpo.reweighting import ReweightingSettings
         ("learners", "fsdp", "yes", "learners.fsdp: 'yes' does not fit; it must be true or false."),
         (
             *("environment", "categories", "base"),
-            "environment.categories: 'base' does not fit; it must be a list of zero or more texts.",
+            "environment.categories: 'base' does not fit; it must be a list of one or more texts, or None (null in "
+            "YAML).",
         ),
         (
             *("reweighting", "overrides", {"pass": -1}),

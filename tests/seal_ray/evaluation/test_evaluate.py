@@ -126,7 +126,7 @@ def test_another_evaluation_is_not_mixed_in(qwen: Path, tmp_path: Path) -> None:
 REFUSED: dict[tuple[str, ...], str] = {
     ("--model", "nowhere"): "model: 'nowhere' is no folder",
     ("--difficulty", "hard"): "difficulty: 'hard' cannot be read",
-    ("--env", "bfcl", "--difficulty", "t1-1_c1-1_d1-1_s2-2"): "difficulty: only generated tasks have one",
+    ("--env", "bfcl", "--difficulty", "t1-1_c1-1_d1-1_s2-2"): "difficulty: bfcl has none; leave it out.",
     ("--env", "bfl"): "env: 'bfl' is not known; did you mean 'bfcl'?",
     ("--split", "tset"): "split: 'tset' is not known; did you mean 'test'?",
     ("--category", "mis_func"): "category: 'mis_func' is not known; did you mean 'miss_func'?",
@@ -138,7 +138,8 @@ REFUSED: dict[tuple[str, ...], str] = {
     ("--context", "50"): "context: 50 tokens are too few for the prompt of toolworld_dev_",
     ("--context", "99999999"): "context: 99999999 is more than the model's",
     ("--out", __file__): f"--out: {__file__} is a file",
-    ("--bfcl-results", "there"): "--official-results: the official files hold the benchmark's tasks once each",
+    ("--official-results", "there"): "--official-results: the files hold tasks of a benchmark that has a grader, once",
+    ("--bfcl-results", "there"): "--official-results: the files hold tasks of a benchmark that has a grader, once",
 }
 
 

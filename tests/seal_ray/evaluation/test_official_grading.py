@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from envs.bfcl.results import REGISTERED, write_bfcl_results
+from envs.bfcl.results import REGISTERED, write_results
 from envs.bfcl.tasks import load_tasks
 from policies.engine import GenRequest
 from policies.engine.scripted import ScriptedEngine
@@ -56,7 +56,7 @@ def test_the_official_command_gives_the_same_verdicts(dialect: str, tmp_path: Pa
     ours = {record.task for record in records if not record.reward}
     assert good.isdisjoint(ours)
     assert 10 < len(ours) < 45
-    write_bfcl_results(tmp_path / "results", records, dialect)
+    write_results(tmp_path / "results", records, dialect)
     official = official_failures(tmp_path / "results", REGISTERED[dialect], tmp_path / "scores")
     if dialect == "llama3_json":
         # The official handler takes JSON for Python, and cannot read these three words (docs/world.md).

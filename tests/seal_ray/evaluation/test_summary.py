@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from envs.bfcl.results import write_bfcl_results
+from envs.bfcl.results import write_results
 from envs.errors import UserError
 from seal_ray.evaluation.records import Record
 from seal_ray.evaluation.summary import groups, success_interval
@@ -66,7 +66,7 @@ def test_result_files_leave_out_what_was_cut_off(tmp_path: Path) -> None:
         record("multi_turn_base_1", 0.0, "pass", "not_reached"),
         record("multi_turn_miss_func_1", 0.0, "not_reached", category="miss_func"),
     ]
-    files = write_bfcl_results(tmp_path, records, "qwen")
+    files = write_results(tmp_path, records, "qwen")
     assert files["base"] == tmp_path / "Qwen_Qwen3-8B-FC" / "multi_turn" / "BFCL_v4_multi_turn_base_result.json"
     rows = [json.loads(line) for line in files["base"].read_text().splitlines()]
     assert [row["id"] for row in rows] == ["multi_turn_base_1", "multi_turn_base_3"]
@@ -77,5 +77,5 @@ def test_result_files_leave_out_what_was_cut_off(tmp_path: Path) -> None:
 
 def test_several_dialogues_of_a_task_cannot_be_graded_officially(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="one dialogue a task"):
-        write_bfcl_results(tmp_path, [record("a", 1.0), record("a", 1.0, seed=1)], "qwen")
+        write_results(tmp_path, [record("a", 1.0), record("a", 1.0, seed=1)], "qwen")
     assert not list(tmp_path.iterdir())

@@ -1,0 +1,55 @@
+"""Tool documents as JSON, read into typed values. Types are those of `ParameterType`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from envs.task import JSON, Parameter, ParameterType, ToolDoc
+
+_ENUM = re.compile(r"\[Enum\]:\s*(.+)$", re.DOTALL)
+
+
+def parse_enum(description: str) -> tuple[str, ...]:
+    """The allowed values in an "[Enum]: …" description, in order; empty where there is none.
+
+    They are written as a JSON list or as bare words between commas; there is no structured `enum` key.
+    """
+    match = _ENUM.search(description)
+    if match is None:
+        return ()
+    text = match.group(1).strip().rstrip(".").strip()
+    if text.startswith("["):
+        text = text[1:].removesuffix("]")
+    values = (value.strip().strip("\"'").strip() for value in text.split(","))
+    return tuple(value for value in values if value)
+
+
+def parse_parameter(name: str, schema: Mapping[str, JSON], *, required: bool) -> Parameter:
+    """A `Parameter` from one property of a tool document."""
+    items = schema.get("items")
+    properties = schema.get("properties", {})
+    needed = schema.get("required", ())
+    description = schema.get("description", "")
+    return Parameter(
+        name=name,
+        type=ParameterType(schema["type"]),
+        description=description,
+        required=required,
+        enum=parse_enum(description),
+        items=parse_parameter("items", items, required=True) if items else None,
+        properties=tuple(parse_parameter(key, value, required=key in needed) for key, value in properties.items()),
+    )
+
+
+def read_tool(document: Mapping[str, JSON], class_name: str = "") -> ToolDoc:
+    """The tool of a document with name, description and parameters: `properties` by name, and which are `required`.
+
+    `class_name` is the part of the world that the tool belongs to.
+    """
+    schema = document["parameters"]
+    parameters = tuple(
+        parse_parameter(name, value, required=name in schema["required"])
+        for name, value in schema["properties"].items()
+    )
+    return ToolDoc(document["name"], class_name, document, parameters)

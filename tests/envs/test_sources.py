@@ -1,0 +1,379 @@
+"""Task sources: found by name, import path or entry point; users who answer; goals; what an own source changes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from importlib.metadata import EntryPoint, EntryPoints
+from typing import Any
+
+import pytest
+
+from envs import registry, sources
+from envs.allowance import CALL, Cost, size
+from envs.bfcl.splits import get_split
+from envs.bfcl.tools import all_tools as benchmark_tools
+from envs.diagnosis import Diagnosis, Label, TurnDiagnosis
+from envs.dialects import get_dialect
+from envs.dialogue import Dialogue, Protocol
+from envs.documents import read_tool
+from envs.errors import EnvironmentFault, UserError
+from envs.interface import CueKind, Interface, SchemaCue
+from envs.interface.document import interface_from_dict
+from envs.interface.guard import LeakGuard
+from envs.interface.vocabulary import is_ordinary, is_public, is_public_number, tool_names
+from envs.profile import FailureProfile
+from envs.sources import (
+    BENCHMARK,
+    GENERATED,
+    SOURCES,
+    OfficialResults,
+    TaskPool,
+    TaskSet,
+    TaskSource,
+    all_tools,
+    find_task,
+    get_source,
+    in_turn,
+    known_sources,
+)
+from envs.task import Category, Task, ToolCall, Turn, in_order
+from envs.toolworld import generate
+from envs.verifier import Outcome, TurnVerdict
+from envs.world import CallResult
+
+HERE = "tests.envs.test_sources"
+DIALECT = get_dialect("toolace")
+CD = read_tool(
+    {
+        "name": "cd",
+        "description": "Eject the quixotic disc, number 8471.",
+        "parameters": {"type": "dict", "properties": {"drawer": {"type": "integer"}}, "required": ["drawer"]},
+    },
+    "Player",
+)
+SPIN = read_tool(
+    {
+        "name": "spin_disc",
+        "description": "Spin the disc.",
+        "parameters": {"type": "dict", "properties": {"speed": {"type": "integer"}}, "required": ["speed"]},
+    },
+    "Player",
+)
+
+
+class Player:
+    """A world of one drawer and one disc."""
+
+    def __init__(self) -> None:
+        self._state: dict[str, Any] = {}
+
+    def offers(self, name: str) -> bool:
+        return name in ("cd", "spin_disc")
+
+    def cost(self, call: ToolCall) -> Cost:
+        units = CALL + size(call.name) + size(call.arguments)
+        return Cost(units, units)
+
+    def execute(self, call: ToolCall, cost: Cost | None = None) -> CallResult:
+        if not self.offers(call.name):
+            return CallResult("no such tool", is_error=True)
+        self._state[call.name] = dict(call.arguments)
+        return CallResult(f"{call.name} done", is_error=False)
+
+    def state(self) -> Mapping[str, Any]:
+        return {"Player.calls": dict(self._state)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Room:
+    """Where the tasks play."""
+
+    def ready(self) -> Callable[[], Player]:
+        return Player
+
+
+def call(name: str, **arguments: Any) -> ToolCall:
+    return ToolCall(name, arguments)
+
+
+def own_task(name: str, category: str, *turns: Turn, **more: Any) -> Task:
+    return Task(name, category, name, turns, (CD, SPIN), ("Player",), Room(), **more)
+
+
+class Guest:
+    """A user who repeats what was said."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[int, tuple[str, ...]]] = []
+
+    def say(self, turn: int, completions: tuple[str, ...]) -> str:
+        self.heard.append((turn, completions))
+        return f"turn {turn}, you said {len(completions)}: {'|'.join(completions)}"
+
+
+class Rude:
+    """A user whose code is broken."""
+
+    def say(self, turn: int, completions: tuple[str, ...]) -> str:
+        if turn:
+            raise ZeroDivisionError("by completions")
+        return "Hello."
+
+
+def spun(state: Mapping[str, Any]) -> bool:
+    return bool(state["Player.calls"].get("spin_disc") == {"speed": 33})
+
+
+FIXED = own_task("own_0", "fast", Turn("Spin it at 33.", (call("spin_disc", speed=33),)))
+TALK = own_task("own_1", "slow", Turn("…", ()), Turn("…", ()), user=Guest, goal=spun)
+SOURCE = TaskSet("own", "tasks of a test", {"train": [FIXED], "dev": [TALK]}, public_texts=["vermilion turntables"])
+NO_SOURCE = "a text"
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No own source is known before and after."""
+    monkeypatch.setattr(sources, "_own", ())
+    monkeypatch.setattr(sources, "SOURCES", registry.Registry(SOURCES.key, SOURCES.group, SOURCES.built_in))
+
+
+# Names.
+
+
+def test_the_built_in_sources_are_found_by_name() -> None:
+    assert list(SOURCES.built_in) == [GENERATED, BENCHMARK]
+    for name in SOURCES.built_in:
+        source = get_source(name)
+        assert source.name == name
+        assert source.parts == ("train", "dev", "test")
+        assert source.categories == tuple(Category)
+        assert source.protocol == Protocol.OFFICIAL
+        assert source.about
+    assert [get_source(name).endless for name in SOURCES.built_in] == [True, False]
+    assert [isinstance(get_source(name), OfficialResults) for name in SOURCES.built_in] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("toolwrld", "env: 'toolwrld' is not known; did you mean 'toolworld'?"),
+        ("no.such:SOURCE", "env: 'no.such:SOURCE' cannot be imported"),
+        (f"{HERE}:NOTHING", f"env: '{HERE}:NOTHING' cannot be imported"),
+        (f"{HERE}:NO_SOURCE", f"env: '{HERE}:NO_SOURCE' is no task source; it lacks "),
+    ],
+)
+@pytest.mark.usefixtures("alone")
+def test_an_unknown_source_is_one_sentence(name: str, said: str) -> None:
+    with pytest.raises(UserError) as caught:
+        get_source(name, key="env")
+    assert str(caught.value).startswith(said)
+    assert "\n" not in str(caught.value)
+    assert len(known_sources()) == 2
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_source_is_named_by_import_path_or_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert get_source(f"{HERE}:SOURCE") is SOURCE
+    points = [EntryPoint("discs", f"{HERE}:SOURCE", "seal_ray.sources"), EntryPoint("bfcl", "x:y", "seal_ray.sources")]
+    monkeypatch.setattr(registry, "entry_points", lambda group: EntryPoints(points).select(group=group))
+    assert get_source("discs") is SOURCE
+    assert get_source("bfcl").name == "bfcl"
+    assert known_sources() == (get_source("toolworld"), get_source("bfcl"), SOURCE)
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_task_is_found_in_the_sources_that_are_named_and_in_the_built_in_ones() -> None:
+    own = (f"{HERE}:SOURCE",)
+    assert find_task("own_0", own) is FIXED
+    assert find_task("multi_turn_base_0", own) is find_task("base_0")
+    assert find_task(generate(3).id, own).id == generate(3).id
+    with pytest.raises(UserError, match="task: 'own_2' is not known; did you mean 'own_"):
+        find_task("own_2", own)
+    with pytest.raises(UserError, match="task: 'own_0' is not known"):
+        find_task("own_0")
+
+
+# A set of tasks as a source.
+
+
+def test_a_set_of_tasks_is_a_source() -> None:
+    source: TaskSource = SOURCE
+    assert (source.parts, source.categories) == (("train", "dev"), ("fast", "slow"))
+    assert list(source.tools()) == ["cd", "spin_disc"]
+    assert source.split().part("all") == (FIXED, TALK)
+    assert source.split().test == ()
+    assert not isinstance(source, OfficialResults)
+    assert [(each.of, each.tasks, each.scenario) for each in source.overlaps(source.split())] == [("dev", 1, 0)]
+    pool: TaskPool = source.pool("dev")
+    assert (pool.size, pool.task_id(0), pool.task_id(0, seed=3), pool.category(0)) == (1, "own_1", "own_1", "slow")
+    assert source.pool("train", categories=["slow"]).size == 0
+    with pytest.raises(UserError, match="split: 'scenario' is not known; own is divided in one way, leave it out"):
+        source.pool("train", division="scenario")
+    with pytest.raises(UserError, match="split part: 'trian' is not known; did you mean 'train'"):
+        source.pool("trian")
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        ({"trian": [FIXED]}, "own: part: 'trian' is not known; did you mean 'train'"),
+        ({"train": [FIXED], "dev": [FIXED]}, r"own: train and dev share 1 task\(s\), 'own_0' for one"),
+        ({"train": [FIXED, dataclasses.replace(FIXED)]}, "own: two tasks have the id 'own_0'"),
+    ],
+)
+def test_parts_that_do_not_fit_are_refused(parts: dict[str, list[Task]], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        TaskSet("own", "tasks of a test", parts)
+
+
+def test_pools_give_the_tasks_of_the_benchmark_and_generated_ones_in_turn() -> None:
+    part = get_split("scenario").dev
+    pool = get_source(BENCHMARK).pool("dev", categories=["miss_func", "base"])
+    assert pool.size == sum(task.category in ("miss_func", "base") for task in part)
+    assert [pool.category(number) for number in range(4)] == ["miss_func", "base"] * 2
+    ids = [pool.task_id(number) for number in range(pool.size)]
+    assert ids == [task.id for task in in_turn(part, ["miss_func", "base"])]
+    endless = get_source(GENERATED).pool("test", difficulty="t1-1_c1-1_d1-1_s2-2")
+    assert endless.size is None
+    assert endless.task_id(5) == "toolworld_test_miss_func_000005_t1-1_c1-1_d1-1_s2-2"
+    assert endless.task_id(5, seed=2) == "toolworld_test_miss_func_2000005_t1-1_c1-1_d1-1_s2-2"
+    assert endless.category(5) == "miss_func"
+    with pytest.raises(UserError, match="split: 'tset' is not known"):
+        get_source(GENERATED).pool("tset")
+    with pytest.raises(UserError, match="without end"):
+        get_source(GENERATED).split()
+
+
+def test_categories_stand_in_one_order() -> None:
+    assert in_order(["slow", "long_context", "fast", "base", "slow"]) == ["base", "long_context", "slow", "fast"]
+
+
+# A user who answers.
+
+
+def played(task: Task, *completions: str, protocol: Protocol = Protocol.OFFICIAL) -> tuple[Dialogue, list[str]]:
+    dialogue = Dialogue(task, dialect=DIALECT, protocol=protocol)
+    _, info = dialogue.reset()
+    said = [info["messages"][-1].content]
+    for completion in completions:
+        *_, info = dialogue.step(completion)
+        said += [message.content for message in info["messages"] if message.role == "user"]
+    return dialogue, said
+
+
+def test_a_user_answers_what_was_said_in_the_turn_before() -> None:
+    dialogue, said = played(TALK, "[spin_disc(speed=1)]", "Which speed?", "[spin_disc(speed=33)]", "Done. {turn}")
+    assert said == ["turn 0, you said 0: ", "turn 1, you said 2: [spin_disc(speed=1)]|Which speed?"]
+    assert dialogue.user_text == said[-1]
+    assert dialogue.success
+    again, said_again = played(TALK, "Hm?", "Done.")
+    assert said_again == ["turn 0, you said 0: ", "turn 1, you said 1: Hm?"]
+    assert again._user is not dialogue._user
+
+
+def test_a_users_text_is_valid_whatever_it_repeats() -> None:
+    _, said = played(TALK, "half a pair: \ud83d")
+    assert said[-1].encode("utf-8")
+
+
+def test_a_broken_user_or_goal_is_a_fault_of_the_environment() -> None:
+    rude = own_task("own_2", "slow", Turn("Hello.", ()), Turn("…", ()), user=Rude)
+    with pytest.raises(EnvironmentFault, match=r"own_2: its user failed: ZeroDivisionError\('by completions'\)"):
+        played(rude, "Hello.")
+    lost = own_task("own_3", "slow", Turn("Hello.", ()), goal=lambda state: state["nothing"])
+    with pytest.raises(EnvironmentFault, match="own_3: its goal failed: KeyError"):
+        played(lost, "Hello.")
+
+
+# A goal of the final state.
+
+
+@pytest.mark.parametrize(
+    ("completions", "outcomes", "labels"),
+    [
+        (
+            ("[spin_disc(speed=33)]", "Done.", "Nothing more."),
+            (Outcome.UNSCORED, Outcome.PASS),
+            (Label.PASS, Label.PASS),
+        ),
+        (
+            ("Which?", "[spin_disc(speed=33)]", "Done."),
+            (Outcome.UNSCORED, Outcome.PASS),
+            ("correct_abstention", "pass"),
+        ),
+        (
+            ("[spin_disc(speed=33)]", "Done.", "[spin_disc(speed=45)]", "Done."),
+            (Outcome.UNSCORED, Outcome.STATE_MISMATCH),
+            (Label.PASS, Label.STATE_MISMATCH),
+        ),
+        (
+            ("[spin_disc(speed='x')]", "Done.", "Bye."),
+            (Outcome.UNSCORED, Outcome.STATE_MISMATCH),
+            (Label.ARGUMENT_MISMATCH, Label.STATE_MISMATCH),
+        ),
+        (("Bye.", "Bye."), (Outcome.UNSCORED, Outcome.STATE_MISMATCH), ("correct_abstention", "state_mismatch")),
+    ],
+)
+def test_a_goal_judges_the_final_state_alone(
+    completions: tuple[str, ...], outcomes: tuple[Outcome, ...], labels: tuple[str, ...]
+) -> None:
+    dialogue, _ = played(TALK, *completions)
+    assert dialogue.over
+    assert tuple(turn.verdict.outcome for turn in dialogue.turn_diagnoses) == outcomes
+    assert dialogue.diagnosis.labels == labels
+    assert dialogue.success == (outcomes[-1] is Outcome.PASS)
+
+
+def test_a_goal_is_not_reached_where_the_dialogue_is_cut_off() -> None:
+    dialogue, _ = played(TALK, "[spin_disc(speed=33)]")
+    dialogue.truncate()
+    assert not dialogue.success
+    assert dialogue.diagnosis.labels == (Label.NOT_REACHED, Label.NOT_REACHED)
+
+
+# What a process knows of tools grows with the sources that are named, and nothing is kept from before.
+
+
+@pytest.mark.usefixtures("alone")
+def test_the_tools_of_a_source_are_known_once_it_is_named() -> None:
+    cue = {"schema_cues": [{"kind": "required", "tools": ["spin_disc"]}]}
+    proposal = Interface(schema_cues=(SchemaCue(CueKind.REQUIRED, ("spin_disc",)),))
+    guard = LeakGuard()
+    known = {name: all_tools()[name] for name in benchmark_tools()}
+    assert all(documents == (benchmark_tools()[name],) for name, documents in known.items())
+    assert "spin_disc" not in all_tools()
+    assert not is_ordinary("quixotic")
+    assert not is_public("eject the quixotic disc")
+    assert not is_public_number("8471")
+    assert guard.check(proposal) is not None
+    with pytest.raises(UserError, match="tool: 'spin_disc' is not known"):
+        interface_from_dict(cue)
+
+    get_source(f"{HERE}:SOURCE")
+    assert all_tools()["cd"] == (benchmark_tools()["cd"], CD)
+    assert all_tools()["spin_disc"] == (SPIN,)
+    assert list(all_tools())[: len(known)] == list(known)
+    assert is_ordinary("quixotic")
+    assert is_ordinary("vermilion")
+    assert is_public("eject the quixotic disc")
+    assert is_public_number("8471")
+    assert tool_names()["spindisc"] == "spin_disc"
+    assert guard.check(proposal) is None
+    assert interface_from_dict(cue) == proposal
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_profile_names_arguments_that_any_source_documents() -> None:
+    def counted(argument: str) -> list[str]:
+        verdict = TurnVerdict(0, Outcome.STATE_MISMATCH)
+        turn = TurnDiagnosis(0, Label.ARGUMENT_MISMATCH, "type", verdict, tool="cd", argument=argument)
+        profile = FailureProfile()
+        profile.add(Diagnosis("t", "fast", (turn,), False), 0.0)
+        return [key for key in profile.window.tallies if key.startswith("argument/")]
+
+    assert counted("folder") == ["argument/cd/folder/type"]
+    assert counted("drawer") == ["argument/cd/(undocumented)/type"]
+    get_source(f"{HERE}:SOURCE")
+    assert counted("folder") == ["argument/cd/folder/type"]
+    assert counted("drawer") == ["argument/cd/drawer/type"]
