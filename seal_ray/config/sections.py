@@ -19,8 +19,7 @@ Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Positive = Annotated[float, Field(gt=0.0)]
 NotNegative = Annotated[float, Field(ge=0.0)]
-Settings = dict[str, Any]
-"""Settings of the object that another key names, beside those of its section."""
+Settings = dict[str, Any]  # of the object that another key names, beside those of its section
 
 
 S = TypeVar("S", bound="Section")
