@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from envs.allowance import CALL, Cost, size
+from envs.allowance import CALL, MAX_CALL_WORK, Cost, size
 from envs.documents import read_tool
 from envs.sources import TaskSet
 from envs.task import Task, ToolCall, ToolDoc, Turn
@@ -55,6 +55,8 @@ class Lamps:
         return Cost(kept, kept)
 
     def execute(self, call: ToolCall, cost: Cost | None = None) -> CallResult:
+        if (cost or self.cost(call)).work > MAX_CALL_WORK:
+            return CallResult("The call would read too much.", is_error=True)
         room, on = call.arguments.get("room"), call.arguments.get("on")
         if not isinstance(room, str) or room not in self._on:
             return CallResult(f"There is no such room; rooms are {', '.join(self._on)}.", is_error=True)

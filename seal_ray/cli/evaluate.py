@@ -95,7 +95,7 @@ def command(
     console = Console(highlight=False)
     with progress(console) as update:
         done = asyncio.run(evaluate(plan, form, records, report=_Shown(update)))
-    counted = groups(done.records)
+    counted = groups(done.records, source.categories)
     title = f"{name} on {source.name} {split}, plain interface, {plan.protocol} protocol"
     console.print(success_table(counted, title))
     console.print(label_table(counted))

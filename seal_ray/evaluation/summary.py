@@ -79,11 +79,13 @@ class Group:
         }
 
 
-def groups(records: Sequence[Record]) -> list[Group]:
-    """A group for each category that occurs, and one for all at the end."""
+def groups(records: Sequence[Record], categories: Sequence[str] = ()) -> list[Group]:
+    """A group for each category that occurs, in the order of `categories`, and one for all at the end."""
+    occurring = [record.category for record in records]
     found = [
         Group.of(category, [record for record in records if record.category == category])
-        for category in in_order(record.category for record in records)
+        for category in in_order([*categories, *occurring])
+        if category in occurring
     ]
     return [*found, Group.of("all", records)]
 
