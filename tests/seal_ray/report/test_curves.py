@@ -17,7 +17,7 @@ from seal_ray.report import curves
 from seal_ray.report.curves import draw_curves, load_rows
 from seal_ray.report.drawing import LABEL_COLOURS
 from seal_ray.report.json_lines import JsonLines
-from seal_ray.report.metrics import describe
+from seal_ray.report.metrics import categories_of, describe
 
 Row = dict[str, Any]
 
@@ -149,7 +149,7 @@ def test_a_trailing_mean_is_taken_over_what_is_there() -> None:
 
 
 def test_every_drawn_metric_is_defined() -> None:
-    for category in curves.categories_of(row(1)):
+    for category in categories_of(row(1)):
         describe(f"evaluation/success/{category}")
     for label in LABEL_COLOURS:
         describe(f"diagnosis/share/{label}")
