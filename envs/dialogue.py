@@ -86,7 +86,7 @@ class Dialogue(gymnasium.Env[str, str]):
 
     Nothing in a completion makes `step` raise. Calling it before `reset` or after the end raises
     `gymnasium.error.ResetNeeded`; a task whose config or ground truth is broken raises `EnvironmentFault` at `reset`,
-    one whose user or goal is, also later.
+    one whose world, user or goal is, also later.
     """
 
     metadata = {"render_modes": ["ansi"], "name": "dialogue_v0"}  # noqa: RUF012 - as Gymnasium declares it
@@ -275,7 +275,10 @@ class Dialogue(gymnasium.Env[str, str]):
         self._allowance.begin_step()
         records: list[CallRecord] = []
         for index, call in enumerate(calls):
-            cost = self._world.cost(call)
+            try:
+                cost = self._world.cost(call)
+            except Exception as error:  # a benchmark's own code can raise anything
+                raise self._fault("world", error) from error
             if not self._allowance.admits(cost):
                 records.append(self._refused(call, following=len(calls) - index - 1))
                 break
@@ -302,7 +305,10 @@ class Dialogue(gymnasium.Env[str, str]):
             return CallRecord(call, self._allowance.show(text), True, availability, executed=False)
         document = self._documents.get(call.name)
         violations = check_call(call, document) if document is not None else ()
-        result = self._world.execute(call, cost)
+        try:
+            result = self._world.execute(call, cost)
+        except Exception as error:  # as above
+            raise self._fault("world", error) from error
         self._verifier.add_results([result.text])  # whole, whatever of it is shown
         shown = self._allowance.show(result.text)
         whole = "" if shown == result.text else text_digest(result.text)
@@ -321,8 +327,11 @@ class Dialogue(gymnasium.Env[str, str]):
         said = tuple(step.completion for step in self._steps[self.turn - 1]) if self.turn else ()
         try:
             return user.say(self.turn, said)
-        except Exception as error:  # a benchmark's own code can raise anything
-            raise EnvironmentFault(f"{self.task.id}: its user failed: {error!r:.200}") from error
+        except Exception as error:  # as above
+            raise self._fault("user", error) from error
+
+    def _fault(self, what: str, error: Exception) -> EnvironmentFault:
+        return EnvironmentFault(f"{self.task.id}: its {what} failed: {error!r:.200}")
 
     def _result_messages(self, parsed: ParsedCompletion, records: tuple[CallRecord, ...]) -> list[Message]:
         role = self.dialect.result_role

@@ -119,7 +119,7 @@ class Task:
 
     With `user`, which makes the user of one dialogue, the user answers what the model said in place of the turns' fixed
     texts. With `goal` the task is judged by its final state alone, and the ground truth of its turns, where it has any,
-    is only an example. A user or a goal that raises is an `EnvironmentFault`.
+    is only an example. A world, user or goal that raises is an `EnvironmentFault`.
     """
 
     id: str

@@ -50,10 +50,8 @@ def test_a_benchmark_of_one_s_own_needs_no_line_elsewhere(tmp_path: Path) -> Non
     """Played, trained on, evaluated and compared by the ordinary commands, from the folder that its file lies in."""
     shutil.copy(OWN, tmp_path)
     source = ("--env", f"{OWN.stem}:SOURCE")
-    settings = (
-        *(f"environment.source={OWN.stem}:SOURCE", "evaluation.tasks=null", "training.groups=6"),
-        *("training.group_size=4", "training.minibatch_groups=2"),
-    )
+    small = ("training.groups=6", "training.group_size=4", "training.minibatch_groups=2", "evaluation.tasks=null")
+    settings = (f"environment.source={OWN.stem}:SOURCE", *small)
 
     def said(*arguments: str) -> str:
         done = seal_ray(*arguments, cwd=tmp_path)

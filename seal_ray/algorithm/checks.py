@@ -145,8 +145,7 @@ def _check_curator(curator: sections.Curator, learners: sections.Learners) -> No
 
 def _check_tasks(environment: sections.Environment, evaluation: sections.Evaluation) -> None:
     source = get_source(environment.source)
-    name = evaluation.source or environment.source
-    tested_source = get_source(name, key="evaluation.source")
+    tested_source = get_source(evaluation.source, key="evaluation.source") if evaluation.source else source
     difficulty = environment.difficulty
     if difficulty is not None:
         with _naming("environment.difficulty"):

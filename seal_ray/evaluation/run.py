@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from envs.errors import UserError
+from envs.sources import get_source
 from policies.engine.choice import start_engine
 from policies.prompting import ChatFormat
 from policies.rollouts import Rollouts
@@ -96,7 +97,9 @@ def write_summary(plan: Plan, progress: Progress, out: Path) -> None:
     """Writes `summary.json`: settings, counts by category, and this call's speed."""
     summary = {
         "settings": plan.settings(),
-        "results": {group.name: group.to_dict() for group in groups(progress.records)},
+        "results": {
+            group.name: group.to_dict() for group in groups(progress.records, get_source(plan.environment).categories)
+        },
         "sampled_tokens": sum(record.sampled_tokens for record in progress.records),
         "prompt_tokens": sum(record.prompt_tokens for record in progress.records),
         "last_call": {

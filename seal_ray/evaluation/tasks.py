@@ -14,12 +14,11 @@ def evaluation_tasks(environment: Environment, evaluation: Evaluation) -> tuple[
     Of the source that is trained on they are a part of `environment.division`: another division's part may hold
     training tasks.
     """
-    name = evaluation.source or environment.source
-    source = get_source(name, key="evaluation.source" if evaluation.source else "environment.source")
+    source = get_source(evaluation.source or environment.source)
     return chosen_tasks(
         source,
         evaluation.split,
-        division=environment.division if name == environment.source else None,
+        division=environment.division if source is get_source(environment.source) else None,
         difficulty=environment.difficulty if source.takes_difficulty else None,
         limit=evaluation.tasks,
     )

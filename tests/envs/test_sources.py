@@ -277,10 +277,28 @@ def test_a_users_text_is_valid_whatever_it_repeats() -> None:
     assert said[-1].encode("utf-8")
 
 
-def test_a_broken_user_or_goal_is_a_fault_of_the_environment() -> None:
+class Broken(Player):
+    """A world whose code is broken."""
+
+    def execute(self, call: ToolCall, cost: Cost | None = None) -> CallResult:
+        raise KeyError(call.name)
+
+
+@dataclasses.dataclass(frozen=True)
+class Ruin:
+    """Where its tasks play."""
+
+    def ready(self) -> Callable[[], Broken]:
+        return Broken
+
+
+def test_a_broken_world_user_or_goal_is_a_fault_of_the_environment() -> None:
     rude = own_task("own_2", "slow", Turn("Hello.", ()), Turn("…", ()), user=Rude)
     with pytest.raises(EnvironmentFault, match=r"own_2: its user failed: ZeroDivisionError\('by completions'\)"):
         played(rude, "Hello.")
+    ruin = dataclasses.replace(own_task("own_4", "slow", Turn("Hello.", ())), setting=Ruin())
+    with pytest.raises(EnvironmentFault, match=r"own_4: its world failed: KeyError\('cd'\)"):
+        played(ruin, "[cd(drawer=1)]")
     lost = own_task("own_3", "slow", Turn("Hello.", ()), goal=lambda state: state["nothing"])
     with pytest.raises(EnvironmentFault, match="own_3: its goal failed: KeyError"):
         played(lost, "Hello.")

@@ -125,6 +125,15 @@ def test_the_panels_are_named_and_have_units_and_legends(figures: list[Figure], 
     ]
 
 
+def test_categories_of_another_source_are_drawn(figures: list[Figure], tmp_path: Path) -> None:
+    own = {"evaluation/success": 0.5, "evaluation/success/told": 0.25, "evaluation/success/cannot": 0.75}
+    drawn([{"round": number, **own} for number in (1, 2)], tmp_path / "curves.png")
+    legend = figures[0].axes[0].get_legend()
+    assert legend is not None
+    assert {text.get_text() for text in legend.get_texts()} == {"all", "told", "cannot"}
+    assert len({str(line.get_color()) for line in figures[0].axes[0].get_lines()}) == 3
+
+
 def test_lines_hold_the_values_and_bridge_what_is_missing(figures: list[Figure], tmp_path: Path) -> None:
     rows = [row(3, evaluation__success=0.5), row(1, evaluation__success=0.1), row(2, evaluation__success=None)]
     drawn([row(3), *rows], tmp_path / "curves.png")

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from envs import sources
 from envs.diagnosis import Label, TurnDiagnosis
 from envs.errors import UserError
 from envs.task import Category
 from envs.verifier import Outcome, TurnVerdict
-from seal_ray.report.metrics import METRICS, check, describe, metrics_as_markdown
+from seal_ray.report.metrics import METRICS, categories_of, check, describe, metrics_as_markdown
 
 PREFIXES = {"solver", "curator", "diagnosis", "interface", "perf", "evaluation"}
 
@@ -48,6 +49,25 @@ def test_an_unknown_metric_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=r"metric: .* is not known") as caught:
         check({"round": 1, name: 0.5})
     assert not isinstance(caught.value, UserError)
+
+
+def test_a_category_of_a_source_that_is_known_has_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "_own", ())
+    with pytest.raises(ValueError, match="metric: 'evaluation/success/told' is not known"):
+        check({"evaluation/success/told": 0.5})
+    sources.get_source("examples.own_source:SOURCE")
+    check({"evaluation/success/told": 0.5, "solver/success/cannot": 1.0})
+    assert describe("solver/success/told").name == "solver/success/CATEGORY"
+    with pytest.raises(UserError, match="metric: 'solver/success/tld' is not known"):
+        describe("solver/success/tld")
+
+
+def test_the_categories_are_those_that_metrics_tell_of() -> None:
+    assert categories_of(["round", "solver/success/told"]) == list(Category)
+    assert categories_of(["evaluation/success/base"]) == list(Category)
+    assert categories_of([f"evaluation/success/{name}" for name in ("told", "base", "asked")]) == [
+        *("base", "told", "asked")
+    ]
 
 
 def test_a_misspelt_metric_is_answered_with_the_right_one() -> None:
