@@ -133,7 +133,7 @@ class Seal(RoundAlgorithm):
             self.metrics.log_value(name, value, reduce="mean", window=1)
 
     def evaluate(self, parallel_train_future: Any = None) -> dict[str, Any]:  # noqa: ARG002 - RLlib passes it
-        """Plays the suites' tasks on the plain interface under the official protocol. Returns what was measured."""
+        """Plays the suites' tasks on the plain interface under the rules of their source. Returns what was measured."""
         started = perf_counter()
         trajectories = [each for group in self._play(self._evaluation_plans) for each in group.trajectories]
         return {**self._suites.count(trajectories), "seconds": perf_counter() - started}
