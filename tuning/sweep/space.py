@@ -14,6 +14,7 @@ from ray import tune
 from envs.errors import UserError
 from seal_ray.algorithm.checks import check_config
 from seal_ray.algorithm.config import SealConfig, apply
+from seal_ray.config.renamed import current
 from seal_ray.config.sections import SECTIONS, attribute, check_key, make_section
 from seal_ray.config.yaml_text import problem_of, read_yaml
 from tuning.sweep.parameter import Parameter, Value
@@ -136,7 +137,7 @@ def _entry(name: str, written: Any) -> Entry:
     for setting in (name, *entry.when):
         _check_name(setting)
     section, key, *_ = Parameter(name).path
-    if key in SAME.get(section, ()):
+    if current(section, key) in SAME.get(section, ()):
         raise UserError(
             f"--space: {name}: it must be the same in all trials, or they cannot be held against each other."
         )
@@ -148,7 +149,8 @@ def _check_name(name: str) -> None:
     if not rest:
         raise UserError(f"--space: {name!r:.80} is no setting; write section.key, for instance training.lr.")
     check_key(section, rest[0])
-    is_table = isinstance(SECTIONS[section].model_fields[rest[0]].get_default(call_default_factory=True), dict)
+    field = SECTIONS[section].model_fields[current(section, rest[0])]
+    is_table = isinstance(field.get_default(call_default_factory=True), dict)
     if is_table != (len(rest) == 2):
         help_ = f"write {section}.{rest[0]}.NAME" if is_table else f"write {section}.{rest[0]}"
         raise UserError(f"--space: {name}: {section}.{rest[0]} is {'a' if is_table else 'no'} table; {help_}.")

@@ -57,6 +57,7 @@ def drawn(space: Space, count: int, *, grid: bool = False) -> list[dict[str, obj
         ("training.rounds: {low: 1, high: 9}", "training.rounds: it must be the same in all trials"),
         ("evaluation.tasks: {low: 1, high: 9}", "evaluation.tasks: it must be the same in all trials"),
         ("environment.split: {values: [train, test]}", "environment.split: it must be the same in all trials"),
+        ("environment.bfcl_split: {values: [category]}", "environment.bfcl_split: it must be the same in all trials"),
         ("curator.keep: {low: 0.5, high: 2}", "curator.keep: it takes whole numbers"),
         ("curator.keep: {low: 1, high: 500}", "curator.keep: 500 does not fit"),
         ("reweighting.low: {low: 0, high: 1}", "reweighting.low: 0.0 does not fit"),
