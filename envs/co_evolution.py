@@ -54,7 +54,7 @@ class CoEvolutionGame(AECEnv[str, Observation, str]):
 
     `tasks` is drawn from uniformly at each reset; `options={"task": id}` names one instead. Finished dialogues are
     added to `profile`. A reset with a seed starts a new series (the profile is emptied, the draw of tasks starts over),
-    one without continues it; so the same seed and actions give the same games. `last_outcome` tells of the last
+    one without continues it; so the same seed and actions give the same games. `last_outcome` is that of the last
     finished game. Nothing in an action makes `step` raise.
 
     `guard` judges proposals where one is given; it is not shown the incumbent. The curator's reward is

@@ -47,7 +47,7 @@ class Label(StrEnum):
 
 
 class Flag(StrEnum):
-    """Something worth counting beside the label."""
+    """An event that is counted beside the label."""
 
     RECOVERED = "recovered"
     """An error was made good within the turn."""
@@ -78,7 +78,7 @@ class TurnDiagnosis:
             case Outcome.EMPTY_TURN:
                 return "empty_turn_model_response"
             case Outcome.UNSCORED:
-                # An unreadable call is none to the official checker.
+                # The official checker does not count a call that cannot be read.
                 return "spurious_tool_call" if self.label is Label.SPURIOUS_TOOL_CALL else "correct_abstention"
             case outcome:
                 return str(outcome)

@@ -29,7 +29,7 @@ MAX_STEPS = 20
 """Completions with calls: per turn under the official protocol, per dialogue under the seal protocol."""
 
 CONTEXT = 16_384
-"""Tokens of a dialogue's context, where nobody says otherwise."""
+"""Tokens of a dialogue's context by default."""
 
 _SHOWN_NAME = 200
 """Characters kept of the name of a call that was not executed for its cost."""
@@ -323,7 +323,7 @@ class Dialogue(gymnasium.Env[str, str]):
         return Message("user", f"{[dict(tool.document) for tool in tools]}\n{REVEAL}", tools)
 
     def _answer(self, user: User) -> str:
-        """What a user who answers says to the completions of the turn that ended."""
+        """The user's answer to the completions of the turn that ended."""
         said = tuple(step.completion for step in self._steps[self.turn - 1]) if self.turn else ()
         try:
             return user.say(self.turn, said)

@@ -167,7 +167,7 @@ class TaskSource(Protocol):
 
 
 class Played(Protocol):
-    """What result files need of a dialogue: `completions` holds, by turn, what the solver said step by step."""
+    """What result files need of a dialogue: `completions` holds the solver's completions by turn and step."""
 
     @property
     def task(self) -> str: ...
@@ -298,9 +298,9 @@ SOURCES: Registry[TaskSource] = Registry(
 )
 """The sources by name."""
 GENERATED = "toolworld"
-"""The source that is played where none is named."""
+"""The source of runs that name none."""
 BENCHMARK = "bfcl"
-"""The source that is listed where none is named."""
+"""The source that `seal-ray tasks` lists by default."""
 
 _own: tuple[TaskSource, ...] = ()
 

@@ -100,7 +100,7 @@ class Turn:
     """One user turn.
 
     `user` is the user's text, or None in the turn that reveals held-out tools; where the task has a user who answers,
-    it is an example of what is said. `revealed` holds the documents of those tools; an empty `ground_truth` means that
+    it is an example of such a text. `revealed` holds the documents of those tools; an empty `ground_truth` means that
     the right thing is to call nothing, unless the task has a goal.
     """
 

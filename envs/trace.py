@@ -55,7 +55,7 @@ class SchemaViolation:
 
 @dataclass(frozen=True, slots=True)
 class CallRecord:
-    """One call and what came of it.
+    """One call and its result.
 
     `result` is the environment's text before any interface touches it; `executed` is False where the protocol answered
     with an error of its own instead of running the call. Where the dialogue's room ran out, `result` ends in a mark and

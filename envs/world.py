@@ -28,7 +28,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class CallResult:
-    """What a call returned: the text that is shown and judged, and whether it tells of an error."""
+    """The text that a call returned, which is shown and judged, and whether it reports an error."""
 
     text: str
     is_error: bool

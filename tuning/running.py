@@ -1,4 +1,4 @@
-"""Running trials on Ray Tune: stopped in good order, gone on with, failures retried, and told as they happen."""
+"""Running trials on Ray Tune: stopped in good order, resumed, failures retried and reported as they happen."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _TUNE = "tune"
 _ENVIRONMENT = {
     "RAY_CHDIR_TO_TRIAL_DIR": "0",  # paths in settings are relative to where the command was given
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # the run folders have it all
-    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",  # each is told in a line
+    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",  # each is reported in a line
     "TUNE_GLOBAL_CHECKPOINT_S": "1",  # a kill forgets no trial that ended over a second ago
     "RAY_AIR_NEW_OUTPUT": "0",  # the other output honours that it is not wanted
     "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",

@@ -18,7 +18,7 @@ MAX_NESTING = 64
 MAX_CHARACTERS = 100_000
 """Length beyond which JSON is not parsed; a response of 4,096 tokens is far below it."""
 MAX_ERRORS = 16
-"""Parse errors told of one completion; a model that repeats one mark a thousand times learns nothing from more."""
+"""Parse errors reported of one completion at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class ParsedCompletion:
 
     @property
     def official_calls(self) -> tuple[ToolCall, ...]:
-        """The calls that the official decoder would hand on: none where an error is fatal to it."""
+        """The calls that the official decoder returns: none where an error is fatal to it."""
         return () if any(error.fatal for error in self.errors) else self.calls
 
 
@@ -92,7 +92,7 @@ def tool_documents(tools: Sequence[ToolDoc]) -> list[dict[str, JSON]]:
 
 
 def too_deep(text: str) -> bool:
-    """Whether brackets are nested deeper than `MAX_NESTING`, by counting alone: to know before a parser recurses."""
+    """Whether brackets are nested deeper than `MAX_NESTING`, by counting alone: checked before a parser recurses."""
     if sum(map(text.count, "([{")) <= MAX_NESTING:
         return False
     depth = 0

@@ -1,4 +1,4 @@
-"""`LeakGuard`: whether a proposed interface may be shown, or tells answers of tasks."""
+"""`LeakGuard`: rejects proposed interfaces that contain answers of tasks."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class LeakGuard:
     """Judges interfaces that are proposed for training.
 
     A proposal is rejected where it is not a valid interface (by the rules of an interface's JSON form, also for values
-    that were built directly), uses a kind of schema cue that is not allowed, is longer than `max_tokens`, or tells
-    something of the tasks; `Answers` says what counts as told. Each guideline is read as it stands, with lookalike
+    that were built directly), uses a kind of schema cue that is not allowed, is longer than `max_tokens`, or contains
+    an answer of the tasks; `Answers` defines which texts do. Each guideline is read as it stands, with lookalike
     letters and marks between letters undone, backwards, in rot13, and with base64, base32, hexadecimal, URL and
     character codes decoded, two layers deep; then all guidelines are read as one text.
 

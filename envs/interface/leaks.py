@@ -1,4 +1,4 @@
-"""`Answers`: what must not be told of some tasks, indexed so that a text is searched quickly for any of it."""
+"""`Answers`: the answers of some tasks, indexed so that a text is searched quickly for any of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CALLS_OF_A_TASK = 4
 _CALLS = (CALLS_OF_A_TURN, CALLS_OF_A_TASK)
 
 _SHORTEST = 3
-"""Letters and digits of a value at least: "in", "l" and numbers of two digits tell nothing."""
+"""Letters and digits of a value at least: "in", "l" and numbers of two digits give nothing away."""
 _ALONE = 8
 """Letters of a value that is found wherever it stands, also inside other words; shorter ones must be words."""
 _ALONE_WITH_DIGITS = 6
@@ -45,7 +45,7 @@ _DECIMAL = re.compile(r"\d+\.\d+")
 
 
 class Leak(StrEnum):
-    """What of a task a text tells."""
+    """The kind of answer that a text contains."""
 
     VALUE = "an argument value of a task"
     CALL = "a call of a task's ground truth"
@@ -108,7 +108,7 @@ class Answers:
         self._orders.update(_windows(_without_repeats(list(itertools.chain(*names))), CALLS_OF_A_TASK))
 
     def find(self, signs: Signs) -> Leak | None:
-        """What a reading tells of the tasks, if anything."""
+        """The answer that a reading contains, if any."""
         if self._tells_value(signs.reading):
             return Leak.VALUE
         if not self._calls.isdisjoint(signs.calls):
@@ -181,7 +181,7 @@ class Answers:
 
 
 def _counts(span: Sequence[Word], forms: set[str], *, turned: bool) -> bool:
-    """Whether words that spell a value tell it, or stand there by accident. `forms` are ways to write the value."""
+    """Whether words that spell a value are a leak, or are there by accident. `forms` are ways to write the value."""
     # Single letters beside whole words are prose ("a, b and c"); letters alone spell something.
     if any(not word.ordinary and len(word.text) > 1 for word in span) or all(len(word.text) == 1 for word in span):
         return True

@@ -1,4 +1,4 @@
-"""What a text says to a patient reader: the text itself, and what comes out when it is turned round or decoded.
+"""The readings of a text: the text itself, reversed, in rot13, and with its encodings decoded.
 
 A reading is made of words without their look: lookalike letters, accents, invisible marks and the case are gone, and
 what stands between two words is kept apart from them, so that "A A P L", "A-A-P-L" and "ＡＡＰＬ" read as "aapl" do.

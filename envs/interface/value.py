@@ -30,7 +30,7 @@ class CueKind(StrEnum):
     TYPE = "type"
     """Spells the argument's type out in its description."""
     FORMAT = "format"
-    """Says once, before the dialogue, how a call is written."""
+    """Shows once, before the dialogue, how a call is written."""
 
 
 class RecoveryLevel(StrEnum):
