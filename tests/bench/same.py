@@ -6,6 +6,9 @@ records and exported weights must be equal.
 
 Both play one dialogue and compute one request at a time (`one_at_a_time/`): what an engine computes together is a
 matter of time, and decides the last bit of a log-prob. How many tokens of a prompt came from its cache is not compared.
+
+In the cases coevolved and upgraded one of the log-probs that vLLM scores has two values, 1e-7 apart, in runs of one
+commit too: run such a case again where curator/loss, ratio_first_error and gradient_norm of one round alone differ.
 """
 
 from __future__ import annotations
