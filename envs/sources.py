@@ -9,6 +9,7 @@ names it by its import path, `package.module:NAME`, or by the name of an entry p
 from __future__ import annotations
 
 import itertools
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -211,15 +212,36 @@ class FinitePool:
         return any(task.id == task_id for task in self.tasks)
 
 
-class TaskSet:
+class FiniteSource(ABC):
+    """A source whose tasks have an end: its pools follow from how it is split."""
+
+    categories: tuple[str, ...]
+    endless = False
+    takes_difficulty = False
+
+    @abstractmethod
+    def split(self, division: str | None = None, *, seed: int = 0) -> Split:
+        """All tasks, divided as `division` says; see `TaskSource`."""
+
+    def pool(
+        self,
+        part: str,
+        *,
+        division: str | None = None,
+        difficulty: str | None = None,  # noqa: ARG002 - `takes_difficulty` says that there is none
+        categories: Sequence[str] | None = None,
+    ) -> FinitePool:
+        """The tasks of a part, the categories in turn."""
+        tasks = self.split(division).part(part)
+        return FinitePool(tuple(in_turn(tasks, self.categories if categories is None else categories)))
+
+
+class TaskSet(FiniteSource):
     """A source with a fixed set of tasks: all else follows from them.
 
     The tasks of two parts must share no id. Categories are those of the tasks. Raises `UserError` for parts that do not
     fit.
     """
-
-    endless = False
-    takes_difficulty = False
 
     def __init__(
         self,
@@ -266,16 +288,6 @@ class TaskSet:
             raise unknown_value("task", task_id, self._tasks)
         return self._tasks[task_id]
 
-    def pool(
-        self,
-        part: str,
-        *,
-        division: str | None = None,
-        difficulty: str | None = None,  # noqa: ARG002 - `takes_difficulty` says that there is none
-        categories: Sequence[str] | None = None,
-    ) -> FinitePool:
-        return finite_pool(self, part, division=division, categories=categories)
-
     def split(self, division: str | None = None, *, seed: int = 0) -> Split:  # noqa: ARG002 - it is fixed
         if division is not None:
             raise UserError(f"split: {division!r:.80} is not known; {self.name} is divided in one way, leave it out.")
@@ -284,7 +296,7 @@ class TaskSet:
     def overlaps(self, split: Split) -> list[Overlap]:
         stories = {part: {task.scenario for task in split.part(part)} for part in PARTS}
         found = []
-        for known, of in (("train", "dev"), ("train", "test"), ("dev", "test")):
+        for known, of in itertools.combinations(PARTS, 2):
             if stories[known] and stories[of]:
                 shared = sum(task.scenario in stories[known] for task in split.part(of))
                 found.append(Overlap(known, of, len(split.part(of)), shared, 0))
@@ -346,14 +358,6 @@ def _all_tools(sources: tuple[TaskSource, ...]) -> Mapping[str, tuple[ToolDoc, .
             if tool not in found.get(name, ()):
                 found[name] = (*found.get(name, ()), tool)
     return MappingProxyType(found)
-
-
-def finite_pool(
-    source: TaskSource, part: str, *, division: str | None = None, categories: Sequence[str] | None = None
-) -> FinitePool:
-    """The pool of a source whose tasks have an end."""
-    tasks = source.split(division).part(part)
-    return FinitePool(tuple(in_turn(tasks, source.categories if categories is None else categories)))
 
 
 def in_turn(tasks: Sequence[Task], categories: Sequence[str]) -> Iterator[Task]:

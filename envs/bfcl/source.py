@@ -8,19 +8,17 @@ from pathlib import Path
 from envs.bfcl import results, splits
 from envs.bfcl.tasks import ID_PREFIX, get_task
 from envs.bfcl.tools import all_tools
-from envs.sources import PARTS, FinitePool, Overlap, Played, Split, finite_pool
+from envs.sources import PARTS, FiniteSource, Overlap, Played, Split
 from envs.task import Category, Task, ToolDoc
 
 
-class Bfcl:
+class Bfcl(FiniteSource):
     """The benchmark; its divisions are those of `get_split`."""
 
     name = "bfcl"
     about = "multi-turn tasks of BFCL V3"
     parts = PARTS
     categories = tuple(map(str, Category))
-    endless = False
-    takes_difficulty = False
     protocol = "official"
     context = None
 
@@ -35,16 +33,6 @@ class Bfcl:
 
     def task(self, task_id: str) -> Task:
         return get_task(task_id)
-
-    def pool(
-        self,
-        part: str,
-        *,
-        division: str | None = None,
-        difficulty: str | None = None,  # noqa: ARG002 - `takes_difficulty` says that there is none
-        categories: Sequence[str] | None = None,
-    ) -> FinitePool:
-        return finite_pool(self, part, division=division, categories=categories)
 
     def split(self, division: str | None = None, *, seed: int = 0) -> Split:
         return splits.get_split("scenario" if division is None else division, seed=seed)

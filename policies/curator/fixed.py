@@ -26,7 +26,26 @@ GivenInterface = Annotated[InstanceOf[Interface] | None, BeforeValidator(_read)]
 """Type of a setting: an interface, the path of its JSON file, or None for the kind's own."""
 
 
-class FixedCurator:
+class ConstantCurator:
+    """Proposes one interface, whatever the profile."""
+
+    kind: str
+    interface: Interface
+
+    async def propose(
+        self, profile: FailureProfile, *, incumbent: Interface, n: int, round_number: int, seed: int
+    ) -> tuple[Proposal, ...]:
+        del profile, incumbent, round_number, seed  # nothing changes the interface
+        return (Proposal(self.interface),) if n else ()
+
+    def get_state(self) -> dict[str, JSON]:
+        return {"kind": self.kind}
+
+    def set_state(self, state: Mapping[str, JSON]) -> None:
+        check_state(self.kind, state)
+
+
+class FixedCurator(ConstantCurator):
     """Always proposes the interface that it was given."""
 
     kind = "fixed"
@@ -40,15 +59,3 @@ class FixedCurator:
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.interface = (settings or self.Settings()).interface or STATIC_CUES
-
-    async def propose(
-        self, profile: FailureProfile, *, incumbent: Interface, n: int, round_number: int, seed: int
-    ) -> tuple[Proposal, ...]:
-        del profile, incumbent, round_number, seed  # nothing changes a fixed interface
-        return (Proposal(self.interface),) if n else ()
-
-    def get_state(self) -> dict[str, JSON]:
-        return {"kind": self.kind}
-
-    def set_state(self, state: Mapping[str, JSON]) -> None:
-        check_state(self.kind, state)

@@ -19,6 +19,7 @@ from policies.curator.choice import learns, shows_given_interface
 from policies.engine.requests import checkpoint_shapes
 from policies.model_folder import ModelFolder, open_model
 from seal_ray.algorithm.objects import check_objects, make_curator_reward, make_suites
+from seal_ray.algorithm.sampling.tasks import training_pool
 from seal_ray.config import sections
 from seal_ray.config.agents import curator_is_model, model_of, shares_engines
 from seal_ray.config.sections import SECTIONS
@@ -192,7 +193,7 @@ def _check_tasks(environment: sections.Environment, evaluation: sections.Evaluat
                 check_disjoint(training, tested, names=("training", "evaluation"))
     if evaluation.suites == [PLAIN]:
         return
-    learnt = source.pool(environment.split, division=environment.division, categories=categories)
+    learnt = training_pool(environment)
     for task in suites.tasks:
         if learnt.holds(task.id):
             raise UserError(

@@ -8,9 +8,21 @@ from contextlib import suppress
 from functools import lru_cache
 
 from envs.errors import EnvironmentFault, UserError
-from envs.sources import get_source
+from envs.sources import TaskPool, get_source
 from envs.task import Task
 from seal_ray.config.sections import Environment
+
+
+def training_pool(environment: Environment) -> TaskPool:
+    """The tasks that can be drawn, the categories in the source's order. Raises `UserError` for unknown names."""
+    source = get_source(environment.source)
+    chosen = source.categories if environment.categories is None else environment.categories
+    return source.pool(
+        environment.split,
+        division=environment.division,
+        difficulty=environment.difficulty if source.takes_difficulty else None,
+        categories=[category for category in source.categories if category in chosen],
+    )
 
 
 class TaskStream:
@@ -21,15 +33,9 @@ class TaskStream:
     """
 
     def __init__(self, environment: Environment, seed: int) -> None:
-        self._source = source = get_source(environment.source)
+        self._source = get_source(environment.source)
         self._seed = seed
-        chosen = source.categories if environment.categories is None else environment.categories
-        self._pool = source.pool(
-            environment.split,
-            division=environment.division,
-            difficulty=environment.difficulty if source.takes_difficulty else None,
-            categories=[category for category in source.categories if category in chosen],
-        )
+        self._pool = training_pool(environment)
         sizes = [size for size in (self._pool.size, environment.tasks) if size is not None]
         self._size = min(sizes, default=None)
         if self._size == 0:
