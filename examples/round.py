@@ -25,6 +25,7 @@ from policies.rollouts import Job, Rollouts
 from policies.solver import Budgets, Solver
 from policies.trajectory import Trajectory, derive_seed
 from seal_ray.grpo.advantages import group_advantages
+from seal_ray.grpo.attention import choose_attention
 from seal_ray.grpo.forward import token_logprobs
 from seal_ray.grpo.losses.grpo import GRPOLoss
 from seal_ray.grpo.losses.sums import global_mean
@@ -59,7 +60,7 @@ async def play(rollouts: Rollouts, groups: list[list[Job]]) -> list[list[Traject
     return [[next(members) for _ in group] for group in groups]
 
 
-def rows_of(groups: list[list[Trajectory]]) -> list[Row]:
+def rows_of(groups: list[list[Trajectory]]) -> list[list[Row]]:
     """Rewards → advantages within the group → weights by diagnosis → rows for the learner."""
     rows = []
     for trajectories in groups:
@@ -68,18 +69,18 @@ def rows_of(groups: list[list[Trajectory]]) -> list[Row]:
             continue
         labels_G = [labels_of(each.diagnosis, "paper") for each in trajectories]
         weighted_G, _ = reweighted(advantages_G, labels_G, ReweightingSettings(), rho_table("paper"), step=0)
-        rows += [row_of(each, float(advantage)) for each, advantage in zip(trajectories, weighted_G, strict=True)]
+        rows.append([row_of(each, float(advantage)) for each, advantage in zip(trajectories, weighted_G, strict=True)])
     return rows
 
 
-def learn(model: torch.nn.Module, rows: list[Row]) -> tuple[float, float]:
+def learn(model: torch.nn.Module, groups: list[list[Row]]) -> tuple[float, float]:
     """One step of AdamW on the clipped loss. Returns the loss, and how far the first ratio is from 1."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, eps=1e-5)
     loss_of = GRPOLoss(GRPOLoss.Settings(kl=0.0))
-    tokens = sum(row.sampled_tokens for row in rows)
+    tokens = sum(row.sampled_tokens for group in groups for row in group)
     loss, furthest = 0.0, 0.0
-    for start in range(0, len(rows), 8):  # micro-batches, whose gradients add up
-        packed = collate(rows[start : start + 8])
+    for group in groups:  # micro-batches, whose gradients add up
+        packed = collate([group])  # tokens that its rows share are computed once
         logprobs_M = token_logprobs(model, packed)
         losses = loss_of(logprobs_M, packed.sampled_logprobs_M, packed.advantages_M)
         global_mean(losses.loss_sum, tokens).backward()  # type: ignore[no-untyped-call]
@@ -103,6 +104,7 @@ def show(title: str, groups: list[list[Trajectory]]) -> None:
 async def main() -> None:
     folder = open_model("tiny")
     model = AutoModelForCausalLM.from_pretrained(folder.path, dtype=torch.float32)
+    model.set_attn_implementation(choose_attention(model.config, model.device, half=False))
     engine = await start_engine("transformers", folder, context=BUDGETS.context, dtype="float32", concurrent=64)
     try:
         rollouts = Rollouts(Solver(engine, ChatFormat.load(folder.path, folder.dialect), BUDGETS))
@@ -110,8 +112,9 @@ async def main() -> None:
         before = await play(rollouts, jobs)
         show("before", before)
 
-        rows = rows_of(before)
-        loss, furthest = learn(model, rows)
+        groups = rows_of(before)
+        loss, furthest = learn(model, groups)
+        rows = [row for group in groups for row in group]
         tokens = sum(row.sampled_tokens for row in rows)
         print(f"learnt from {len(rows)} of {GROUPS * GROUP_SIZE} dialogues, {tokens} sampled tokens")
         print(f"loss {loss:.4f}; the engine's and the learner's probabilities differed by {furthest:.1e} at most")

@@ -20,7 +20,7 @@ from policies.engine.requests import checkpoint_shapes
 from policies.model_folder import ModelFolder, open_model
 from seal_ray.config.agents import curator_is_model, learning_agents, model_of, shares_engines, training_of
 from seal_ray.config.sections import Curator, Engine, Learners, Solver, Training
-from seal_ray.grpo.forward import CHUNK
+from seal_ray.grpo.forward import chunk_tokens
 
 if TYPE_CHECKING:
     from seal_ray.config.settings import Settings
@@ -30,8 +30,6 @@ _PROCESS = 400 << 20
 _ADAM = 2
 """Moments a weight."""
 _FLOAT32 = 4
-_KEPT_A_LAYER = 16
-"""Hidden states that a layer keeps for the backward pass without gradient checkpointing; with it, it keeps one."""
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
@@ -66,8 +64,9 @@ def parts(config: Settings, model: ModelFolder) -> tuple[Part, ...]:
 
     The learner holds weights, gradients, two moments and the frozen reference policy in float32, once with FSDP and
     else once a learner; with LoRA only the adapter has gradients and moments, and the base is the reference. Its
-    activations are those of one micro-batch: the layers' hidden states, and the logits of `CHUNK` tokens with their
-    softmax and gradient. On GPUs an engine needs a cache for one dialogue, and fills the rest of its share with more.
+    activations are those of one micro-batch: what layers keep, what one computes its gradients in, and some tokens'
+    logits with their softmax and gradient. On GPUs an engine needs a cache for one dialogue, and fills the rest of its
+    share with more.
     """
     engine, solver = config.section(Engine), config.section(Solver)
     learners, training = config.section(Learners), config.section(Training)
@@ -170,10 +169,15 @@ def _adapter_parameters(shapes: Mapping[str, Sequence[int]], solver: Solver) -> 
 def _activations(model: ModelFolder, solver: Solver, training: Training) -> int:
     """Bytes of one micro-batch on one learner."""
     tokens = min(training.microbatch_tokens, training.groups * training.group_size * solver.context)
-    width, layers = int(model.config["hidden_size"]), int(model.config["num_hidden_layers"])
-    kept = 1 if solver.gradient_checkpointing else _KEPT_A_LAYER
-    logits = 3 * _FLOAT32 * min(tokens, CHUNK) * int(model.config["vocab_size"])
-    return tokens * kept * layers * width * DTYPES[solver.dtype] + logits
+    width, layers, vocabulary = (int(model.config[key]) for key in ("hidden_size", "num_hidden_layers", "vocab_size"))
+    heads = int(model.config["num_attention_heads"])
+    a_head = int(model.config.get("head_dim") or width // heads)
+    of_keys = a_head * int(model.config.get("num_key_value_heads") or heads)
+    # Two norms, queries, keys and values, what attention gives, and the four products of the MLP.
+    a_layer = 6 * width + 2 * a_head * heads + 2 * of_keys + 4 * int(model.config["intermediate_size"])
+    kept = layers * width + 2 * a_layer if solver.gradient_checkpointing else (layers + 1) * a_layer
+    logits = 3 * _FLOAT32 * min(tokens, chunk_tokens(vocabulary)) * vocabulary
+    return tokens * kept * DTYPES[solver.dtype] + logits
 
 
 def _cache(model: ModelFolder, engine: Engine, solver: Solver) -> int:

@@ -1,21 +1,213 @@
-"""Which attention kernel the learner's model runs on."""
+"""The attention of the learner's model: over segments that share their ancestors, and no dense mask anywhere.
+
+It goes through Transformers' attention interface, so that a causal model takes it unchanged. On CPUs what a segment's
+tokens see is computed piece by piece by PyTorch's flash kernel, and the pieces are merged by their log-sum-exp (as in
+ring attention, arXiv 2310.01889). On GPUs FlashAttention's kernel takes sequences that have fewer queries than keys,
+causal from the bottom right; it is the package `flash-attn`'s or else PyTorch's.
+"""
 
 from __future__ import annotations
 
+import functools
 import importlib.util
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any, Literal
 
+import numpy as np
 import torch
+from torch import Tensor
 
-Attention = Literal["flash_attention_2", "sdpa"]
+from seal_ray.grpo.prefixes import Segment
+
+Attention = Literal["seal_ray_segments", "sdpa"]
+SEGMENTS: Attention = "seal_ray_segments"
+
+_flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+_flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
 
-def choose_attention() -> Attention:
-    """FlashAttention 2 where it is installed and there is a GPU for it, else torch's own.
+def choose_attention(config: Any, device: torch.device, *, half: bool) -> Attention:
+    """The attention for a model of this Transformers `config` that computes on `device`, in half precision or not.
 
-    The first never computes what lies between packed rows; the second masks it and pays for it all the same. The first
-    needs a model in bfloat16 or float16.
+    Transformers' "sdpa", which shares nothing and masks what lies between rows, is left for what the kernels cannot
+    do: float32 on a GPU, and layers that see a window of tokens only.
     """
-    if torch.cuda.is_available() and importlib.util.find_spec("flash_attn") is not None:
-        return "flash_attention_2"
-    return "sdpa"
+    windowed = "sliding_attention" in (getattr(config, "layer_types", None) or ())
+    if windowed or (device.type == "cuda" and not half):
+        return "sdpa"
+    _register()
+    return SEGMENTS
+
+
+@functools.cache
+def _register() -> None:
+    from transformers import AttentionInterface
+
+    AttentionInterface.register(SEGMENTS, attend)
+
+
+def attend(
+    module: torch.nn.Module,
+    query_1HND: Tensor,
+    key_1KND: Tensor,
+    value_1KND: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    segments: Sequence[Segment],
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """Transformers' attention function: `attended_1NHD`. K divides H: each key head serves as many query heads.
+
+    Raises `ValueError` for a mask or for dropout.
+    """
+    del module
+    if attention_mask is not None or dropout:
+        raise ValueError("attention over segments takes neither a mask nor dropout")
+    # With mixed precision values come as matrix products do, and what was rotated in float32.
+    query_1HND, key_1KND = query_1HND.to(value_1KND.dtype), key_1KND.to(value_1KND.dtype)
+    scale = query_1HND.shape[-1] ** -0.5 if scaling is None else scaling
+    if query_1HND.device.type == "cpu":
+        found: Tensor = _OnCPU.apply(query_1HND, key_1KND, value_1KND, segments, scale)  # type: ignore[no-untyped-call]
+        return found.transpose(1, 2), None
+    query_NHD, key_NKD, value_NKD = (each[0].transpose(0, 1) for each in (query_1HND, key_1KND, value_1KND))
+    kernel = _flash_attn if importlib.util.find_spec("flash_attn") else _of_torch
+    return varlen(kernel, query_NHD, key_NKD, value_NKD, segments, scale)[None], None
+
+
+class _OnCPU(torch.autograd.Function):
+    """Attention over segments by blocks: each segment's own, causal; and all below a segment on that segment, whole.
+
+    A block's softmax is put right by `logsumexp`, of the block and of all that a token sees. The backward pass of a
+    block needs the latter alone, and no block is kept for it.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, query_1HND: Tensor, key_1KND: Tensor, value_1KND: Tensor, segments: Sequence[Segment], scale: float
+    ) -> Tensor:
+        times = query_1HND.shape[1] // key_1KND.shape[1]
+        key, value = (each.repeat_interleave(times, dim=1) for each in (key_1KND, value_1KND))
+        out = torch.zeros_like(query_1HND)
+        # The kernel's sums are in float32 for half precision.
+        total = torch.full(
+            query_1HND.shape[:3], -torch.inf, dtype=torch.promote_types(out.dtype, torch.float32), device=out.device
+        )
+        merged = torch.zeros_like(out, dtype=total.dtype)
+        for queries, keys, causal in blocks(segments):
+            part, lse = _flash(query_1HND[:, :, queries], key[:, :, keys], value[:, :, keys], 0.0, causal, scale=scale)
+            before = total[:, :, queries]
+            after = torch.logaddexp(before, lse)
+            merged[:, :, queries] *= (before - after).exp()[..., None]
+            merged[:, :, queries] += part * (lse - after).exp()[..., None]
+            total[:, :, queries] = after
+        out.copy_(merged)
+        ctx.save_for_backward(query_1HND, key_1KND, value_1KND, out, total)
+        ctx.segments, ctx.scale = segments, scale
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        query, key_1KND, value_1KND, out, total = ctx.saved_tensors
+        heads = key_1KND.shape[1]
+        times = query.shape[1] // heads
+        key, value = (each.repeat_interleave(times, dim=1) for each in (key_1KND, value_1KND))
+        sums = [torch.zeros_like(each, dtype=total.dtype) for each in (query, key, value)]
+        for queries, keys, causal in blocks(ctx.segments):
+            parts = _flash_backward(
+                gradient[:, :, queries],
+                query[:, :, queries],
+                key[:, :, keys],
+                value[:, :, keys],
+                out[:, :, queries],
+                total[:, :, queries],
+                0.0,
+                causal,
+                scale=ctx.scale,
+            )
+            for whole, part, places in zip(sums, parts, (queries, keys, keys), strict=True):
+                whole[:, :, places] += part
+        by_query, by_key, by_value = sums
+        return (
+            by_query.to(query.dtype),
+            *(each.view(1, heads, times, *each.shape[2:]).sum(2).to(key.dtype) for each in (by_key, by_value)),
+            None,
+            None,
+        )
+
+
+def blocks(segments: Sequence[Segment]) -> list[tuple[slice, slice, bool]]:
+    """The places of a block's queries and of its keys, and whether it is causal."""
+    blocks = []
+    for each in segments:
+        own, below = slice(each.begin, each.end), slice(each.end, each.subtree)
+        blocks.append((own, own, True))
+        if below.start < below.stop:
+            blocks.append((below, own, False))
+    return blocks
+
+
+def varlen(
+    kernel: Any, query_NHD: Tensor, key_NKD: Tensor, value_NKD: Tensor, segments: Sequence[Segment], scale: float
+) -> Tensor:
+    """`attended_NHD` by a kernel for sequences of unequal lengths, causal from the bottom right.
+
+    Each segment is a sequence of its own queries, and of its ancestors' keys before its own.
+    """
+    seen = [[*each.ancestors, (each.begin, each.end)] for each in segments]
+    places = np.concatenate([np.arange(begin, end) for ranges in seen for begin, end in ranges])
+    places_S = torch.from_numpy(places).to(query_NHD.device)
+    of_queries = [each.end - each.begin for each in segments]
+    of_keys = [sum(end - begin for begin, end in ranges) for ranges in seen]
+    bounds = [
+        torch.tensor([0, *np.cumsum(lengths)], dtype=torch.int32, device=query_NHD.device)
+        for lengths in (of_queries, of_keys)
+    ]
+    found: Tensor = kernel(
+        query_NHD, key_NKD[places_S], value_NKD[places_S], *bounds, max(of_queries), max(of_keys), scale
+    )
+    return found
+
+
+def _flash_attn(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    of_queries: Tensor,
+    of_keys: Tensor,
+    most: int,
+    most_keys: int,
+    scale: float,
+) -> Any:
+    from flash_attn import flash_attn_varlen_func  # type: ignore[import-not-found,unused-ignore]
+
+    return flash_attn_varlen_func(
+        query, key, value, of_queries, of_keys, most, most_keys, softmax_scale=scale, causal=True
+    )
+
+
+def _of_torch(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    of_queries: Tensor,
+    of_keys: Tensor,
+    most: int,
+    most_keys: int,
+    scale: float,
+) -> Any:
+    from torch.nn.attention.varlen import varlen_attn
+
+    return varlen_attn(
+        query,
+        key,
+        value,
+        of_queries,
+        of_keys,
+        most,
+        most_keys,
+        scale=scale,
+        window_size=(-1, 0),
+        enable_gqa=True,
+    )

@@ -1,64 +1,78 @@
-"""Packing: rows laid end to end without padding, and shared out among micro-batches and learners by their tokens."""
+"""Packing: groups of rows laid end to end without padding, shared out among micro-batches and learners by their tokens.
+
+Tokens that rows of a group share from the first one on count once (`prefixes.py`), and again in each part where a group
+is cut.
+"""
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import Self
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from seal_ray.grpo.prefixes import Segment, added_tokens, common_tokens, in_order, lay_out
 from seal_ray.grpo.rows import Row
 
+Groups = list[list[Row]]
 
-def pack(lengths: Sequence[int], budget: int) -> list[list[int]]:
-    """Bins of row indices with at most `budget` tokens each, by first fit in falling length; the same every time.
 
-    A row longer than the budget has a bin to itself. Raises `ValueError` for a budget below 1.
+def pack(groups: Sequence[Sequence[Row]], budget: int) -> list[Groups]:
+    """Micro-batches of at most `budget` tokens each, by first fit in falling length; the same every time.
+
+    A group that is longer is cut, and a row that is longer has a micro-batch to itself. Raises `ValueError` for a
+    budget below 1.
     """
     if budget < 1:
         raise ValueError(f"a budget of {budget} tokens holds no row")
-    bins: list[list[int]] = []
+    parts = [part for group in groups for part in _cut(in_order(group), budget)]
+    bins: list[Groups] = []
     filled: list[int] = []
-    for index in _longest_first(lengths):
-        for number, tokens in enumerate(filled):
-            if tokens + lengths[index] <= budget:
-                bins[number].append(index)
-                filled[number] += lengths[index]
+    for tokens, rows in sorted(parts, key=lambda part: -part[0]):
+        for number, already in enumerate(filled):
+            if already + tokens <= budget:
+                bins[number].append(rows)
+                filled[number] += tokens
                 break
         else:
-            bins.append([index])
-            filled.append(lengths[index])
+            bins.append([rows])
+            filled.append(tokens)
     return bins
 
 
-def shard(lengths: Sequence[int], shards: int) -> list[list[int]]:
-    """Row indices for each of so many learners, each in rising order, with token sums that differ by a row at most.
+def shard(groups: Sequence[Sequence[Row]], shards: int) -> list[Groups]:
+    """The groups for each of so many learners, with about as many tokens each; the same every time.
 
-    Each row goes to the learner with the fewest tokens yet, the longest row first; the same every time. With fewer rows
-    than learners some get none. Raises `ValueError` for fewer than one learner.
+    All rows, group by group, are cut into stretches, so that few groups are cut. With fewer rows than learners some get
+    none. Raises `ValueError` for fewer than one learner.
     """
     if shards < 1:
         raise ValueError(f"{shards} shards")
-    parts: list[list[int]] = [[] for _ in range(shards)]
-    emptiest = [(0, number) for number in range(shards)]
-    for index in _longest_first(lengths):
-        tokens, number = heapq.heappop(emptiest)
-        parts[number].append(index)
-        heapq.heappush(emptiest, (tokens + lengths[index], number))
-    return [sorted(part) for part in parts]
+    ordered = [in_order(group) for group in groups]
+    total = sum(sum(added_tokens(rows)) for rows in ordered)
+    parts: list[Groups] = [[] for _ in range(shards)]
+    done = 0
+    for rows in ordered:
+        cut: dict[int, list[Row]] = {}
+        for row, tokens in zip(rows, added_tokens(rows), strict=True):
+            # By its middle: a row goes where most of its tokens do.
+            learner = min(shards - 1, (2 * done + tokens) * shards // (2 * total))
+            cut.setdefault(learner, []).append(row)
+            done += tokens
+        for learner, mine in cut.items():
+            parts[learner].append(mine)
+    return parts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Packed:
-    """Rows laid end to end: N tokens in all, M of them sampled.
+    """Groups of rows laid end to end: N tokens in all, those that a group's rows share once, and M sampled ones.
 
-    `predicts_M` are the places n (rising) whose next token was sampled, so that the logits at n score `targets_M`;
-    `row_M` says which row each belongs to. `position_ids_1N` start at 0 in each row, which is how the attention tells
-    rows apart.
+    `predicts_M` are the places n, row by row, whose next token was sampled, so that the logits at n score `targets_M`;
+    `row_M` says which row each belongs to. `position_ids_1N` are positions in rows. `segments` say what a token sees.
     """
 
     token_ids_1N: Tensor
@@ -68,33 +82,50 @@ class Packed:
     sampled_logprobs_M: Tensor
     advantages_M: Tensor
     row_M: Tensor
+    segments: tuple[Segment, ...]
 
     def to(self, device: torch.device | str) -> Self:
         """The same on a device."""
-        return type(self)(*(getattr(self, each.name).to(device) for each in fields(self)))
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        moved: Any = {key: value.to(device) for key, value in values.items() if isinstance(value, Tensor)}
+        return replace(self, **moved)
 
 
-def collate(rows: Sequence[Row]) -> Packed:
-    """The rows, packed in this order: int64 indices and float32 values. Raises `ValueError` where there are none."""
+def collate(groups: Sequence[Sequence[Row]]) -> Packed:
+    """The groups, packed: int64 indices and float32 values, rows in this order. Raises `ValueError` for no rows."""
+    rows = [row for group in groups for row in group]
     if not rows:
         raise ValueError("nothing to pack")
-    lengths = [len(row) for row in rows]
-    mask_N = np.concatenate([row.mask_T for row in rows])
-    # No row's first token is sampled, so that the place before a sampled token lies in the same row.
-    sampled_M = np.flatnonzero(mask_N)
-    token_ids_N = np.concatenate([row.token_ids_T for row in rows])
-    row_M = np.repeat(np.arange(len(rows)), lengths)[sampled_M]
+    layout = lay_out(groups)
+    sampled = [np.flatnonzero(row.mask_T) for row in rows]
+    row_M = np.repeat(np.arange(len(rows)), [len(each) for each in sampled])
     advantages = np.array([row.advantage for row in rows], dtype=np.float32)
+
+    def flat(parts: list[np.ndarray]) -> Tensor:
+        return torch.from_numpy(np.concatenate(parts))
+
     return Packed(
-        token_ids_1N=torch.from_numpy(token_ids_N)[None],
-        position_ids_1N=torch.from_numpy(np.concatenate([np.arange(length) for length in lengths]))[None],
-        predicts_M=torch.from_numpy(sampled_M - 1),
-        targets_M=torch.from_numpy(token_ids_N[sampled_M]),
-        sampled_logprobs_M=torch.from_numpy(np.concatenate([row.sampled_logprobs_T for row in rows])[sampled_M]),
+        token_ids_1N=torch.from_numpy(layout.token_ids_N)[None],
+        position_ids_1N=torch.from_numpy(layout.positions_N)[None],
+        # No row's first token is sampled.
+        predicts_M=flat([places[each - 1] for places, each in zip(layout.places, sampled, strict=True)]),
+        targets_M=flat([row.token_ids_T[each] for row, each in zip(rows, sampled, strict=True)]),
+        sampled_logprobs_M=flat([row.sampled_logprobs_T[each] for row, each in zip(rows, sampled, strict=True)]),
         advantages_M=torch.from_numpy(advantages[row_M]),
         row_M=torch.from_numpy(row_M),
+        segments=layout.segments,
     )
 
 
-def _longest_first(lengths: Sequence[int]) -> list[int]:
-    return sorted(range(len(lengths)), key=lambda index: (-lengths[index], index))
+def _cut(rows: Sequence[Row], budget: int) -> list[tuple[int, list[Row]]]:
+    """The rows of a group in as few stretches of at most `budget` tokens as hold them, each with its tokens."""
+    parts: list[tuple[int, list[Row]]] = []
+    for row in rows:
+        if parts:
+            tokens, mine = parts[-1]
+            more = tokens + len(row) - common_tokens([mine[-1], row])
+            if more <= budget:
+                parts[-1] = (more, [*mine, row])
+                continue
+        parts.append((len(row), [row]))
+    return parts

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,24 +42,13 @@ class Minibatch:
     `global_tokens` are the sampled tokens of the step in all learners together, over which the loss is the mean.
     """
 
-    groups: tuple[tuple[Row, ...], ...]
+    groups: Sequence[Sequence[Row]]
     global_tokens: int
 
     @classmethod
     def of(cls, groups: Sequence[Sequence[Row]]) -> Minibatch:
         """These groups, as the whole step."""
-        return cls(tuple(map(tuple, groups)), sum(row.sampled_tokens for group in groups for row in group))
-
-    @property
-    def rows(self) -> list[Row]:
-        """All rows, group by group."""
-        return [row for group in self.groups for row in group]
-
-    def part(self, places: Collection[int]) -> Minibatch:
-        """The rows at these places among `rows`, in their order, for one of several learners. Groups may be cut."""
-        numbers = count()
-        groups = (tuple(row for row in group if next(numbers) in places) for group in self.groups)
-        return Minibatch(tuple(filter(None, groups)), self.global_tokens)
+        return cls(groups, sum(row.sampled_tokens for group in groups for row in group))
 
 
 def row_of(sample: Sample, advantage: float, *, arm: int | None = None) -> Row:

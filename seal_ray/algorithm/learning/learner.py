@@ -24,8 +24,8 @@ from seal_ray.algorithm.rllib import RowsLearner
 from seal_ray.config.agents import learning_agents, training_of
 from seal_ray.config.sections import Learners, Solver, Training
 from seal_ray.grpo.losses.sums import LossSums, global_mean
-from seal_ray.grpo.packing import Packed, collate, pack
-from seal_ray.grpo.rows import Minibatch, make_row
+from seal_ray.grpo.packing import Groups, Packed, collate, pack
+from seal_ray.grpo.rows import Minibatch, Row, make_row
 from seal_ray.grpo.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -108,8 +108,8 @@ class SealLearner(RowsLearner):
             self._learn(module_id, columns[MINIBATCHES])
 
     def _learn(self, module_id: str, minibatches: Sequence[Minibatch]) -> None:
-        module, optimizer, agent = self.wrapped(module_id), self.get_optimizer(module_id), self._agents[module_id]
-        proximal = self._proximal(module, minibatches) if agent.loss.needs_proximal else {}
+        optimizer, agent = self.get_optimizer(module_id), self._agents[module_id]
+        proximal = self._proximal(module_id, minibatches) if agent.loss.needs_proximal else {}
         self._arms[module_id] = ArmGradients(self._plain(module_id))
         total = first = LossSums()
         norm, rate = 0.0, 0.0
@@ -158,20 +158,17 @@ class SealLearner(RowsLearner):
     def _backward(self, module_id: str, minibatch: Minibatch, proximal: Mapping[int, Tensor]) -> LossSums:
         """Adds up the gradient of one step over micro-batches. Returns the sums over all learners."""
         module, config = self.wrapped(module_id), self.config.get_config_for_module(module_id)
-        rows = minibatch.rows
         self.counted = LossSums()
         # Not the module's: after a forward pass alone, FSDP has it hold whole parameters, which have no gradients.
         self.get_optimizer(module_id).zero_grad(set_to_none=True)
-        bins = pack([len(row) for row in rows], self._microbatch_tokens)
-        batches = [[rows[index] for index in each] for each in bins]
-        # Each forward pass is one of all ranks together, so that each must have as many micro-batches.
-        batches += [[_EMPTY]] * (self._most(len(batches)) - len(batches))
+        batches = self._micro_batches(module_id, minibatch.groups)
         world = max(1, self.config.num_learners)
-        for place, members in enumerate(batches):
+        for place, groups in enumerate(batches):
+            members = [row for group in groups for row in group]
             if self.distributed and not self._learners.fsdp:
                 # Whole gradients are exchanged once a step; sharded ones each time, or they would be held whole.
                 module.require_backward_grad_sync = place == len(batches) - 1
-            packed = collate(members).to(self.device)
+            packed = collate(groups).to(self.device)
             batch = {
                 PACKED: packed,
                 PROXIMAL: torch.cat([proximal[id(row)] for row in members]).to(self.device) if proximal else None,
@@ -207,15 +204,22 @@ class SealLearner(RowsLearner):
         optimizer.step()
         return norm
 
+    def _micro_batches(self, module_id: str, groups: Sequence[Sequence[Row]]) -> list[Groups]:
+        """The groups in micro-batches, as many as the other learners have: a forward pass is one of all together."""
+        if not self._plain(module_id).shares_tokens:
+            groups = [[row] for group in groups for row in group]
+        batches = pack(groups, self._microbatch_tokens)
+        return [*batches, *[[[_EMPTY]]] * (self._most(len(batches)) - len(batches))]
+
     @torch.no_grad()
-    def _proximal(self, module: nn.Module, minibatches: Sequence[Minibatch]) -> dict[int, Tensor]:
+    def _proximal(self, module_id: str, minibatches: Sequence[Minibatch]) -> dict[int, Tensor]:
         """The log-probs of every row's sampled tokens before the round's first step, by the row's identity."""
-        rows = list({id(row): row for each in minibatches for row in each.rows}.values())
+        module = self.wrapped(module_id)
+        groups = list({tuple(map(id, group)): group for each in minibatches for group in each.groups}.values())
         found = {id(_EMPTY): torch.empty(0)}
-        bins = pack([len(row) for row in rows], self._microbatch_tokens)
-        for place in range(self._most(len(bins))):
-            members = [rows[index] for index in bins[place]] if place < len(bins) else [_EMPTY]
-            logprobs = module({PACKED: collate(members).to(self.device)})[LOGPROBS].cpu()
+        for batch in self._micro_batches(module_id, groups):
+            members = [row for group in batch for row in group]
+            logprobs = module({PACKED: collate(batch).to(self.device)})[LOGPROBS].cpu()
             parts = logprobs.split([row.sampled_tokens for row in members])
             found |= {id(row): part for row, part in zip(members, parts, strict=True)}
         return found

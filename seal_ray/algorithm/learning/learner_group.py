@@ -61,9 +61,9 @@ class SealLearnerGroup(RowsLearnerGroup):
     def _shares(self, minibatches: Sequence[Minibatch]) -> list[list[Minibatch]]:
         """Each learner's part of each minibatch. A row of several epochs is the same object in all of them."""
         learners = max(1, len(self))
-        places = [shard([len(row) for row in each.rows], learners) for each in minibatches]
+        parts = [shard(each.groups, learners) for each in minibatches]
         return [
-            [each.part(set(mine[learner])) for each, mine in zip(minibatches, places, strict=True)]
+            [Minibatch(part[learner], each.global_tokens) for each, part in zip(minibatches, parts, strict=True)]
             for learner in range(learners)
         ]
 

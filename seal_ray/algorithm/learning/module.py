@@ -17,7 +17,7 @@ from policies.model_folder import open_model
 from seal_ray.algorithm.rllib import RowsModule
 from seal_ray.config.sections import Learners, Solver, Training, section_of
 from seal_ray.grpo.attention import choose_attention
-from seal_ray.grpo.forward import token_logprobs
+from seal_ray.grpo.forward import attends_to_segments, token_logprobs
 from seal_ray.grpo.packing import Packed
 
 PACKED = "packed"
@@ -37,7 +37,7 @@ class LMModule(RowsModule):
     """
 
     def setup(self) -> None:
-        from transformers import AutoModelForCausalLM
+        from transformers import AutoConfig, AutoModelForCausalLM
 
         values: Any = self.model_config
         self._solver = section_of(Solver, values["solver"])
@@ -45,9 +45,9 @@ class LMModule(RowsModule):
         learners = section_of(Learners, values["learners"])
         self._sharded = learners.fsdp
         folder = open_model(self._solver.model, dialect=self._solver.dialect).path
-        # FlashAttention takes neither float32 nor a CPU.
-        fast = self._solver.dtype == "bfloat16" and learners.num_gpus_per_learner
-        attention = choose_attention() if fast else "sdpa"
+        device = torch.device("cuda" if learners.num_gpus_per_learner else "cpu")
+        half = self._solver.dtype == "bfloat16"
+        attention = choose_attention(AutoConfig.from_pretrained(folder), device, half=half)
         _log.info("attention of the learner: %s", attention)
         model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation=attention)
         model.requires_grad_(True)
@@ -84,6 +84,11 @@ class LMModule(RowsModule):
             with torch.no_grad(), self._precision(packed.token_ids_1N.device):
                 found[REFERENCE] = self._reference_logprobs(packed)
         return found
+
+    @property
+    def shares_tokens(self) -> bool:
+        """Whether rows of a group may be packed with the tokens that they share laid out once."""
+        return attends_to_segments(self.language_model)
 
     def logprobs(self, packed: Packed) -> Tensor:
         """`logprobs_M` (nats) of the sampled tokens."""

@@ -49,8 +49,8 @@ def compared(weights: dict[str, Tensor]) -> list[str]:
 
 def alignments(group: SealLearnerGroup, *arms: Sequence[Row]) -> list[list[float]]:
     """The cosines of the arms, from a step on the rows of all of them."""
-    rows = [replace(row, arm=arm) for arm, members in enumerate(arms) for row in members]
-    group.learn(SOLVER, [Minibatch.of([rows])])
+    groups = [[replace(row, arm=arm) for row in members] for arm, members in enumerate(arms) if members]
+    group.learn(SOLVER, [Minibatch.of(groups)])
     found, seconds = group.alignments(SOLVER, range(len(arms)))
     assert seconds > 0
     return found

@@ -188,6 +188,7 @@ def test_an_exported_model_is_what_was_learnt(kind: str, model: Path, tmp_path: 
     tokens = torch.tensor([[5, 6, 7, 8, 9]])
     learner: Any = group._learner
     learnt = learner._module[SOLVER].unwrapped().language_model.eval()
+    (learnt.get_base_model() if kind == "lora" else learnt).set_attn_implementation("sdpa")
     with torch.no_grad():
         found, wanted = (each(tokens).logits for each in (load(exported.path), learnt))
         before = load(model)(tokens).logits

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from seal_ray.algorithm import checks
 from seal_ray.algorithm.config import make_config
 from seal_ray.config import memory
 from seal_ray.config.memory import Available, Place, available, parts
+from seal_ray.grpo.forward import LOGITS
 
 GB, GIB = 10**9, 2**30
 LAYERS, WIDTH, INNER, KV, VOCABULARY = 28, 3584, 18_944, 512, 152_064
@@ -25,6 +28,7 @@ QWEN_7B = ModelFolder(
         "num_hidden_layers": LAYERS,
         "num_attention_heads": 28,
         "num_key_value_heads": 4,
+        "intermediate_size": INNER,
         "vocab_size": VOCABULARY,
     },
 )
@@ -120,10 +124,27 @@ def test_what_else_makes_it_more_or_less() -> None:
     assert needed("engine.num_engines=1")["engine weights"][1] * 4 == base["engine weights"][1]
     plain = needed("solver.gradient_checkpointing=false")["learner activations"][1]
     assert base["learner activations"][1] < plain
-    # One hidden state a layer of 16,384 tokens in bfloat16, and thrice the logits of 2048 tokens, on each learner.
-    assert base["learner activations"][1] == 4 * (16_384 * LAYERS * WIDTH * 2 + 3 * 4 * 2048 * VOCABULARY)
+    # One hidden state a layer and two layers whole of 16,384 tokens in bfloat16, and thrice some logits, each learner.
+    a_layer = 6 * WIDTH + 2 * WIDTH + 2 * KV + 4 * INNER
+    hidden = 16_384 * (LAYERS * WIDTH + 2 * a_layer) * 2
+    assert hidden < base["learner activations"][1] / 4 <= hidden + 3 * LOGITS
     on_cpu = needed("engine.num_gpus_per_engine=0", "learners.num_gpus_per_learner=0")
     assert {place for place, _ in on_cpu.values()} == {Place.HOST}
+
+
+@pytest.mark.parametrize(
+    ("opening", "rest", "checkpoints"), [(133, 134, False), (1024, 384, False), (3072, 512, False), (3072, 512, True)]
+)
+def test_a_micro_batch_takes_what_is_estimated(opening: int, rest: int, checkpoints: bool) -> None:
+    command = [sys.executable, "-m", "tests.seal_ray.grpo.peak", str(opening), str(rest)]
+    asked = [*command, *(["checkpoints"] if checkpoints else [])]
+    measured = int(subprocess.run(asked, check=True, capture_output=True, text=True).stdout)
+    tokens = opening + 8 * rest
+    config = make_config(
+        overrides=[f"training.microbatch_tokens={tokens}", f"solver.gradient_checkpointing={str(checkpoints).lower()}"]
+    )
+    estimate = {part.name: part.size for part in parts(config, open_model("tiny"))}["learner activations"]
+    assert 0.8 < estimate / measured < 1.2
 
 
 def test_the_shipped_model_fits_a_small_machine(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,12 +15,13 @@ from peft import PeftModel
 from torch import Tensor, nn
 
 from seal_ray.grpo import forward
+from seal_ray.grpo.attention import SEGMENTS
 from seal_ray.grpo.forward import token_logprobs
 from seal_ray.grpo.losses.grpo import GRPOLoss
 from seal_ray.grpo.losses.sums import LossSums, global_mean
 from seal_ray.grpo.packing import collate
 from seal_ray.grpo.rows import Row
-from tests.seal_ray.grpo.models import random_rows, tiny_model, with_adapter
+from tests.seal_ray.grpo.models import VOCABULARY, random_rows, tiny_model, with_adapter
 from tests.seal_ray.grpo.reference import batch_loss, scores
 
 TEMPERATURE = 0.7
@@ -37,9 +38,9 @@ class Case:
     """A model, its reference, and rows whose sampling log-probs differ from the model's by enough to clip."""
 
     def __init__(self, kind: str, *, lora: bool, seed: int = 3) -> None:
-        base = tiny_model(kind)
+        base = tiny_model(kind, attention="sdpa")
         self.model: nn.Module = with_adapter(base) if lora else base
-        self.frozen = tiny_model(kind) if lora else tiny_model(kind, seed=1)
+        self.frozen = tiny_model(kind, attention="sdpa", seed=int(not lora))
         numbers = np.random.default_rng(seed)
         self.rows: list[Row] = []
         self.proximal: list[list[float]] = []
@@ -71,10 +72,12 @@ class Case:
         if checkpoints:
             model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         frozen = copy.deepcopy(self.frozen).to(dtype)  # type: ignore[arg-type]
+        for each in (model, frozen):
+            with_segments(each)
         tokens = sum(row.sampled_tokens for row in self.rows)
         losses, sums = [], LossSums()
         for each in bins:
-            packed = collate([self.rows[index] for index in each])
+            packed = collate([[self.rows[index]] for index in each])
             with torch.no_grad(), adapter_off(model):
                 reference_M = token_logprobs(
                     model if isinstance(model, PeftModel) else frozen, packed, temperature=TEMPERATURE
@@ -94,6 +97,12 @@ class Case:
         assert sums.tokens == tokens
         assert sums.loss / tokens == pytest.approx(loss.item(), rel=1e-5)
         return loss.item(), gradients(model, loss), sums
+
+
+def with_segments(model: Any) -> None:
+    """Has a model, or what an adapter is on, use the attention over segments."""
+    base: Any = model.get_base_model() if isinstance(model, PeftModel) else model
+    base.set_attn_implementation(SEGMENTS)
 
 
 def gradients(model: nn.Module, loss: Tensor) -> dict[str, Tensor]:
@@ -140,7 +149,7 @@ def test_packed_and_unpacked_equal_the_reference(kind: str, lora: bool, name: st
 @pytest.mark.parametrize("kind", ["qwen2", "llama"])
 def test_checkpoints_and_chunks_change_nothing(kind: str, lora: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     case, settings = Case(kind, lora=lora), SETTINGS["recipe"]
-    monkeypatch.setattr(forward, "CHUNK", 4)
+    monkeypatch.setattr(forward, "LOGITS", 4 * 4 * VOCABULARY)
     loss, gradient, _ = case.found(settings, [[0, 1, 2, 3, 4]], torch.float64, checkpoints=True)
     assert_equal((loss, gradient), case.expected(settings), 1e-8)
 

@@ -1,8 +1,9 @@
-"""Rows, bins, shards and what they are collated to."""
+"""Rows, micro-batches, shards and what they are collated to."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,52 +13,81 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seal_ray.grpo.packing import collate, pack, shard
-from seal_ray.grpo.rows import make_row
-from tests.seal_ray.grpo.models import random_rows
-
-LENGTHS = st.lists(st.integers(1, 60), max_size=40)
+from seal_ray.grpo.rows import Row, make_row
+from tests.seal_ray.grpo.models import alone, random_rows
 
 
-@given(LENGTHS, st.integers(1, 50))
-def test_bins_hold_every_row_once_within_the_budget(lengths: list[int], budget: int) -> None:
-    bins = pack(lengths, budget)
-    assert sorted(index for each in bins for index in each) == list(range(len(lengths)))
-    filled = [sum(lengths[index] for index in each) for each in bins]
-    assert all(tokens <= budget or len(each) == 1 for each, tokens in zip(bins, filled, strict=True))
-    assert pack(lengths, budget) == bins
+@st.composite
+def groups_of_rows(draw: st.DrawFn) -> list[list[Row]]:
+    """Groups of rows over few tokens, so that many share some."""
+    tokens = st.lists(st.integers(0, 2), min_size=1, max_size=12)
+    groups = draw(st.lists(st.lists(tokens, min_size=1, max_size=6), max_size=6))
+    return [[_row(each) for each in group] for group in groups]
+
+
+def _row(token_ids: list[int]) -> Row:
+    return make_row(token_ids, [place > 0 for place in range(len(token_ids))], [-1.0] * len(token_ids), 1.0)
+
+
+def tree_size(rows: Sequence[Row]) -> int:
+    """How many different starts the rows have: a tree of their tokens has a node for each."""
+    return len({tuple(row.token_ids_T[:end]) for row in rows for end in range(1, len(row) + 1)})
+
+
+def ids(rows: Iterable[Row]) -> list[int]:
+    return sorted(map(id, rows))
+
+
+@given(groups_of_rows(), st.integers(1, 40))
+def test_bins_hold_every_row_once_within_the_budget(groups: list[list[Row]], budget: int) -> None:
+    bins = pack(groups, budget)
+    assert ids(row for each in bins for part in each for row in part) == ids(row for group in groups for row in group)
+    of_group = {id(row): number for number, group in enumerate(groups) for row in group}
+    assert all(len({of_group[id(row)] for row in part}) == 1 for each in bins for part in each)
+    filled = [sum(map(tree_size, each)) for each in bins]
+    assert all(tokens <= budget or sum(map(len, each)) == 1 for each, tokens in zip(bins, filled, strict=True))
+    assert [[ids(part) for part in each] for each in pack(groups, budget)] == [[ids(p) for p in each] for each in bins]
     # Two bins that would go into one would be a waste that first fit does not make.
     assert sum(2 * tokens <= budget for tokens in filled) <= 1
 
 
 def test_first_fit_in_falling_length() -> None:
-    assert pack([3, 9, 4, 5, 6, 1], 10) == [[1, 5], [4, 2], [3, 0]]
-    assert pack([12, 2, 2], 4) == [[0], [1, 2]]
+    rows = {length: _row([length] * length) for length in (3, 9, 4, 5, 6, 1)}
+    found = pack([[row] for row in rows.values()], 10)
+    assert [[len(part[0]) for part in each] for each in found] == [[9, 1], [6, 4], [5, 3]]
+    assert [len(each) for each in pack([[_row([0] * 12)], [rows[3]], [rows[1]]], 4)] == [1, 2]
     with pytest.raises(ValueError, match="budget"):
-        pack([1], 0)
+        pack([[rows[1]]], 0)
 
 
-@given(LENGTHS, st.integers(1, 8))
-def test_shards_are_balanced(lengths: list[int], shards: int) -> None:
-    parts = shard(lengths, shards)
+def test_a_group_that_is_too_long_is_cut_and_shares_in_each_part() -> None:
+    group = [_row([7] * 10 + [number] * 5) for number in range(6)]
+    assert [[len(part) for part in each] for each in pack([group], 40)] == [[6]]
+    assert [[len(part) for part in each] for each in pack([group], 25)] == [[3], [3]]
+
+
+@given(groups_of_rows(), st.integers(1, 5))
+def test_shards_are_balanced(groups: list[list[Row]], shards: int) -> None:
+    parts = shard(groups, shards)
     assert len(parts) == shards
-    assert all(part == sorted(part) for part in parts)
-    assert sorted(index for part in parts for index in part) == list(range(len(lengths)))
-    tokens = [sum(lengths[index] for index in part) for part in parts]
-    # The last row put on the fullest went where there was least; each row of it fits in the difference.
-    fullest = parts[int(np.argmax(tokens))]
-    assert max(tokens) - min(tokens) <= min((lengths[index] for index in fullest), default=0)
-    assert shard(lengths, shards) == parts
+    assert ids(row for each in parts for part in each for row in part) == ids(row for group in groups for row in group)
+    # A learner has its share but for half a row at each end, and once more what a group shares that was cut there.
+    share = sum(map(tree_size, groups)) / shards
+    longest = max((len(row) for group in groups for row in group), default=0)
+    for each in parts:
+        assert sum(map(tree_size, each)) <= share + 2 * longest
+    assert sum(map(len, parts)) <= len(groups) + shards - 1
 
 
 def test_no_shards_raise() -> None:
     with pytest.raises(ValueError, match="0 shards"):
-        shard([1], 0)
+        shard([[_row([1])]], 0)
 
 
 def test_collate_by_hand() -> None:
     first = make_row([5, 6, 7, 8], [False, True, False, True], [0, -0.5, 0, -0.25], 2.0)
     second = make_row([9, 1], [False, True], [math.nan, -1.5], -1.0)
-    packed = collate([first, second])
+    packed = collate([[first, second]])
     assert packed.token_ids_1N.tolist() == [[5, 6, 7, 8, 9, 1]]
     assert packed.position_ids_1N.tolist() == [[0, 1, 2, 3, 0, 1]]
     assert packed.predicts_M.tolist() == [0, 2, 4]
@@ -67,7 +97,9 @@ def test_collate_by_hand() -> None:
     assert packed.row_M.tolist() == [0, 0, 1]
     assert packed.sampled_logprobs_M.dtype == packed.advantages_M.dtype == torch.float32
     moved = packed.to("meta")
-    assert {getattr(moved, name).device.type for name in type(moved).__slots__} == {"meta"}
+    values = [getattr(moved, name) for name in type(moved).__slots__]
+    assert {value.device.type for value in values if isinstance(value, torch.Tensor)} == {"meta"}
+    assert moved.segments == packed.segments
     with pytest.raises(ValueError, match="nothing to pack"):
         collate([])
 
@@ -75,7 +107,7 @@ def test_collate_by_hand() -> None:
 @given(st.lists(st.integers(2, 12), min_size=1, max_size=6), st.integers(0, 1000))
 def test_what_is_scored_is_what_was_sampled(lengths: list[int], seed: int) -> None:
     rows = random_rows(seed, tuple(lengths))
-    packed = collate(rows)
+    packed = collate(alone(rows))
     flat = packed.token_ids_1N[0]
     assert (flat[packed.predicts_M + 1] == packed.targets_M).all()
     for number, row in enumerate(rows):

@@ -1,0 +1,155 @@
+"""The learner against TRL's: `python -m tests.bench.learner`, with TRL installed for it (`make bench` does).
+
+One group of eight rows with a common opening, the tiny model in float32, the clipped loss by tokens without a KL, the
+forward and the backward pass. TRL's trainer computes a padded batch of eight; the rows are of one length, so that its
+batch has no padding. Both are measured in turn, several times, and the best times are compared.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import statistics
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import numpy as np
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from policies.model_folder import open_model
+from seal_ray.grpo.attention import choose_attention
+from seal_ray.grpo.forward import token_logprobs
+from seal_ray.grpo.losses.grpo import GRPOLoss
+from seal_ray.grpo.losses.sums import global_mean
+from seal_ray.grpo.packing import collate, pack
+from seal_ray.grpo.rows import Row, make_row
+
+GROUP = 8
+SHAPES = ((133, 134, 1.6), (1024, 384, 3.0), (3072, 512, 4.0))
+"""Tokens of the opening and of the rest, and the goal for the ratio."""
+BUDGET = 16_384
+REPEATS = 5
+
+
+def rows_of(opening: int, rest: int) -> list[Row]:
+    """Random rows that share an opening; all of the rest is sampled."""
+    numbers = np.random.default_rng(opening)
+    shared = numbers.integers(2, 1500, opening)
+    mask = np.arange(opening + rest) >= opening
+    return [
+        make_row(
+            np.concatenate([shared, numbers.integers(2, 1500, rest)]),
+            mask,
+            np.full(opening + rest, -7.3),
+            (-1.0) ** number,
+        )
+        for number in range(GROUP)
+    ]
+
+
+def ours(rows: Sequence[Row]) -> Callable[[], float]:
+    """Forward and backward pass as the learner does them."""
+    folder = open_model("tiny").path
+    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    model.set_attn_implementation(choose_attention(model.config, torch.device("cpu"), half=False))
+    model.train()
+    loss_of = GRPOLoss(GRPOLoss.Settings(kl=0.0, dual_clip=None))
+    tokens = sum(row.sampled_tokens for row in rows)
+
+    def step() -> float:
+        model.zero_grad(set_to_none=True)
+        total = 0.0
+        for batch in pack([rows], BUDGET):
+            packed = collate(batch)
+            logprobs_M = token_logprobs(model, packed)
+            losses = loss_of(logprobs_M, packed.sampled_logprobs_M, packed.advantages_M)
+            loss = global_mean(losses.loss_sum, tokens)
+            loss.backward()  # type: ignore[no-untyped-call]
+            total += float(loss)
+        return total
+
+    return step
+
+
+def trl(rows: Sequence[Row]) -> Callable[[], float]:
+    """The same by TRL's GRPO trainer."""
+    from datasets import Dataset  # type: ignore[import-not-found]
+    from trl import GRPOConfig, GRPOTrainer  # type: ignore[import-not-found]
+
+    folder = open_model("tiny").path
+    config = GRPOConfig(
+        output_dir=tempfile.mkdtemp(),
+        use_cpu=True,
+        bf16=False,
+        beta=0.0,
+        loss_type="dapo",
+        per_device_train_batch_size=GROUP,
+        num_generations=GROUP,
+        gradient_checkpointing=False,
+        report_to=[],
+    )
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    trainer = GRPOTrainer(
+        model=model,
+        reward_funcs=lambda **given: [0.0] * len(given["prompts"]),
+        args=config,
+        train_dataset=Dataset.from_list([{"prompt": "none"}] * GROUP),
+        processing_class=AutoTokenizer.from_pretrained(folder),
+    )
+    trainer.current_gradient_accumulation_steps = 1
+    model = trainer.model.train()
+    opening = int(rows[0].mask_T.argmax())
+    ids = torch.from_numpy(np.stack([row.token_ids_T for row in rows]))
+    old = torch.from_numpy(np.stack([row.sampled_logprobs_T for row in rows]))
+    inputs = {
+        "prompt_ids": ids[:, :opening],
+        "prompt_mask": torch.ones_like(ids[:, :opening]),
+        "completion_ids": ids[:, opening:],
+        "completion_mask": torch.ones_like(ids[:, opening:]),
+        "old_per_token_logps": old[:, opening:],
+        "advantages": torch.tensor([row.advantage for row in rows], dtype=torch.float32),
+        "num_items_in_batch": torch.tensor(sum(row.sampled_tokens for row in rows)),
+    }
+
+    def step() -> float:
+        model.zero_grad(set_to_none=True)
+        loss = trainer.compute_loss(model, inputs)
+        trainer.accelerator.backward(loss)
+        return float(loss)
+
+    return step
+
+
+def main() -> None:
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(os.cpu_count() or 1)
+    for opening, rest, goal in SHAPES:
+        rows = rows_of(opening, rest)
+        with contextlib.redirect_stderr(io.StringIO()):
+            steps = {"ours": ours(rows), "trl": trl(rows)}
+        losses = {name: step() for name, step in steps.items()}  # warms up
+        assert abs(losses["ours"] - losses["trl"]) < 1e-3, losses
+        times: dict[str, list[float]] = {name: [] for name in steps}
+        for _ in range(REPEATS):
+            for name, step in steps.items():
+                started = time.perf_counter()
+                step()
+                times[name].append(time.perf_counter() - started)
+        best = {name: min(values) for name, values in times.items()}
+        spread = statistics.median(each / mine for each, mine in zip(times["trl"], times["ours"], strict=True))
+        bound = GROUP * (opening + rest) / (opening + GROUP * rest)
+        print(
+            f"opening {opening}, rest {rest}: ours {best['ours']:.3f} s, TRL {best['trl']:.3f} s: "
+            f"{best['trl'] / best['ours']:.2f} times as fast (median {spread:.2f}; goal {goal:g}; tokens {bound:.2f})"
+        )
+
+
+if __name__ == "__main__":
+    main()
