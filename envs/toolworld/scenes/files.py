@@ -17,10 +17,10 @@ class Files(Scene):
 
     def __init__(self, words: Words, size: int, *, rich: bool = False) -> None:
         super().__init__(words, size, rich=rich)
-        self._name = words.folder()
-        self._root: _Folder = {words.file(): self._content() for _ in range(size)}
+        self._name = words.draw("folder")
+        self._root: _Folder = {words.draw("file"): self._content() for _ in range(size)}
         folders = max(2, size // 2)
-        self._folders = {words.folder(): {words.file(): self._content()} for _ in range(folders)}
+        self._folders = {words.draw("folder"): {words.draw("file"): self._content()} for _ in range(folders)}
         self._in: str | None = None
 
     def start_config(self) -> Mapping[str, JSON]:
@@ -62,21 +62,21 @@ class Files(Scene):
         return Beat("files.lost", calls, {"file": file}, lambda: self._enter(folder), helpers=("find",), bulk=True)
 
     def write(self) -> Beat | None:
-        file, text, here = self.words.file(), self.words.sentence(), self._here
+        file, text, here = self.words.draw("file"), self.words.draw("sentence"), self._here
         calls = (call("touch", file_name=file), call("echo", content=text, file_name=file))
         return Beat("files.write", calls, {"file": file, "text": text}, lambda: here.update({file: text}))
 
     def replace(self) -> Beat | None:
         if not self._here:
             return None
-        file, text, here = self._any_file(), self.words.sentence(), self._here
+        file, text, here = self._any_file(), self.words.draw("sentence"), self._here
         calls = (call("echo", content=text, file_name=file),)
         return Beat("files.replace", calls, {"file": file, "text": text}, lambda: here.update({file: text}))
 
     def new_folder(self) -> Beat | None:
         if self._in is not None:
             return None
-        folder = self.words.folder()
+        folder = self.words.draw("folder")
         calls = (call("mkdir", dir_name=folder),)
         return Beat("files.new_folder", calls, {"folder": folder}, lambda: self._folders.update({folder: {}}))
 
@@ -90,21 +90,21 @@ class Files(Scene):
     def new_home(self) -> Beat | None:
         if self._in is not None or not self._root:
             return None
-        file, folder = self._any_file(), self.words.folder()
+        file, folder = self._any_file(), self.words.draw("folder")
         calls = (call("mkdir", dir_name=folder), call("mv", source=file, destination=folder))
         return Beat("files.new_home", calls, {"file": file, "folder": folder}, lambda: self._move(file, folder))
 
     def rename(self) -> Beat | None:
         if not self._here:
             return None
-        file, name, here = self._any_file(), self.words.file(), self._here
+        file, name, here = self._any_file(), self.words.draw("file"), self._here
         calls = (call("mv", source=file, destination=name),)
         return Beat("files.rename", calls, {"file": file, "name": name}, lambda: here.update({name: here.pop(file)}))
 
     def copy(self) -> Beat | None:
         if not self._here:
             return None
-        file, name, here = self._any_file(), self.words.file(), self._here
+        file, name, here = self._any_file(), self.words.draw("file"), self._here
         calls = (call("cp", source=file, destination=name),)
         return Beat("files.copy", calls, {"file": file, "name": name}, lambda: here.update({name: here[file]}))
 
@@ -191,7 +191,7 @@ class Files(Scene):
 
     def _content(self) -> str:
         lines = 9 if self.rich else self.rng.randint(1, 3)
-        return "\n".join(self.words.sentence() for _ in range(lines))
+        return "\n".join(self.words.draw("sentence") for _ in range(lines))
 
     def _enter(self, folder: str) -> None:
         self._in = folder

@@ -19,12 +19,12 @@ class Messages(SceneWithLogin):
         super().__init__(words, size, rich=rich)
         count = size + 1
         start = words.identifier(3) % 700 + 100
-        self._ids = {words.person(): f"USR{start + place}" for place in range(count)}
+        self._ids = {words.draw("person"): f"USR{start + place}" for place in range(count)}
         self._counter = start + count - 1
         self._me = self.rng.choice(list(self._ids.values()))
         self._logged_in = self.rng.random() < 0.6
         others = [number for number in self._ids.values() if number != self._me]
-        self._inbox = [(self.rng.choice(others), words.sentence()) for _ in range(size)]
+        self._inbox = [(self.rng.choice(others), words.draw("sentence")) for _ in range(size)]
         self._known: set[str] = set()
 
     def start_config(self) -> Mapping[str, JSON]:
@@ -44,7 +44,7 @@ class Messages(SceneWithLogin):
         )
 
     def send(self) -> Beat | None:
-        name, text = self._someone(known=False), self.words.sentence()
+        name, text = self._someone(known=False), self.words.draw("sentence")
         if name is None:
             return None
         calls = (call("get_user_id", user=name), call("send_message", receiver_id=self._ids[name], message=text))
@@ -52,14 +52,14 @@ class Messages(SceneWithLogin):
 
     def send_known(self) -> Beat | None:
         """To somebody whose id an earlier turn has brought up."""
-        name, text = self._someone(known=True), self.words.sentence()
+        name, text = self._someone(known=True), self.words.draw("sentence")
         if name is None:
             return None
         calls = (call("send_message", receiver_id=self._ids[name], message=text),)
         return self.with_login("send_known", calls, {"name": name, "text": text}, lambda: self._send(name, text))
 
     def send_id(self) -> Beat | None:
-        name, text = self._someone(), self.words.sentence()
+        name, text = self._someone(), self.words.draw("sentence")
         if name is None:
             return None
         number = self._ids[name]
@@ -68,11 +68,11 @@ class Messages(SceneWithLogin):
         return self.with_login("send_id", calls, {"id": number, "text": text}, effect)
 
     def add(self) -> Beat | None:
-        name = self.words.person()
+        name = self.words.draw("person")
         return Beat("messages.add", (call("add_contact", user_name=name),), {"name": name}, lambda: self._add(name))
 
     def add_and_send(self) -> Beat | None:
-        name, text, number = self.words.person(), self.words.sentence(), f"USR{self._counter + 1}"
+        name, text, number = self.words.draw("person"), self.words.draw("sentence"), f"USR{self._counter + 1}"
         calls = (call("add_contact", user_name=name), call("send_message", receiver_id=number, message=text))
 
         def effect() -> None:

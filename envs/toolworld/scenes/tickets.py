@@ -15,10 +15,10 @@ class Tickets(SceneWithLogin):
 
     def __init__(self, words: Words, size: int, *, rich: bool = False) -> None:
         super().__init__(words, size, rich=rich)
-        self._user, self._password = words.account(), words.password()
+        self._user, self._password = words.draw("account"), words.draw("password")
         self._logged_in = self.rng.random() < 0.6
         start = words.identifier(3)
-        self._titles = {start + place: words.title() for place in range(max(2, size // 3 if rich else size))}
+        self._titles = {start + place: words.draw("title") for place in range(max(2, size // 3 if rich else size))}
         self._open = list(self._titles)
         self._next = start + len(self._titles)
         self._created: int | None = None
@@ -28,7 +28,7 @@ class Tickets(SceneWithLogin):
             {
                 "id": number,
                 "title": title,
-                "description": self.words.sentence() if self.rich else "",
+                "description": self.words.draw("sentence") if self.rich else "",
                 "status": "Open",
                 "priority": self.rng.randint(1, 3),
                 "created_by": self._user,
@@ -47,11 +47,11 @@ class Tickets(SceneWithLogin):
         )
 
     def create(self) -> Beat | None:
-        title = self.words.title()
+        title = self.words.draw("title")
         return self.with_login("create", (call("create_ticket", title=title),), {"title": title}, self._create)
 
     def create_urgent(self) -> Beat | None:
-        title, priority = self.words.title(), self.rng.randint(2, 5)
+        title, priority = self.words.draw("title"), self.rng.randint(2, 5)
         wanted = call("create_ticket", title=title, priority=priority)
         return self.with_login("create_urgent", (wanted,), {"title": title, "priority": str(priority)}, self._create)
 
@@ -66,10 +66,14 @@ class Tickets(SceneWithLogin):
         return None if self._created is None else self._finish("close_created", self._created)
 
     def resolve(self) -> Beat | None:
-        return self._finish("resolve", None, self.words.sentence())
+        return self._finish("resolve", None, self.words.draw("sentence"))
 
     def resolve_created(self) -> Beat | None:
-        return None if self._created is None else self._finish("resolve_created", self._created, self.words.sentence())
+        return (
+            None
+            if self._created is None
+            else self._finish("resolve_created", self._created, self.words.draw("sentence"))
+        )
 
     def priority(self) -> Beat | None:
         return self._edit("priority", self.rng.choice(list(self._titles)), named=True)
@@ -78,7 +82,7 @@ class Tickets(SceneWithLogin):
         return None if self._created is None else self._edit("priority_created", self._created, named=False)
 
     def retitle(self) -> Beat | None:
-        number, title = self.rng.choice(list(self._titles)), self.words.title()
+        number, title = self.rng.choice(list(self._titles)), self.words.draw("title")
         calls = (call("edit_ticket", ticket_id=number, updates={"title": title}),)
         return Beat("tickets.retitle", calls, {"ticket": str(number), "title": title})
 

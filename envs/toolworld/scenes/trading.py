@@ -16,7 +16,7 @@ class Trading(SceneWithLogin):
 
     def __init__(self, words: Words, size: int, *, rich: bool = False) -> None:
         super().__init__(words, size, rich=rich)
-        self._symbols = [words.symbol() for _ in range((2 * size if rich else size) + 1)]
+        self._symbols = [words.draw("symbol") for _ in range((2 * size if rich else size) + 1)]
         self._prices = {symbol: self.rng.randrange(1000, 30000) / 100 for symbol in self._symbols}
         self._watched = self._symbols[: (2 * size if rich else self.rng.randint(1, 2))]
         self._logged_in = self.rng.random() < 0.5
@@ -148,7 +148,7 @@ class Trading(SceneWithLogin):
 
     def credentials(self) -> Mapping[str, str]:
         # The benchmark accepts any name and password here, so the user's words are all there is.
-        return {"user": self.words.account(), "password": self.words.password()}
+        return {"user": self.words.draw("account"), "password": self.words.draw("password")}
 
     def login_call(self, credentials: Mapping[str, str]) -> ToolCall:
         return call("trading_login", username=credentials["user"], password=credentials["password"])

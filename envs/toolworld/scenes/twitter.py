@@ -16,13 +16,13 @@ class Twitter(SceneWithLogin):
 
     def __init__(self, words: Words, size: int, *, rich: bool = False) -> None:
         super().__init__(words, size, rich=rich)
-        self._user, self._password = words.account(), words.password()
+        self._user, self._password = words.draw("account"), words.draw("password")
         self._logged_in = self.rng.random() < 0.6
-        authors = [words.account() for _ in range(max(2, size // 4))]
+        authors = [words.draw("account") for _ in range(max(2, size // 4))]
         start = words.identifier(3)
-        self._tweets = {start + place: (authors[place % len(authors)], words.sentence()) for place in range(size)}
+        self._tweets = {start + place: (authors[place % len(authors)], words.draw("sentence")) for place in range(size)}
         self._next = start + size
-        self._following = [words.account() for _ in range(size)]
+        self._following = [words.draw("account") for _ in range(size)]
         self._posted: int | None = None
         self._retweeted: set[int] = set()
 
@@ -51,28 +51,28 @@ class Twitter(SceneWithLogin):
         )
 
     def post(self) -> Beat | None:
-        text = self.words.sentence()
+        text = self.words.draw("sentence")
         return self.with_login("post", (call("post_tweet", content=text),), {"text": text}, self._post)
 
     def post_tagged(self) -> Beat | None:
-        text, tag = self.words.sentence(), f"#{self.words.topic()}"
+        text, tag = self.words.draw("sentence"), f"#{self.words.draw('topic')}"
         calls = (call("post_tweet", content=text, tags=[tag]),)
         return self.with_login("post_tagged", calls, {"text": text, "tag": tag}, self._post)
 
     def post_to(self) -> Beat | None:
-        text, name = self.words.sentence(), f"@{self.words.account()}"
+        text, name = self.words.draw("sentence"), f"@{self.words.draw('account')}"
         calls = (call("post_tweet", content=text, mentions=[name]),)
         return self.with_login("post_to", calls, {"text": text, "name": name}, self._post)
 
     def comment(self) -> Beat | None:
-        number, text = self.rng.choice(list(self._tweets)), self.words.sentence()
+        number, text = self.rng.choice(list(self._tweets)), self.words.draw("sentence")
         calls = (call("comment", tweet_id=number, comment_content=text),)
         return self.with_login("comment", calls, {"tweet": str(number), "text": text})
 
     def comment_posted(self) -> Beat | None:
         if self._posted is None:
             return None
-        text = self.words.sentence()
+        text = self.words.draw("sentence")
         calls = (call("comment", tweet_id=self._posted, comment_content=text),)
         return self.with_login("comment_posted", calls, {"text": text})
 
@@ -100,12 +100,12 @@ class Twitter(SceneWithLogin):
         return self.with_login("retweet_author", calls, {"author": author}, lambda: self._retweeted.add(number))
 
     def mention(self) -> Beat | None:
-        number, name = self.rng.choice(list(self._tweets)), f"@{self.words.account()}"
+        number, name = self.rng.choice(list(self._tweets)), f"@{self.words.draw('account')}"
         calls = (call("mention", tweet_id=number, mentioned_usernames=[name]),)
         return Beat("twitter.mention", calls, {"tweet": str(number), "name": name})
 
     def follow(self) -> Beat | None:
-        user = self.words.account()
+        user = self.words.draw("account")
         calls = (call("follow_user", username_to_follow=user),)
         return self.with_login("follow", calls, {"author": user}, lambda: self._following.append(user))
 

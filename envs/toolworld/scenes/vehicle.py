@@ -28,7 +28,7 @@ class Vehicle(Scene):
 
     def __init__(self, words: Words, size: int, *, rich: bool = False) -> None:
         super().__init__(words, size, rich=rich)
-        self._destination = words.place()
+        self._destination = words.draw("place")
         self._fuel = self.rng.randrange(20, 200) / 10
         self._running = self.rng.random() < 0.3
         self._unlocked = set() if self._running else set(_DOORS[: self.rng.choice((0, 0, 0, 1, 2, 4))])
@@ -79,12 +79,12 @@ class Vehicle(Scene):
     def start_and_drive(self) -> Beat | None:
         if self._running:
             return None
-        place = self.words.place()
+        place = self.words.draw("place")
         calls = (*self._start_calls(), call("set_navigation", destination=place))
         return Beat("vehicle.start_and_drive", calls, {"place": place}, self._start)
 
     def navigate(self) -> Beat | None:
-        place = self.words.place()
+        place = self.words.draw("place")
         return Beat("vehicle.navigate", (call("set_navigation", destination=place),), {"place": place})
 
     def fill(self) -> Beat | None:
