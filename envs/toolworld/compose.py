@@ -16,7 +16,7 @@ from envs.task import Category, Task, ToolCall, ToolDoc, Turn
 from envs.toolworld.difficulty import Difficulty
 from envs.toolworld.documents import SUBSTITUTES, compact_tool
 from envs.toolworld.phrases import omittable, request, supply
-from envs.toolworld.scene import Beat, Intent, Scene
+from envs.toolworld.scene import Beat, Intent, NotNow, Scene
 from envs.toolworld.scenes import COMPANIONS, LARGE, MAIN
 from envs.toolworld.words import Words
 
@@ -30,7 +30,7 @@ _ONE_BEAT = 0.6
 """How often one request is sought that takes all of a turn's calls, before several are strung together."""
 _UNOWNED_SLOTS = frozenset(
     {
-        *("word", "unit", "lines", "shares", "order", "id", "me", "tweet", "ticket", "priority"),
+        *("word", "unit", "lines", "shares", "order", "id", "user_id", "tweet", "ticket", "priority"),
         *("door", "fan", "mode", "speed", "part"),
     }
 )
@@ -206,8 +206,11 @@ class _Writer:
         order.sort(key=lambda intent: self._used[intent])  # what has not been asked for yet comes first
         smaller: tuple[Intent, _Said] | None = None
         for intent in order:
-            beat = intent()
-            if beat is None or len(beat.calls) > left or not all(need(beat) for need in needs):
+            try:
+                beat = intent()
+            except NotNow:
+                continue
+            if len(beat.calls) > left or not all(need(beat) for need in needs):
                 continue
             if _calls_as_text(beat) in self._asked:  # asked again, it would tell nothing new
                 continue

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from envs.task import JSON, ToolCall
-from envs.toolworld.scene import Beat, Intent, SceneWithLogin, call
+from envs.task import JSON
+from envs.toolworld.scene import Beat, Intent, SceneWithLogin, call, known, require
 from envs.toolworld.words import Words
 
 
 class Tickets(SceneWithLogin):
     class_name = "TicketAPI"
     family = "tickets"
+    login_tool = "ticket_login"
 
     def __init__(self, words: Words, size: int, *, rich: bool = False) -> None:
         super().__init__(words, size, rich=rich)
@@ -46,56 +47,52 @@ class Tickets(SceneWithLogin):
             *(self.login, self.logout),
         )
 
-    def create(self) -> Beat | None:
+    def create(self) -> Beat:
         title = self.words.draw("title")
         return self.with_login("create", (call("create_ticket", title=title),), {"title": title}, self._create)
 
-    def create_urgent(self) -> Beat | None:
+    def create_urgent(self) -> Beat:
         title, priority = self.words.draw("title"), self.rng.randint(2, 5)
         wanted = call("create_ticket", title=title, priority=priority)
         return self.with_login("create_urgent", (wanted,), {"title": title, "priority": str(priority)}, self._create)
 
-    def read(self) -> Beat | None:
+    def read(self) -> Beat:
         number = self.rng.choice(list(self._titles))
         return Beat("tickets.read", (call("get_ticket", ticket_id=number),), {"ticket": str(number)})
 
-    def close(self) -> Beat | None:
+    def close(self) -> Beat:
         return self._finish("close", None)
 
-    def close_created(self) -> Beat | None:
-        return None if self._created is None else self._finish("close_created", self._created)
+    def close_created(self) -> Beat:
+        return self._finish("close_created", known(self._created))
 
-    def resolve(self) -> Beat | None:
+    def resolve(self) -> Beat:
         return self._finish("resolve", None, self.words.draw("sentence"))
 
-    def resolve_created(self) -> Beat | None:
-        return (
-            None
-            if self._created is None
-            else self._finish("resolve_created", self._created, self.words.draw("sentence"))
-        )
+    def resolve_created(self) -> Beat:
+        return self._finish("resolve_created", known(self._created), self.words.draw("sentence"))
 
-    def priority(self) -> Beat | None:
+    def priority(self) -> Beat:
         return self._edit("priority", self.rng.choice(list(self._titles)), named=True)
 
-    def priority_created(self) -> Beat | None:
-        return None if self._created is None else self._edit("priority_created", self._created, named=False)
+    def priority_created(self) -> Beat:
+        return self._edit("priority_created", known(self._created), named=False)
 
-    def retitle(self) -> Beat | None:
+    def retitle(self) -> Beat:
         number, title = self.rng.choice(list(self._titles)), self.words.draw("title")
         calls = (call("edit_ticket", ticket_id=number, updates={"title": title}),)
         return Beat("tickets.retitle", calls, {"ticket": str(number), "title": title})
 
-    def mine(self) -> Beat | None:
+    def mine(self) -> Beat:
         return self.with_login("mine", (call("get_user_tickets"),), {}, bulk=True)
 
-    def logout(self) -> Beat | None:
-        return Beat("tickets.logout", (call("logout"),), {}, self._log_out) if self._logged_in else None
+    def logout(self) -> Beat:
+        require(self._logged_in)
+        return Beat("tickets.logout", (call("logout"),), {}, self._log_out)
 
-    def _finish(self, intent: str, number: int | None, resolution: str | None = None) -> Beat | None:
+    def _finish(self, intent: str, number: int | None, resolution: str | None = None) -> Beat:
         """Closing or resolving a ticket: the one of that number, or any open one, which is then named."""
-        if not self._open:
-            return None
+        require(self._open)
         chosen = self.rng.choice(self._open) if number is None else number
         slots = {} if number is not None else {"ticket": str(chosen)}
         if resolution is None:
@@ -123,7 +120,4 @@ class Tickets(SceneWithLogin):
         self._next += 1
 
     def credentials(self) -> Mapping[str, str]:
-        return {"user": self._user, "password": self._password}
-
-    def login_call(self, credentials: Mapping[str, str]) -> ToolCall:
-        return call("ticket_login", username=credentials["user"], password=credentials["password"])
+        return {"username": self._user, "password": self._password}
