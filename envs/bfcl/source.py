@@ -8,25 +8,19 @@ from pathlib import Path
 from envs.bfcl import results, splits
 from envs.bfcl.tasks import ID_PREFIX, get_task
 from envs.bfcl.tools import all_tools
-from envs.sources import PARTS, FiniteSource, Overlap, Played, Split
+from envs.sources import Overlap, Played, Split, TaskSource
 from envs.task import Category, Task, ToolDoc
 
 
-class Bfcl(FiniteSource):
+class Bfcl(TaskSource):
     """The benchmark; its divisions are those of `get_split`."""
 
     name = "bfcl"
     about = "multi-turn tasks of BFCL V3"
-    parts = PARTS
     categories = tuple(map(str, Category))
-    protocol = "official"
-    context = None
 
     def tools(self) -> Mapping[str, ToolDoc]:
         return all_tools()
-
-    def public_texts(self) -> tuple[str, ...]:
-        return ()
 
     def owns(self, task_id: str) -> bool:
         return task_id.startswith(ID_PREFIX)

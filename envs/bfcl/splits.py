@@ -21,7 +21,7 @@ from pathlib import Path
 from envs.bfcl.tasks import get_task, load_tasks
 from envs.bfcl.world import simulators_of
 from envs.errors import UserError
-from envs.sources import PARTS, Overlap, Split, check_disjoint
+from envs.sources import PARTS, Overlap, Split, check_disjoint, overlaps_of
 from envs.task import JSON, Category, Task
 
 SCENARIOS = 200
@@ -167,13 +167,4 @@ def _classes_of(group: frozenset[str]) -> tuple[str, ...]:
 def overlaps(split: Split) -> list[Overlap]:
     """What dev and test share with train, and test with dev; empty parts are left out."""
     group_of = {scenario: group for group in _scenario_groups() for scenario in group}
-    found = []
-    for known, of in (("train", "dev"), ("train", "test"), ("dev", "test")):
-        seen, asked = split.part(known), split.part(of)
-        if seen and asked:
-            groups = {group_of[task.scenario] for task in seen}
-            solved = {story_of(task)[-1] for task in seen}
-            scenario = sum(group_of[task.scenario] in groups for task in asked)
-            ground_truth = sum(story_of(task)[-1] in solved for task in asked)
-            found.append(Overlap(known, of, len(asked), scenario, ground_truth))
-    return found
+    return overlaps_of(split, lambda task: group_of[task.scenario], lambda task: story_of(task)[-1])

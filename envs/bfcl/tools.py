@@ -24,7 +24,7 @@ DOCUMENT_FILES: Mapping[str, str] = MappingProxyType(
         "VehicleControlAPI": "vehicle_control.json",
     }
 )
-"""Simulator class → file of its tool documents."""
+"""Simulator class → file of its tool documents; its module has the same name."""
 
 PYTHON_HINT = " Note that the provided function is in Python 3 syntax."
 """The sentence that the official loader appends to the description of every tool shown from the start."""

@@ -10,9 +10,9 @@ import copy
 import json
 import math
 import pickle
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 from envs.allowance import MAX_CALL_WORK, Cost
@@ -43,8 +43,16 @@ class Simulators:
 
     def ready(self) -> Callable[[], SimulatorWorld]:
         """Builds the simulators once. Raises `EnvironmentFault` where one of them rejects its config."""
-        image = pristine(self.classes, self.initial_config, long_context=self.padded)
-        return partial(SimulatorWorld.restore, image)
+        instances = {}
+        for name in self.classes:
+            try:
+                instances[name] = simulators.build(name, self.initial_config.get(name, {}), long_context=self.padded)
+            except (TypeError, ValueError, KeyError, AttributeError) as error:
+                raise EnvironmentFault(f"{name} rejects its initial config: {error!r}") from error
+        # A pickle is several times faster to copy than simulators to build, and shares nothing with the package. It is
+        # made by this process or its parent from task data, never from anything a model wrote.
+        image = pickle.dumps(instances, protocol=pickle.HIGHEST_PROTOCOL)
+        return lambda: SimulatorWorld(pickle.loads(image))  # noqa: S301
 
 
 def simulators_of(task: Task) -> Simulators:
@@ -61,20 +69,6 @@ class SimulatorWorld:
         self._instances = dict(instances)
         self._class_of = _classes_by_tool(tuple(instances))
         self._defaults: dict[str, dict[str, JSON]] = {}
-
-    @classmethod
-    def create(cls, classes: Sequence[str], config: Mapping[str, JSON], *, long_context: bool) -> SimulatorWorld:
-        """Fresh simulators in the start state that `config` gives by class.
-
-        Raises `EnvironmentFault` where a simulator rejects its config.
-        """
-        return cls.restore(pristine(classes, config, long_context=long_context))
-
-    @classmethod
-    def restore(cls, image: bytes) -> SimulatorWorld:
-        """A world from an image made by `pristine`; several times faster than building the simulators again."""
-        # An image is made by this process or its parent from task data, never from anything a model wrote.
-        return cls(pickle.loads(image))  # noqa: S301
 
     def offers(self, name: str) -> bool:
         """Whether an involved simulator has a public tool of that name, shown to the model or not."""
@@ -125,21 +119,6 @@ class SimulatorWorld:
 @cache
 def _classes_by_tool(classes: tuple[str, ...]) -> Mapping[str, str]:
     return {name: class_name for class_name in classes for name in tool_names(class_name)}
-
-
-def pristine(classes: Sequence[str], config: Mapping[str, JSON], *, long_context: bool) -> bytes:
-    """An image of fresh simulators, for `SimulatorWorld.restore`. Pickling also detaches what padding shares with
-    the package.
-
-    Raises `EnvironmentFault` where a simulator rejects its config.
-    """
-    instances = {}
-    for class_name in classes:
-        try:
-            instances[class_name] = simulators.build(class_name, config.get(class_name, {}), long_context=long_context)
-        except (TypeError, ValueError, KeyError, AttributeError) as error:
-            raise EnvironmentFault(f"{class_name} rejects its initial config: {error!r}") from error
-    return pickle.dumps(instances, protocol=pickle.HIGHEST_PROTOCOL)
 
 
 def _argument(value: JSON) -> JSON:
