@@ -25,7 +25,7 @@ ALLOWED = {
     ("envs/__init__.py", "importlib.import_module"),
     # The eight simulators of the table in that file.
     ("envs/bfcl/simulators.py", "importlib.import_module"),
-    # Images that `pristine` made of task data.
+    # Images that were made of task data.
     ("envs/bfcl/world.py", "pickle.loads"),
 }
 
