@@ -7,11 +7,10 @@ from pathlib import Path
 
 from seal_ray.report.files import replace_file
 from tuning.comparison.collect import Comparison, collect
-from tuning.comparison.measures import AREA, FINAL, HINT_OFF, Measure, arm_result, categories_in, in_category
+from tuning.comparison.measures import AREA, FINAL, HINT_OFF, Measure, arm_result, categories_in, in_category, table_of
 from tuning.comparison.pictures import draw_labels, draw_success
-from tuning.comparison.table import write_table
 from tuning.comparison.timeline import timeline_as_markdown
-from tuning.record import State
+from tuning.record import State, write_csv
 from tuning.statistics import Estimate, remark
 
 TABLE, REPORT, CURVES, LABELS, INTERFACES = "table.csv", "report.md", "curves.png", "labels.png", "interfaces.md"
@@ -24,7 +23,7 @@ def write_results(out: Path) -> Comparison:
     Needs nothing but the folder. Raises `UserError` where it holds no comparison.
     """
     comparison = collect(out)
-    write_table(comparison, out / TABLE)
+    write_csv(out / TABLE, table_of(comparison))
     draw_success(comparison, out / CURVES)
     draw_labels(comparison, out / LABELS)
     replace_file(out / INTERFACES, timeline_as_markdown(comparison).encode("utf-8"))
