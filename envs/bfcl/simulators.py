@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from envs.bfcl.package import data_folder
-from envs.bfcl.tools import DOCUMENT_FILES, tool_names
+from envs.bfcl.tools import DOCUMENT_FILES, data_folder, tool_names
 from envs.errors import EnvironmentFault
 from envs.task import JSON
 

@@ -9,8 +9,7 @@ from functools import cache
 from types import MappingProxyType
 
 from envs.bfcl import simulators
-from envs.bfcl.package import data_folder
-from envs.bfcl.tools import all_tools, tools_of, with_python_hint
+from envs.bfcl.tools import all_tools, data_folder, tools_of, with_python_hint
 from envs.bfcl.world import Simulators
 from envs.errors import EnvironmentFault, unknown_value
 from envs.task import JSON, Category, Task, ToolCall, ToolDoc, Turn

@@ -6,20 +6,5 @@ learning, that writes proposals, `proposal_text.py` what it reads and how its an
 """
 
 from policies.curator.base import Curator, Proposal
-from policies.curator.choice import CURATORS, make_curator
-from policies.curator.fixed import STATIC_CUES, FixedCurator, NoCurator
-from policies.curator.rules import GUIDELINE_FOR, RULES_BASE, RulesCurator, RulesSettings
 
-__all__ = [
-    "CURATORS",
-    "GUIDELINE_FOR",
-    "RULES_BASE",
-    "STATIC_CUES",
-    "Curator",
-    "FixedCurator",
-    "NoCurator",
-    "Proposal",
-    "RulesCurator",
-    "RulesSettings",
-    "make_curator",
-]
+__all__ = ["Curator", "Proposal"]

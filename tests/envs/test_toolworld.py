@@ -21,19 +21,19 @@ from envs.bfcl.world import simulators_of
 from envs.diagnosis import Flag, Label
 from envs.dialects import DIALECTS, Dialect
 from envs.dialogue import Protocol
+from envs.documents import check_call
 from envs.errors import UserError
 from envs.interface import CueKind, Interface, SchemaCue
 from envs.interface.show import show_tools
-from envs.schema import check_call
 from envs.sources import find_task
 from envs.task import JSON, Category, Task, ToolCall
-from envs.toolworld import SPLITS, Difficulty, compact_signature, compact_tool, generate, task_from_id, tasks
+from envs.toolworld import Difficulty, generate, tasks
 from envs.toolworld.compose import MAX_WORDS
-from envs.toolworld.documents import DESCRIPTIONS, SUBSTITUTES
-from envs.toolworld.generation import generate_composition, mentions
+from envs.toolworld.documents import DESCRIPTIONS, SUBSTITUTES, compact_signature, compact_tool
+from envs.toolworld.generation import generate_composition, mentions, task_from_id
 from envs.toolworld.phrases import _book, phrases
 from envs.toolworld.scenes import LARGE, MAIN
-from envs.toolworld.words import owner
+from envs.toolworld.words import SPLITS, owner
 from envs.verifier import Outcome, prepare
 from tests.envs.players import play, play_ground_truth
 
