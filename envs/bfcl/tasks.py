@@ -12,7 +12,7 @@ from envs.bfcl import simulators
 from envs.bfcl.tools import all_tools, data_folder, tools_of, with_python_hint
 from envs.bfcl.world import Simulators
 from envs.errors import EnvironmentFault, unknown_value
-from envs.task import JSON, Category, Task, ToolCall, ToolDoc, Turn
+from envs.task import JSON, Category, Task, ToolCall, Turn
 
 ID_PREFIX = "multi_turn_"
 """What the id of every task begins with."""
@@ -62,14 +62,10 @@ def _task(category: Category, row: Mapping[str, JSON], answers: Sequence[Sequenc
         category=category,
         scenario=row["id"].rsplit("_", 1)[1],
         turns=turns,
-        tools=_visible(shown, hidden),
+        tools=tuple(with_python_hint(tool) for tool in shown if tool.name not in hidden),
         classes=classes,
         setting=Simulators(classes, row["initial_config"], padded=category is Category.LONG_CONTEXT),
     )
-
-
-def _visible(tools: Sequence[ToolDoc], hidden: set[str]) -> tuple[ToolDoc, ...]:
-    return tuple(with_python_hint(tool) for tool in tools if tool.name not in hidden)
 
 
 def parse_ground_truth(text: str) -> ToolCall:

@@ -71,8 +71,10 @@ class Signs:
         # "find", "add" and others are everyday words, too: a list may be interrupted by them, or may consist of them.
         lists = [named, [name for name in named if name not in EVERYDAY]]
         orders = (window for names in lists for size in _CALLS for window in _windows(_without_repeats(names), size))
-        calls = (call for pattern in (_CALL, _JSON_CALL) for call in _written_calls(pattern, reading.text))
-        return cls(reading, frozenset(calls), frozenset(orders), frozenset(_runs(reading.text)))
+        matches = (match for pattern in (_CALL, _JSON_CALL) for match in pattern.finditer(reading.text))
+        calls = (f"{_compact(match[1])} {_compact(match[2])}" for match in matches)
+        runs = map(_digest, _windows(_TOKENS.findall(reading.text.lower()), RUN_OF_WORDS))
+        return cls(reading, frozenset(calls), frozenset(orders), frozenset(runs))
 
 
 class Answers:
@@ -214,14 +216,6 @@ def _tools_named(words: Sequence[Word]) -> list[str]:
             found.append(name)
         start += length or 1
     return found
-
-
-def _written_calls(pattern: re.Pattern[str], text: str) -> Iterator[str]:
-    return (f"{_compact(match[1])} {_compact(match[2])}" for match in pattern.finditer(text))
-
-
-def _runs(text: str) -> Iterator[bytes]:
-    return map(_digest, _windows(_TOKENS.findall(text.lower()), RUN_OF_WORDS))
 
 
 @cache

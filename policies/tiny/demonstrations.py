@@ -13,7 +13,7 @@ from envs.dialects import DIALECTS
 from envs.dialogue import Dialogue, Message, Protocol
 from envs.interface import Interface
 from envs.interface.value import CueKind, RecoveryLevel, SchemaCue
-from envs.task import JSON, Category, ToolCall, ToolDoc, Turn
+from envs.task import JSON, Category, ToolCall, ToolDoc
 from policies.tiny.behaviours import BOTH_ABSTENTIONS, GUIDELINES, HARMFUL, HARMFUL_RATE, IDLE, RASH, RATES, Behaviour
 from policies.tiny.world import DEFAULT, Beat, Composition, Difficulty, generate_composition
 
@@ -258,13 +258,11 @@ class _Player:
         Whether a tool is listed is what the solver must find out to abstain, and a small model finds it out far more
         easily of a name that it has just written: its copying heads look it up.
         """
-        shown = (*self.made.task.tools, *(t for turn in self._turns_so_far() for t in turn.revealed))
+        so_far = () if self._dialogue.over else self.made.task.turns[: self._dialogue.turn + 1]
+        shown = (*self.made.task.tools, *(t for turn in so_far for t in turn.revealed))
         listed = {tool.name for tool in shown}
         names = dict.fromkeys(call.name for call in calls)
         self._planned = " ".join(f"{name} {LISTED if name in listed else NOT_LISTED}" for name in names) + "\n"
-
-    def _turns_so_far(self) -> Sequence[Turn]:
-        return () if self._dialogue.over else self.made.task.turns[: self._dialogue.turn + 1]
 
     def _call(self, call: ToolCall) -> bool:
         """Makes one call and returns whether it succeeded."""

@@ -35,6 +35,7 @@ def report_as_markdown(comparison: Comparison) -> str:
     """The report, in Markdown."""
     manifest = comparison.manifest
     arms, finished = list(manifest.arms), [each for each in comparison.trials if each.state is State.FINISHED]
+    head, *rows = short_table(comparison)
     lines = [
         f"# Comparison: {', '.join(arms)}",
         "",
@@ -49,7 +50,7 @@ def report_as_markdown(comparison: Comparison) -> str:
         "",
         f"![evaluation success over rounds]({CURVES})",
         "",
-        *_main_table(comparison),
+        *_markdown_table(head, rows),
         "",
         "Success in %, mean over seeds with Student's 95 % interval; n/a with one seed. **Final**: evaluation after "
         "the last round. **Area**: mean evaluation success over the rounds, by trapezoids. **Hint-off**: training "
@@ -170,11 +171,6 @@ def _verdicts(comparison: Comparison) -> Iterator[str]:
     if len(pairs) > 1:
         yield ""
         yield f"{len(pairs)} arms are each held against the baseline, with no correction for their number."
-
-
-def _main_table(comparison: Comparison) -> list[str]:
-    head, *rows = short_table(comparison)
-    return _markdown_table(head, rows)
 
 
 def _category_table(comparison: Comparison, measure: Measure) -> list[str]:
