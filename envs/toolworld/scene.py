@@ -92,7 +92,7 @@ class SceneWithLogin(Scene):
     family: ClassVar[str]
     """First part of the scene's intents, as in "trading.quote"."""
     login_tool: ClassVar[str]
-    login_clause: ClassVar[str] = "clause.account"
+    login_clause: ClassVar[str] = "account"
     """Phrases of the sentence that says who is asking."""
     _logged_in: bool
 

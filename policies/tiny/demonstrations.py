@@ -281,18 +281,15 @@ class _Player:
 
 def _guess(rng: random.Random, omitted: str) -> str:
     """A value of the same look: letters for letters of their kind, digits for digits."""
-    return "".join(
-        rng.choice("bdfgklmnprst")
-        if c.islower() and c not in "aeiou"
-        else rng.choice("aeiou")
-        if c.islower()
-        else rng.choice("BDFGKLMNPRST")
-        if c.isupper()
-        else rng.choice("123456789")
-        if c.isdigit()
-        else c
-        for c in omitted
-    )
+
+    def alike(character: str) -> str:
+        if character.islower():
+            return rng.choice("aeiou" if character in "aeiou" else "bdfgklmnprst")
+        if character.isupper():
+            return rng.choice("BDFGKLMNPRST")
+        return rng.choice("123456789") if character.isdigit() else character
+
+    return "".join(map(alike, omitted))
 
 
 def _replaced(value: JSON, old: str, new: str) -> JSON:

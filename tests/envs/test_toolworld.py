@@ -340,7 +340,7 @@ def test_every_request_has_three_paraphrases_that_say_the_same() -> None:
         for slot, texts in known.without.items():
             assert len(set(texts)) >= 3, intent
             assert {frozenset(fields(text)) for text in texts} == {slots - {slot}}, intent
-            assert all(fields(text) == {slot} for text in _book().supplies[slot])
+            assert all(fields(text) == {slot} for text in _book()["supply"][slot])
 
 
 def test_compact_documents_keep_names_and_parameters_and_drop_the_rest() -> None:

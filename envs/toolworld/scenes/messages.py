@@ -14,7 +14,7 @@ class Messages(SceneWithLogin):
     class_name = "MessageAPI"
     family = "messages"
     login_tool = "message_login"
-    login_clause = "clause.id"
+    login_clause = "id"
 
     def __init__(self, words: Words, size: int, *, rich: bool = False) -> None:
         super().__init__(words, size, rich=rich)
