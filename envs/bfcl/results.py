@@ -33,11 +33,10 @@ def write_results(folder: Path, played: Sequence[Played], dialect: str) -> Mappi
     for category in sorted({each.category for each in played}):
         path = where / f"BFCL_v4_multi_turn_{category}_result.json"
         rows = sorted((each for each in played if each.category == category), key=lambda each: each.task)
-        path.write_text("".join(json.dumps(_row(each)) + "\n" for each in rows), encoding="utf-8")
+        with path.open("w", encoding="utf-8") as file:
+            for each in rows:
+                reached = sum(label != Label.NOT_REACHED for label in each.labels)
+                row = {"id": each.task, "result": [list(steps) for steps in each.completions[:reached]]}
+                file.write(json.dumps(row) + "\n")
         files[category] = path
     return files
-
-
-def _row(played: Played) -> dict[str, object]:
-    reached = sum(label != Label.NOT_REACHED for label in played.labels)
-    return {"id": played.task, "result": [list(steps) for steps in played.completions[:reached]]}

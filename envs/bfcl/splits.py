@@ -50,12 +50,13 @@ def scenario_split(seed: int = 0) -> Split:
     rng = random.Random(f"scenario split {seed}")
     by_classes: dict[tuple[str, ...], list[frozenset[str]]] = defaultdict(list)
     for group in _scenario_groups():
-        by_classes[_classes_of(group)].append(group)
+        classes = {name for task in load_tasks().values() if task.scenario in group for name in task.classes}
+        by_classes[tuple(sorted(classes))].append(group)
     assigned: dict[str, str] = {}
     sizes = dict.fromkeys(PARTS, 0)
     # Linked groups first, then the rarest simulators: what is hard to place evenly is placed while there is room.
-    for classes in sorted(by_classes, key=lambda key: (-max(map(len, by_classes[key])), len(by_classes[key]), key)):
-        groups = by_classes[classes]
+    for names in sorted(by_classes, key=lambda key: (-max(map(len, by_classes[key])), len(by_classes[key]), key)):
+        groups = by_classes[names]
         rng.shuffle(groups)
         groups.sort(key=len, reverse=True)
         placed = dict.fromkeys(PARTS, 0)
@@ -158,10 +159,6 @@ def story_of(task: Task) -> tuple[str, str, str]:
         "users " + json.dumps(users),
         "calls " + json.dumps(calls, sort_keys=True),
     )
-
-
-def _classes_of(group: frozenset[str]) -> tuple[str, ...]:
-    return tuple(sorted({name for t in load_tasks().values() if t.scenario in group for name in t.classes}))
 
 
 def overlaps(split: Split) -> list[Overlap]:

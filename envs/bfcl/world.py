@@ -141,12 +141,11 @@ def _result(value: Any) -> CallResult:
     """The official rendering: text as it is, dicts as JSON where that works, all else by `str`."""
     if isinstance(value, str):
         return CallResult(value, is_error=False)
-    if isinstance(value, dict):
-        try:
-            return CallResult(json.dumps(value), is_error=_tells_error(value))
-        except (TypeError, ValueError, RecursionError):
-            return CallResult(str(value), is_error=_tells_error(value))
-    return CallResult(str(value), is_error=_tells_error(value))
+    try:
+        text = json.dumps(value) if isinstance(value, dict) else str(value)
+    except (TypeError, ValueError, RecursionError):
+        text = str(value)
+    return CallResult(text, is_error=_tells_error(value))
 
 
 def _tells_error(value: Any) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, InstanceOf
 
@@ -16,11 +16,10 @@ STATIC_CUES = Interface(schema_cues=(SchemaCue(CueKind.ENUM), SchemaCue(CueKind.
 """The schema cues that the main recipe of SEAL (arXiv 2605.24426) shows throughout training."""
 
 
-def _read(value: Any) -> Any:
-    return load_interface(Path(value)) if isinstance(value, str) else value
-
-
-GivenInterface = Annotated[InstanceOf[Interface] | None, BeforeValidator(_read)]
+GivenInterface = Annotated[
+    InstanceOf[Interface] | None,
+    BeforeValidator(lambda given: load_interface(Path(given)) if isinstance(given, str) else given),
+]
 """Type of a setting: an interface, the path of its JSON file, or None for the kind's own."""
 
 

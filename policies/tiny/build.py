@@ -36,7 +36,8 @@ def build(out: Path, recipe: Recipe, *, progress: Progress) -> None:
         raise UserError(f"--out: {out} is a file; give a folder.")
     if out.is_dir() and any(out.iterdir()) and not (out / STATE).exists() and not (out / "recipe.json").exists():
         raise UserError(f"--out: {out} holds something else; give an empty or new folder.")
-    if _is_built(out, recipe):
+    written_last = out / "recipe.json"
+    if written_last.exists() and written_last.read_text(encoding="utf-8") == _as_json(recipe):
         return
     out.mkdir(parents=True, exist_ok=True)
     tokenizer = tokenizer_for(recipe)
@@ -45,12 +46,6 @@ def build(out: Path, recipe: Recipe, *, progress: Progress) -> None:
     train(model, form, recipe, progress=progress, state=out / STATE)
     _save(out, recipe, model, tokenizer)
     (out / STATE).unlink(missing_ok=True)
-
-
-def _is_built(out: Path, recipe: Recipe) -> bool:
-    """Whether the folder holds this recipe's model; its recipe.json is written last."""
-    path = out / "recipe.json"
-    return path.exists() and path.read_text(encoding="utf-8") == _as_json(recipe)
 
 
 def _as_json(recipe: Recipe) -> str:

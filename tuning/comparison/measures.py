@@ -54,14 +54,12 @@ def _area(metric: str) -> Callable[[Sequence[Row], int], float | None]:
     return lambda rows, _: normalised_area(*_series(rows, metric))
 
 
-def _tail(metric: str) -> Callable[[Sequence[Row], int], float | None]:
-    return lambda rows, rounds: last_quarter_mean(*_series(rows, metric), total=rounds)
-
-
 FINAL = Measure("final", "evaluation success after the last round", _final(_EVALUATION))
 AREA = Measure("area", "mean evaluation success over the rounds (area under the curve)", _area(_EVALUATION))
 HINT_OFF = Measure(
-    "hint_off", "success of training rollouts on the plain interface, last quarter of the rounds", _tail(_HINT_OFF)
+    "hint_off",
+    "success of training rollouts on the plain interface, last quarter of the rounds",
+    lambda rows, rounds: last_quarter_mean(*_series(rows, _HINT_OFF), total=rounds),
 )
 
 

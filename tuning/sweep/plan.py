@@ -183,12 +183,12 @@ _SCHEDULERS: Mapping[str, Callable[[Plan], TrialScheduler | None]] = {
 }
 
 
-def _random(plan: Plan) -> Any:
+def _variants(plan: Plan) -> Any:
     return BasicVariantGenerator(constant_grid_search=True, random_state=plan.config.seed)
 
 
-def _optuna(plan: Plan) -> Any:
-    return OptunaSearch(metric=METRIC, mode="max", seed=plan.config.seed)
-
-
-_SEARCHES: Mapping[str, Callable[[Plan], Any]] = {"random": _random, "optuna": _optuna, "grid": _random}
+_SEARCHES: Mapping[str, Callable[[Plan], Any]] = {
+    "random": _variants,
+    "optuna": lambda plan: OptunaSearch(metric=METRIC, mode="max", seed=plan.config.seed),
+    "grid": _variants,
+}
