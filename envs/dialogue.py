@@ -159,10 +159,6 @@ class Dialogue(gymnasium.Env[str, str]):
             raise UserError("diagnosis: the dialogue is still running.")
         return self._diagnosis
 
-    def shown_tools(self) -> tuple[ToolDoc, ...]:
-        """The tools shown from the start, as the interface shows them."""
-        return show_tools(self.interface, self.task.tools)
-
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         super().reset(seed=seed, options=options)
         ready = prepare(self.task)
@@ -182,7 +178,7 @@ class Dialogue(gymnasium.Env[str, str]):
         self._start_turn()
         system = show_system(self.interface, self.dialect)
         messages = ([Message("system", system)] if system else []) + [self._user_message()]
-        tools = self.shown_tools()
+        tools = show_tools(self.interface, self.task.tools)
         shown = render_tools(self.interface, self.dialect, self.task.tools)
         text = "\n\n".join([valid_text(shown), *map(self._message_text, messages)])
         info = self._info(messages)

@@ -71,19 +71,14 @@ class SimulatorWorld:
         self._defaults: dict[str, dict[str, JSON]] = {}
 
     def offers(self, name: str) -> bool:
-        """Whether an involved simulator has a public tool of that name, shown to the model or not."""
         return name in self._class_of
 
     def cost(self, call: ToolCall) -> Cost:
-        """What the call may cost at most in the present state."""
         class_name = self._class_of.get(call.name)
         return cost_of(None if class_name is None else self._instances[class_name], call)
 
     def execute(self, call: ToolCall, cost: Cost | None = None) -> CallResult:
-        """Executes one call, or answers with an error where it may cost more than one call should.
-
-        `cost` is the call's, where it is known already. Never raises for anything that the call holds.
-        """
+        """Executes one call, or answers with an error where it may cost more than one call should. Never raises."""
         if (cost or self.cost(call)).work > MAX_CALL_WORK:
             return CallResult(f"{_ERROR}the call would read or write too much", is_error=True)
         try:

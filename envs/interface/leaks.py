@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
 
 from envs.interface.readings import Reading, Word, plain_letters, read_words
 from envs.interface.vocabulary import EVERYDAY, is_public, is_public_number, tool_names
@@ -88,9 +87,12 @@ class Answers:
     * Tools may be named in advice. Naming the tools of three consecutive calls of one turn in their order, or of four
       of one task, one after the other, counts; repeated calls count as one.
     * Six consecutive words of a user's text count, unless each of them is a word of the documentation.
+
+    `ids` are those of the tasks.
     """
 
     def __init__(self) -> None:
+        self.ids: set[str] = set()
         self._short: dict[str, set[str]] = {}
         self._beginnings: set[str] = set()
         self._long: dict[str, set[str]] = {}
@@ -100,6 +102,12 @@ class Answers:
         self._runs: set[bytes] = set()
 
     def add(self, task: Task) -> None:
+        """A task that is known, by its id, costs nothing."""
+        if task.id not in self.ids:
+            self.ids.add(task.id)
+            self._index(task)
+
+    def _index(self, task: Task) -> None:
         for turn in task.turns:
             self._add_text(turn.user or "")
             for call in turn.ground_truth:
@@ -111,6 +119,8 @@ class Answers:
 
     def find(self, signs: Signs) -> Leak | None:
         """The answer that a reading contains, if any."""
+        if not self.ids:
+            return None
         if self._tells_value(signs.reading):
             return Leak.VALUE
         if not self._calls.isdisjoint(signs.calls):
@@ -202,7 +212,7 @@ def _counts(span: Sequence[Word], forms: set[str], *, turned: bool) -> bool:
 
 def _tools_named(words: Sequence[Word]) -> list[str]:
     """The tools that the words name, in order; the longest name where several begin at a word."""
-    names, beginnings = tool_names(), _beginnings_of_names()
+    names, beginnings = tool_names()
     found, start = [], 0
     while start < len(words):
         joined, length, name = "", 0, ""
@@ -216,11 +226,6 @@ def _tools_named(words: Sequence[Word]) -> list[str]:
             found.append(name)
         start += length or 1
     return found
-
-
-@cache
-def _beginnings_of_names() -> frozenset[str]:
-    return frozenset(name[:end] for name in tool_names() for end in range(1, len(name) + 1))
 
 
 def _windows(items: Sequence[str], size: int) -> Iterator[tuple[str, ...]]:

@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from envs.sources import TaskSource, known_sources
 from envs.task import JSON
 
 Sources = tuple[TaskSource, ...]
-
 
 EVERYDAY = frozenset((Path(__file__).parent / "everyday.txt").read_text(encoding="utf-8").split())
 """Some 1,100 words of general advice, in their base forms."""
@@ -39,7 +39,7 @@ def is_ordinary(word: str) -> bool:
 def _is_ordinary(word: str, sources: Sources) -> bool:
     if len(word) == 1 or word.isdigit():
         return word in ("a", "i")
-    known = _words(sources)
+    known = _public(sources).words
     if word in known:
         return True
     for suffix in _SUFFIXES:
@@ -58,42 +58,42 @@ def is_public(phrase: str) -> bool:
 
 @lru_cache(maxsize=1 << 14)
 def _is_public(phrase: str, sources: Sources) -> bool:
-    return f" {phrase} " in _documentation(sources)[0]
+    return f" {phrase} " in _public(sources).text
 
 
 def is_public_number(text: str) -> bool:
     """Whether the documentation has the number, in digits."""
-    return text in _documentation(known_sources())[1]
+    return text in _public(known_sources()).numbers
 
 
-def tool_names() -> Mapping[str, str]:
-    """Every tool's name by its small letters and digits alone."""
-    return _tool_names(known_sources())
+def tool_names() -> tuple[Mapping[str, str], frozenset[str]]:
+    """Every tool's name by its small letters and digits alone, and the beginnings of these."""
+    public = _public(known_sources())
+    return public.tools, public.beginnings
 
 
-# What follows is kept by the sources that are known, as a setting can name another one at any time.
+class _Public(NamedTuple):
+    """What the documentation of some sources makes public; `text` has its words with spaces around each."""
+
+    text: str
+    words: frozenset[str]
+    numbers: frozenset[str]
+    tools: Mapping[str, str]
+    beginnings: frozenset[str]
 
 
-@lru_cache(maxsize=4)
-def _tool_names(sources: Sources) -> Mapping[str, str]:
-    return {"".join(parts(name)): name for source in sources for name in source.tools()}
-
-
-@lru_cache(maxsize=4)
-def _words(sources: Sources) -> frozenset[str]:
-    return EVERYDAY | frozenset(_documentation(sources)[0].split())
-
-
-@lru_cache(maxsize=4)
-def _documentation(sources: Sources) -> tuple[str, frozenset[str]]:
-    """The words of all tool documents with spaces around each, and the numbers in them."""
+@lru_cache(maxsize=4)  # by the sources that are known, as a setting can name another one at any time
+def _public(sources: Sources) -> _Public:
     tools = dict.fromkeys(tool for source in sources for tool in source.tools().values())
     texts = [text for tool in tools for text in _texts(dict(tool.document))]
     texts += [text for source in sources for text in source.public_texts()]
     # Once as the words are written, once with "lockDoors" as two; the mark between texts keeps phrases apart.
     readings = [_TOKENS.findall(text.lower()) for text in texts] + [parts(text) for text in texts]
+    text = f" {' | '.join(' '.join(reading) for reading in readings)} "
     numbers = {number for text in texts for number in (*_DECIMALS.findall(text), *re.findall(r"\d+", text))}
-    return f" {' | '.join(' '.join(reading) for reading in readings)} ", frozenset(numbers)
+    names = {"".join(parts(name)): name for source in sources for name in source.tools()}
+    beginnings = frozenset(name[:end] for name in names for end in range(1, len(name) + 1))
+    return _Public(text, EVERYDAY | frozenset(text.split()), frozenset(numbers), names, beginnings)
 
 
 def _texts(value: JSON) -> Iterator[str]:

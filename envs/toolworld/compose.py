@@ -9,6 +9,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from envs.bfcl.tools import DOCUMENT_FILES, tool_names
 from envs.bfcl.world import Simulators
@@ -56,11 +57,6 @@ class Composition:
     task: Task
     beats: tuple[tuple[Beat, ...], ...]
     omitted: str | None
-
-    @property
-    def intents(self) -> tuple[str, ...]:
-        """The requests in order, by name."""
-        return tuple(beat.intent for beats in self.beats for beat in beats)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +149,7 @@ class _Writer:
         for index in range(count):
             wish = self._wish(category, written) if index == special else _Wish()
             if category is Category.LONG_CONTEXT and self._rng.random() < _BULKY:
-                wish = replace(wish, likes=(_is_bulky,))
+                wish = replace(wish, likes=(attrgetter("bulk"),))
             if index == 0:
                 wish = replace(wish, needs=(*wish.needs, _is_anchored))
             written.append(self._request(wish))
@@ -162,7 +158,7 @@ class _Writer:
     def _wish(self, category: Category, written: Sequence[_Request]) -> _Wish:
         """What the turn must be that makes the category."""
         if category is Category.LONG_CONTEXT:
-            return _Wish(needs=(_is_bulky,))
+            return _Wish(needs=(attrgetter("bulk"),))
         if category is Category.MISS_PARAM:
             return _Wish(needs=(lambda beat: bool(omittable(beat)),), omits=True, alone=True)
         if category is Category.MISS_FUNC:
@@ -234,10 +230,6 @@ class _Writer:
 
 def _calls_as_text(beat: Beat) -> str:
     return "; ".join(str(call) for call in beat.calls)
-
-
-def _is_bulky(beat: Beat) -> bool:
-    return beat.bulk
 
 
 def _is_anchored(beat: Beat) -> bool:

@@ -95,10 +95,12 @@ class SceneWithLogin(Scene):
     login_clause: ClassVar[str] = "account"
     """Phrases of the sentence that says who is asking."""
     _logged_in: bool
+    _user: str
+    _password: str
 
-    @abstractmethod
     def credentials(self) -> Mapping[str, str]:
         """The slots that say who is asking: the arguments of the tool that logs in."""
+        return {"username": self._user, "password": self._password}
 
     def login(self) -> Beat:
         """The request that only logs in."""

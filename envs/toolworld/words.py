@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import random
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
 
@@ -15,7 +15,6 @@ SPLITS = ("train", "dev", "test")
 _TENTHS = ("train",) * 6 + ("dev",) * 2 + ("test",) * 2
 _DRAWS = 400
 """Draws for one value. A split owns a fifth of all values at least, so this many misses mean a pool is used up."""
-
 
 _PARTS: Mapping[str, tuple[str, ...]] = {
     name: tuple(texts.split() if isinstance(texts, str) else texts)
@@ -83,32 +82,21 @@ class Words:
     def draw(self, kind: str) -> str:
         """A value of a kind, a key of `_POOLS`."""
         pool = _owned(kind, self.split)
-        for _ in range(_DRAWS):
-            value = self.pick(pool)
-            if value not in self._drawn:
-                self._drawn.add(value)
-                return value
-        raise UsedUp
+        return self._new(lambda: self.pick(pool))
 
     def number(self, low: int, high: int) -> int:
         """A whole number, both ends included."""
-        for _ in range(_DRAWS):
-            value = self.rng.randint(low, high)
-            if self._is_new(str(value)):
-                return value
-        raise UsedUp
+        return int(self._new(lambda: str(self.rng.randint(low, high))))
 
     def decimal(self, low: int, high: int) -> float:
         """A number with one decimal that is not zero, so that there is one way to write it."""
-        for _ in range(_DRAWS):
-            value = f"{self.rng.randrange(low, high)}.{self.rng.randrange(1, 10)}"
-            if self._is_new(value):
-                return float(value)
-        raise UsedUp
+        return float(self._new(lambda: f"{self.rng.randrange(low, high)}.{self.rng.randrange(1, 10)}"))
 
-    def _is_new(self, value: str) -> bool:
-        """Whether the split owns a value that was not drawn yet; it counts as drawn from now on."""
-        if value in self._drawn or owner(value) != self.split:
-            return False
-        self._drawn.add(value)
-        return True
+    def _new(self, drawn: Callable[[], str]) -> str:
+        """A value that the split owns and that was not drawn yet."""
+        for _ in range(_DRAWS):
+            value = drawn()
+            if value not in self._drawn and owner(value) == self.split:
+                self._drawn.add(value)
+                return value
+        raise UsedUp

@@ -31,32 +31,26 @@ The agent is tested without the interface, so show what it can learn from."""
 _LISTED = 4
 """Positions, tools and arguments that are listed."""
 
-PROPOSAL_SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "schema_cues": {
-            "type": "array",
-            "maxItems": 8,
-            "items": {
-                "type": "object",
-                "properties": {
-                    "kind": {"enum": [str(kind) for kind in CueKind]},
-                    "tools": {"type": "array", "maxItems": 8, "items": {"type": "string", "maxLength": 64}},
-                },
-                "required": ["kind", "tools"],
-                "additionalProperties": False,
-            },
-        },
-        "recovery": {"enum": [str(level) for level in RecoveryLevel]},
-        "guidelines": {
-            "type": "array",
-            "maxItems": MAX_GUIDELINES,
-            "items": {"type": "string", "minLength": 1, "maxLength": MAX_GUIDELINE_CHARACTERS},
-        },
-    },
-    "required": ["schema_cues", "recovery", "guidelines"],
-    "additionalProperties": False,
-}
+
+def _list_of(items: dict[str, Any], most: int) -> dict[str, Any]:
+    return {"type": "array", "maxItems": most, "items": items}
+
+
+def _object_of(**properties: dict[str, Any]) -> dict[str, Any]:
+    keys = {"required": list(properties), "additionalProperties": False}
+    return {"type": "object", "properties": properties, **keys}
+
+
+PROPOSAL_SCHEMA = _object_of(
+    schema_cues=_list_of(
+        _object_of(
+            kind={"enum": [str(kind) for kind in CueKind]}, tools=_list_of({"type": "string", "maxLength": 64}, 8)
+        ),
+        8,
+    ),
+    recovery={"enum": [str(level) for level in RecoveryLevel]},
+    guidelines=_list_of({"type": "string", "minLength": 1, "maxLength": MAX_GUIDELINE_CHARACTERS}, MAX_GUIDELINES),
+)
 """JSON schema of a proposal, for constrained decoding."""
 
 

@@ -315,7 +315,7 @@ def test_simulators_and_intents_are_all_used_and_none_dominates() -> None:
     involved = [classes for each in made for classes in each.task.classes]
     for scene in MAIN:
         assert involved.count(scene.class_name) > len(made) / 10
-    intents = [intent for each in made for intent in each.intents]
+    intents = [beat.intent for each in made for beats in each.beats for beat in beats]
     assert set(intents) == set(phrases()), "no phrases without a use"
     assert max(map(intents.count, set(intents))) < len(intents) / 20
     assert 0.1 < sum(len(each.task.classes) == 2 for each in made) / len(made) < 0.4

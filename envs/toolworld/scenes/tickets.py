@@ -118,6 +118,3 @@ class Tickets(SceneWithLogin):
     def _create(self) -> None:
         self._created = self._next
         self._next += 1
-
-    def credentials(self) -> Mapping[str, str]:
-        return {"username": self._user, "password": self._password}

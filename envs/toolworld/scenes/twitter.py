@@ -136,6 +136,3 @@ class Twitter(SceneWithLogin):
     def _post(self) -> None:
         self._posted = self._next
         self._next += 1
-
-    def credentials(self) -> Mapping[str, str]:
-        return {"username": self._user, "password": self._password}
