@@ -21,7 +21,12 @@ ID_PREFIX = "multi_turn_"
 @cache
 def load_tasks() -> Mapping[str, Task]:
     """Every task by id, category by category in published order. Loaded once; about half a second."""
-    return MappingProxyType({task.id: task for category in Category for task in _load_category(category)})
+    found: dict[str, Task] = {}
+    for category in Category:
+        file = f"BFCL_v4_multi_turn_{category}.json"
+        answers = {row["id"]: row["ground_truth"] for row in _read_lines(f"possible_answer/{file}")}
+        found |= {row["id"]: _task(category, row, answers[row["id"]]) for row in _read_lines(file)}
+    return MappingProxyType(found)
 
 
 def get_task(name: str) -> Task:
@@ -36,12 +41,6 @@ def get_task(name: str) -> Task:
 
 def _read_lines(path: str) -> list[dict[str, JSON]]:
     return [json.loads(line) for line in (data_folder() / path).read_text(encoding="utf-8").splitlines()]
-
-
-def _load_category(category: Category) -> list[Task]:
-    file = f"BFCL_v4_multi_turn_{category}.json"
-    answers = {row["id"]: row["ground_truth"] for row in _read_lines(f"possible_answer/{file}")}
-    return [_task(category, row, answers[row["id"]]) for row in _read_lines(file)]
 
 
 def _task(category: Category, row: Mapping[str, JSON], answers: Sequence[Sequence[str]]) -> Task:

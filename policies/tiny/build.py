@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from envs.errors import UserError
 from policies.prompting import ChatFormat
@@ -70,12 +70,6 @@ def _save(out: Path, recipe: Recipe, model: Qwen2ForCausalLM, tokenizer: PreTrai
 def write_card(folder: Path, measured: Mapping[str, Measured], greedy: Mapping[str, Measured], *, tasks: int) -> None:
     """Writes the model card: what it is, how it was made, and what it was measured to do."""
     recipe = json.loads((folder / "recipe.json").read_text(encoding="utf-8"))
-    (folder / "README.md").write_text(_card(recipe, measured, greedy, tasks), encoding="utf-8")
-
-
-def _card(
-    recipe: Mapping[str, Any], measured: Mapping[str, Measured], greedy: Mapping[str, Measured], tasks: int
-) -> str:
     missed = [str(each) for each in Behaviour if measured[f"guideline: {each}"].behaviours[each].share <= UNLOCKED]
     categories = list(next(iter(greedy.values())).success)
     shares = {name: [_cell(found, each, name) for each in Behaviour] for name, found in measured.items()}
@@ -83,19 +77,17 @@ def _card(
         name: [f"{100 * found.success[category].share:.0f}" for category in categories]
         for name, found in greedy.items()
     }
-    return (
-        (Path(__file__).parent / "card.md")
-        .read_text(encoding="utf-8")
-        .format(
-            source=NAME,
-            tokens=sum(phase["tokens"] for phase in recipe["phases"]),
-            tasks=tasks,
-            behaviours=_table(list(Behaviour), shares),
-            unlocked=100 * UNLOCKED,
-            missed=", ".join(missed) or "none",
-            categories=_table(categories, successes),
-        )
+    template = (Path(__file__).parent / "card.md").read_text(encoding="utf-8")
+    card = template.format(
+        source=NAME,
+        tokens=sum(phase["tokens"] for phase in recipe["phases"]),
+        tasks=tasks,
+        behaviours=_table(list(Behaviour), shares),
+        unlocked=100 * UNLOCKED,
+        missed=", ".join(missed) or "none",
+        categories=_table(categories, successes),
     )
+    (folder / "README.md").write_text(card, encoding="utf-8")
 
 
 def _table(columns: Sequence[str], rows: Mapping[str, Sequence[str]]) -> str:
