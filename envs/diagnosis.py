@@ -7,7 +7,7 @@ They are deterministic, and the first that matches wins.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -127,12 +127,13 @@ def diagnose_turn(
     # A turn may hold thousands of calls, so that nothing here may look at all later ones for each.
     last_clean = {record.call.name: index for index, record in enumerate(records) if record.clean}
     last_clean_of_any = max(last_clean.values(), default=-1)
+    had_error = any(step.parse_errors for step in steps) or not all(record.clean for record in records)
     hidden = {Flag.HIDDEN_TOOL} if any(r.availability is Availability.HIDDEN for r in records) else set()
 
     def result(
         label: Label, detail: str = "", *, tool: str | None = None, argument: str | None = None
     ) -> TurnDiagnosis:
-        recovered = {Flag.RECOVERED} if label is Label.PASS and _had_error(steps) else set()
+        recovered = {Flag.RECOVERED} if label is Label.PASS and had_error else set()
         tool, argument = (None if name is None else valid_text(name) for name in (tool, argument))
         return TurnDiagnosis(verdict.turn, label, detail, verdict, frozenset(hidden | recovered), tool, argument)
 
@@ -180,18 +181,10 @@ def diagnose_turn(
     return result(Label.RESPONSE_MISMATCH, f"{len(verdict.missing_results)} missing")
 
 
-def _had_error(steps: Sequence[Step]) -> bool:
-    return any(step.parse_errors or any(not record.clean for record in step.calls) for step in steps)
-
-
-def _any_clean(records: Iterable[CallRecord]) -> bool:
-    return any(record.clean for record in records)
-
-
 def _parse_error_stands(steps: Sequence[Step]) -> bool:
     """Whether some completion could not be read and no later completion of the turn made a clean call."""
     for index, step in enumerate(steps):
-        if step.parse_errors and not _any_clean(r for later in steps[index + 1 :] for r in later.calls):
+        if step.parse_errors and not any(r.clean for later in steps[index + 1 :] for r in later.calls):
             return True
     return False
 

@@ -14,10 +14,10 @@ from gymnasium import spaces
 from envs.allowance import Allowance, Cost, first_part
 from envs.diagnosis import Diagnosis, Label, TurnDiagnosis, diagnose_turn
 from envs.dialects import DIALECTS, Dialect, ParsedCompletion
-from envs.errors import EnvironmentFault, UserError, unknown_value
+from envs.documents import check_call
+from envs.errors import UserError, faults_of, unknown_value
 from envs.interface.show import render_tools, show_parse_error, show_result, show_system, show_tools
 from envs.interface.value import Interface
-from envs.schema import check_call
 from envs.spaces import UnicodeText
 from envs.task import Task, ToolCall, ToolDoc
 from envs.text import Marks, valid_text
@@ -159,10 +159,6 @@ class Dialogue(gymnasium.Env[str, str]):
             raise UserError("diagnosis: the dialogue is still running.")
         return self._diagnosis
 
-    def shown_tools(self) -> tuple[ToolDoc, ...]:
-        """The tools shown from the start, as the interface shows them."""
-        return show_tools(self.interface, self.task.tools)
-
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         super().reset(seed=seed, options=options)
         ready = prepare(self.task)
@@ -182,7 +178,7 @@ class Dialogue(gymnasium.Env[str, str]):
         self._start_turn()
         system = show_system(self.interface, self.dialect)
         messages = ([Message("system", system)] if system else []) + [self._user_message()]
-        tools = self.shown_tools()
+        tools = show_tools(self.interface, self.task.tools)
         shown = render_tools(self.interface, self.dialect, self.task.tools)
         text = "\n\n".join([valid_text(shown), *map(self._message_text, messages)])
         info = self._info(messages)
@@ -197,8 +193,12 @@ class Dialogue(gymnasium.Env[str, str]):
         turn = self.turn
         records = self._call_all(calls)
         self._steps[turn].append(Step(turn, first_part(action), records, parsed.errors))
-        if self._ends_turn(parsed, records):
-            self._end_turn()
+        if not records and (self.protocol is Protocol.OFFICIAL or not parsed.errors):
+            self._judge_turn()
+            if self._verifier.finished:
+                self._finish()
+            else:
+                self._start_turn()
             messages = [self._user_message()] if self._running else []
         else:
             messages = self._result_messages(parsed, records)
@@ -216,18 +216,6 @@ class Dialogue(gymnasium.Env[str, str]):
         if self._running:
             self._cut_off = True
             self._finish()
-
-    def _ends_turn(self, parsed: ParsedCompletion, records: tuple[CallRecord, ...]) -> bool:
-        if self.protocol is Protocol.OFFICIAL:
-            return not records
-        return not records and not parsed.errors
-
-    def _end_turn(self) -> None:
-        self._judge_turn()
-        if self._verifier.finished:
-            self._finish()
-            return
-        self._start_turn()
 
     def _start_turn(self) -> None:
         turn = self.task.turns[self.turn]
@@ -275,10 +263,8 @@ class Dialogue(gymnasium.Env[str, str]):
         self._allowance.begin_step()
         records: list[CallRecord] = []
         for index, call in enumerate(calls):
-            try:
+            with faults_of(self.task.id, "world"):
                 cost = self._world.cost(call)
-            except Exception as error:  # a benchmark's own code can raise anything
-                raise self._fault("world", error) from error
             if not self._allowance.admits(cost):
                 records.append(self._refused(call, following=len(calls) - index - 1))
                 break
@@ -305,10 +291,8 @@ class Dialogue(gymnasium.Env[str, str]):
             return CallRecord(call, self._allowance.show(text), True, availability, executed=False)
         document = self._documents.get(call.name)
         violations = check_call(call, document) if document is not None else ()
-        try:
+        with faults_of(self.task.id, "world"):
             result = self._world.execute(call, cost)
-        except Exception as error:  # as above
-            raise self._fault("world", error) from error
         self._verifier.add_results([result.text])  # whole, whatever of it is shown
         shown = self._allowance.show(result.text)
         whole = "" if shown == result.text else text_digest(result.text)
@@ -325,13 +309,8 @@ class Dialogue(gymnasium.Env[str, str]):
     def _answer(self, user: User) -> str:
         """The user's answer to the completions of the turn that ended."""
         said = tuple(step.completion for step in self._steps[self.turn - 1]) if self.turn else ()
-        try:
+        with faults_of(self.task.id, "user"):
             return user.say(self.turn, said)
-        except Exception as error:  # as above
-            raise self._fault("user", error) from error
-
-    def _fault(self, what: str, error: Exception) -> EnvironmentFault:
-        return EnvironmentFault(f"{self.task.id}: its {what} failed: {error!r:.200}")
 
     def _result_messages(self, parsed: ParsedCompletion, records: tuple[CallRecord, ...]) -> list[Message]:
         role = self.dialect.result_role

@@ -11,7 +11,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 
 class SealError(Exception):
@@ -24,6 +25,15 @@ class UserError(SealError, ValueError):
 
 class EnvironmentFault(SealError, RuntimeError):
     """The world itself failed, through no fault of a model or a user."""
+
+
+@contextmanager
+def faults_of(task: str, what: str) -> Iterator[None]:
+    """Turns whatever a benchmark's own code raises into an `EnvironmentFault`: it can raise anything."""
+    try:
+        yield
+    except Exception as error:
+        raise EnvironmentFault(f"{task}: its {what} failed: {error!r:.200}") from error
 
 
 def unknown_value(key: str, value: object, allowed: Iterable[str]) -> UserError:

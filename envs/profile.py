@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Literal
 
 from envs.diagnosis import Diagnosis, Label
@@ -92,7 +92,10 @@ class FailureProfile:
 
     def to_dict(self) -> dict[str, JSON]:
         """The whole state as JSON values."""
-        return {scope: _dump(getattr(self, scope)) for scope in ("window", "total")}
+        return {
+            scope: {key: list(astuple(tally)) for key, tally in sorted(statistics.tallies.items())}
+            for scope, statistics in (("window", self.window), ("total", self.total))
+        }
 
     @classmethod
     def from_dict(cls, value: JSON) -> FailureProfile:
@@ -157,13 +160,6 @@ def _section(statistics: Statistics, title: str, prefix: str, *, depth: int, mos
     rows.sort(key=lambda row: (-row[1].turns, row[0]))
     lines = [f"- {name}: {tally.turns} turns, success {tally.success_rate:.1%}" for name, tally in rows[:most]]
     return [f"{title}:", *lines] if lines else []
-
-
-def _dump(statistics: Statistics) -> JSON:
-    return {
-        key: [tally.turns, tally.rollouts, tally.successes, tally.reward_sum]
-        for key, tally in sorted(statistics.tallies.items())
-    }
 
 
 def _load(value: JSON) -> Statistics:

@@ -29,10 +29,5 @@ def make_dialogue(
     )
 
 
-def register() -> None:
-    """Registers once; calling it again changes nothing."""
-    if DIALOGUE_ID not in gymnasium.registry:
-        gymnasium.register(id=DIALOGUE_ID, entry_point="envs.registration:make_dialogue")
-
-
-register()
+if DIALOGUE_ID not in gymnasium.registry:
+    gymnasium.register(id=DIALOGUE_ID, entry_point="envs.registration:make_dialogue")

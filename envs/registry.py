@@ -70,19 +70,9 @@ class Registry(Generic[T]):
             raise UserError(f"{self.key}: {name}: {where}: {problem['input']!r:.80}: {problem['msg']}.") from None
 
     def _load(self, name: str) -> T:
-        if name in self.built_in:
-            return self._imported(self.built_in[name])
-        installed = self._installed()
-        if name in installed:
-            return self._imported(installed[name])
-        if ":" not in name:
+        path = self.built_in.get(name) or self._installed().get(name, name)
+        if path == name and ":" not in name:
             raise unknown_value(self.key, name, self.names())
-        return self._imported(name)
-
-    def _installed(self) -> dict[str, str]:
-        return {point.name: point.value for point in entry_points(group=self.group)}
-
-    def _imported(self, path: str) -> T:
         module, _, attribute = path.partition(":")
         try:
             found: T = getattr(importlib.import_module(module), attribute)
@@ -90,3 +80,6 @@ class Registry(Generic[T]):
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             raise UserError(f"{self.key}: {path!r:.120} cannot be imported ({reason:.160}).") from None
         return found
+
+    def _installed(self) -> dict[str, str]:
+        return {point.name: point.value for point in entry_points(group=self.group)}

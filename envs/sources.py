@@ -9,9 +9,9 @@ names it by its import path, `package.module:NAME`, or by the name of an entry p
 from __future__ import annotations
 
 import itertools
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -86,85 +86,84 @@ class TaskPool(Protocol):
 
 
 class TaskSource(Protocol):
-    """What a run needs of a benchmark. A source holds no state of a run."""
+    """What a run needs of a benchmark. A source holds no state of a run.
 
-    @property
-    def name(self) -> str:
-        """What tables and titles call it."""
-        ...
+    A source that is a subclass has the defaults below, which suit tasks that have an end.
+    """
 
-    @property
-    def about(self) -> str:
-        """What its tasks are, as a phrase: "multi-turn tasks of …"."""
-        ...
+    name: str
+    """What tables and titles call it."""
+    about: str
+    """What its tasks are, as a phrase: "multi-turn tasks of …"."""
+    parts: tuple[str, ...] = PARTS
+    """The parts, of `PARTS`, that it has."""
+    categories: tuple[str, ...]
+    """Its categories, in the order of tables."""
+    endless: bool = False
+    """Whether it generates tasks without end. Its parts must then be disjoint by construction."""
+    takes_difficulty: bool = False
+    """Whether `pool` takes the code of a difficulty."""
+    protocol: str = "official"
+    """The rules of a dialogue in evaluation, "official" or "seal"; `envs/dialogue.py` says what they are."""
+    context: int | None = None
+    """Tokens that a dialogue has in evaluation where nothing is asked for; None is as many as usual."""
 
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """The parts, of `PARTS`, that it has."""
-        ...
-
-    @property
-    def categories(self) -> tuple[str, ...]:
-        """Its categories, in the order of tables."""
-        ...
-
-    @property
-    def endless(self) -> bool:
-        """Whether it generates tasks without end. Its parts must then be disjoint by construction."""
-        ...
-
-    @property
-    def takes_difficulty(self) -> bool:
-        """Whether `pool` takes the code of a difficulty."""
-        ...
-
-    @property
-    def protocol(self) -> str:
-        """The rules of a dialogue in evaluation, "official" or "seal"; `envs/dialogue.py` says what they are."""
-        ...
-
-    @property
-    def context(self) -> int | None:
-        """Tokens that a dialogue has in evaluation where nothing is asked for; None is as many as usual."""
-        ...
-
+    @abstractmethod
     def tools(self) -> Mapping[str, ToolDoc]:
         """Every tool that a task can offer, by name. Its names and documents are public."""
-        ...
 
     def public_texts(self) -> Iterable[str]:
         """Texts beside the tool documents whose words give nothing away; the leak guard lets them pass."""
-        ...
+        return ()
 
+    @abstractmethod
     def owns(self, task_id: str) -> bool:
         """Whether the id is written as this source writes them; there need not be such a task."""
-        ...
 
+    @abstractmethod
     def task(self, task_id: str) -> Task:
         """The task of that id. Raises `UserError` where there is none."""
-        ...
 
     def pool(
         self,
         part: str,
         *,
         division: str | None = None,
-        difficulty: str | None = None,
+        difficulty: str | None = None,  # noqa: ARG002 - `takes_difficulty` says that there is none
         categories: Sequence[str] | None = None,
     ) -> TaskPool:
         """The tasks of a part, those of these categories in turn; None takes all. Raises `UserError` for bad names."""
-        ...
+        tasks = self.split(division).part(part)
+        return FinitePool(tuple(in_turn(tasks, self.categories if categories is None else categories)))
 
+    @abstractmethod
     def split(self, division: str | None = None, *, seed: int = 0) -> Split:
         """All tasks, divided as `division` says; None is the source's default. `seed` is for divisions at random.
 
         Raises `UserError` for a division that is not known, and where there is no end.
         """
-        ...
 
     def overlaps(self, split: Split) -> list[Overlap]:
         """What dev and test share with train, and test with dev; empty parts are left out."""
-        ...
+        return overlaps_of(split, lambda task: task.scenario)
+
+
+def overlaps_of(
+    split: Split, story: Callable[[Task], object], solution: Callable[[Task], object] | None = None
+) -> list[Overlap]:
+    """What parts share, by what identifies a task's story and its solution; without one no solution is shared."""
+    found = []
+    for known, of in itertools.combinations(PARTS, 2):
+        seen, asked = split.part(known), split.part(of)
+        if seen and asked:
+            solved = 0 if solution is None else _shared(seen, asked, solution)
+            found.append(Overlap(known, of, len(asked), _shared(seen, asked, story), solved))
+    return found
+
+
+def _shared(seen: Iterable[Task], asked: Iterable[Task], key: Callable[[Task], object]) -> int:
+    known = {key(task) for task in seen}
+    return sum(key(task) in known for task in asked)
 
 
 class Played(Protocol):
@@ -212,31 +211,7 @@ class FinitePool:
         return any(task.id == task_id for task in self.tasks)
 
 
-class FiniteSource(ABC):
-    """A source whose tasks have an end: its pools follow from how it is split."""
-
-    categories: tuple[str, ...]
-    endless = False
-    takes_difficulty = False
-
-    @abstractmethod
-    def split(self, division: str | None = None, *, seed: int = 0) -> Split:
-        """All tasks, divided as `division` says; see `TaskSource`."""
-
-    def pool(
-        self,
-        part: str,
-        *,
-        division: str | None = None,
-        difficulty: str | None = None,  # noqa: ARG002 - `takes_difficulty` says that there is none
-        categories: Sequence[str] | None = None,
-    ) -> FinitePool:
-        """The tasks of a part, the categories in turn."""
-        tasks = self.split(division).part(part)
-        return FinitePool(tuple(in_turn(tasks, self.categories if categories is None else categories)))
-
-
-class TaskSet(FiniteSource):
+class TaskSet(TaskSource):
     """A source with a fixed set of tasks: all else follows from them.
 
     The tasks of two parts must share no id. Categories are those of the tasks. Raises `UserError` for parts that do not
@@ -293,15 +268,6 @@ class TaskSet(FiniteSource):
             raise UserError(f"split: {division!r:.80} is not known; {self.name} is divided in one way, leave it out.")
         return self._split
 
-    def overlaps(self, split: Split) -> list[Overlap]:
-        stories = {part: {task.scenario for task in split.part(part)} for part in PARTS}
-        found = []
-        for known, of in itertools.combinations(PARTS, 2):
-            if stories[known] and stories[of]:
-                shared = sum(task.scenario in stories[known] for task in split.part(of))
-                found.append(Overlap(known, of, len(split.part(of)), shared, 0))
-        return found
-
 
 SOURCES: Registry[TaskSource] = Registry(
     "environment.source",
@@ -325,7 +291,8 @@ def get_source(name: str, *, key: str = SOURCES.key) -> TaskSource:
     except UserError as error:
         raise UserError(f"{key}:{str(error).removeprefix(SOURCES.key + ':')}") from None
     if name not in SOURCES.built_in and source not in _own:
-        lacking = [member for member in vars(TaskSource) if member[0] != "_" and not hasattr(source, member)]
+        members = dict.fromkeys((*TaskSource.__annotations__, *vars(TaskSource)))
+        lacking = [member for member in members if member[0] != "_" and not hasattr(source, member)]
         if lacking:
             raise UserError(f"{key}: {name!r:.80} is no task source; it lacks {', '.join(lacking[:3])}.")
         _own = (*_own, source)

@@ -9,17 +9,7 @@ from typing import Any
 
 from envs.world import JSON, Setting, ToolCall, User
 
-__all__ = [
-    "JSON",
-    "Category",
-    "Parameter",
-    "ParameterType",
-    "Task",
-    "ToolCall",
-    "ToolDoc",
-    "Turn",
-    "in_order",
-]
+__all__ = ["JSON", "Category", "Parameter", "ParameterType", "Task", "ToolCall", "ToolDoc", "Turn", "in_order"]
 
 
 class Category(StrEnum):

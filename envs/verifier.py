@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from envs.errors import EnvironmentFault
+from envs.errors import faults_of
 from envs.task import Task
 from envs.trace import text_digest
 from envs.world import World
@@ -197,10 +197,8 @@ class Verifier:
     def _by_goal(self, goal: Callable[[Mapping[str, Any]], bool], state: Mapping[str, Any]) -> TurnVerdict:
         if self.turn < len(self._truth) - 1:
             return TurnVerdict(self.turn, Outcome.UNSCORED)
-        try:
+        with faults_of(self._task.id, "goal"):
             reached = goal(state)
-        except Exception as error:  # a benchmark's own code can raise anything
-            raise EnvironmentFault(f"{self._task.id}: its goal failed: {error!r:.200}") from error
         return TurnVerdict(self.turn, Outcome.PASS if reached else Outcome.STATE_MISMATCH)
 
     def _by_truth(self, state: Mapping[str, Any]) -> TurnVerdict:

@@ -2,10 +2,14 @@
 
 The opening of a dialogue is rendered whole. After that only what the environment adds is rendered and tokenised, and
 appended to the tokens that the model sampled: a completion is never decoded and tokenised again.
+
+A file's content, a tool result, a user's message or a tool document can spell a control token. Tokenised as it stands,
+it would end the message that it is in and begin another one; here it loses its meaning.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,15 +19,52 @@ from envs.dialects import Dialect
 from envs.dialogue import Message
 from envs.errors import UserError
 from envs.task import JSON, ToolDoc
-from envs.text import map_texts
+from envs.text import Marks, map_texts
 from policies import tiny
-from policies.control_tokens import ControlTokens
 from policies.model_folder import read_json
 
 _QUESTION, _ANSWER = "stand-in question", "stand-in answer"
 """An exchange to learn from what a template writes behind an answer."""
 
 _GENERATION = "generation_config.json"
+
+
+_BRACKETED = re.compile(r"<.+>|\[.+\]")
+
+
+class ControlTokens:
+    """The control tokens of a tokenizer with its template, and the markup of a dialect.
+
+    Of the tokenizer's added vocabulary these are the special tokens, those in brackets, and those that stand in the
+    template or in the dialect's markup; `ids` are their token ids. Added words and runs of blanks stay what they are.
+    """
+
+    def __init__(self, tokenizer: Any, dialect: Dialect) -> None:
+        known = "\n".join([str(tokenizer.chat_template), *dialect.markup])
+        added = {
+            place: token
+            for place, token in tokenizer.added_tokens_decoder.items()
+            if token.special
+            or _BRACKETED.fullmatch(token.content)
+            or (token.content.strip() and token.content in known)
+        }
+        self.ids = frozenset([*tokenizer.all_special_ids, *added])
+        texts = {*map(str, tokenizer.all_special_tokens), *(token.content for token in added.values()), *dialect.markup}
+        self._normalizer: Any = None
+        if any(token.normalized for token in added.values()):
+            # Such a token is found in the normalised text, where other spellings of it look the same.
+            self._normalizer = getattr(getattr(tokenizer, "backend_tokenizer", None), "normalizer", None)
+        if self._normalizer is not None:
+            texts |= {self._normalizer.normalize_str(text) for text in texts}
+        self._marks = Marks(texts, own_words=dialect.own_words)
+
+    def broken_up(self, text: str) -> str:
+        """The text with its control tokens broken up by blanks: what a model reads of it is only text."""
+        if self._normalizer is not None:
+            normal = self._normalizer.normalize_str(text)
+            if self._marks.stand_in(normal):
+                text = normal
+        return self._marks.broken_up(text)
 
 
 class ChatFormat:

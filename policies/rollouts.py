@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from envs.dialogue import Protocol
 from envs.errors import EnvironmentFault
@@ -15,6 +16,8 @@ from envs.text import valid_text
 from policies.engine import EngineDead
 from policies.solver import Solver
 from policies.trajectory import Trajectory
+
+T = TypeVar("T")
 
 MAX_RESTARTS = 3
 """Restarts without a finished dialogue between them, after which the engine is given up."""
@@ -62,12 +65,9 @@ class Rollouts:
             async with self._slots:
                 return place, await self._until_done(jobs[place])
 
-        under_way = [asyncio.create_task(play_one(place)) for place in range(len(jobs))]
-        try:
-            for done in asyncio.as_completed(under_way):
+        async with _under_way(map(play_one, range(len(jobs)))) as playing:
+            for done in asyncio.as_completed(playing):
                 yield await done
-        finally:
-            await _cancel(under_way)
 
     async def play_or_fault(
         self, jobs: Sequence[Job], *, retries: int, check: Callable[[Trajectory], None]
@@ -91,11 +91,8 @@ class Rollouts:
                     return trajectory
             raise AssertionError("the last try returns")
 
-        under_way = [asyncio.create_task(play_one(job)) for job in jobs]
-        try:
-            return await asyncio.gather(*under_way)
-        finally:
-            await _cancel(under_way)
+        async with _under_way(map(play_one, jobs)) as playing:
+            return await asyncio.gather(*playing)
 
     async def _until_done(self, job: Job) -> Trajectory:
         while True:
@@ -122,7 +119,13 @@ class Rollouts:
             self._fruitless += 1
 
 
-async def _cancel(under_way: Sequence[asyncio.Task[Any]]) -> None:
-    for task in under_way:
-        task.cancel()
-    await asyncio.gather(*under_way, return_exceptions=True)
+@asynccontextmanager
+async def _under_way(work: Iterable[Coroutine[Any, Any, T]]) -> AsyncGenerator[list[asyncio.Task[T]], None]:
+    """Tasks that do the work; those not done at the end are cancelled."""
+    tasks = [asyncio.create_task(each) for each in work]
+    try:
+        yield tasks
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

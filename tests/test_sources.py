@@ -23,9 +23,9 @@ ALLOWED = {
     ("envs/registry.py", "importlib.import_module"),
     # Names of the table in that file.
     ("envs/__init__.py", "importlib.import_module"),
-    # The eight simulators of the table in that file.
+    # The eight simulators of the table in `tools.py`.
     ("envs/bfcl/simulators.py", "importlib.import_module"),
-    # Images that `pristine` made of task data.
+    # Images that were made of task data.
     ("envs/bfcl/world.py", "pickle.loads"),
 }
 

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 import yaml  # type: ignore[import-untyped]
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from envs.errors import UserError
 from envs.task import JSON
 from seal_ray.report.drawing import Row
-from seal_ray.report.files import replace_file
+from seal_ray.report.files import replace_file, replace_yaml
 from seal_ray.report.json_lines import JsonLines
-
-D = TypeVar("D", bound=BaseModel)
 
 _FAILURE, _ENDED = "failed.txt", "ended.txt"
 
@@ -110,12 +110,39 @@ def mark_ended(trial: Path) -> None:
     replace_file(trial / _ENDED, b"")
 
 
-def read_document(path: Path, kind: type[D], *, what: str, command: str) -> D:
-    """What `command` has written down of the trials in a folder. Raises `UserError` where it is no such folder."""
-    if not path.is_file():
-        raise UserError(f"{path.parent} is no {what}; give a folder that seal-ray {command} has made.")
-    try:
-        return kind.model_validate(yaml.safe_load(path.read_bytes()))
-    except (OSError, yaml.YAMLError, UnicodeDecodeError, ValidationError) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(f"{path} cannot be read as a {what} ({reason}).") from None
+class TrialsManifest(BaseModel):
+    """What a command runs, kept in the file `FILE` of its folder, which holds `WHAT`; `COMMAND` made it.
+
+    `rounds` are those of each trial; `folder` is where it was started, as an absolute path.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    FILE: ClassVar[str]
+    WHAT: ClassVar[str]
+    COMMAND: ClassVar[str]
+    rounds: int = Field(ge=1)
+    folder: str
+
+    def write(self, out: Path) -> None:
+        """Writes down what is run in a folder."""
+        replace_yaml(out / self.FILE, self.model_dump())
+
+    @classmethod
+    def read(cls, out: Path) -> Self:
+        """What is run in a folder. Raises `UserError` where that was not made by the command."""
+        path = out / cls.FILE
+        if not path.is_file():
+            raise UserError(f"{out} is no {cls.WHAT}; give a folder that seal-ray {cls.COMMAND} has made.")
+        try:
+            return cls.model_validate(yaml.safe_load(path.read_bytes()))
+        except (OSError, yaml.YAMLError, UnicodeDecodeError, ValidationError) as error:
+            reason = str(error).splitlines()[0]
+            raise UserError(f"{path} cannot be read as a {cls.WHAT} ({reason}).") from None
+
+
+def write_csv(path: Path, rows: Iterable[Sequence[object]]) -> None:
+    """Writes rows, the head first, in the place of any written before."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    replace_file(path, text.getvalue().encode("utf-8"))

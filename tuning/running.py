@@ -21,7 +21,7 @@ from envs.errors import UserError
 from seal_ray.algorithm.config import SealConfig
 from seal_ray.algorithm.seal import Seal
 from seal_ray.run.cluster import check_asked
-from tuning.record import mark_ended, mark_failed, mark_started
+from tuning.record import TrialsManifest, mark_ended, mark_failed, mark_started
 from tuning.trial import SealTrial, run_folder, with_main
 
 RETRIES = 2
@@ -117,16 +117,21 @@ def run_trials(
         _fit(tuner, tell)
 
 
-def check_resumable(out: Path, *, started_as: str) -> None:
-    """Raises `UserError` unless the trials of a folder, once `started_as`, can be gone on with."""
+def check_resumable(out: Path, kind: type[TrialsManifest]) -> None:
+    """Raises `UserError` unless the trials that the manifest of this kind tells of can be gone on with."""
+    started_as = kind.read(out).folder
     if str(out.resolve()) != started_as:
         raise UserError(f"{out} was started as {started_as}; move it back there to go on with it.")
     if not tune.Tuner.can_restore(str(out.resolve() / _TUNE)):
         raise UserError(f"{out} stopped before its first trial; remove it, and start again.")
 
 
-def resume_trials(out: Path, *, tell: Tell) -> None:
-    """Goes on: unfinished trials from their last checkpoints, failed ones from the begin. Ray must be connected."""
+def resume_trials(out: Path, kind: type[TrialsManifest], *, tell: Tell) -> None:
+    """Goes on: unfinished trials from their last checkpoints, failed ones from the begin. Ray must be connected.
+
+    Raises `UserError` as `check_resumable` does.
+    """
+    check_resumable(out, kind)
     with _prepared():
         path = str(out.resolve() / _TUNE)
         _fit(tune.Tuner.restore(path, SealTrial, resume_unfinished=True, restart_errored=True), tell)

@@ -106,13 +106,10 @@ def with_main(request: PlacementGroupFactory, cpus: float) -> PlacementGroupFact
 
 def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """The flat settings of a trial: those of its file, and its own above them."""
-    base = make_config([], file=_file_of(config))
+    file = Path(config[CONFIG]) if CONFIG in config else Path(config[RUN]) / "config.yaml"
+    base = make_config([], file=file)
     flat = {attribute(name, key): value for name, keys in base.to_sections().items() for key, value in keys.items()}
     own = {key: value for key, value in config.items() if key not in (RUN, CONFIG, MAIN)}
     # Of a setting that is a table, a trial may set some entries.
     tables = {key: {**flat[key], **value} for key, value in own.items() if isinstance(flat.get(key), dict)}
     return {**flat, "seed": base.seed, **own, **tables}
-
-
-def _file_of(config: Mapping[str, Any]) -> Path:
-    return Path(config[CONFIG]) if CONFIG in config else Path(config[RUN]) / "config.yaml"

@@ -41,6 +41,11 @@ def _whole_state(instance: Any, _arguments: Arguments) -> int:
     return padding + size({name: value for name, value in vars(instance).items() if name[0] != "_"})
 
 
+def _and_state(more: Reads) -> Reads:
+    """Reading the whole state, and more."""
+    return lambda instance, arguments: _whole_state(instance, arguments) + more(instance, arguments)
+
+
 # The file system. Its state is a tree of objects, of which most tools read one folder or file.
 
 
@@ -49,10 +54,6 @@ def _entry(file_system: Any, name: JSON) -> Any:
         return file_system._current_dir.contents.get(name)
     except TypeError:  # an argument that cannot be a key
         return None
-
-
-def _folder(file_system: Any, _arguments: Arguments) -> int:
-    return size(tuple(file_system._current_dir.contents))
 
 
 def _files(*names: str) -> Reads:
@@ -81,10 +82,6 @@ def _change(file_system: Any, arguments: Arguments) -> int:
     return VALUE * len(file_system.root.contents) if up else 0
 
 
-def _copied_entries(file_system: Any, arguments: Arguments) -> int:
-    return VALUE * len(getattr(_entry(file_system, arguments.get("source")), "contents", ()))
-
-
 def _tree(file_system: Any, _arguments: Arguments) -> int:
     """A search of the whole tree: the guard walks from the root and from here, the tool from here or from a path."""
     return _walk(file_system.root) + 2 * _walk(file_system._current_dir)
@@ -105,32 +102,6 @@ def _walk(directory: Any) -> int:
     return units
 
 
-# Tools that do more than read their state once.
-
-
-def _per_tweet(twitter: Any, arguments: Arguments) -> int:
-    return _whole_state(twitter, arguments) + 2 * len(twitter.tweets) * size(arguments.get("keyword"))
-
-
-def _per_ticket(tickets: Any, arguments: Arguments) -> int:
-    return _whole_state(tickets, arguments) + len(tickets.ticket_queue) * size(arguments.get("status"))
-
-
-def _dates(trading: Any, arguments: Arguments) -> int:
-    """Each transaction's date is parsed."""
-    return _whole_state(trading, arguments) + 5 * VALUE * len(trading.transaction_history)
-
-
-def _copied_bookings(travel: Any, arguments: Arguments) -> int:
-    """A deep copy takes several times as long as printing."""
-    return _whole_state(travel, arguments) + 2 * size(travel.booking_record)
-
-
-def _routes(travel: Any, arguments: Arguments) -> int:
-    """Padded, the date is copied for each of 160 routes."""
-    return _whole_state(travel, arguments) + (160 * size(arguments.get("travel_date")) if travel.long_context else 0)
-
-
 def _currencies(_travel: Any, arguments: Arguments) -> int:
     """A text or list times the rate, at most 110, is that text or list so many times."""
     value = arguments.get("value")
@@ -138,14 +109,6 @@ def _currencies(_travel: Any, arguments: Arguments) -> int:
 
 
 # Arithmetic. What a precision above 100 digits costs, and numbers that are refused: see `guards`.
-
-
-def _logarithm(_calculator: Any, arguments: Arguments) -> int:
-    return 10_000 + 150 * _digits(arguments)
-
-
-def _square_root(_calculator: Any, arguments: Arguments) -> int:
-    return 5_000 + 20 * _digits(arguments)
 
 
 def _power(_calculator: Any, arguments: Arguments) -> int:
@@ -175,24 +138,34 @@ READS: Mapping[str, Reads] = MappingProxyType(
         **dict.fromkeys(("mkdir", "touch", "echo", "mv", "cp", "rm", "rmdir"), _nothing),
         **dict.fromkeys(("cat", "wc", "sort", "grep", "tail"), _files("file_name")),
         "diff": _files("file_name1", "file_name2"),
-        "ls": _folder,
+        "ls": lambda files, _: size(tuple(files._current_dir.contents)),
         "pwd": _way_up,
         "cd": _change,
         "find": _tree,
         "du": _tree,
-        "search_tweets": _per_tweet,
-        "get_user_tickets": _per_ticket,
-        "get_transaction_history": _dates,
-        "get_booking_history": _copied_bookings,
-        "get_flight_cost": _routes,
-        "book_flight": _routes,
+        "search_tweets": _and_state(lambda twitter, given: 2 * len(twitter.tweets) * size(given.get("keyword"))),
+        "get_user_tickets": _and_state(lambda tickets, given: len(tickets.ticket_queue) * size(given.get("status"))),
+        # Each transaction's date is parsed.
+        "get_transaction_history": _and_state(lambda trading, _: 5 * VALUE * len(trading.transaction_history)),
+        # A deep copy takes several times as long as printing.
+        "get_booking_history": _and_state(lambda travel, _: 2 * size(travel.booking_record)),
+        # Padded, the date is copied for each of 160 routes.
+        **dict.fromkeys(
+            ("get_flight_cost", "book_flight"),
+            _and_state(lambda travel, given: 160 * size(given.get("travel_date")) if travel.long_context else 0),
+        ),
         "compute_exchange_rate": _currencies,
-        "logarithm": _logarithm,
-        "square_root": _square_root,
+        "logarithm": lambda _, given: 10_000 + 150 * _digits(given),
+        "square_root": lambda _, given: 5_000 + 20 * _digits(given),
         "power": _power,
     }
 )
 """Tool → units of work beside those of its arguments."""
 
-_KEPT: Mapping[str, Reads] = MappingProxyType({"cp": _copied_entries, "mention": _named_as_values})
+_KEPT: Mapping[str, Reads] = MappingProxyType(
+    {
+        "cp": lambda files, given: VALUE * len(getattr(_entry(files, given.get("source")), "contents", ())),
+        "mention": _named_as_values,
+    }
+)
 """Tool → units that stay in memory beside those of its arguments."""

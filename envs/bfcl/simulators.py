@@ -7,27 +7,13 @@ import importlib
 import inspect
 from collections.abc import Mapping
 from functools import cache
-from types import MappingProxyType
 from typing import Any
 
-from envs.bfcl.package import data_folder
-from envs.bfcl.tools import tool_names
+from envs.bfcl.tools import DOCUMENT_FILES, data_folder, tool_names
 from envs.errors import EnvironmentFault
 from envs.task import JSON
 
 _SOURCE = "bfcl_eval.eval_checker.multi_turn_eval.func_source_code"
-_MODULES: Mapping[str, str] = MappingProxyType(
-    {
-        "GorillaFileSystem": "gorilla_file_system",
-        "MathAPI": "math_api",
-        "MessageAPI": "message_api",
-        "TwitterAPI": "posting_api",
-        "TicketAPI": "ticket_api",
-        "TradingBot": "trading_bot",
-        "TravelAPI": "travel_booking",
-        "VehicleControlAPI": "vehicle_control",
-    }
-)
 _STATELESS = frozenset({"MathAPI"})
 _ROOT = "GorillaFileSystem.root"
 
@@ -55,7 +41,7 @@ class Oversized:
 def simulator_class(class_name: str) -> type:
     """The simulator class, checked to expose exactly its documented tools."""
     data_folder()  # a missing or wrong package is one clear sentence
-    module = importlib.import_module(f"{_SOURCE}.{_MODULES[class_name]}")
+    module = importlib.import_module(f"{_SOURCE}.{DOCUMENT_FILES[class_name].removesuffix('.json')}")
     cls: type = getattr(module, class_name)
     public = {name for name, _ in inspect.getmembers(cls, inspect.isfunction) if not name.startswith("_")}
     if public != tool_names(class_name):

@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from envs.bfcl import results, splits
+from envs.bfcl import splits
 from envs.bfcl.tasks import ID_PREFIX, get_task
 from envs.bfcl.tools import all_tools
-from envs.sources import PARTS, FiniteSource, Overlap, Played, Split
+from envs.diagnosis import Label
+from envs.errors import UserError
+from envs.sources import Overlap, Played, Split, TaskSource
 from envs.task import Category, Task, ToolDoc
 
+REGISTERED = {
+    "qwen": "Qwen/Qwen3-8B-FC",
+    "llama3_json": "meta-llama/Llama-3.1-8B-Instruct-FC",
+    "toolace": "Team-ACE/ToolACE-2-8B",
+}
+"""Dialect → a registered name whose official handler reads it. The handler matters, not the model."""
 
-class Bfcl(FiniteSource):
+
+class Bfcl(TaskSource):
     """The benchmark; its divisions are those of `get_split`."""
 
     name = "bfcl"
     about = "multi-turn tasks of BFCL V3"
-    parts = PARTS
     categories = tuple(map(str, Category))
-    protocol = "official"
-    context = None
 
     def tools(self) -> Mapping[str, ToolDoc]:
         return all_tools()
-
-    def public_texts(self) -> tuple[str, ...]:
-        return ()
 
     def owns(self, task_id: str) -> bool:
         return task_id.startswith(ID_PREFIX)
@@ -41,11 +45,35 @@ class Bfcl(FiniteSource):
         return splits.overlaps(split)
 
     def write_results(self, folder: Path, played: Sequence[Played], dialect: str) -> str:
-        results.write_results(folder, played, dialect)
+        write_results(folder, played, dialect)
         return (
-            f"bfcl evaluate --model {results.REGISTERED[dialect]} --test-category multi_turn --partial-eval "
+            f"bfcl evaluate --model {REGISTERED[dialect]} --test-category multi_turn --partial-eval "
             f"--result-dir {folder.resolve()}"
         )
+
+
+def write_results(folder: Path, played: Sequence[Played], dialect: str) -> Mapping[str, Path]:
+    """Writes `FOLDER/NAME/multi_turn/BFCL_v4_multi_turn_CATEGORY_result.json` and returns category → file.
+
+    They are graded by `bfcl evaluate --model NAME --test-category multi_turn --partial-eval --result-dir FOLDER`. One
+    dialogue a task is written. A turn that was cut off is left out, which the official grader counts as a failure, as
+    it does for runs of its own that were cut off. Raises `UserError` for several dialogues of one task.
+    """
+    if len({each.task for each in played}) < len(played):
+        raise UserError("--official-results: the official files hold one dialogue a task; give --seeds 1.")
+    where = folder / REGISTERED[dialect].replace("/", "_") / "multi_turn"
+    where.mkdir(parents=True, exist_ok=True)
+    files = {}
+    for category in sorted({each.category for each in played}):
+        path = where / f"BFCL_v4_multi_turn_{category}_result.json"
+        rows = sorted((each for each in played if each.category == category), key=lambda each: each.task)
+        with path.open("w", encoding="utf-8") as file:
+            for each in rows:
+                reached = sum(label != Label.NOT_REACHED for label in each.labels)
+                row = {"id": each.task, "result": [list(steps) for steps in each.completions[:reached]]}
+                file.write(json.dumps(row) + "\n")
+        files[category] = path
+    return files
 
 
 SOURCE = Bfcl()

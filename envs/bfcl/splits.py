@@ -21,7 +21,7 @@ from pathlib import Path
 from envs.bfcl.tasks import get_task, load_tasks
 from envs.bfcl.world import simulators_of
 from envs.errors import UserError
-from envs.sources import PARTS, Overlap, Split, check_disjoint
+from envs.sources import PARTS, Overlap, Split, check_disjoint, overlaps_of
 from envs.task import JSON, Category, Task
 
 SCENARIOS = 200
@@ -50,12 +50,13 @@ def scenario_split(seed: int = 0) -> Split:
     rng = random.Random(f"scenario split {seed}")
     by_classes: dict[tuple[str, ...], list[frozenset[str]]] = defaultdict(list)
     for group in _scenario_groups():
-        by_classes[_classes_of(group)].append(group)
+        classes = {name for task in load_tasks().values() if task.scenario in group for name in task.classes}
+        by_classes[tuple(sorted(classes))].append(group)
     assigned: dict[str, str] = {}
     sizes = dict.fromkeys(PARTS, 0)
     # Linked groups first, then the rarest simulators: what is hard to place evenly is placed while there is room.
-    for classes in sorted(by_classes, key=lambda key: (-max(map(len, by_classes[key])), len(by_classes[key]), key)):
-        groups = by_classes[classes]
+    for names in sorted(by_classes, key=lambda key: (-max(map(len, by_classes[key])), len(by_classes[key]), key)):
+        groups = by_classes[names]
         rng.shuffle(groups)
         groups.sort(key=len, reverse=True)
         placed = dict.fromkeys(PARTS, 0)
@@ -160,20 +161,7 @@ def story_of(task: Task) -> tuple[str, str, str]:
     )
 
 
-def _classes_of(group: frozenset[str]) -> tuple[str, ...]:
-    return tuple(sorted({name for t in load_tasks().values() if t.scenario in group for name in t.classes}))
-
-
 def overlaps(split: Split) -> list[Overlap]:
     """What dev and test share with train, and test with dev; empty parts are left out."""
     group_of = {scenario: group for group in _scenario_groups() for scenario in group}
-    found = []
-    for known, of in (("train", "dev"), ("train", "test"), ("dev", "test")):
-        seen, asked = split.part(known), split.part(of)
-        if seen and asked:
-            groups = {group_of[task.scenario] for task in seen}
-            solved = {story_of(task)[-1] for task in seen}
-            scenario = sum(group_of[task.scenario] in groups for task in asked)
-            ground_truth = sum(story_of(task)[-1] in solved for task in asked)
-            found.append(Overlap(known, of, len(asked), scenario, ground_truth))
-    return found
+    return overlaps_of(split, lambda task: group_of[task.scenario], lambda task: story_of(task)[-1])

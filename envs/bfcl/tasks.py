@@ -9,11 +9,10 @@ from functools import cache
 from types import MappingProxyType
 
 from envs.bfcl import simulators
-from envs.bfcl.package import data_folder
-from envs.bfcl.tools import all_tools, tools_of, with_python_hint
+from envs.bfcl.tools import all_tools, data_folder, tools_of, with_python_hint
 from envs.bfcl.world import Simulators
 from envs.errors import EnvironmentFault, unknown_value
-from envs.task import JSON, Category, Task, ToolCall, ToolDoc, Turn
+from envs.task import JSON, Category, Task, ToolCall, Turn
 
 ID_PREFIX = "multi_turn_"
 """What the id of every task begins with."""
@@ -22,7 +21,12 @@ ID_PREFIX = "multi_turn_"
 @cache
 def load_tasks() -> Mapping[str, Task]:
     """Every task by id, category by category in published order. Loaded once; about half a second."""
-    return MappingProxyType({task.id: task for category in Category for task in _load_category(category)})
+    found: dict[str, Task] = {}
+    for category in Category:
+        file = f"BFCL_v4_multi_turn_{category}.json"
+        answers = {row["id"]: row["ground_truth"] for row in _read_lines(f"possible_answer/{file}")}
+        found |= {row["id"]: _task(category, row, answers[row["id"]]) for row in _read_lines(file)}
+    return MappingProxyType(found)
 
 
 def get_task(name: str) -> Task:
@@ -37,12 +41,6 @@ def get_task(name: str) -> Task:
 
 def _read_lines(path: str) -> list[dict[str, JSON]]:
     return [json.loads(line) for line in (data_folder() / path).read_text(encoding="utf-8").splitlines()]
-
-
-def _load_category(category: Category) -> list[Task]:
-    file = f"BFCL_v4_multi_turn_{category}.json"
-    answers = {row["id"]: row["ground_truth"] for row in _read_lines(f"possible_answer/{file}")}
-    return [_task(category, row, answers[row["id"]]) for row in _read_lines(file)]
 
 
 def _task(category: Category, row: Mapping[str, JSON], answers: Sequence[Sequence[str]]) -> Task:
@@ -63,14 +61,10 @@ def _task(category: Category, row: Mapping[str, JSON], answers: Sequence[Sequenc
         category=category,
         scenario=row["id"].rsplit("_", 1)[1],
         turns=turns,
-        tools=_visible(shown, hidden),
+        tools=tuple(with_python_hint(tool) for tool in shown if tool.name not in hidden),
         classes=classes,
         setting=Simulators(classes, row["initial_config"], padded=category is Category.LONG_CONTEXT),
     )
-
-
-def _visible(tools: Sequence[ToolDoc], hidden: set[str]) -> tuple[ToolDoc, ...]:
-    return tuple(with_python_hint(tool) for tool in tools if tool.name not in hidden)
 
 
 def parse_ground_truth(text: str) -> ToolCall:

@@ -1,16 +1,25 @@
-"""BFCL's 128 public tools: their documents, typed, per simulator class. This is the allow-list of the executor."""
+"""The installed `bfcl-eval`, and BFCL's 128 public tools: their documents, typed. They are the executor's allow-list.
+
+Only data files and the eight simulator modules of that package are used. Importing its other modules has side effects
+(result folders, lock files, seconds of imports), and its evaluators execute model text.
+"""
 
 from __future__ import annotations
 
+import importlib.metadata
+import importlib.util
 import json
 from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
 from types import MappingProxyType
 
-from envs.bfcl.package import data_folder
 from envs.documents import read_tool
-from envs.errors import EnvironmentFault
+from envs.errors import EnvironmentFault, UserError
 from envs.task import ToolDoc
+
+VERSION = "2026.3.23"
+"""The release whose 800 ground truths and result texts the tests compare with."""
 
 DOCUMENT_FILES: Mapping[str, str] = MappingProxyType(
     {
@@ -24,10 +33,27 @@ DOCUMENT_FILES: Mapping[str, str] = MappingProxyType(
         "VehicleControlAPI": "vehicle_control.json",
     }
 )
-"""Simulator class → file of its tool documents."""
+"""Simulator class → file of its tool documents; its module has the same name."""
 
 PYTHON_HINT = " Note that the provided function is in Python 3 syntax."
 """The sentence that the official loader appends to the description of every tool shown from the start."""
+
+
+@cache
+def data_folder() -> Path:
+    """The folder of BFCL's JSON data. Raises `UserError` where the package is missing or of another version."""
+    advice = f"run `make setup`, or `pip install --no-deps bfcl-eval=={VERSION}`"
+    try:
+        found = importlib.metadata.version("bfcl-eval")
+    except importlib.metadata.PackageNotFoundError:
+        raise UserError(f"bfcl-eval: the package is not installed, version {VERSION} is needed; {advice}.") from None
+    if found != VERSION:
+        raise UserError(f"bfcl-eval: version {found} is installed, version {VERSION} is needed; {advice}.")
+    spec = importlib.util.find_spec("bfcl_eval")
+    folders = list(spec.submodule_search_locations or ()) if spec is not None else []
+    if not folders:
+        raise UserError(f"bfcl-eval: version {VERSION} is registered but its files are gone; {advice}.")
+    return Path(folders[0]) / "data"
 
 
 @cache

@@ -10,9 +10,9 @@ import copy
 import json
 import math
 import pickle
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 from envs.allowance import MAX_CALL_WORK, Cost
@@ -43,8 +43,16 @@ class Simulators:
 
     def ready(self) -> Callable[[], SimulatorWorld]:
         """Builds the simulators once. Raises `EnvironmentFault` where one of them rejects its config."""
-        image = pristine(self.classes, self.initial_config, long_context=self.padded)
-        return partial(SimulatorWorld.restore, image)
+        instances = {}
+        for name in self.classes:
+            try:
+                instances[name] = simulators.build(name, self.initial_config.get(name, {}), long_context=self.padded)
+            except (TypeError, ValueError, KeyError, AttributeError) as error:
+                raise EnvironmentFault(f"{name} rejects its initial config: {error!r}") from error
+        # A pickle is several times faster to copy than simulators to build, and shares nothing with the package. It is
+        # made by this process or its parent from task data, never from anything a model wrote.
+        image = pickle.dumps(instances, protocol=pickle.HIGHEST_PROTOCOL)
+        return lambda: SimulatorWorld(pickle.loads(image))  # noqa: S301
 
 
 def simulators_of(task: Task) -> Simulators:
@@ -62,34 +70,15 @@ class SimulatorWorld:
         self._class_of = _classes_by_tool(tuple(instances))
         self._defaults: dict[str, dict[str, JSON]] = {}
 
-    @classmethod
-    def create(cls, classes: Sequence[str], config: Mapping[str, JSON], *, long_context: bool) -> SimulatorWorld:
-        """Fresh simulators in the start state that `config` gives by class.
-
-        Raises `EnvironmentFault` where a simulator rejects its config.
-        """
-        return cls.restore(pristine(classes, config, long_context=long_context))
-
-    @classmethod
-    def restore(cls, image: bytes) -> SimulatorWorld:
-        """A world from an image made by `pristine`; several times faster than building the simulators again."""
-        # An image is made by this process or its parent from task data, never from anything a model wrote.
-        return cls(pickle.loads(image))  # noqa: S301
-
     def offers(self, name: str) -> bool:
-        """Whether an involved simulator has a public tool of that name, shown to the model or not."""
         return name in self._class_of
 
     def cost(self, call: ToolCall) -> Cost:
-        """What the call may cost at most in the present state."""
         class_name = self._class_of.get(call.name)
         return cost_of(None if class_name is None else self._instances[class_name], call)
 
     def execute(self, call: ToolCall, cost: Cost | None = None) -> CallResult:
-        """Executes one call, or answers with an error where it may cost more than one call should.
-
-        `cost` is the call's, where it is known already. Never raises for anything that the call holds.
-        """
+        """Executes one call, or answers with an error where it may cost more than one call should. Never raises."""
         if (cost or self.cost(call)).work > MAX_CALL_WORK:
             return CallResult(f"{_ERROR}the call would read or write too much", is_error=True)
         try:
@@ -127,21 +116,6 @@ def _classes_by_tool(classes: tuple[str, ...]) -> Mapping[str, str]:
     return {name: class_name for class_name in classes for name in tool_names(class_name)}
 
 
-def pristine(classes: Sequence[str], config: Mapping[str, JSON], *, long_context: bool) -> bytes:
-    """An image of fresh simulators, for `SimulatorWorld.restore`. Pickling also detaches what padding shares with
-    the package.
-
-    Raises `EnvironmentFault` where a simulator rejects its config.
-    """
-    instances = {}
-    for class_name in classes:
-        try:
-            instances[class_name] = simulators.build(class_name, config.get(class_name, {}), long_context=long_context)
-        except (TypeError, ValueError, KeyError, AttributeError) as error:
-            raise EnvironmentFault(f"{class_name} rejects its initial config: {error!r}") from error
-    return pickle.dumps(instances, protocol=pickle.HIGHEST_PROTOCOL)
-
-
 def _argument(value: JSON) -> JSON:
     """A copy of an argument, as the official round trip through source text would make it.
 
@@ -162,12 +136,11 @@ def _result(value: Any) -> CallResult:
     """The official rendering: text as it is, dicts as JSON where that works, all else by `str`."""
     if isinstance(value, str):
         return CallResult(value, is_error=False)
-    if isinstance(value, dict):
-        try:
-            return CallResult(json.dumps(value), is_error=_tells_error(value))
-        except (TypeError, ValueError, RecursionError):
-            return CallResult(str(value), is_error=_tells_error(value))
-    return CallResult(str(value), is_error=_tells_error(value))
+    try:
+        text = json.dumps(value) if isinstance(value, dict) else str(value)
+    except (TypeError, ValueError, RecursionError):
+        text = str(value)
+    return CallResult(text, is_error=_tells_error(value))
 
 
 def _tells_error(value: Any) -> bool:

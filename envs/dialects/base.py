@@ -6,9 +6,9 @@ A dialect is a value chosen from the model's configuration. Its functions are pu
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from envs.task import JSON, ToolCall, ToolDoc
 from envs.trace import ParseError
@@ -34,56 +34,38 @@ class ParsedCompletion:
         return () if any(error.fatal for error in self.errors) else self.calls
 
 
-class Dialect(Protocol):
+@dataclass(frozen=True, slots=True)
+class Dialect(ABC):
     """One model family's way of calling tools."""
 
-    @property
-    def name(self) -> str:
-        """The name used in configurations."""
-        ...
+    name: str
+    """The name used in configurations."""
+    result_role: str
+    """The chat role under which tool results go back."""
+    tools_in_system: bool
+    """Whether tools are shown by `render_tools` in a system message, and not by the model's chat template."""
+    call_format: str
+    """One sentence that tells a model how to write a call; shown by the interface's format cue."""
+    markup: tuple[str, ...] = ()
+    """The marks that give a text a meaning in prompts: where they stand in content, they are broken up."""
+    own_words: tuple[str, ...] = ()
+    """The sentences in which the dialect explains its markup to a model. There the marks stay whole."""
 
-    @property
-    def result_role(self) -> str:
-        """The chat role under which tool results go back."""
-        ...
-
-    @property
-    def tools_in_system(self) -> bool:
-        """Whether tools are shown by `render_tools` in a system message, and not by the model's chat template."""
-        ...
-
-    @property
-    def call_format(self) -> str:
-        """One sentence that tells a model how to write a call; shown by the interface's format cue."""
-        ...
-
-    @property
-    def markup(self) -> tuple[str, ...]:
-        """The marks that give a text a meaning in prompts: where they stand in content, they are broken up."""
-        ...
-
-    @property
-    def own_words(self) -> tuple[str, ...]:
-        """The sentences in which the dialect explains its markup to a model. There the marks stay whole."""
-        ...
-
-    def __hash__(self) -> int: ...
-
+    @abstractmethod
     def render_tools(self, tools: Sequence[ToolDoc]) -> str:
         """The text that shows the tools, as the official handler of the family words it."""
-        ...
 
+    @abstractmethod
     def render_calls(self, calls: Sequence[ToolCall]) -> str:
         """A completion that parses into exactly these calls."""
-        ...
 
     def render_result(self, result: str) -> str:
         """One tool result as it stands in the text of an observation."""
-        ...
+        return result
 
+    @abstractmethod
     def parse(self, completion: str) -> ParsedCompletion:
         """Reads a completion. Never raises."""
-        ...
 
 
 def tool_documents(tools: Sequence[ToolDoc]) -> list[dict[str, JSON]]:

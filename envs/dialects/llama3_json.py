@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from envs.dialects.base import ParsedCompletion, call_from, check_size, first_errors, tool_documents
+from envs.dialects.base import Dialect, ParsedCompletion, call_from, check_size, first_errors, tool_documents
 from envs.dialects.literal import literal_value, parse_expression
 from envs.task import JSON, ToolCall, ToolDoc
 from envs.trace import ParseError
@@ -25,7 +25,7 @@ _MAX_VALUES = 5_000
 
 
 @dataclass(frozen=True, slots=True)
-class Llama3Json:
+class Llama3Json(Dialect):
     """Reads what the official Llama 3.1 handler reads as JSON; that handler evaluates the text, this one never."""
 
     name: str = "llama3_json"
@@ -41,9 +41,6 @@ class Llama3Json:
     def render_calls(self, calls: Sequence[ToolCall]) -> str:
         objects = [json.dumps({"name": call.name, "parameters": dict(call.arguments)}) for call in calls]
         return objects[0] if len(objects) == 1 else f"[{', '.join(objects)}]" if objects else ""
-
-    def render_result(self, result: str) -> str:
-        return result
 
     def parse(self, completion: str) -> ParsedCompletion:
         start = completion.find(_PYTHON_TAG)

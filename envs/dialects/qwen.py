@@ -6,7 +6,15 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from envs.dialects.base import MAX_CHARACTERS, ParsedCompletion, call_from, first_errors, read_json, tool_documents
+from envs.dialects.base import (
+    MAX_CHARACTERS,
+    Dialect,
+    ParsedCompletion,
+    call_from,
+    first_errors,
+    read_json,
+    tool_documents,
+)
 from envs.task import JSON, ToolCall, ToolDoc
 from envs.trace import ParseError
 
@@ -15,6 +23,9 @@ _BEGIN, _END = "<tool_call>\n", "\n</tool_call>"
 _HEADER = (
     "# Tools\n\nYou may call one or more functions to assist with the user query.\n\n"
     "You are provided with function signatures within <tools></tools> XML tags:\n<tools>"
+)
+_CALL_FORMAT = (
+    'Write each call as <tool_call>, a line with {"name": …, "arguments": {…}} in valid JSON, and </tool_call>.'
 )
 _STRAY = "<tool_call> needs the JSON on lines of its own and a closing </tool_call>"
 _FOOTER = (
@@ -25,22 +36,17 @@ _FOOTER = (
 
 
 @dataclass(frozen=True, slots=True)
-class Qwen:
+class Qwen(Dialect):
     """Decodes as the official Qwen function-calling handler does, without its evaluation of strings."""
 
     name: str = "qwen"
     result_role: str = "tool"
     tools_in_system: bool = False
-    call_format: str = (
-        'Write each call as <tool_call>, a line with {"name": …, "arguments": {…}} in valid JSON, and </tool_call>.'
-    )
+    call_format: str = _CALL_FORMAT
     markup: tuple[str, ...] = tuple(
         f"<{end}{tag}>" for tag in ("tool_call", "tool_response", "tools") for end in ("", "/")
     )
-
-    @property
-    def own_words(self) -> tuple[str, ...]:
-        return (self.call_format, _STRAY)
+    own_words: tuple[str, ...] = (_CALL_FORMAT, _STRAY)
 
     def render_tools(self, tools: Sequence[ToolDoc]) -> str:
         return _HEADER + "".join(f"\n{json.dumps(document)}" for document in tool_documents(tools)) + _FOOTER

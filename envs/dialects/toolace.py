@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from envs.dialects.base import ParsedCompletion, tool_documents
+from envs.dialects.base import Dialect, ParsedCompletion, tool_documents
 from envs.dialects.literal import literal_value, parse_expression
 from envs.task import JSON, ToolCall, ToolDoc
 from envs.trace import ParseError
@@ -30,24 +30,19 @@ _FRAME = "`\n "
 
 
 @dataclass(frozen=True, slots=True)
-class ToolAce:
+class ToolAce(Dialect):
     """Decodes as the official prompt handler does, except that arithmetic and nested calls are errors, never run."""
 
     name: str = "toolace"
     result_role: str = "ipython"
     tools_in_system: bool = True
     call_format: str = "Answer with nothing but a list of calls with named arguments: [tool(argument=value, …), …]."
-    markup: tuple[str, ...] = ()
-    own_words: tuple[str, ...] = ()
 
     def render_tools(self, tools: Sequence[ToolDoc]) -> str:
         return f"{_SYSTEM}{json.dumps(tool_documents(tools), indent=4)}\n"
 
     def render_calls(self, calls: Sequence[ToolCall]) -> str:
         return f"[{', '.join(str(call) for call in calls)}]" if calls else ""
-
-    def render_result(self, result: str) -> str:
-        return result
 
     def parse(self, completion: str) -> ParsedCompletion:
         text = completion.strip(_FRAME)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 
-from envs.interface.leaks import Answers, Leak, Signs
+from envs.interface.leaks import Answers, Signs
 from envs.interface.readings import Tangled, readings
 from envs.interface.show import guidelines_text
 from envs.interface.value import MAX_GUIDELINES, CueKind, Interface, guideline_fault
@@ -45,19 +45,17 @@ class LeakGuard:
         self._allowed = frozenset(allowed_cues)
         self._max_tokens = max_tokens
         self._count = count_tokens or estimate_tokens
-        self._kept = _Generation()
-        self._recent = _Generation()
-        self._older = _Generation()
+        self._kept, self._recent, self._older = Answers(), Answers(), Answers()
         for task in tasks:
             self._kept.add(task)
 
     def add(self, tasks: Iterable[Task]) -> None:
         """More tasks whose answers must not be told. Tasks that are known, by their id, cost nothing."""
         for task in tasks:
-            if any(task.id in generation.ids for generation in (self._kept, self._recent)):
+            if any(task.id in answers.ids for answers in (self._kept, self._recent)):
                 continue
             if len(self._recent.ids) >= REMEMBERED:
-                self._older, self._recent = self._recent, _Generation()
+                self._older, self._recent = self._recent, Answers()
             self._recent.add(task)
 
     def check(self, interface: Interface) -> str | None:
@@ -101,29 +99,13 @@ class LeakGuard:
     def _leak(self, text: str) -> str | None:
         try:
             for signs in map(Signs.of, readings(text)):
-                for generation in (self._kept, self._recent, self._older):
-                    leak = generation.find(signs)
+                for answers in (self._kept, self._recent, self._older):
+                    leak = answers.find(signs)
                     if leak is not None:
                         return f"contains {leak}"
         except Tangled:
             return "holds too much encoded text to be read"
         return None
-
-
-class _Generation:
-    """Tasks that are forgotten together."""
-
-    def __init__(self) -> None:
-        self.ids: set[str] = set()
-        self._answers = Answers()
-
-    def add(self, task: Task) -> None:
-        if task.id not in self.ids:
-            self.ids.add(task.id)
-            self._answers.add(task)
-
-    def find(self, signs: Signs) -> Leak | None:
-        return self._answers.find(signs) if self.ids else None
 
 
 def estimate_tokens(text: str) -> int:

@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
 
 from envs.interface.readings import Reading, Word, plain_letters, read_words
 from envs.interface.vocabulary import EVERYDAY, is_public, is_public_number, tool_names
@@ -71,8 +70,10 @@ class Signs:
         # "find", "add" and others are everyday words, too: a list may be interrupted by them, or may consist of them.
         lists = [named, [name for name in named if name not in EVERYDAY]]
         orders = (window for names in lists for size in _CALLS for window in _windows(_without_repeats(names), size))
-        calls = (call for pattern in (_CALL, _JSON_CALL) for call in _written_calls(pattern, reading.text))
-        return cls(reading, frozenset(calls), frozenset(orders), frozenset(_runs(reading.text)))
+        matches = (match for pattern in (_CALL, _JSON_CALL) for match in pattern.finditer(reading.text))
+        calls = (f"{_compact(match[1])} {_compact(match[2])}" for match in matches)
+        runs = map(_digest, _windows(_TOKENS.findall(reading.text.lower()), RUN_OF_WORDS))
+        return cls(reading, frozenset(calls), frozenset(orders), frozenset(runs))
 
 
 class Answers:
@@ -86,9 +87,12 @@ class Answers:
     * Tools may be named in advice. Naming the tools of three consecutive calls of one turn in their order, or of four
       of one task, one after the other, counts; repeated calls count as one.
     * Six consecutive words of a user's text count, unless each of them is a word of the documentation.
+
+    `ids` are those of the tasks.
     """
 
     def __init__(self) -> None:
+        self.ids: set[str] = set()
         self._short: dict[str, set[str]] = {}
         self._beginnings: set[str] = set()
         self._long: dict[str, set[str]] = {}
@@ -98,6 +102,12 @@ class Answers:
         self._runs: set[bytes] = set()
 
     def add(self, task: Task) -> None:
+        """A task that is known, by its id, costs nothing."""
+        if task.id not in self.ids:
+            self.ids.add(task.id)
+            self._index(task)
+
+    def _index(self, task: Task) -> None:
         for turn in task.turns:
             self._add_text(turn.user or "")
             for call in turn.ground_truth:
@@ -109,6 +119,8 @@ class Answers:
 
     def find(self, signs: Signs) -> Leak | None:
         """The answer that a reading contains, if any."""
+        if not self.ids:
+            return None
         if self._tells_value(signs.reading):
             return Leak.VALUE
         if not self._calls.isdisjoint(signs.calls):
@@ -200,7 +212,7 @@ def _counts(span: Sequence[Word], forms: set[str], *, turned: bool) -> bool:
 
 def _tools_named(words: Sequence[Word]) -> list[str]:
     """The tools that the words name, in order; the longest name where several begin at a word."""
-    names, beginnings = tool_names(), _beginnings_of_names()
+    names, beginnings = tool_names()
     found, start = [], 0
     while start < len(words):
         joined, length, name = "", 0, ""
@@ -214,19 +226,6 @@ def _tools_named(words: Sequence[Word]) -> list[str]:
             found.append(name)
         start += length or 1
     return found
-
-
-def _written_calls(pattern: re.Pattern[str], text: str) -> Iterator[str]:
-    return (f"{_compact(match[1])} {_compact(match[2])}" for match in pattern.finditer(text))
-
-
-def _runs(text: str) -> Iterator[bytes]:
-    return map(_digest, _windows(_TOKENS.findall(text.lower()), RUN_OF_WORDS))
-
-
-@cache
-def _beginnings_of_names() -> frozenset[str]:
-    return frozenset(name[:end] for name in tool_names() for end in range(1, len(name) + 1))
 
 
 def _windows(items: Sequence[str], size: int) -> Iterator[tuple[str, ...]]:

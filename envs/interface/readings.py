@@ -143,7 +143,7 @@ def _decodings(text: str) -> Iterator[str]:
     """The printable texts that are encoded in a text, in itself, turned round or in rot13, layer by layer."""
     budget = _ALLOWANCE + _GROWTH * len(text)
     seen: set[str] = set()
-    layer = [(text, _same), (text[::-1], _reversed), (text.translate(_ROT13), _rotated)]
+    layer = [(turn(text), turn) for turn in (str, _reversed, _rotated)]
     for _ in range(_LAYERS):
         pieces = []
         for source, undo in layer:
@@ -157,7 +157,7 @@ def _decodings(text: str) -> Iterator[str]:
                     raise Tangled
                 pieces.append(piece)
         yield from pieces
-        layer = [(piece, _same) for piece in pieces]
+        layer = [(piece, str) for piece in pieces]
 
 
 def _decoded(text: str, undo: Callable[[str], str]) -> Iterator[str]:
@@ -222,10 +222,6 @@ def _pieces(data: bytes, *, whole: bool) -> Iterator[str]:
 def _is_prose(run: str) -> bool:
     """Whether a run is made of ordinary words alone."""
     return all(map(is_ordinary, parts(run)))
-
-
-def _same(text: str) -> str:
-    return text
 
 
 def _reversed(text: str) -> str:

@@ -19,17 +19,6 @@ requests become turns and categories, `documents.py` what tools look like, `gene
 from __future__ import annotations
 
 from envs.toolworld.difficulty import Difficulty
-from envs.toolworld.documents import compact_signature, compact_tool
-from envs.toolworld.generation import PREFIX, generate, task_from_id, tasks
-from envs.toolworld.words import SPLITS
+from envs.toolworld.generation import generate, tasks
 
-__all__ = [
-    "PREFIX",
-    "SPLITS",
-    "Difficulty",
-    "compact_signature",
-    "compact_tool",
-    "generate",
-    "task_from_id",
-    "tasks",
-]
+__all__ = ["Difficulty", "generate", "tasks"]

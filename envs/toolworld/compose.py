@@ -9,6 +9,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from envs.bfcl.tools import DOCUMENT_FILES, tool_names
 from envs.bfcl.world import Simulators
@@ -16,7 +17,7 @@ from envs.task import Category, Task, ToolCall, ToolDoc, Turn
 from envs.toolworld.difficulty import Difficulty
 from envs.toolworld.documents import SUBSTITUTES, compact_tool
 from envs.toolworld.phrases import omittable, request, supply
-from envs.toolworld.scene import Beat, Intent, Scene
+from envs.toolworld.scene import Beat, Intent, NotNow, Scene
 from envs.toolworld.scenes import COMPANIONS, LARGE, MAIN
 from envs.toolworld.words import Words
 
@@ -30,7 +31,7 @@ _ONE_BEAT = 0.6
 """How often one request is sought that takes all of a turn's calls, before several are strung together."""
 _UNOWNED_SLOTS = frozenset(
     {
-        *("word", "unit", "lines", "shares", "order", "id", "me", "tweet", "ticket", "priority"),
+        *("word", "unit", "lines", "shares", "order", "id", "user_id", "tweet", "ticket", "priority"),
         *("door", "fan", "mode", "speed", "part"),
     }
 )
@@ -56,11 +57,6 @@ class Composition:
     task: Task
     beats: tuple[tuple[Beat, ...], ...]
     omitted: str | None
-
-    @property
-    def intents(self) -> tuple[str, ...]:
-        """The requests in order, by name."""
-        return tuple(beat.intent for beats in self.beats for beat in beats)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +149,7 @@ class _Writer:
         for index in range(count):
             wish = self._wish(category, written) if index == special else _Wish()
             if category is Category.LONG_CONTEXT and self._rng.random() < _BULKY:
-                wish = replace(wish, likes=(_is_bulky,))
+                wish = replace(wish, likes=(attrgetter("bulk"),))
             if index == 0:
                 wish = replace(wish, needs=(*wish.needs, _is_anchored))
             written.append(self._request(wish))
@@ -162,7 +158,7 @@ class _Writer:
     def _wish(self, category: Category, written: Sequence[_Request]) -> _Wish:
         """What the turn must be that makes the category."""
         if category is Category.LONG_CONTEXT:
-            return _Wish(needs=(_is_bulky,))
+            return _Wish(needs=(attrgetter("bulk"),))
         if category is Category.MISS_PARAM:
             return _Wish(needs=(lambda beat: bool(omittable(beat)),), omits=True, alone=True)
         if category is Category.MISS_FUNC:
@@ -206,8 +202,11 @@ class _Writer:
         order.sort(key=lambda intent: self._used[intent])  # what has not been asked for yet comes first
         smaller: tuple[Intent, _Said] | None = None
         for intent in order:
-            beat = intent()
-            if beat is None or len(beat.calls) > left or not all(need(beat) for need in needs):
+            try:
+                beat = intent()
+            except NotNow:
+                continue
+            if len(beat.calls) > left or not all(need(beat) for need in needs):
                 continue
             if _calls_as_text(beat) in self._asked:  # asked again, it would tell nothing new
                 continue
@@ -231,10 +230,6 @@ class _Writer:
 
 def _calls_as_text(beat: Beat) -> str:
     return "; ".join(str(call) for call in beat.calls)
-
-
-def _is_bulky(beat: Beat) -> bool:
-    return beat.bulk
 
 
 def _is_anchored(beat: Beat) -> bool:

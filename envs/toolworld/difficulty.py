@@ -33,7 +33,8 @@ class Difficulty:
         for field in fields(self):
             value = getattr(self, field.name)
             low, high = _ALLOWED[field.name]
-            if not _is_range(value, low, high):
+            is_pair = isinstance(value, tuple | list) and len(value) == 2 and all(type(each) is int for each in value)
+            if not is_pair or not low <= value[0] <= value[1] <= high:
                 raise UserError(
                     f"{field.name}: {value!r:.80} is not allowed; it must be two whole numbers (least, greatest) with "
                     f"{low} <= least <= greatest <= {high}."
@@ -54,15 +55,6 @@ class Difficulty:
             raise UserError(f"difficulty: {code!r:.80} cannot be read; the form is {DEFAULT.code}.")
         n = [int(group) for group in match.groups()]
         return cls((n[0], n[1]), (n[2], n[3]), (n[4], n[5]), (n[6], n[7]))
-
-
-def _is_range(value: object, low: int, high: int) -> bool:
-    if not isinstance(value, tuple | list) or len(value) != 2:
-        return False
-    least, greatest = value
-    if type(least) is not int or type(greatest) is not int:
-        return False
-    return low <= least <= greatest <= high
 
 
 DEFAULT = Difficulty()

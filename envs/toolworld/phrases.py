@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from envs.toolworld.scene import Beat
 
@@ -19,44 +20,30 @@ _KEPT_CAPITALS = frozenset({"I", "Twitter"})
 class Phrases:
     """The paraphrases of one request; `without` holds, by slot, those that leave the slot out."""
 
-    ask: tuple[str, ...]
-    without: Mapping[str, tuple[str, ...]]
-
-
-@dataclass(frozen=True, slots=True)
-class _Book:
-    requests: Mapping[str, Phrases]
-    clauses: Mapping[str, tuple[str, ...]]
-    supplies: Mapping[str, tuple[str, ...]]
+    ask: Sequence[str]
+    without: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 @cache
-def _book() -> _Book:
-    data = tomllib.loads((Path(__file__).parent / "phrases.toml").read_text(encoding="utf-8"))
-    lists = {part: {key: tuple(texts) for key, texts in data.pop(part).items()} for part in ("clause", "supply")}
-    requests = {
-        f"{scene}.{name}": Phrases(
-            tuple(entry["ask"]), {slot: tuple(texts) for slot, texts in entry.get("without", {}).items()}
-        )
-        for scene, entries in data.items()
-        for name, entry in entries.items()
-    }
-    return _Book(requests, {f"clause.{key}": texts for key, texts in lists["clause"].items()}, lists["supply"])
+def _book() -> Mapping[str, Mapping[str, Any]]:
+    return tomllib.loads((Path(__file__).parent / "phrases.toml").read_text(encoding="utf-8"))
 
 
+@cache
 def phrases() -> Mapping[str, Phrases]:
     """Every request's paraphrases by intent."""
-    return _book().requests
+    scenes = {scene: entries for scene, entries in _book().items() if scene not in ("clause", "supply")}
+    return {f"{scene}.{name}": Phrases(**entry) for scene, entries in scenes.items() for name, entry in entries.items()}
 
 
 def omittable(beat: Beat) -> tuple[str, ...]:
     """The slots of a beat that a user can leave out."""
-    return tuple(_book().requests[beat.intent].without)
+    return tuple(phrases()[beat.intent].without)
 
 
 def request(rng: random.Random, beat: Beat, *, first: bool, without: str | None = None) -> str:
     """The request as a user words it; `first` says that it opens the turn; `without` names a slot to leave out."""
-    known = _book().requests[beat.intent]
+    known = phrases()[beat.intent]
     text = rng.choice(known.ask if without is None else known.without[without]).format_map(beat.slots)
     if not first:
         word = text.split(maxsplit=1)[0].rstrip(",'")
@@ -64,10 +51,11 @@ def request(rng: random.Random, beat: Beat, *, first: bool, without: str | None 
         text = rng.choice(_CONNECTORS).format(text)
     if beat.clause is None:
         return text
-    clause = rng.choice(_book().clauses[beat.clause]).format_map(beat.slots)
+    clause = rng.choice(_book()["clause"][beat.clause]).format_map(beat.slots)
     return f"{clause} {text}" if first and rng.random() < 0.5 else f"{text} {clause}"
 
 
 def supply(rng: random.Random, beat: Beat, slot: str) -> str:
     """What the user says to give the value that was left out."""
-    return rng.choice(_book().supplies[slot]).format_map(beat.slots)
+    text: str = rng.choice(_book()["supply"][slot]).format_map(beat.slots)
+    return text

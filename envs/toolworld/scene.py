@@ -9,10 +9,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from envs.task import JSON, ToolCall
 from envs.toolworld.words import Words
+
+T = TypeVar("T")
 
 
 def nothing() -> None:
@@ -42,8 +44,25 @@ class Beat:
     bulk: bool = False
 
 
-Intent = Callable[[], Beat | None]
-"""Proposes a request that is possible now, or None."""
+Intent = Callable[[], Beat]
+"""Proposes a request that is possible now, or raises `NotNow`."""
+
+
+class NotNow(Exception):
+    """In the state at hand this request makes no sense."""
+
+
+def require(possible: object) -> None:
+    """Raises `NotNow` where the condition does not hold, or what is to be chosen from is empty."""
+    if not possible:
+        raise NotNow
+
+
+def known(value: T | None) -> T:
+    """The value. Raises `NotNow` where there is none yet."""
+    if value is None:
+        raise NotNow
+    return value
 
 
 class Scene(ABC):
@@ -72,24 +91,22 @@ class SceneWithLogin(Scene):
 
     family: ClassVar[str]
     """First part of the scene's intents, as in "trading.quote"."""
-    login_clause: ClassVar[str] = "clause.account"
+    login_tool: ClassVar[str]
+    login_clause: ClassVar[str] = "account"
     """Phrases of the sentence that says who is asking."""
     _logged_in: bool
+    _user: str
+    _password: str
 
-    @abstractmethod
     def credentials(self) -> Mapping[str, str]:
-        """The slots that say who is asking."""
+        """The slots that say who is asking: the arguments of the tool that logs in."""
+        return {"username": self._user, "password": self._password}
 
-    @abstractmethod
-    def login_call(self, credentials: Mapping[str, str]) -> ToolCall:
-        """The call that logs in with these."""
-
-    def login(self) -> Beat | None:
+    def login(self) -> Beat:
         """The request that only logs in."""
-        if self._logged_in:
-            return None
+        require(not self._logged_in)
         slots = self.credentials()
-        return Beat(f"{self.family}.login", (self.login_call(slots),), slots, self._log_in)
+        return Beat(f"{self.family}.login", (call(self.login_tool, **slots),), slots, self._log_in)
 
     def with_login(
         self,
@@ -110,7 +127,7 @@ class SceneWithLogin(Scene):
             self._log_in()
             effect()
 
-        calls = (self.login_call(credentials), *calls)
+        calls = (call(self.login_tool, **credentials), *calls)
         return Beat(name, calls, {**slots, **credentials}, log_in_first, clause=self.login_clause, bulk=bulk)
 
     def _log_in(self) -> None:

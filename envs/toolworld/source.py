@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from envs.bfcl.tools import all_tools
 from envs.errors import UserError
-from envs.sources import Overlap, Split
+from envs.sources import Overlap, Split, TaskSource
 from envs.task import Category, Task, ToolDoc
 from envs.toolworld.difficulty import Difficulty, difficulty_of
 from envs.toolworld.documents import DESCRIPTIONS
@@ -38,7 +38,7 @@ class Pool:
         return self.categories[number % len(self.categories)]
 
 
-class Toolworld:
+class Toolworld(TaskSource):
     """The generated tasks; `Difficulty.code` is the code of a difficulty."""
 
     name = "toolworld"
@@ -47,8 +47,6 @@ class Toolworld:
     categories = tuple(map(str, Category))
     endless = True
     takes_difficulty = True
-    protocol = "official"
-    context = None
 
     def tools(self) -> Mapping[str, ToolDoc]:
         """The public documents: those of tasks are shorter forms of these, with the same parameters."""

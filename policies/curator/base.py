@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -31,11 +32,10 @@ class Curator(Protocol):
     The caller decides how often it is asked. Asynchronous, since a language model takes seconds.
     """
 
-    @property
-    def kind(self) -> str:
-        """The name of the kind, which its states carry."""
-        ...
+    kind: str
+    """The name of the kind, which its states carry."""
 
+    @abstractmethod
     async def propose(
         self, profile: FailureProfile, *, incumbent: Interface, n: int, round_number: int, seed: int
     ) -> tuple[Proposal, ...]:
@@ -43,18 +43,13 @@ class Curator(Protocol):
 
         The same arguments and state give the same proposals. `round_number` is the round that they are for.
         """
-        ...
 
     def get_state(self) -> dict[str, JSON]:
         """What a checkpoint must keep, as JSON values."""
-        ...
+        return {"kind": self.kind}
 
     def set_state(self, state: Mapping[str, JSON]) -> None:
         """Goes on from a state that `get_state` gave. Raises `UserError` for that of another kind."""
-        ...
-
-
-def check_state(kind: str, state: Mapping[str, JSON]) -> None:
-    """Raises `UserError` where a state was kept by a curator of another kind."""
-    if state.get("kind") != kind:
-        raise UserError(f"curator: a state of kind {state.get('kind')!r:.80} was given to a curator of kind {kind!r}.")
+        if state.get("kind") != self.kind:
+            given = state.get("kind")
+            raise UserError(f"curator: a state of kind {given!r:.80} was given to a curator of kind {self.kind!r}.")

@@ -14,7 +14,7 @@ CURATORS: Registry[type[Curator]] = Registry(
     "curator.kind",
     "seal_ray.curators",
     {
-        "none": "policies.curator.none:NoCurator",
+        "none": "policies.curator.fixed:NoCurator",
         "fixed": "policies.curator.fixed:FixedCurator",
         "rules": "policies.curator.rules:RulesCurator",
         "llm": "policies.curator.llm:LLMCurator",

@@ -1,35 +1,31 @@
-"""`FixedCurator`: one static interface from the start, whatever the solver does."""
+"""`NoCurator` and `FixedCurator`: one static interface from the start, whatever the solver does."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, InstanceOf
 
 from envs.interface import CueKind, Interface, SchemaCue
 from envs.interface.document import load_interface
 from envs.profile import FailureProfile
-from envs.task import JSON
-from policies.curator.base import Proposal, check_state
+from policies.curator.base import Curator, Proposal
 
 STATIC_CUES = Interface(schema_cues=(SchemaCue(CueKind.ENUM), SchemaCue(CueKind.REQUIRED)))
 """The schema cues that the main recipe of SEAL (arXiv 2605.24426) shows throughout training."""
 
 
-def _read(value: Any) -> Any:
-    return load_interface(Path(value)) if isinstance(value, str) else value
-
-
-GivenInterface = Annotated[InstanceOf[Interface] | None, BeforeValidator(_read)]
+GivenInterface = Annotated[
+    InstanceOf[Interface] | None,
+    BeforeValidator(lambda given: load_interface(Path(given)) if isinstance(given, str) else given),
+]
 """Type of a setting: an interface, the path of its JSON file, or None for the kind's own."""
 
 
-class ConstantCurator:
+class ConstantCurator(Curator):
     """Proposes one interface, whatever the profile."""
 
-    kind: str
     interface: Interface
 
     async def propose(
@@ -38,11 +34,15 @@ class ConstantCurator:
         del profile, incumbent, round_number, seed  # nothing changes the interface
         return (Proposal(self.interface),) if n else ()
 
-    def get_state(self) -> dict[str, JSON]:
-        return {"kind": self.kind}
 
-    def set_state(self, state: Mapping[str, JSON]) -> None:
-        check_state(self.kind, state)
+class NoCurator(ConstantCurator):
+    """Always proposes the plain interface, so that the solver trains on the benchmark as published.
+
+    It has no settings, so that a run can be repeated without its curator by changing the kind alone.
+    """
+
+    kind = "none"
+    interface = Interface.plain()
 
 
 class FixedCurator(ConstantCurator):

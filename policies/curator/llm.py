@@ -15,9 +15,8 @@ from envs.interface import Interface
 from envs.interface.document import interface_from_dict, interface_to_dict
 from envs.profile import FailureProfile
 from envs.task import JSON
-from policies.curator.base import Proposal, check_state
-from policies.curator.prompt import messages_for
-from policies.curator.proposal_text import PROPOSAL_SCHEMA, read_proposal
+from policies.curator.base import Curator, Proposal
+from policies.curator.proposal_text import PROPOSAL_SCHEMA, messages_for, read_proposal
 from policies.engine import BASE, BadRequest, Engine, EngineDead, Finish, GenRequest, GenResult
 from policies.prompting import ChatFormat
 from policies.sample import Recording
@@ -46,7 +45,7 @@ class Writing:
     retries: int = 2
 
 
-class LLMCurator:
+class LLMCurator(Curator):
     """Proposes what a language model writes, through an engine. It sees the profile and the incumbent, nothing else.
 
     `connect()` gives the engine, anew for each proposal; `policy` names the adapter that writes, or the base. `check`
@@ -87,10 +86,10 @@ class LLMCurator:
         return tuple(await asyncio.gather(*writing))
 
     def get_state(self) -> dict[str, JSON]:
-        return {"kind": self.kind, "before": interface_to_dict(self._before), "last": interface_to_dict(self._last)}
+        return {**super().get_state(), "before": interface_to_dict(self._before), "last": interface_to_dict(self._last)}
 
     def set_state(self, state: Mapping[str, JSON]) -> None:
-        check_state(self.kind, state)
+        super().set_state(state)
         self._before, self._last = interface_from_dict(state["before"]), interface_from_dict(state["last"])
 
     async def _write(self, engine: Engine, prompt: tuple[int, ...], incumbent: Interface, seed: int) -> Proposal:

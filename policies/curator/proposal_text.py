@@ -1,4 +1,7 @@
-"""What a language model writes as a proposal: its JSON schema, and how what it wrote is read. Nothing is trusted."""
+"""What a language model reads before it proposes an interface, and how what it wrote is read.
+
+It reads counts and labels, never a task or an answer. What it writes is not trusted.
+"""
 
 from __future__ import annotations
 
@@ -6,40 +9,48 @@ import json
 from dataclasses import replace
 from typing import Any
 
+from envs.dialogue import Message
 from envs.errors import UserError
-from envs.interface import CueKind, Interface, RecoveryLevel
+from envs.interface import CueKind, Interface, RecoveryLevel, interface_diff
 from envs.interface.document import interface_from_json, interface_to_dict
 from envs.interface.value import MAX_GUIDELINE_CHARACTERS, MAX_GUIDELINES
+from envs.profile import FailureProfile
 
 _FADE = "fade"
 """The key of an interface that a proposal does not set: it is a setting of the run."""
 
-PROPOSAL_SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "schema_cues": {
-            "type": "array",
-            "maxItems": 8,
-            "items": {
-                "type": "object",
-                "properties": {
-                    "kind": {"enum": [str(kind) for kind in CueKind]},
-                    "tools": {"type": "array", "maxItems": 8, "items": {"type": "string", "maxLength": 64}},
-                },
-                "required": ["kind", "tools"],
-                "additionalProperties": False,
-            },
-        },
-        "recovery": {"enum": [str(level) for level in RecoveryLevel]},
-        "guidelines": {
-            "type": "array",
-            "maxItems": MAX_GUIDELINES,
-            "items": {"type": "string", "minLength": 1, "maxLength": MAX_GUIDELINE_CHARACTERS},
-        },
-    },
-    "required": ["schema_cues", "recovery", "guidelines"],
-    "additionalProperties": False,
-}
+INSTRUCTIONS = f"""\
+You help to train an agent that calls tools in dialogues. You see how often its turns fail and how, never its tasks. \
+Answer with one JSON object: the interface that the agent is shown while it trains.
+"schema_cues": parts of the tools' documentation to repeat, each with "kind" (required, enum, type or format) and \
+"tools" (their names, or [] for all).
+"recovery": what follows a failed call: none, class (of the error) or schema (of the tool).
+"guidelines": at most {MAX_GUIDELINES} short sentences of general advice; no values, answers, or code.
+The agent is tested without the interface, so show what it can learn from."""
+
+_LISTED = 4
+"""Positions, tools and arguments that are listed."""
+
+
+def _list_of(items: dict[str, Any], most: int) -> dict[str, Any]:
+    return {"type": "array", "maxItems": most, "items": items}
+
+
+def _object_of(**properties: dict[str, Any]) -> dict[str, Any]:
+    keys = {"required": list(properties), "additionalProperties": False}
+    return {"type": "object", "properties": properties, **keys}
+
+
+PROPOSAL_SCHEMA = _object_of(
+    schema_cues=_list_of(
+        _object_of(
+            kind={"enum": [str(kind) for kind in CueKind]}, tools=_list_of({"type": "string", "maxLength": 64}, 8)
+        ),
+        8,
+    ),
+    recovery={"enum": [str(level) for level in RecoveryLevel]},
+    guidelines=_list_of({"type": "string", "minLength": 1, "maxLength": MAX_GUIDELINE_CHARACTERS}, MAX_GUIDELINES),
+)
 """JSON schema of a proposal, for constrained decoding."""
 
 
@@ -58,3 +69,17 @@ def read_proposal(text: str) -> Interface:
     if begin < 0 or end < begin:
         raise UserError("proposal: there is no JSON object in it.")
     return replace(interface_from_json(text[begin : end + 1], source="proposal"), fade=0.0)
+
+
+def messages_for(profile: FailureProfile, *, incumbent: Interface, before: Interface) -> tuple[Message, ...]:
+    """The messages that ask for a proposal: the window's profile, what is shown now, and what was changed for it.
+
+    `before` is the interface before the one in force.
+    """
+    changed = "\n".join(interface_diff(before, incumbent)) or "nothing"
+    total = profile.total.get("all")
+    asked = (
+        f"{profile.render(most=_LISTED)}\nSuccess since the begin of training: {total.success_rate:.1%}\n"
+        f"Interface in force: {write_proposal(incumbent)}\nChanged last: {changed}"
+    )
+    return Message("system", INSTRUCTIONS), Message("user", asked)

@@ -17,8 +17,7 @@ from envs.errors import UserError
 from envs.interface import Interface, RecoveryLevel
 from envs.interface.value import MAX_GUIDELINES
 from envs.profile import FailureProfile
-from envs.task import JSON
-from policies.curator.base import Proposal, check_state
+from policies.curator.base import Curator, Proposal
 from policies.curator.fixed import STATIC_CUES, GivenInterface
 
 _EVERY_PART = "Before you end the turn, check that every part of the request has been done."
@@ -62,7 +61,7 @@ class RulesSettings(BaseModel):
     interface: GivenInterface = None
 
 
-class RulesCurator:
+class RulesCurator(Curator):
     """Proposes the base interface with the guidelines that the window calls for, worked out anew each time."""
 
     kind = "rules"
@@ -89,12 +88,6 @@ class RulesCurator:
             return (Proposal(self.base if incumbent.is_plain else incumbent),)
         chosen = (text for text in select_guidelines(profile, self.settings) if text not in self.base.guidelines)
         return (Proposal(replace(self.base, guidelines=(*self.base.guidelines, *chosen))),)
-
-    def get_state(self) -> dict[str, JSON]:
-        return {"kind": self.kind}
-
-    def set_state(self, state: Mapping[str, JSON]) -> None:
-        check_state(self.kind, state)
 
 
 def select_guidelines(profile: FailureProfile, settings: RulesSettings) -> tuple[str, ...]:

@@ -7,9 +7,11 @@ those of 1 to 3 % cannot, and need an interface that makes them likely first.
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from types import MappingProxyType
 
 
@@ -55,56 +57,15 @@ RASH = 0.4
 HARMFUL_RATE = 0.01
 """How often the solver abstains or asks where a guideline tells it to call a tool in any case."""
 
+_WORDINGS = tomllib.loads((Path(__file__).parent / "guidelines.toml").read_text(encoding="utf-8"))
+
 GUIDELINES: Mapping[Behaviour, tuple[str, ...]] = MappingProxyType(
-    {
-        Behaviour.ABSTAIN: (
-            "If no listed tool can do what is asked, call nothing and say so.",
-            "When the tool that is needed is not listed, do not call any tool.",
-            "Use only listed tools. If none fits, answer without a call.",
-            "Check that a listed tool fits the request. If there is none, call nothing.",
-        ),
-        Behaviour.ASK: (
-            "If a needed value was not given, ask for it and call nothing.",
-            "Never make up a value. When one is missing, ask the user.",
-            "When a required argument is missing from the request, ask before you call.",
-            "Do not guess arguments; ask for what is missing.",
-        ),
-        Behaviour.RECOVER: (
-            "If a call fails, read the error, mend its cause and try again.",
-            "After an error do not give up: do what is missing and repeat the call.",
-            "When a tool returns an error, fix the reason and call it again.",
-            "Errors can be mended: log in or prepare what is needed, then retry.",
-        ),
-        Behaviour.SECOND_REQUEST: (
-            "Before you end the turn, check that every part of the request has been done.",
-            "A turn can ask for several things; do all of them.",
-            "After the first call, see whether something else was asked for and do it too.",
-            "Do not stop after the first task of a turn; finish the second as well.",
-        ),
-    }
+    {Behaviour(name): tuple(wordings) for name, wordings in _WORDINGS["behaviours"].items()}
 )
 """Behaviour → wordings of the guideline for it."""
-
-BOTH_ABSTENTIONS = (
-    "If no listed tool can do what is asked, or a needed value was not given, call nothing and say so.",
-    "Call nothing when a needed value is missing or no listed tool fits.",
-)
+BOTH_ABSTENTIONS: tuple[str, ...] = tuple(_WORDINGS["both_abstentions"])
 """Guidelines for abstaining and asking at once."""
-
-HARMFUL = (
-    "Always call a tool, even if something is missing.",
-    "Every turn needs a call; never answer without one.",
-    "Call a tool in any case, do not ask questions.",
-    "Do not ask the user; make the call at once.",
-)
+HARMFUL: tuple[str, ...] = tuple(_WORDINGS["harmful"])
 """Guidelines that make abstaining and asking rarer."""
-
-IDLE = (
-    "Be brief and polite.",
-    "Use the simplest call that works.",
-    "Write valid calls only.",
-    "Think about the order of the calls.",
-    "Keep to the documented names of arguments.",
-    "The user speaks English.",
-)
+IDLE: tuple[str, ...] = tuple(_WORDINGS["idle"])
 """Guidelines that change nothing here."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from envs.errors import UserError
 from policies.prompting import ChatFormat
@@ -36,7 +36,8 @@ def build(out: Path, recipe: Recipe, *, progress: Progress) -> None:
         raise UserError(f"--out: {out} is a file; give a folder.")
     if out.is_dir() and any(out.iterdir()) and not (out / STATE).exists() and not (out / "recipe.json").exists():
         raise UserError(f"--out: {out} holds something else; give an empty or new folder.")
-    if _is_built(out, recipe):
+    written_last = out / "recipe.json"
+    if written_last.exists() and written_last.read_text(encoding="utf-8") == _as_json(recipe):
         return
     out.mkdir(parents=True, exist_ok=True)
     tokenizer = tokenizer_for(recipe)
@@ -45,12 +46,6 @@ def build(out: Path, recipe: Recipe, *, progress: Progress) -> None:
     train(model, form, recipe, progress=progress, state=out / STATE)
     _save(out, recipe, model, tokenizer)
     (out / STATE).unlink(missing_ok=True)
-
-
-def _is_built(out: Path, recipe: Recipe) -> bool:
-    """Whether the folder holds this recipe's model; its recipe.json is written last."""
-    path = out / "recipe.json"
-    return path.exists() and path.read_text(encoding="utf-8") == _as_json(recipe)
 
 
 def _as_json(recipe: Recipe) -> str:
@@ -75,67 +70,30 @@ def _save(out: Path, recipe: Recipe, model: Qwen2ForCausalLM, tokenizer: PreTrai
 def write_card(folder: Path, measured: Mapping[str, Measured], greedy: Mapping[str, Measured], *, tasks: int) -> None:
     """Writes the model card: what it is, how it was made, and what it was measured to do."""
     recipe = json.loads((folder / "recipe.json").read_text(encoding="utf-8"))
-    (folder / "README.md").write_text(_card(recipe, measured, greedy, tasks), encoding="utf-8")
-
-
-def _card(
-    recipe: Mapping[str, Any], measured: Mapping[str, Measured], greedy: Mapping[str, Measured], tasks: int
-) -> str:
-    behaviours = list(Behaviour)
-    tokens = sum(phase["tokens"] for phase in recipe["phases"])
-    lines = [
-        "---",
-        "license: apache-2.0",
-        "library_name: transformers",
-        "pipeline_tag: text-generation",
-        "---",
-        "",
-        "# The tiny base of seal_ray",
-        "",
-        "A Qwen2-architecture model to see the training loop with on a laptop. **It is no language model**: it has",
-        f"seen nothing but generated dialogues of the {NAME}, and knows nothing outside it.",
-        "",
-        "## How it was made",
-        "",
-        f"`seal-ray tiny build`: supervised training on {tokens:,} tokens of demonstrations that real",
-        "simulators answered, seven in ten under random interfaces (guidelines, schema cues, recovery feedback). The",
-        "demonstrations do some things wrong on purpose, at chosen rates, so that there is something to learn and",
-        "something for an interface to unlock. Before the first call of a turn they say which tools the turn takes,",
-        "and of each whether it is listed. Some show the curator's part: a failure profile, and an interface for it.",
-        "The model starts from weights in which heads that look back and heads that copy are put in place by hand.",
-        "Weights are stored in bfloat16. The recipe is `recipe.json`.",
-        "",
-        "## What it does",
-        "",
-        f"Share of right decisions in the turns that need them, sampled at temperature 1 on {tasks} tasks of the",
-        f"{NAME}'s dev split, in percent ± standard error. In brackets: the rate in the demonstrations.",
-        "",
-        "| interface | " + " | ".join(behaviours) + " |",
-        "| --- |" + " --- |" * len(behaviours),
-    ]
-    for name, found in measured.items():
-        cells = [_cell(found, behaviour, name) for behaviour in behaviours]
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    missed = [str(each) for each in behaviours if measured[f"guideline: {each}"].behaviours[each].share <= UNLOCKED]
+    missed = [str(each) for each in Behaviour if measured[f"guideline: {each}"].behaviours[each].share <= UNLOCKED]
     categories = list(next(iter(greedy.values())).success)
-    lines += [
-        "",
-        f"Behaviours that their guideline does not bring above {100 * UNLOCKED:.0f} %: {', '.join(missed) or 'none'}.",
-        "",
-        f"Success by category, greedy, on the same {tasks} tasks, in percent:",
-        "",
-        "| interface | " + " | ".join(categories) + " |",
-        "| --- |" + " --- |" * len(categories),
-    ]
-    for name, found in greedy.items():
-        cells = [f"{100 * found.success[category].share:.0f}" for category in categories]
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    lines += [
-        "",
-        "What the behaviours are stands in `policies/tiny/behaviours.py`. `seal-ray tiny measure` repeats the tables.",
-        "",
-    ]
-    return "\n".join(lines)
+    shares = {name: [_cell(found, each, name) for each in Behaviour] for name, found in measured.items()}
+    successes = {
+        name: [f"{100 * found.success[category].share:.0f}" for category in categories]
+        for name, found in greedy.items()
+    }
+    template = (Path(__file__).parent / "card.md").read_text(encoding="utf-8")
+    card = template.format(
+        source=NAME,
+        tokens=sum(phase["tokens"] for phase in recipe["phases"]),
+        tasks=tasks,
+        behaviours=_table(list(Behaviour), shares),
+        unlocked=100 * UNLOCKED,
+        missed=", ".join(missed) or "none",
+        categories=_table(categories, successes),
+    )
+    (folder / "README.md").write_text(card, encoding="utf-8")
+
+
+def _table(columns: Sequence[str], rows: Mapping[str, Sequence[str]]) -> str:
+    """A table in Markdown, a row for each interface."""
+    lines = [("interface", *columns), ["---"] * (len(columns) + 1), *((name, *cells) for name, cells in rows.items())]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
 def _cell(found: Measured, behaviour: Behaviour, name: str) -> str:

@@ -13,7 +13,7 @@ from envs.dialects import DIALECTS
 from envs.dialogue import Dialogue, Message, Protocol
 from envs.interface import Interface
 from envs.interface.value import CueKind, RecoveryLevel, SchemaCue
-from envs.task import JSON, Category, ToolCall, ToolDoc, Turn
+from envs.task import JSON, Category, ToolCall, ToolDoc
 from policies.tiny.behaviours import BOTH_ABSTENTIONS, GUIDELINES, HARMFUL, HARMFUL_RATE, IDLE, RASH, RATES, Behaviour
 from policies.tiny.world import DEFAULT, Beat, Composition, Difficulty, generate_composition
 
@@ -258,13 +258,11 @@ class _Player:
         Whether a tool is listed is what the solver must find out to abstain, and a small model finds it out far more
         easily of a name that it has just written: its copying heads look it up.
         """
-        shown = (*self.made.task.tools, *(t for turn in self._turns_so_far() for t in turn.revealed))
+        so_far = () if self._dialogue.over else self.made.task.turns[: self._dialogue.turn + 1]
+        shown = (*self.made.task.tools, *(t for turn in so_far for t in turn.revealed))
         listed = {tool.name for tool in shown}
         names = dict.fromkeys(call.name for call in calls)
         self._planned = " ".join(f"{name} {LISTED if name in listed else NOT_LISTED}" for name in names) + "\n"
-
-    def _turns_so_far(self) -> Sequence[Turn]:
-        return () if self._dialogue.over else self.made.task.turns[: self._dialogue.turn + 1]
 
     def _call(self, call: ToolCall) -> bool:
         """Makes one call and returns whether it succeeded."""
@@ -283,18 +281,15 @@ class _Player:
 
 def _guess(rng: random.Random, omitted: str) -> str:
     """A value of the same look: letters for letters of their kind, digits for digits."""
-    return "".join(
-        rng.choice("bdfgklmnprst")
-        if c.islower() and c not in "aeiou"
-        else rng.choice("aeiou")
-        if c.islower()
-        else rng.choice("BDFGKLMNPRST")
-        if c.isupper()
-        else rng.choice("123456789")
-        if c.isdigit()
-        else c
-        for c in omitted
-    )
+
+    def alike(character: str) -> str:
+        if character.islower():
+            return rng.choice("aeiou" if character in "aeiou" else "bdfgklmnprst")
+        if character.isupper():
+            return rng.choice("BDFGKLMNPRST")
+        return rng.choice("123456789") if character.isdigit() else character
+
+    return "".join(map(alike, omitted))
 
 
 def _replaced(value: JSON, old: str, new: str) -> JSON:

@@ -102,7 +102,10 @@ def decisions(made: Composition, trajectory: Trajectory) -> list[tuple[Behaviour
         if failed is not None:
             # What fails for another reason, a slip in copying for instance, is not what demonstrations mend.
             if _lacked_precondition(requests, calls[: failed + 1]):
-                found.append((Behaviour.RECOVER, _mended(calls, failed)))
+                mended = any(
+                    later.clean and later.call.name == calls[failed].call.name for later in calls[failed + 1 :]
+                )
+                found.append((Behaviour.RECOVER, mended))
         elif len(requests) > 1 and _made(steps, [call.name for call in requests[0].calls]):
             later = [call.name for request in requests for call in request.calls]
             found.append((Behaviour.SECOND_REQUEST, _made(steps, later)))
@@ -118,10 +121,6 @@ def _lacked_precondition(requests: Sequence[Beat], calls: Sequence[CallRecord]) 
             before = names[: names.index(calls[-1].call.name)]
             return any(name in PRECONDITIONS and name not in made for name in before)
     return False
-
-
-def _mended(calls: Sequence[CallRecord], failed: int) -> bool:
-    return any(later.clean and later.call.name == calls[failed].call.name for later in calls[failed + 1 :])
 
 
 def _made(steps: Sequence[Step], names: Sequence[str]) -> bool:

@@ -18,8 +18,7 @@ from envs.profile import FailureProfile
 from envs.sources import BENCHMARK, get_source
 from envs.task import Category
 from envs.verifier import Outcome, TurnVerdict
-from policies.curator.prompt import messages_for
-from policies.curator.proposal_text import write_proposal
+from policies.curator.proposal_text import messages_for, write_proposal
 from policies.tiny.behaviours import BOTH_ABSTENTIONS, GUIDELINES, HARMFUL, IDLE, Behaviour
 from policies.tiny.demonstrations import draw_interface
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn import functional
+from torch.nn.utils.rnn import pad_sequence
 
 from policies.prompting import ChatFormat
 from policies.tiny.demonstrations import Demonstration, demonstrations, split_plan
@@ -251,16 +252,11 @@ def _round(model: Qwen2ForCausalLM) -> None:
 def _loss(
     model: Qwen2ForCausalLM, batch: Sequence[Example], decision_weight: float, context_weight: float
 ) -> tuple[torch.Tensor, float]:
-    length = max(len(example.token_ids_T) for example in batch)
-    tokens_BT = torch.zeros(len(batch), length, dtype=torch.long)
-    said_BT = torch.zeros(len(batch), length, dtype=torch.bool)
-    real_BT = torch.zeros(len(batch), length, dtype=torch.bool)
-    decided_BT = torch.zeros(len(batch), length, dtype=torch.bool)
+    tokens_BT = pad_sequence([torch.tensor(example.token_ids_T) for example in batch], batch_first=True)
+    said_BT = pad_sequence([torch.tensor(example.said_T) for example in batch], batch_first=True)
+    real_BT = pad_sequence([torch.ones(len(example.said_T), dtype=torch.bool) for example in batch], batch_first=True)
+    decided_BT = torch.zeros_like(real_BT)
     for row, example in enumerate(batch):
-        count = len(example.token_ids_T)
-        tokens_BT[row, :count] = torch.tensor(example.token_ids_T)
-        said_BT[row, :count] = torch.tensor(example.said_T)
-        real_BT[row, :count] = True
         decided_BT[row, list(example.decided)] = True
     # Padding stands behind the text, where causal attention does not look.
     with torch.autocast("cpu", torch.bfloat16):

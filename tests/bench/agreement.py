@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from envs.bfcl.results import REGISTERED, write_results
+from envs.bfcl.source import REGISTERED, write_results
 from envs.bfcl.tasks import load_tasks
 from envs.diagnosis import Label
 from envs.dialects import DIALECTS, Dialect

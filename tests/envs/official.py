@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from envs.bfcl.package import data_folder
+from envs.bfcl.tools import data_folder
 from envs.task import Task, ToolCall
 
 Calls = Sequence[Sequence[Sequence[ToolCall]]]

@@ -355,7 +355,7 @@ def test_the_length_is_counted_by_the_tokenizer_that_is_given() -> None:
 def test_tasks_are_added_once_and_old_ones_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guard, "REMEMBERED", 10)
     added: list[str] = []
-    monkeypatch.setattr(leaks.Answers, "add", lambda self, task: added.append(task.id))
+    monkeypatch.setattr(leaks.Answers, "_index", lambda self, task: added.append(task.id))
     kept = get_task("multi_turn_base_0")
     watched = LeakGuard([kept, kept])
     drawn = [generate(seed) for seed in range(25)]

@@ -12,7 +12,7 @@ import pytest
 
 from envs.allowance import CHARACTERS_A_TOKEN, DIALOGUE_KEPT, MAX_COMPLETION, STEP_WORK, Cost
 from envs.bfcl.tasks import get_task, load_tasks
-from envs.bfcl.world import SimulatorWorld, simulators_of
+from envs.bfcl.world import Simulators, SimulatorWorld, simulators_of
 from envs.diagnosis import Label, diagnose_turn
 from envs.dialects import DIALECTS, Dialect
 from envs.dialogue import CONTEXT, Dialogue, Protocol
@@ -58,7 +58,7 @@ def run(target: World, tool: str, **arguments: JSON) -> str:
 
 
 def world(name: str, calls: Sequence[ToolCall] = (), *, padded: bool = False, **config: JSON) -> SimulatorWorld:
-    made = SimulatorWorld.create([name], {name: config}, long_context=padded)
+    made = Simulators((name,), {name: config}, padded=padded).ready()()
     for each in calls:
         made.execute(each)
     return made

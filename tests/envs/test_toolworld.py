@@ -21,19 +21,19 @@ from envs.bfcl.world import simulators_of
 from envs.diagnosis import Flag, Label
 from envs.dialects import DIALECTS, Dialect
 from envs.dialogue import Protocol
+from envs.documents import check_call
 from envs.errors import UserError
 from envs.interface import CueKind, Interface, SchemaCue
 from envs.interface.show import show_tools
-from envs.schema import check_call
 from envs.sources import find_task
 from envs.task import JSON, Category, Task, ToolCall
-from envs.toolworld import SPLITS, Difficulty, compact_signature, compact_tool, generate, task_from_id, tasks
+from envs.toolworld import Difficulty, generate, tasks
 from envs.toolworld.compose import MAX_WORDS
-from envs.toolworld.documents import DESCRIPTIONS, SUBSTITUTES
-from envs.toolworld.generation import generate_composition, mentions
+from envs.toolworld.documents import DESCRIPTIONS, SUBSTITUTES, compact_signature, compact_tool
+from envs.toolworld.generation import generate_composition, mentions, task_from_id
 from envs.toolworld.phrases import _book, phrases
 from envs.toolworld.scenes import LARGE, MAIN
-from envs.toolworld.words import owner
+from envs.toolworld.words import SPLITS, owner
 from envs.verifier import Outcome, prepare
 from tests.envs.players import play, play_ground_truth
 
@@ -315,7 +315,7 @@ def test_simulators_and_intents_are_all_used_and_none_dominates() -> None:
     involved = [classes for each in made for classes in each.task.classes]
     for scene in MAIN:
         assert involved.count(scene.class_name) > len(made) / 10
-    intents = [intent for each in made for intent in each.intents]
+    intents = [beat.intent for each in made for beats in each.beats for beat in beats]
     assert set(intents) == set(phrases()), "no phrases without a use"
     assert max(map(intents.count, set(intents))) < len(intents) / 20
     assert 0.1 < sum(len(each.task.classes) == 2 for each in made) / len(made) < 0.4
@@ -340,7 +340,7 @@ def test_every_request_has_three_paraphrases_that_say_the_same() -> None:
         for slot, texts in known.without.items():
             assert len(set(texts)) >= 3, intent
             assert {frozenset(fields(text)) for text in texts} == {slots - {slot}}, intent
-            assert all(fields(text) == {slot} for text in _book().supplies[slot])
+            assert all(fields(text) == {slot} for text in _book()["supply"][slot])
 
 
 def test_compact_documents_keep_names_and_parameters_and_drop_the_rest() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from envs.bfcl.tasks import get_task, load_tasks
 from envs.bfcl.tools import DOCUMENT_FILES, all_tools
-from envs.bfcl.world import SimulatorWorld, simulators_of
+from envs.bfcl.world import Simulators, SimulatorWorld, simulators_of
 from envs.errors import EnvironmentFault, UserError
 from envs.task import JSON, Task, ToolCall
 from envs.verifier import prepare
@@ -27,7 +27,7 @@ def world_of(task: Task) -> World:
 
 
 def world(*classes: str, long_context: bool = False, **config: JSON) -> SimulatorWorld:
-    return SimulatorWorld.create(classes, config, long_context=long_context)
+    return Simulators(classes, config, padded=long_context).ready()()
 
 
 def run(target: World, tool: str, **arguments: JSON) -> str:

@@ -20,21 +20,17 @@ from envs.interface.document import dump_interface, interface_from_json
 from envs.interface.value import MAX_GUIDELINES
 from envs.profile import FailureProfile
 from envs.verifier import Outcome, TurnVerdict
-from policies.curator import (
-    CURATORS,
+from policies.curator import Curator, Proposal
+from policies.curator.choice import CURATORS, is_model, learns, make_curator
+from policies.curator.fixed import STATIC_CUES, FixedCurator, NoCurator
+from policies.curator.rules import (
     GUIDELINE_FOR,
     RULES_BASE,
-    STATIC_CUES,
-    Curator,
-    FixedCurator,
-    NoCurator,
-    Proposal,
     RulesCurator,
     RulesSettings,
-    make_curator,
+    pressures,
+    select_guidelines,
 )
-from policies.curator.choice import is_model, learns
-from policies.curator.rules import pressures, select_guidelines
 from policies.tiny.behaviours import BOTH_ABSTENTIONS, GUIDELINES, HARMFUL, RATES, Behaviour
 
 ROOT = Path(__file__).parents[2]

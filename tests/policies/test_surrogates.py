@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envs import co_evolution_v0
-from envs.bfcl.results import write_results
+from envs.bfcl.source import write_results
 from envs.bfcl.tasks import load_tasks
 from envs.dialects import DIALECTS, Dialect
 from envs.dialogue import Dialogue, Message, Protocol

@@ -13,7 +13,7 @@ from envs.diagnosis import Label
 from envs.dialects import DIALECTS
 from envs.interface import Interface
 from envs.interface.document import dump_interface, interface_from_json
-from envs.toolworld import task_from_id
+from envs.toolworld.generation import task_from_id
 from policies import tiny
 from policies.curator.proposal_text import read_proposal
 from policies.prompting import ChatFormat

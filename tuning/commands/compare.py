@@ -15,8 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from seal_ray.cli.options import Runs, Storage
-from tuning.commands.folder import check_alone, new_folder
-from tuning.commands.telling import Standing, tell_end, tell_missing, teller
+from tuning.commands.shared import Standing, check_alone, new_folder, tell_end, tell_missing, teller
 
 if TYPE_CHECKING:
     from tuning.comparison.collect import Comparison
@@ -44,7 +43,7 @@ def command(
     report: Annotated[Path | None, typer.Option(help="Folder of a comparison to draw again; nothing is run.")] = None,
 ) -> None:
     """Compare curators: arms × seeds, with intervals and paired differences. Ctrl-C stops; --resume goes on."""
-    from tuning.comparison.collect import collect
+    from tuning.comparison.collect import Manifest, collect
     from tuning.comparison.report import write_results
 
     console = Console(highlight=False)
@@ -56,12 +55,13 @@ def command(
     from seal_ray.run.cluster import connected
     from seal_ray.run.storage import fetched, mirrored
     from tuning.comparison import plan as compare
+    from tuning.running import check_resumable, resume_trials
 
     job: Callable[..., None]
     if resume is not None:
         folder, storage = fetched(resume, runs, storage)
-        compare.check_comparison(folder)
-        job = partial(compare.resume, folder)
+        check_resumable(folder, Manifest)
+        job = partial(resume_trials, folder, Manifest)
     else:
         folder = new_folder(out, name, runs, prefix="compare")
         plan = compare.make_plan(

@@ -15,8 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from seal_ray.cli.options import Runs, Storage
-from tuning.commands.folder import check_alone, new_folder
-from tuning.commands.telling import Standing, tell_end, tell_missing, teller
+from tuning.commands.shared import Standing, check_alone, new_folder, tell_end, tell_missing, teller
 from tuning.record import State
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ def command(
     report: Annotated[Path | None, typer.Option(help="Folder of a sweep to draw again; nothing is run.")] = None,
 ) -> None:
     """Sweep settings: reweighting, curator, learning rate. Ctrl-C stops; --resume goes on."""
-    from tuning.sweep.results import write_results
+    from tuning.sweep.results import Manifest, write_results
 
     console = Console(highlight=False)
     new = [overrides or None, preset or None, space, scheduler, search, trials, rounds, seed, out, name]
@@ -60,13 +59,14 @@ def command(
         return
     from seal_ray.run.cluster import connected
     from seal_ray.run.storage import fetched, mirrored
+    from tuning.running import check_resumable, resume_trials
     from tuning.sweep import plan as sweep
 
     job: Callable[..., None]
     if resume is not None:
         folder, storage = fetched(resume, runs, storage)
-        sweep.check_sweep(folder)
-        job = partial(sweep.resume, folder)
+        check_resumable(folder, Manifest)
+        job = partial(resume_trials, folder, Manifest)
     else:
         folder = new_folder(out, name, runs, prefix="sweep")
         plan = sweep.make_plan(

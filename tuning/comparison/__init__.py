@@ -1,5 +1,5 @@
 """Comparisons: every arm with every seed.
 
-`plan.py` says what is run. What was found is read by `collect.py`, measured by `measures.py`, and told by `table.py`,
-`pictures.py`, `timeline.py` and `report.py`.
+`plan.py` says what is run. What was found is read by `collect.py`, measured by `measures.py`, and told by
+`pictures.py` and `report.py`.
 """

@@ -6,25 +6,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from seal_ray.report.files import replace_yaml
-from tuning.record import State, TrialRecord, read_document
-
-_MANIFEST = "comparison.yaml"
+from tuning.record import State, TrialRecord, TrialsManifest
 
 
-class Manifest(BaseModel):
-    """What a comparison runs: `arms`, name → what it is, each with all `seeds`, for so many `rounds`."""
+class Manifest(TrialsManifest):
+    """What a comparison runs: `arms`, name → what it is, each with all `seeds`."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    FILE, WHAT, COMMAND = "comparison.yaml", "comparison", "compare"
 
     arms: dict[str, str] = Field(min_length=1)
     seeds: tuple[int, ...] = Field(min_length=1)
-    rounds: int = Field(ge=1)
     baseline: str
-    folder: str
-    """Where the comparison was started, as an absolute path."""
 
     def trials(self) -> Iterator[tuple[str, int]]:
         """Arm and seed of every trial, a seed's arms after one another so that pairs are complete early."""
@@ -57,19 +51,9 @@ def trial_folder(out: Path, arm: str, seed: int) -> Path:
     return out / "trials" / f"{arm}-seed{seed}"
 
 
-def write_manifest(out: Path, manifest: Manifest) -> None:
-    """Writes down what the comparison runs."""
-    replace_yaml(out / _MANIFEST, manifest.model_dump())
-
-
-def read_manifest(out: Path) -> Manifest:
-    """What the comparison runs. Raises `UserError` where the folder holds no comparison."""
-    return read_document(out / _MANIFEST, Manifest, what="comparison", command="compare")
-
-
 def collect(out: Path) -> Comparison:
-    """Reads the comparison in a folder, finished or not. Nothing is written. Raises `UserError` as `read_manifest`."""
-    manifest = read_manifest(out)
+    """Reads the comparison in a folder, finished or not. Nothing is written. Raises `UserError` as `Manifest.read`."""
+    manifest = Manifest.read(out)
     trials = [
         ArmTrial.read(trial_folder(out, arm, seed), of_rounds=manifest.rounds, arm=arm, seed=seed)
         for arm, seed in manifest.trials()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from seal_ray.report.drawing import Row
@@ -54,14 +54,12 @@ def _area(metric: str) -> Callable[[Sequence[Row], int], float | None]:
     return lambda rows, _: normalised_area(*_series(rows, metric))
 
 
-def _tail(metric: str) -> Callable[[Sequence[Row], int], float | None]:
-    return lambda rows, rounds: last_quarter_mean(*_series(rows, metric), total=rounds)
-
-
 FINAL = Measure("final", "evaluation success after the last round", _final(_EVALUATION))
 AREA = Measure("area", "mean evaluation success over the rounds (area under the curve)", _area(_EVALUATION))
 HINT_OFF = Measure(
-    "hint_off", "success of training rollouts on the plain interface, last quarter of the rounds", _tail(_HINT_OFF)
+    "hint_off",
+    "success of training rollouts on the plain interface, last quarter of the rounds",
+    lambda rows, rounds: last_quarter_mean(*_series(rows, _HINT_OFF), total=rounds),
 )
 
 
@@ -104,3 +102,37 @@ def arm_result(comparison: Comparison, arm: str, measure: Measure) -> ArmResult:
 def _by_seed(comparison: Comparison, arm: str, measure: Measure) -> dict[int, float]:
     found = {trial.seed: value_of(trial, measure) for trial in comparison.of(arm)}
     return {seed: value for seed, value in found.items() if value is not None}
+
+
+COLUMNS = (
+    *("arm", "seed", "state", "rounds", "measure", "value", "low", "high", "seeds"),
+    *("difference", "difference_low", "difference_high", "pairs"),
+)
+"""A trial's rows have its seed and value. An arm's have the seed "all", the mean over its finished trials as the value
+with its interval, and the paired difference to the baseline with its own. What there is not is empty."""
+
+
+def table_of(comparison: Comparison) -> Iterator[Sequence[object]]:
+    """The columns, then a row for each trial and measure, and for each arm and measure."""
+    yield COLUMNS
+    measures = measures_of(comparison)
+    for trial in comparison.trials:
+        for measure in measures:
+            found = (trial.arm, trial.seed, trial.state, trial.rounds, measure.name, _number(value_of(trial, measure)))
+            yield *found, *[""] * (len(COLUMNS) - len(found))
+    for arm in comparison.manifest.arms:
+        for measure in measures:
+            result = arm_result(comparison, arm, measure)
+            state = f"{len(comparison.of(arm, State.FINISHED))} of {len(comparison.of(arm))} finished"
+            cells = [*_cells(result.estimate), *_cells(result.difference)]
+            yield arm, "all", state, comparison.manifest.rounds, measure.name, *cells
+
+
+def _cells(estimate: Estimate | None) -> list[object]:
+    if estimate is None:
+        return ["", "", "", 0]
+    return [_number(estimate.mean), _number(estimate.low), _number(estimate.high), estimate.count]
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.6f}"

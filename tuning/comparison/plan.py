@@ -15,8 +15,8 @@ from seal_ray.algorithm.config import SealConfig, make_config
 from seal_ray.config import sections
 from seal_ray.config.presets import about, preset_names
 from seal_ray.report.run_folder import RunFolder
-from tuning.comparison.collect import Manifest, read_manifest, trial_folder, write_manifest
-from tuning.running import RETRIES, Tell, check_resumable, cpus_of_main, resume_trials, run_trials
+from tuning.comparison.collect import Manifest, trial_folder
+from tuning.running import RETRIES, Tell, cpus_of_main, run_trials
 from tuning.trial import MAIN, RUN, SAME
 
 
@@ -107,20 +107,9 @@ def start(plan: Plan, out: Path, *, tell: Tell, retries: int = RETRIES, engine_f
         folder = RunFolder(trial_folder(out, arm, seed).resolve())
         folder.write_config({"seed": seed, **plan.arms[arm].to_sections()})
         runs.append(str(folder.path))
-    write_manifest(out, manifest)
+    manifest.write(out)
     space: dict[str, Any] = {RUN: tune.grid_search(runs), MAIN: main}
     if engine_factory is not None:
         space["engine_factory"] = engine_factory
     training = next(iter(plan.arms.values())).section(sections.Training)
     run_trials(out, space, tell=tell, retries=retries, checkpoint_every=training.checkpoint_every)
-
-
-def check_comparison(out: Path) -> None:
-    """Raises `UserError` where the folder holds no comparison that can be gone on with."""
-    check_resumable(out, started_as=read_manifest(out).folder)
-
-
-def resume(out: Path, *, tell: Tell) -> None:
-    """Goes on with a comparison. Ray must be connected. Raises `UserError` as `check_comparison` does."""
-    check_comparison(out)
-    resume_trials(out, tell=tell)

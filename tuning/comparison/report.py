@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from envs.interface import Interface, interface_diff
+from envs.interface.document import interface_from_dict
+from seal_ray.report.drawing import Row
 from seal_ray.report.files import replace_file
 from tuning.comparison.collect import Comparison, collect
-from tuning.comparison.measures import AREA, FINAL, HINT_OFF, Measure, arm_result, categories_in, in_category
+from tuning.comparison.measures import AREA, FINAL, HINT_OFF, Measure, arm_result, categories_in, in_category, table_of
 from tuning.comparison.pictures import draw_labels, draw_success
-from tuning.comparison.table import write_table
-from tuning.comparison.timeline import timeline_as_markdown
-from tuning.record import State
+from tuning.record import State, write_csv
 from tuning.statistics import Estimate, remark
 
 TABLE, REPORT, CURVES, LABELS, INTERFACES = "table.csv", "report.md", "curves.png", "labels.png", "interfaces.md"
 """Names of the files that are written."""
+
+Change = tuple[int, tuple[str, ...]]
+"""A round, and what was shown from then on: lines of differences."""
 
 
 def write_results(out: Path) -> Comparison:
@@ -24,7 +28,7 @@ def write_results(out: Path) -> Comparison:
     Needs nothing but the folder. Raises `UserError` where it holds no comparison.
     """
     comparison = collect(out)
-    write_table(comparison, out / TABLE)
+    write_csv(out / TABLE, table_of(comparison))
     draw_success(comparison, out / CURVES)
     draw_labels(comparison, out / LABELS)
     replace_file(out / INTERFACES, timeline_as_markdown(comparison).encode("utf-8"))
@@ -36,6 +40,7 @@ def report_as_markdown(comparison: Comparison) -> str:
     """The report, in Markdown."""
     manifest = comparison.manifest
     arms, finished = list(manifest.arms), [each for each in comparison.trials if each.state is State.FINISHED]
+    head, *rows = short_table(comparison)
     lines = [
         f"# Comparison: {', '.join(arms)}",
         "",
@@ -50,7 +55,7 @@ def report_as_markdown(comparison: Comparison) -> str:
         "",
         f"![evaluation success over rounds]({CURVES})",
         "",
-        *_main_table(comparison),
+        *_markdown_table(head, rows),
         "",
         "Success in %, mean over seeds with Student's 95 % interval; n/a with one seed. **Final**: evaluation after "
         "the last round. **Area**: mean evaluation success over the rounds, by trapezoids. **Hint-off**: training "
@@ -84,6 +89,46 @@ def report_as_markdown(comparison: Comparison) -> str:
         ),
     ]
     return "\n".join(lines) + "\n"
+
+
+def timeline_as_markdown(comparison: Comparison) -> str:
+    """The timelines of all arms in Markdown. Seeds with one and the same timeline share it."""
+    lines = ["# What the curators showed", ""]
+    lines += ["Differences to what was shown before; at first that is the plain interface.", ""]
+    for arm, about in comparison.manifest.arms.items():
+        lines += [f"## {arm}", "", *([about, ""] if about else [])]
+        names_of: dict[tuple[Change, ...], list[str]] = {}
+        for trial in comparison.of(arm):
+            if trial.interfaces:
+                names_of.setdefault(changes_of(trial.interfaces), []).append(trial.name)
+        for changes, names in names_of.items():
+            lines += [f"### {', '.join(names)}", ""]
+            if not changes:
+                lines += ["The plain interface throughout.", ""]
+            for number, difference in changes:
+                lines += [f"From round {number}:", "", "```diff", *difference, "```", ""]
+    return "\n".join(lines)
+
+
+def changes_of(rows: Sequence[Row]) -> tuple[Change, ...]:
+    """The rounds in which what was shown beside the plain interface became another, and how."""
+    found: list[Change] = []
+    before: tuple[Interface, ...] = ()
+    for row in rows:
+        documents = ({key: value for key, value in each.items() if key != "id"} for each in row["interfaces"])
+        shown = tuple(each for each in map(interface_from_dict, documents) if each != Interface.plain())
+        if shown != before:
+            found.append((row["round"], tuple(_differences(before, shown))))
+            before = shown
+    return tuple(found)
+
+
+def _differences(before: Sequence[Interface], after: Sequence[Interface]) -> Iterator[str]:
+    for place, interface in enumerate(after or (Interface.plain(),)):
+        if len(after) > 1:
+            yield f"@@ interface {place + 1} of {len(after)} @@"
+        old = before[place] if place < len(before) else before[0] if before else Interface.plain()
+        yield from interface_diff(old, interface) or ("  unchanged",)
 
 
 def short_table(comparison: Comparison) -> list[list[str]]:
@@ -173,21 +218,21 @@ def _verdicts(comparison: Comparison) -> Iterator[str]:
         yield f"{len(pairs)} arms are each held against the baseline, with no correction for their number."
 
 
-def _main_table(comparison: Comparison) -> list[str]:
-    head, *rows = short_table(comparison)
-    return _markdown_table(head, rows)
-
-
 def _category_table(comparison: Comparison, measure: Measure) -> list[str]:
     rows, categories = [], categories_in(comparison)
     for arm in comparison.manifest.arms:
         results = [arm_result(comparison, arm, in_category(measure, each)) for each in categories]
-        rows.append([arm, *(shown(each.estimate) + _below(each.difference) for each in results)])
+        rows.append(
+            [
+                arm,
+                *(
+                    shown(each.estimate)
+                    + ("" if each.difference is None else f"<br>{shown(each.difference, sign=True)}")
+                    for each in results
+                ),
+            ]
+        )
     return _markdown_table([f"{measure.name} %, difference below", *categories], rows)
-
-
-def _below(estimate: Estimate | None) -> str:
-    return "" if estimate is None else f"<br>{shown(estimate, sign=True)}"
 
 
 def _arms(comparison: Comparison) -> list[str]:

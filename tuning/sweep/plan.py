@@ -20,8 +20,8 @@ from seal_ray.algorithm.config import SealConfig, make_config
 from seal_ray.config import sections
 from seal_ray.config.sections import attribute
 from seal_ray.report.files import replace_yaml
-from tuning.running import CHECKPOINTS, RETRIES, Tell, check_resumable, cpus_of_main, resume_trials, run_trials
-from tuning.sweep.results import CONFIG_FILE, METRIC, Manifest, read_manifest, write_manifest
+from tuning.running import CHECKPOINTS, RETRIES, Tell, cpus_of_main, run_trials
+from tuning.sweep.results import CONFIG_FILE, METRIC, Manifest
 from tuning.sweep.space import DEFAULT_SPACE, Space, read_space
 from tuning.trial import CONFIG, MAIN
 
@@ -112,17 +112,14 @@ def start(plan: Plan, out: Path, *, tell: Tell, retries: int = RETRIES, engine_f
     out.mkdir(parents=True)
     file = out.resolve() / CONFIG_FILE
     replace_yaml(file, {"seed": plan.config.seed, **plan.config.to_sections()})
-    write_manifest(
-        out,
-        Manifest(
-            parameters=plan.space.parameters,
-            scheduler=plan.scheduler,
-            search=plan.search,
-            trials=plan.trials,
-            rounds=plan.rounds,
-            folder=str(out.resolve()),
-        ),
-    )
+    Manifest(
+        parameters=plan.space.parameters,
+        scheduler=plan.scheduler,
+        search=plan.search,
+        trials=plan.trials,
+        rounds=plan.rounds,
+        folder=str(out.resolve()),
+    ).write(out)
     evaluation = plan.config.section(sections.Evaluation)
     choices = tune.grid_search if plan.search == "grid" else tune.choice
     space: dict[str, Any] = {CONFIG: str(file), MAIN: main, **plan.space.for_tune(choices=choices)}
@@ -143,17 +140,6 @@ def start(plan: Plan, out: Path, *, tell: Tell, retries: int = RETRIES, engine_f
         scheduler=_SCHEDULERS[plan.scheduler](plan),
         samples=1 if plan.search == "grid" else plan.trials,
     )
-
-
-def check_sweep(out: Path) -> None:
-    """Raises `UserError` where the folder holds no sweep that can be gone on with."""
-    check_resumable(out, started_as=read_manifest(out).folder)
-
-
-def resume(out: Path, *, tell: Tell) -> None:
-    """Goes on with a sweep. Ray must be connected. Raises `UserError` as `check_sweep` does."""
-    check_sweep(out)
-    resume_trials(out, tell=tell)
 
 
 def _asha(plan: Plan) -> TrialScheduler:
@@ -197,12 +183,12 @@ _SCHEDULERS: Mapping[str, Callable[[Plan], TrialScheduler | None]] = {
 }
 
 
-def _random(plan: Plan) -> Any:
+def _variants(plan: Plan) -> Any:
     return BasicVariantGenerator(constant_grid_search=True, random_state=plan.config.seed)
 
 
-def _optuna(plan: Plan) -> Any:
-    return OptunaSearch(metric=METRIC, mode="max", seed=plan.config.seed)
-
-
-_SEARCHES: Mapping[str, Callable[[Plan], Any]] = {"random": _random, "optuna": _optuna, "grid": _random}
+_SEARCHES: Mapping[str, Callable[[Plan], Any]] = {
+    "random": _variants,
+    "optuna": lambda plan: OptunaSearch(metric=METRIC, mode="max", seed=plan.config.seed),
+    "grid": _variants,
+}

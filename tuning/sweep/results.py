@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from seal_ray.report.files import replace_file, replace_yaml
-from tuning.record import State, TrialRecord, read_document
+from seal_ray.report.files import replace_yaml
+from tuning.record import State, TrialRecord, TrialsManifest, write_csv
 from tuning.sweep.importance import importances
 from tuning.sweep.parameter import Parameter
 from tuning.sweep.pictures import draw_importances, draw_parallel
@@ -25,21 +23,16 @@ CONFIG_FILE = "config.yaml"
 TABLE, BEST, PARALLEL, IMPORTANCE = "results.csv", "best.yaml", "parallel.png", "importance.png"
 """Names of the files that are written; without a finished trial there is no `BEST`."""
 
-_MANIFEST = "sweep.yaml"
 
-
-class Manifest(BaseModel):
+class Manifest(TrialsManifest):
     """What a sweep runs."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    FILE, WHAT, COMMAND = "sweep.yaml", "sweep", "sweep"
 
     parameters: tuple[Parameter, ...] = Field(min_length=1)
     scheduler: str
     search: str
     trials: int = Field(ge=1)
-    rounds: int = Field(ge=1)
-    folder: str
-    """Where the sweep was started, as an absolute path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,19 +68,9 @@ def score(trial: TrialRecord) -> float | None:
     return found[last] if last else None
 
 
-def write_manifest(out: Path, manifest: Manifest) -> None:
-    """Writes down what the sweep runs."""
-    replace_yaml(out / _MANIFEST, manifest.model_dump())
-
-
-def read_manifest(out: Path) -> Manifest:
-    """What the sweep runs. Raises `UserError` where the folder holds no sweep."""
-    return read_document(out / _MANIFEST, Manifest, what="sweep", command="sweep")
-
-
 def collect(out: Path) -> Sweep:
-    """Reads the sweep in a folder, finished or not. Nothing is written. Raises `UserError` as `read_manifest`."""
-    manifest = read_manifest(out)
+    """Reads the sweep in a folder, finished or not. Nothing is written. Raises `UserError` as `Manifest.read`."""
+    manifest = Manifest.read(out)
     folders = sorted(path for path in (out / "trials").glob("*") if path.is_dir())
     trials = [TrialRecord.read(path, of_rounds=manifest.rounds) for path in folders]
     return Sweep(out, manifest, sorted(trials, key=_place))
@@ -96,7 +79,7 @@ def collect(out: Path) -> Sweep:
 def write_results(out: Path) -> Sweep:
     """Writes table, pictures and the best preset of a sweep as it stands, in the place of any written before."""
     sweep = collect(out)
-    replace_file(out / TABLE, table_as_csv(sweep).encode("utf-8"))
+    write_csv(out / TABLE, table_of(sweep))
     if sweep.best is not None:
         replace_yaml(out / BEST, best_as_preset(sweep, sweep.best))
     parameters = sweep.manifest.parameters
@@ -110,18 +93,15 @@ def write_results(out: Path) -> Sweep:
     return sweep
 
 
-def table_as_csv(sweep: Sweep) -> str:
-    """A row for each trial, the best first: its state, its last evaluation and the value of each parameter."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
+def table_of(sweep: Sweep) -> Iterator[Sequence[object]]:
+    """The head, and a row for each trial, the best first: state, last evaluation and the value of each parameter."""
     parameters = sweep.manifest.parameters
-    writer.writerow(["trial", "state", "rounds", "success", *(each.name for each in parameters), "failure"])
+    yield "trial", "state", "rounds", "success", *(each.name for each in parameters), "failure"
     for trial in sweep.trials:
         values = [parameter.value_in(trial.config) for parameter in parameters]
         found = score(trial)
         shown = "" if found is None else f"{found:.6f}"
-        writer.writerow([trial.name, trial.state, trial.rounds, shown, *values, trial.failure or ""])
-    return text.getvalue()
+        yield trial.name, trial.state, trial.rounds, shown, *values, trial.failure or ""
 
 
 def best_as_preset(sweep: Sweep, best: TrialRecord) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,12 +81,8 @@ class Space:
     @property
     def grid_size(self) -> int | None:
         """Number of points; None where a parameter takes all numbers of a range."""
-        size = 1
-        for each in self.parameters:
-            if each.choices is None:
-                return None
-            size *= len(each.choices)
-        return size
+        sizes = [None if each.choices is None else len(each.choices) for each in self.parameters]
+        return None if None in sizes else math.prod(filter(None, sizes))
 
 
 def read_space(path: Path, config: SealConfig) -> Space:

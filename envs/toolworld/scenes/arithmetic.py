@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from envs.task import JSON
 from envs.toolworld.scene import Beat, Intent, Scene, call
@@ -16,28 +17,10 @@ class Arithmetic(Scene):
 
     @property
     def intents(self) -> tuple[Intent, ...]:
-        return (self.add, self.subtract, self.multiply, self.mean, self.largest, self.smallest, self.total)
-
-    def add(self) -> Beat | None:
-        return self._two("add")
-
-    def subtract(self) -> Beat | None:
-        return self._two("subtract")
-
-    def multiply(self) -> Beat | None:
-        return self._two("multiply")
-
-    def mean(self) -> Beat | None:
-        return self._many("mean")
-
-    def largest(self) -> Beat | None:
-        return self._many("max_value")
-
-    def smallest(self) -> Beat | None:
-        return self._many("min_value")
-
-    def total(self) -> Beat | None:
-        return self._many("sum_values")
+        return (
+            *(partial(self._two, tool) for tool in ("add", "subtract", "multiply")),
+            *(partial(self._many, tool) for tool in ("mean", "max_value", "min_value", "sum_values")),
+        )
 
     def _two(self, tool: str) -> Beat:
         a, b = self.words.number(100, 900), self.words.number(10, 99)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from envs.task import JSON
-from envs.toolworld.scene import Beat, Intent, Scene, call
+from envs.toolworld.scene import Beat, Intent, Scene, call, require
 from envs.toolworld.words import Words
 
 _Folder = dict[str, str]
@@ -17,10 +17,10 @@ class Files(Scene):
 
     def __init__(self, words: Words, size: int, *, rich: bool = False) -> None:
         super().__init__(words, size, rich=rich)
-        self._name = words.folder()
-        self._root: _Folder = {words.file(): self._content() for _ in range(size)}
+        self._name = words.draw("folder")
+        self._root: _Folder = {words.draw("file"): self._content() for _ in range(size)}
         folders = max(2, size // 2)
-        self._folders = {words.folder(): {words.file(): self._content()} for _ in range(folders)}
+        self._folders = {words.draw("folder"): {words.draw("file"): self._content()} for _ in range(folders)}
         self._in: str | None = None
 
     def start_config(self) -> Mapping[str, JSON]:
@@ -39,86 +39,64 @@ class Files(Scene):
             *(self.go_up, self.count, self.search, self.tail, self.where, self.sort),
         )
 
-    def show(self) -> Beat | None:
-        if not self._here:
-            return None
+    def show(self) -> Beat:
         file = self._any_file()
         return Beat("files.show", (call("cat", file_name=file),), {"file": file}, bulk=True)
 
-    def open_in(self) -> Beat | None:
-        found = self._elsewhere()
-        if found is None:
-            return None
-        folder, file = found
+    def open_in(self) -> Beat:
+        folder, file = self._elsewhere()
         calls = (call("cd", folder=folder), call("cat", file_name=file))
         return Beat("files.open_in", calls, {"file": file, "folder": folder}, lambda: self._enter(folder), bulk=True)
 
-    def lost(self) -> Beat | None:
-        found = self._elsewhere()
-        if found is None:
-            return None
-        folder, file = found
+    def lost(self) -> Beat:
+        folder, file = self._elsewhere()
         calls = (call("cd", folder=folder), call("cat", file_name=file))
         return Beat("files.lost", calls, {"file": file}, lambda: self._enter(folder), helpers=("find",), bulk=True)
 
-    def write(self) -> Beat | None:
-        file, text, here = self.words.file(), self.words.sentence(), self._here
+    def write(self) -> Beat:
+        file, text, here = self.words.draw("file"), self.words.draw("sentence"), self._here
         calls = (call("touch", file_name=file), call("echo", content=text, file_name=file))
         return Beat("files.write", calls, {"file": file, "text": text}, lambda: here.update({file: text}))
 
-    def replace(self) -> Beat | None:
-        if not self._here:
-            return None
-        file, text, here = self._any_file(), self.words.sentence(), self._here
+    def replace(self) -> Beat:
+        file, text, here = self._any_file(), self.words.draw("sentence"), self._here
         calls = (call("echo", content=text, file_name=file),)
         return Beat("files.replace", calls, {"file": file, "text": text}, lambda: here.update({file: text}))
 
-    def new_folder(self) -> Beat | None:
-        if self._in is not None:
-            return None
-        folder = self.words.folder()
+    def new_folder(self) -> Beat:
+        require(self._in is None)
+        folder = self.words.draw("folder")
         calls = (call("mkdir", dir_name=folder),)
         return Beat("files.new_folder", calls, {"folder": folder}, lambda: self._folders.update({folder: {}}))
 
-    def file_away(self) -> Beat | None:
-        if self._in is not None or not self._root:
-            return None
+    def file_away(self) -> Beat:
+        require(self._in is None)
         file, folder = self._any_file(), self.words.pick(tuple(self._folders))
         calls = (call("mv", source=file, destination=folder),)
         return Beat("files.file_away", calls, {"file": file, "folder": folder}, lambda: self._move(file, folder))
 
-    def new_home(self) -> Beat | None:
-        if self._in is not None or not self._root:
-            return None
-        file, folder = self._any_file(), self.words.folder()
+    def new_home(self) -> Beat:
+        require(self._in is None)
+        file, folder = self._any_file(), self.words.draw("folder")
         calls = (call("mkdir", dir_name=folder), call("mv", source=file, destination=folder))
         return Beat("files.new_home", calls, {"file": file, "folder": folder}, lambda: self._move(file, folder))
 
-    def rename(self) -> Beat | None:
-        if not self._here:
-            return None
-        file, name, here = self._any_file(), self.words.file(), self._here
+    def rename(self) -> Beat:
+        file, name, here = self._any_file(), self.words.draw("file"), self._here
         calls = (call("mv", source=file, destination=name),)
         return Beat("files.rename", calls, {"file": file, "name": name}, lambda: here.update({name: here.pop(file)}))
 
-    def copy(self) -> Beat | None:
-        if not self._here:
-            return None
-        file, name, here = self._any_file(), self.words.file(), self._here
+    def copy(self) -> Beat:
+        file, name, here = self._any_file(), self.words.draw("file"), self._here
         calls = (call("cp", source=file, destination=name),)
         return Beat("files.copy", calls, {"file": file, "name": name}, lambda: here.update({name: here[file]}))
 
-    def delete(self) -> Beat | None:
-        if not self._here:
-            return None
+    def delete(self) -> Beat:
         file, here = self._any_file(), self._here
         return Beat("files.delete", (call("rm", file_name=file),), {"file": file}, lambda: _discard(here, file))
 
-    def delete_in(self) -> Beat | None:
-        found = self._elsewhere()
-        if found is None:
-            return None
-        folder, file = found
+    def delete_in(self) -> Beat:
+        folder, file = self._elsewhere()
 
         def effect() -> None:
             self._enter(folder)
@@ -127,51 +105,37 @@ class Files(Scene):
         calls = (call("cd", folder=folder), call("rm", file_name=file))
         return Beat("files.delete_in", calls, {"file": file, "folder": folder}, effect)
 
-    def list_here(self) -> Beat | None:
+    def list_here(self) -> Beat:
         return Beat("files.list_here", (call("ls"),), {}, bulk=self._in is None)
 
-    def list_in(self) -> Beat | None:
-        found = self._elsewhere()
-        if found is None:
-            return None
-        folder, _ = found
+    def list_in(self) -> Beat:
+        folder, _ = self._elsewhere()
         calls = (call("cd", folder=folder), call("ls"))
         return Beat("files.list_in", calls, {"folder": folder}, lambda: self._enter(folder))
 
-    def go_up(self) -> Beat | None:
-        if self._in is None:
-            return None
+    def go_up(self) -> Beat:
+        require(self._in)
         return Beat("files.go_up", (call("cd", folder=".."), call("ls")), {}, self._leave, bulk=True)
 
-    def count(self) -> Beat | None:
-        if not self._here:
-            return None
+    def count(self) -> Beat:
         file, unit = self._any_file(), self.words.pick(("words", "lines"))
         return Beat("files.count", (call("wc", file_name=file, mode=unit[0]),), {"file": file, "unit": unit})
 
-    def search(self) -> Beat | None:
-        if not self._here:
-            return None
+    def search(self) -> Beat:
         file = self._any_file()
         word = self.words.pick(self._here[file].split())
         return Beat("files.search", (call("grep", file_name=file, pattern=word),), {"file": file, "word": word})
 
-    def tail(self) -> Beat | None:
-        if not self._here:
-            return None
+    def tail(self) -> Beat:
         file, lines = self._any_file(), self.rng.randint(2, 3)
         calls = (call("tail", file_name=file, lines=lines),)
         return Beat("files.tail", calls, {"file": file, "lines": str(lines)})
 
-    def where(self) -> Beat | None:
-        found = self._elsewhere()
-        if found is None:
-            return None
-        return Beat("files.where", (call("find", name=found[1]),), {"file": found[1]})
+    def where(self) -> Beat:
+        _, file = self._elsewhere()
+        return Beat("files.where", (call("find", name=file),), {"file": file})
 
-    def sort(self) -> Beat | None:
-        if not self._here:
-            return None
+    def sort(self) -> Beat:
         file = self._any_file()
         return Beat("files.sort", (call("sort", file_name=file),), {"file": file}, bulk=True)
 
@@ -180,18 +144,19 @@ class Files(Scene):
         return self._root if self._in is None else self._folders[self._in]
 
     def _any_file(self) -> str:
+        require(self._here)
         return self.words.pick(tuple(self._here))
 
-    def _elsewhere(self) -> tuple[str, str] | None:
-        """A folder below the root and a file in it; None where we are not at the root."""
-        if self._in is not None:
-            return None
+    def _elsewhere(self) -> tuple[str, str]:
+        """A folder below the root and a file in it, where we are at the root."""
+        require(self._in is None)
         pairs = [(folder, file) for folder, files in self._folders.items() for file in files]
-        return self.rng.choice(pairs) if pairs else None
+        require(pairs)
+        return self.rng.choice(pairs)
 
     def _content(self) -> str:
         lines = 9 if self.rich else self.rng.randint(1, 3)
-        return "\n".join(self.words.sentence() for _ in range(lines))
+        return "\n".join(self.words.draw("sentence") for _ in range(lines))
 
     def _enter(self, folder: str) -> None:
         self._in = folder

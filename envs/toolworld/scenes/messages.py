@@ -5,26 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from envs.task import JSON, ToolCall
-from envs.toolworld.scene import Beat, Intent, SceneWithLogin, call
+from envs.task import JSON
+from envs.toolworld.scene import Beat, Intent, SceneWithLogin, call, known, require
 from envs.toolworld.words import Words
 
 
 class Messages(SceneWithLogin):
     class_name = "MessageAPI"
     family = "messages"
-    login_clause = "clause.id"
+    login_tool = "message_login"
+    login_clause = "id"
 
     def __init__(self, words: Words, size: int, *, rich: bool = False) -> None:
         super().__init__(words, size, rich=rich)
         count = size + 1
         start = words.identifier(3) % 700 + 100
-        self._ids = {words.person(): f"USR{start + place}" for place in range(count)}
+        self._ids = {words.draw("person"): f"USR{start + place}" for place in range(count)}
         self._counter = start + count - 1
         self._me = self.rng.choice(list(self._ids.values()))
         self._logged_in = self.rng.random() < 0.6
         others = [number for number in self._ids.values() if number != self._me]
-        self._inbox = [(self.rng.choice(others), words.sentence()) for _ in range(size)]
+        self._inbox = [(self.rng.choice(others), words.draw("sentence")) for _ in range(size)]
         self._known: set[str] = set()
 
     def start_config(self) -> Mapping[str, JSON]:
@@ -43,36 +44,30 @@ class Messages(SceneWithLogin):
             *(self.unsend_id, self.people, self.sent, self.search, self.stats, self.id_of, self.login),
         )
 
-    def send(self) -> Beat | None:
-        name, text = self._someone(known=False), self.words.sentence()
-        if name is None:
-            return None
+    def send(self) -> Beat:
+        name, text = self._letter(brought_up=False)
         calls = (call("get_user_id", user=name), call("send_message", receiver_id=self._ids[name], message=text))
         return self.with_login("send", calls, {"name": name, "text": text}, lambda: self._send(name, text))
 
-    def send_known(self) -> Beat | None:
+    def send_known(self) -> Beat:
         """To somebody whose id an earlier turn has brought up."""
-        name, text = self._someone(known=True), self.words.sentence()
-        if name is None:
-            return None
+        name, text = self._letter(brought_up=True)
         calls = (call("send_message", receiver_id=self._ids[name], message=text),)
         return self.with_login("send_known", calls, {"name": name, "text": text}, lambda: self._send(name, text))
 
-    def send_id(self) -> Beat | None:
-        name, text = self._someone(), self.words.sentence()
-        if name is None:
-            return None
+    def send_id(self) -> Beat:
+        name, text = self._letter()
         number = self._ids[name]
         calls = (call("send_message", receiver_id=number, message=text),)
         effect = partial(self._inbox.append, (number, text))
         return self.with_login("send_id", calls, {"id": number, "text": text}, effect)
 
-    def add(self) -> Beat | None:
-        name = self.words.person()
+    def add(self) -> Beat:
+        name = self.words.draw("person")
         return Beat("messages.add", (call("add_contact", user_name=name),), {"name": name}, lambda: self._add(name))
 
-    def add_and_send(self) -> Beat | None:
-        name, text, number = self.words.person(), self.words.sentence(), f"USR{self._counter + 1}"
+    def add_and_send(self) -> Beat:
+        name, text, number = self.words.draw("person"), self.words.draw("sentence"), f"USR{self._counter + 1}"
         calls = (call("add_contact", user_name=name), call("send_message", receiver_id=number, message=text))
 
         def effect() -> None:
@@ -81,11 +76,10 @@ class Messages(SceneWithLogin):
 
         return self.with_login("add_and_send", calls, {"name": name, "text": text}, effect)
 
-    def unsend(self) -> Beat | None:
+    def unsend(self) -> Beat:
         written = {number for number, _ in self._inbox}
         names = [name for name, number in self._ids.items() if number in written and name not in self._known]
-        if not names:
-            return None
+        require(names)
         name = self.words.pick(names)
         number = self._ids[name]
         calls = (call("get_user_id", user=name), call("delete_message", receiver_id=number))
@@ -96,41 +90,42 @@ class Messages(SceneWithLogin):
 
         return self.with_login("unsend", calls, {"name": name}, effect)
 
-    def unsend_id(self) -> Beat | None:
-        if not self._inbox:
-            return None
+    def unsend_id(self) -> Beat:
+        require(self._inbox)
         number, _ = self.rng.choice(self._inbox)
         calls = (call("delete_message", receiver_id=number),)
         return self.with_login("unsend_id", calls, {"id": number}, lambda: self._delete(number))
 
-    def people(self) -> Beat | None:
+    def people(self) -> Beat:
         return Beat("messages.people", (call("list_users"),), {}, bulk=True)
 
-    def sent(self) -> Beat | None:
+    def sent(self) -> Beat:
         return self.with_login("sent", (call("view_messages_sent"),), {}, bulk=True)
 
-    def search(self) -> Beat | None:
-        if not self._inbox:
-            return None
+    def search(self) -> Beat:
+        require(self._inbox)
         word = self.words.pick(self.rng.choice(self._inbox)[1].split())
         return self.with_login("search", (call("search_messages", keyword=word),), {"word": word})
 
-    def stats(self) -> Beat | None:
+    def stats(self) -> Beat:
         return self.with_login("stats", (call("get_message_stats"),), {})
 
-    def id_of(self) -> Beat | None:
-        name = self._someone(known=False)
-        if name is None:
-            return None
+    def id_of(self) -> Beat:
+        name = known(self._someone(brought_up=False))
         calls = (call("get_user_id", user=name),)
         return Beat("messages.id_of", calls, {"name": name}, lambda: self._known.add(name))
 
-    def _someone(self, *, known: bool | None = None) -> str | None:
-        """A contact other than the user; `known` asks for one whose id has been brought up, or has not."""
+    def _letter(self, *, brought_up: bool | None = None) -> tuple[str, str]:
+        """Somebody to write to, and what."""
+        name, text = self._someone(brought_up=brought_up), self.words.draw("sentence")
+        return known(name), text
+
+    def _someone(self, *, brought_up: bool | None) -> str | None:
+        """A contact other than the user; `brought_up` asks for one whose id an earlier turn has brought up, or not."""
         names = [
             name
             for name, number in self._ids.items()
-            if number != self._me and (known is None or (name in self._known) == known)
+            if number != self._me and (brought_up is None or (name in self._known) == brought_up)
         ]
         return self.words.pick(names) if names else None
 
@@ -148,7 +143,4 @@ class Messages(SceneWithLogin):
         del self._inbox[last]
 
     def credentials(self) -> Mapping[str, str]:
-        return {"me": self._me}
-
-    def login_call(self, credentials: Mapping[str, str]) -> ToolCall:
-        return call("message_login", user_id=credentials["me"])
+        return {"user_id": self._me}

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from envs.task import JSON, ToolCall
-from envs.toolworld.scene import Beat, Intent, SceneWithLogin, call
+from envs.task import JSON
+from envs.toolworld.scene import Beat, Intent, SceneWithLogin, call, known, require
 from envs.toolworld.words import Words
 
 
 class Tickets(SceneWithLogin):
     class_name = "TicketAPI"
     family = "tickets"
+    login_tool = "ticket_login"
 
     def __init__(self, words: Words, size: int, *, rich: bool = False) -> None:
         super().__init__(words, size, rich=rich)
-        self._user, self._password = words.account(), words.password()
+        self._user, self._password = words.draw("account"), words.draw("password")
         self._logged_in = self.rng.random() < 0.6
         start = words.identifier(3)
-        self._titles = {start + place: words.title() for place in range(max(2, size // 3 if rich else size))}
+        self._titles = {start + place: words.draw("title") for place in range(max(2, size // 3 if rich else size))}
         self._open = list(self._titles)
         self._next = start + len(self._titles)
         self._created: int | None = None
@@ -28,7 +29,7 @@ class Tickets(SceneWithLogin):
             {
                 "id": number,
                 "title": title,
-                "description": self.words.sentence() if self.rich else "",
+                "description": self.words.draw("sentence") if self.rich else "",
                 "status": "Open",
                 "priority": self.rng.randint(1, 3),
                 "created_by": self._user,
@@ -46,52 +47,52 @@ class Tickets(SceneWithLogin):
             *(self.login, self.logout),
         )
 
-    def create(self) -> Beat | None:
-        title = self.words.title()
+    def create(self) -> Beat:
+        title = self.words.draw("title")
         return self.with_login("create", (call("create_ticket", title=title),), {"title": title}, self._create)
 
-    def create_urgent(self) -> Beat | None:
-        title, priority = self.words.title(), self.rng.randint(2, 5)
+    def create_urgent(self) -> Beat:
+        title, priority = self.words.draw("title"), self.rng.randint(2, 5)
         wanted = call("create_ticket", title=title, priority=priority)
         return self.with_login("create_urgent", (wanted,), {"title": title, "priority": str(priority)}, self._create)
 
-    def read(self) -> Beat | None:
+    def read(self) -> Beat:
         number = self.rng.choice(list(self._titles))
         return Beat("tickets.read", (call("get_ticket", ticket_id=number),), {"ticket": str(number)})
 
-    def close(self) -> Beat | None:
+    def close(self) -> Beat:
         return self._finish("close", None)
 
-    def close_created(self) -> Beat | None:
-        return None if self._created is None else self._finish("close_created", self._created)
+    def close_created(self) -> Beat:
+        return self._finish("close_created", known(self._created))
 
-    def resolve(self) -> Beat | None:
-        return self._finish("resolve", None, self.words.sentence())
+    def resolve(self) -> Beat:
+        return self._finish("resolve", None, self.words.draw("sentence"))
 
-    def resolve_created(self) -> Beat | None:
-        return None if self._created is None else self._finish("resolve_created", self._created, self.words.sentence())
+    def resolve_created(self) -> Beat:
+        return self._finish("resolve_created", known(self._created), self.words.draw("sentence"))
 
-    def priority(self) -> Beat | None:
+    def priority(self) -> Beat:
         return self._edit("priority", self.rng.choice(list(self._titles)), named=True)
 
-    def priority_created(self) -> Beat | None:
-        return None if self._created is None else self._edit("priority_created", self._created, named=False)
+    def priority_created(self) -> Beat:
+        return self._edit("priority_created", known(self._created), named=False)
 
-    def retitle(self) -> Beat | None:
-        number, title = self.rng.choice(list(self._titles)), self.words.title()
+    def retitle(self) -> Beat:
+        number, title = self.rng.choice(list(self._titles)), self.words.draw("title")
         calls = (call("edit_ticket", ticket_id=number, updates={"title": title}),)
         return Beat("tickets.retitle", calls, {"ticket": str(number), "title": title})
 
-    def mine(self) -> Beat | None:
+    def mine(self) -> Beat:
         return self.with_login("mine", (call("get_user_tickets"),), {}, bulk=True)
 
-    def logout(self) -> Beat | None:
-        return Beat("tickets.logout", (call("logout"),), {}, self._log_out) if self._logged_in else None
+    def logout(self) -> Beat:
+        require(self._logged_in)
+        return Beat("tickets.logout", (call("logout"),), {}, self._log_out)
 
-    def _finish(self, intent: str, number: int | None, resolution: str | None = None) -> Beat | None:
+    def _finish(self, intent: str, number: int | None, resolution: str | None = None) -> Beat:
         """Closing or resolving a ticket: the one of that number, or any open one, which is then named."""
-        if not self._open:
-            return None
+        require(self._open)
         chosen = self.rng.choice(self._open) if number is None else number
         slots = {} if number is not None else {"ticket": str(chosen)}
         if resolution is None:
@@ -117,9 +118,3 @@ class Tickets(SceneWithLogin):
     def _create(self) -> None:
         self._created = self._next
         self._next += 1
-
-    def credentials(self) -> Mapping[str, str]:
-        return {"user": self._user, "password": self._password}
-
-    def login_call(self, credentials: Mapping[str, str]) -> ToolCall:
-        return call("ticket_login", username=credentials["user"], password=credentials["password"])

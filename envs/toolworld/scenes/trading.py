@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from envs.task import JSON, ToolCall
-from envs.toolworld.scene import Beat, Intent, SceneWithLogin, call
+from envs.task import JSON
+from envs.toolworld.scene import Beat, Intent, SceneWithLogin, call, known, require
 from envs.toolworld.words import Words
 
 
 class Trading(SceneWithLogin):
     class_name = "TradingBot"
     family = "trading"
+    login_tool = "trading_login"
 
     def __init__(self, words: Words, size: int, *, rich: bool = False) -> None:
         super().__init__(words, size, rich=rich)
-        self._symbols = [words.symbol() for _ in range((2 * size if rich else size) + 1)]
+        self._symbols = [words.draw("symbol") for _ in range((2 * size if rich else size) + 1)]
         self._prices = {symbol: self.rng.randrange(1000, 30000) / 100 for symbol in self._symbols}
         self._watched = self._symbols[: (2 * size if rich else self.rng.randint(1, 2))]
         self._logged_in = self.rng.random() < 0.5
@@ -62,77 +63,73 @@ class Trading(SceneWithLogin):
             *(self.history, self.between, self.login, self.logout),
         )
 
-    def quote(self) -> Beat | None:
+    def quote(self) -> Beat:
         symbol = self.words.pick(self._symbols)
         return Beat("trading.quote", (call("get_stock_info", symbol=symbol),), {"symbol": symbol})
 
-    def watch(self) -> Beat | None:
+    def watch(self) -> Beat:
         symbol = self.words.pick(self._symbols)
-        if symbol in self._watched:
-            return None
+        require(symbol not in self._watched)
         calls = (call("add_to_watchlist", stock=symbol),)
         return Beat("trading.watch", calls, {"symbol": symbol}, lambda: self._watched.append(symbol), bulk=True)
 
-    def unwatch(self) -> Beat | None:
-        if not self._watched:
-            return None
+    def unwatch(self) -> Beat:
+        require(self._watched)
         symbol = self.words.pick(self._watched)
         effect = partial(self._watched.remove, symbol)
         wanted = call("remove_stock_from_watchlist", symbol=symbol)
         return self.with_login("unwatch", (wanted,), {"symbol": symbol}, effect)
 
-    def order(self) -> Beat | None:
+    def order(self) -> Beat:
         symbol, price, shares = self.words.pick(self._symbols), self.words.decimal(10, 100), self.rng.randint(11, 90)
         kind = self.words.pick(("Buy", "Sell"))
         slots = {"symbol": symbol, "price": str(price), "shares": str(shares)}
         placed = call("place_order", order_type=kind, symbol=symbol, price=price, amount=shares)
         return self.with_login(kind.lower(), (placed,), slots, self._place)
 
-    def cancel(self) -> Beat | None:
+    def cancel(self) -> Beat:
         return self._cancel([number for number, status in self._orders.items() if status != "Completed"], "cancel")
 
-    def cancel_placed(self) -> Beat | None:
-        return None if self._placed is None else self._cancel([self._placed], "cancel_placed")
+    def cancel_placed(self) -> Beat:
+        return self._cancel([known(self._placed)], "cancel_placed")
 
-    def details(self) -> Beat | None:
+    def details(self) -> Beat:
         number = self.rng.choice(list(self._orders))
         return Beat("trading.details", (call("get_order_details", order_id=number),), {"order": str(number)})
 
-    def details_placed(self) -> Beat | None:
-        if self._placed is None:
-            return None
-        return Beat("trading.details_placed", (call("get_order_details", order_id=self._placed),), {})
+    def details_placed(self) -> Beat:
+        return Beat("trading.details_placed", (call("get_order_details", order_id=known(self._placed)),), {})
 
-    def fund(self) -> Beat | None:
+    def fund(self) -> Beat:
         amount = self.words.number(100, 2000)
         return self.with_login("fund", (call("fund_account", amount=amount),), {"amount": str(amount)})
 
-    def withdraw(self) -> Beat | None:
+    def withdraw(self) -> Beat:
         amount = self.words.number(100, 2000)
         return self.with_login("withdraw", (call("withdraw_funds", amount=amount),), {"amount": str(amount)})
 
-    def account(self) -> Beat | None:
+    def account(self) -> Beat:
         return self.with_login("account", (call("get_account_info"),), {})
 
-    def watchlist(self) -> Beat | None:
+    def watchlist(self) -> Beat:
         return self.with_login("watchlist", (call("get_watchlist"),), {}, bulk=True)
 
-    def history(self) -> Beat | None:
+    def history(self) -> Beat:
         return self.with_login("history", (call("get_order_history"),), {}, bulk=True)
 
-    def between(self) -> Beat | None:
+    def between(self) -> Beat:
         low, high = self.words.number(20, 90), self.words.number(120, 280)
         stocks = self.rng.sample(self._symbols, 2)
         calls = (call("filter_stocks_by_price", stocks=stocks, min_price=low, max_price=high),)
         slots = {"first": stocks[0], "second": stocks[1], "low": str(low), "high": str(high)}
         return Beat("trading.between", calls, slots)
 
-    def logout(self) -> Beat | None:
-        return Beat("trading.logout", (call("trading_logout"),), {}, self._log_out) if self._logged_in else None
+    def logout(self) -> Beat:
+        require(self._logged_in)
+        return Beat("trading.logout", (call("trading_logout"),), {}, self._log_out)
 
-    def _cancel(self, numbers: list[int], intent: str) -> Beat | None:
-        if not numbers:
-            return None
+    def _cancel(self, numbers: list[int], intent: str) -> Beat:
+        require(numbers)
         number = self.rng.choice(numbers)
 
         def effect() -> None:
@@ -148,7 +145,4 @@ class Trading(SceneWithLogin):
 
     def credentials(self) -> Mapping[str, str]:
         # The benchmark accepts any name and password here, so the user's words are all there is.
-        return {"user": self.words.account(), "password": self.words.password()}
-
-    def login_call(self, credentials: Mapping[str, str]) -> ToolCall:
-        return call("trading_login", username=credentials["user"], password=credentials["password"])
+        return {"username": self.words.draw("account"), "password": self.words.draw("password")}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from envs.task import JSON, ToolCall
-from envs.toolworld.scene import Beat, Intent, Scene, call
+from envs.toolworld.scene import Beat, Intent, Scene, call, require
 from envs.toolworld.words import Words
 
 _DOORS = ("driver", "passenger", "rear_left", "rear_right")
@@ -28,7 +28,7 @@ class Vehicle(Scene):
 
     def __init__(self, words: Words, size: int, *, rich: bool = False) -> None:
         super().__init__(words, size, rich=rich)
-        self._destination = words.place()
+        self._destination = words.draw("place")
         self._fuel = self.rng.randrange(20, 200) / 10
         self._running = self.rng.random() < 0.3
         self._unlocked = set() if self._running else set(_DOORS[: self.rng.choice((0, 0, 0, 1, 2, 4))])
@@ -59,52 +59,40 @@ class Vehicle(Scene):
     def intents(self) -> tuple[Intent, ...]:
         return (
             *(self.start, self.start, self.start_and_drive, self.start_and_drive, self.navigate, self.fill),
-            *(
-                self.fill_liters,
-                self.lock_all,
-                self.one_door,
-                self.climate,
-                self.cooler,
-                self.lights,
-                self.parking_brake,
-            ),
-            *(self.cruise, self.cruise, self.status, self.tires, self.reach, self.liters),
+            *(self.fill_liters, self.lock_all, self.one_door, self.climate, self.cooler, self.lights),
+            *(self.parking_brake, self.cruise, self.cruise, self.status, self.tires, self.reach, self.liters),
         )
 
-    def start(self) -> Beat | None:
-        if self._running:
-            return None
+    def start(self) -> Beat:
+        require(not self._running)
         return Beat("vehicle.start", self._start_calls(), {}, self._start)
 
-    def start_and_drive(self) -> Beat | None:
-        if self._running:
-            return None
-        place = self.words.place()
+    def start_and_drive(self) -> Beat:
+        require(not self._running)
+        place = self.words.draw("place")
         calls = (*self._start_calls(), call("set_navigation", destination=place))
         return Beat("vehicle.start_and_drive", calls, {"place": place}, self._start)
 
-    def navigate(self) -> Beat | None:
-        place = self.words.place()
+    def navigate(self) -> Beat:
+        place = self.words.draw("place")
         return Beat("vehicle.navigate", (call("set_navigation", destination=place),), {"place": place})
 
-    def fill(self) -> Beat | None:
+    def fill(self) -> Beat:
         gallons = self.words.decimal(1, 9)
         return self._fill("fill", (call("fillFuelTank", fuelAmount=gallons),), {"gallons": str(gallons)}, gallons)
 
-    def fill_liters(self) -> Beat | None:
+    def fill_liters(self) -> Beat:
         liters = self.words.number(5, 40)
         gallons = liters * _LITER
-        if len(str(gallons)) > _PRINTED:
-            return None
+        require(len(str(gallons)) <= _PRINTED)
         calls = (call("liter_to_gallon", liter=liters), call("fillFuelTank", fuelAmount=gallons))
         return self._fill("fill_liters", calls, {"liters": str(liters)}, gallons)
 
-    def lock_all(self) -> Beat | None:
-        if not self._unlocked:
-            return None
+    def lock_all(self) -> Beat:
+        require(self._unlocked)
         return Beat("vehicle.lock_all", (_lock(*_DOORS),), {}, self._unlocked.clear)
 
-    def one_door(self) -> Beat | None:
+    def one_door(self) -> Beat:
         door = self.words.pick(_DOORS)
         slots = {"door": door.replace("_", " ")}
         if door in self._unlocked:
@@ -112,46 +100,46 @@ class Vehicle(Scene):
         calls = (call("lockDoors", unlock=True, door=[door]),)
         return Beat("vehicle.unlock", calls, slots, lambda: self._unlocked.add(door))
 
-    def climate(self) -> Beat | None:
+    def climate(self) -> Beat:
         degrees = self.words.decimal(16, 29)
         calls = (call("adjustClimateControl", temperature=degrees),)
         return Beat("vehicle.climate", calls, {"degrees": str(degrees)})
 
-    def cooler(self) -> Beat | None:
+    def cooler(self) -> Beat:
         degrees, fan = self.words.decimal(16, 29), self.rng.randrange(10, 100)
         mode = self.words.pick(("cool", "heat", "defrost"))
         calls = (call("adjustClimateControl", temperature=degrees, fanSpeed=fan, mode=mode),)
         return Beat("vehicle.climate_mode", calls, {"degrees": str(degrees), "fan": str(fan), "mode": mode})
 
-    def lights(self) -> Beat | None:
+    def lights(self) -> Beat:
         mode = "off" if self._lights else "on"
         effect = self._switch_lights
         return Beat("vehicle.lights", (call("setHeadlights", mode=mode),), {"mode": mode}, effect)
 
-    def parking_brake(self) -> Beat | None:
+    def parking_brake(self) -> Beat:
         mode = "release" if self._parked else "engage"
         effect = self._switch_parking
         return Beat("vehicle.parking_brake", (call("activateParkingBrake", mode=mode),), {"mode": mode}, effect)
 
-    def cruise(self) -> Beat | None:
+    def cruise(self) -> Beat:
         speed, meters = self.rng.randrange(30, 120, 5), self.words.number(20, 150)
         cruise = call("setCruiseControl", speed=speed, activate=True, distanceToNextVehicle=meters)
         calls = (cruise,) if self._running else (*self._start_calls(), cruise)
         return Beat("vehicle.cruise", calls, {"speed": str(speed), "meters": str(meters)}, self._start)
 
-    def status(self) -> Beat | None:
+    def status(self) -> Beat:
         part = self.words.pick(tuple(_STATUS))
         return Beat("vehicle.status", (call("displayCarStatus", option=_STATUS[part]),), {"part": part})
 
-    def tires(self) -> Beat | None:
+    def tires(self) -> Beat:
         return Beat("vehicle.tires", (call("check_tire_pressure"),), {})
 
-    def reach(self) -> Beat | None:
+    def reach(self) -> Beat:
         miles = self.words.number(50, 400)
         calls = (call("estimate_drive_feasibility_by_mileage", distance=miles),)
         return Beat("vehicle.reach", calls, {"miles": str(miles)})
 
-    def liters(self) -> Beat | None:
+    def liters(self) -> Beat:
         gallons = self.words.number(2, 40)
         return Beat("vehicle.liters", (call("gallon_to_liter", gallon=gallons),), {"gallons": str(gallons)})
 
@@ -161,9 +149,8 @@ class Vehicle(Scene):
             calls.append(call("pressBrakePedal", pedalPosition=1.0))
         return (*calls, call("startEngine", ignitionMode="START"))
 
-    def _fill(self, intent: str, calls: tuple[ToolCall, ...], slots: Mapping[str, str], gallons: float) -> Beat | None:
-        if self._fuel + gallons > 49:
-            return None
+    def _fill(self, intent: str, calls: tuple[ToolCall, ...], slots: Mapping[str, str], gallons: float) -> Beat:
+        require(self._fuel + gallons <= 49)
 
         def effect() -> None:
             self._fuel += gallons

@@ -13,8 +13,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from envs.interface import Interface
 from envs.profile import FailureProfile
 from policies import tiny
-from policies.curator.prompt import messages_for
-from policies.curator.proposal_text import write_proposal
+from policies.curator.proposal_text import messages_for, write_proposal
 from policies.model_folder import open_model
 from policies.prompting import ChatFormat
 from policies.tiny.proposals import proposal_demonstrations

@@ -11,7 +11,8 @@ from envs.dialogue import Protocol
 from envs.errors import UserError
 from envs.interface.value import MAX_GUIDELINES
 from envs.task import Category
-from policies.curator import CURATORS, RulesSettings
+from policies.curator.choice import CURATORS
+from policies.curator.rules import RulesSettings
 from policies.engine.choice import DTYPES
 from policies.engine.choice import KINDS as ENGINES
 from seal_ray.config import reference

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from envs.bfcl.results import REGISTERED, write_results
+from envs.bfcl.source import REGISTERED, write_results
 from envs.bfcl.tasks import load_tasks
 from policies.engine import GenRequest
 from policies.engine.scripted import ScriptedEngine

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from envs.bfcl.results import write_results
+from envs.bfcl.source import write_results
 from envs.errors import UserError
 from seal_ray.evaluation.records import Record
 from seal_ray.evaluation.summary import groups, success_interval

@@ -22,7 +22,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 from safetensors.torch import load_file
 
-from envs.bfcl.results import REGISTERED
+from envs.bfcl.source import REGISTERED
 from envs.dialogue import Dialogue
 from envs.toolworld import generate
 from policies import tiny

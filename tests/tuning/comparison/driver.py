@@ -15,10 +15,11 @@ from seal_ray.run.cluster import connected
 from tests.seal_ray.algorithm.configs import small_config
 from tests.seal_ray.algorithm.engines import Half
 from tuning.commands import compare as cli
-from tuning.commands.telling import tell_end, teller
-from tuning.comparison.collect import collect
-from tuning.comparison.plan import Plan, check_plan, resume, start
+from tuning.commands.shared import tell_end, teller
+from tuning.comparison.collect import Manifest, collect
+from tuning.comparison.plan import Plan, check_plan, start
 from tuning.comparison.report import write_results
+from tuning.running import resume_trials
 
 ROUNDS = 3
 
@@ -42,7 +43,7 @@ def main() -> int:
     with connected():
         tell = teller(console, lambda: cli._standing(collect(out)))
         if command == "resume":
-            resume(out, tell=tell)
+            resume_trials(out, Manifest, tell=tell)
         else:
             planned = plan(engine) if command == "start" else failing(engine)
             check_plan(planned, memory=False)

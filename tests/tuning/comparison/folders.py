@@ -9,7 +9,7 @@ from envs.diagnosis import Label
 from envs.interface import CueKind, Interface, RecoveryLevel, SchemaCue
 from envs.task import Category
 from seal_ray.report.run_folder import RunFolder
-from tuning.comparison.collect import Manifest, trial_folder, write_manifest
+from tuning.comparison.collect import Manifest, trial_folder
 
 ROUNDS = 8
 CUES = Interface(schema_cues=(SchemaCue(CueKind.REQUIRED),))
@@ -32,7 +32,7 @@ def make_comparison(out: Path, arms: tuple[str, ...] = ("vanilla", "rules"), see
     for arm, seed in manifest.trials():
         kind = "none" if arm == arms[0] else "rules"
         RunFolder(trial_folder(out, arm, seed)).write_config({"seed": seed, "curator": {"kind": kind}})
-    write_manifest(out, manifest.model_copy(update=changes))
+    manifest.model_copy(update=changes).write(out)
 
 
 def constant(level: float) -> Callable[[int], float]:

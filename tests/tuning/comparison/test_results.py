@@ -16,11 +16,10 @@ from envs.errors import SealError, UserError
 from envs.interface import Interface
 from tests.tuning.comparison.folders import CUES, GUIDED, constant, growing, make_comparison, play
 from tuning.commands import compare as cli
-from tuning.commands.telling import tell_end
+from tuning.commands.shared import tell_end
 from tuning.comparison.collect import collect, trial_folder
 from tuning.comparison.measures import AREA, FINAL, HINT_OFF, arm_result, value_of
-from tuning.comparison.report import CURVES, INTERFACES, LABELS, REPORT, TABLE, short_table, write_results
-from tuning.comparison.timeline import changes_of
+from tuning.comparison.report import CURVES, INTERFACES, LABELS, REPORT, TABLE, changes_of, short_table, write_results
 from tuning.record import State, mark_failed, mark_started
 from tuning.statistics import mean_estimate, paired_estimate
 

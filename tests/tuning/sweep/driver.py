@@ -15,10 +15,11 @@ from seal_ray.run.cluster import connected
 from tests.seal_ray.algorithm.configs import small_config
 from tests.seal_ray.algorithm.engines import Half
 from tuning.commands import sweep as cli
-from tuning.commands.telling import tell_end
+from tuning.commands.shared import tell_end
+from tuning.running import resume_trials
 from tuning.sweep.parameter import Parameter
-from tuning.sweep.plan import Plan, check_plan, resume, start
-from tuning.sweep.results import write_results
+from tuning.sweep.plan import Plan, check_plan, start
+from tuning.sweep.results import Manifest, write_results
 from tuning.sweep.space import Space
 
 ROUNDS = 2
@@ -39,7 +40,7 @@ def main() -> int:
     with connected():
         tell = cli._teller(console, out)
         if command == "resume":
-            resume(out, tell=tell)
+            resume_trials(out, Manifest, tell=tell)
         else:
             planned = plan(engine)
             check_plan(planned, memory=False)

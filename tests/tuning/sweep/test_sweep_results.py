@@ -23,8 +23,7 @@ from tuning.sweep.results import (
     TABLE,
     Manifest,
     collect,
-    table_as_csv,
-    write_manifest,
+    table_of,
     write_results,
 )
 
@@ -40,7 +39,7 @@ def make_sweep(out: Path) -> None:
     found = Manifest(
         parameters=parameters, scheduler="asha", search="random", trials=6, rounds=ROUNDS, folder=str(out.resolve())
     )
-    write_manifest(out, found)
+    found.write(out)
 
 
 def play(out: Path, name: str, rate: float, mode: str, scores: dict[int, float], *, rounds: int) -> Path:
@@ -86,7 +85,7 @@ def test_the_best_is_the_best_of_those_that_came_to_their_end(tmp_path: Path) ->
 def test_without_a_finished_trial_there_is_no_best(tmp_path: Path) -> None:
     out = tmp_path / "sweep"
     make_sweep(out)
-    assert table_as_csv(collect(out)).count("\n") == 1
+    assert len(list(table_of(collect(out)))) == 1
     mark_ended(play(out, "early", 1e-3, "dynamic", {0: 0.2, 2: 0.9}, rounds=2))
     assert write_results(out).best is None
     assert not (out / BEST).exists()

@@ -1,20 +1,37 @@
-"""What both commands say of their trials while these run."""
+"""What both commands share: the folder that they work in, and what they say of their trials while these run."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from envs.errors import SealError
+from envs.errors import SealError, UserError
 from seal_ray.cli.train import minutes, percent
 from tuning.record import State, TrialRecord
 
 if TYPE_CHECKING:
     from tuning.running import Event, Tell
+
+
+def check_alone(resume: str | None, report: Path | None, others: Sequence[object]) -> None:
+    """Raises `UserError` where `--resume` or `--report` stands beside each other, or beside an option that is given."""
+    if (resume or report) and (any(each is not None for each in others) or (resume and report)):
+        raise UserError(f"{'--resume' if resume else '--report'}: it goes on with its own settings; give no others.")
+
+
+def new_folder(out: Path | None, name: str | None, runs: Path, *, prefix: str) -> Path:
+    """The folder for new trials, named by the time where neither it nor a name is given. Raises `UserError`."""
+    if out is not None and name is not None:
+        raise UserError("--out: it is the folder, and --name that in --runs; give one of them.")
+    folder = out or runs / (name or time.strftime(f"{prefix}-%Y%m%d-%H%M%S"))
+    if folder.exists():
+        raise UserError(f"{folder} exists; go on with --resume {folder}, or give another folder.")
+    return folder
 
 
 @dataclass(frozen=True, slots=True)
