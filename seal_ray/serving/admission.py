@@ -13,11 +13,9 @@ from typing import Any
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from seal_ray.serving.bodies import Bodies, once, with_length
-from seal_ray.serving.errors import overloaded, refused
-from seal_ray.serving.key import digest_of, has_key
+from seal_ray.serving.intake import Bodies, digest_of, has_key, once, with_length
 from seal_ray.serving.limits import RefusedRequest
-from seal_ray.serving.places import MAX_WAITING, NoPlace, Places
+from seal_ray.serving.queues import MAX_WAITING, Places
 
 _KNOWN = 10_000
 """Connections that are remembered as answered."""
@@ -58,9 +56,7 @@ class Admission:
                         await self._app(with_length(scope, len(body)), once(body, receive), send)
                     self._remember(client)
         except RefusedRequest as error:
-            await refused(error)(scope, receive, send)
-        except NoPlace:
-            await overloaded()(scope, receive, send)
+            await error.response()(scope, receive, send)
 
     def _remember(self, client: tuple[Any, ...]) -> None:
         if not client:  # a socket without addresses

@@ -60,7 +60,7 @@ def application(served: Served, *, key: str | None) -> Any:
     from ray.serve.llm import build_llm_deployment
 
     from seal_ray.serving.front import make_ingress
-    from seal_ray.serving.key import digest_of
+    from seal_ray.serving.intake import digest_of
     from seal_ray.serving.server import Server
 
     settings = served.settings

@@ -15,11 +15,9 @@ from starlette.responses import JSONResponse
 from vllm.exceptions import VLLMClientError
 
 from envs.text import valid_text
-from seal_ray.serving.errors import error_response
-from seal_ray.serving.intake import CHAT, COMPLETIONS, Intake
-from seal_ray.serving.key import RequireKey
-from seal_ray.serving.limits import Limits
-from seal_ray.serving.places import MAX_WAITING, Places
+from seal_ray.serving.intake import CHAT, COMPLETIONS, Intake, RequireKey
+from seal_ray.serving.limits import SEND_AGAIN, Limits, error_response
+from seal_ray.serving.queues import MAX_WAITING, Places
 
 _UNAVAILABLE = (RayActorError, BackPressureError, DeploymentUnavailableError)
 """What a request raises when its replica dies, or no replica can take it."""
@@ -74,9 +72,8 @@ async def _refused_by_vllm(_: Request, error: Exception) -> JSONResponse:
 
 
 async def _unavailable(_: Request, __: Exception) -> JSONResponse:
-    response = error_response(503, "the replica that had the request is gone, or all are busy; send it again.")
-    response.headers["Retry-After"] = "5"
-    return response
+    message = "the replica that had the request is gone, or all are busy; send it again."
+    return error_response(503, message, headers=SEND_AGAIN)
 
 
 async def _failed(_: Request, __: Exception) -> JSONResponse:

@@ -1,11 +1,16 @@
-"""The limits of a request, and the error of one beyond them. `fields.py` has the fields that are served."""
+"""The limits of a request, and the errors of those beyond them, as OpenAI's clients read them."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
+
+from starlette.responses import JSONResponse
+
+from envs.errors import UserError
 
 MAX_VALUES = 100_000
 """Values in a request's JSON at most: parsing more takes a thread for seconds, and far more memory than the text."""
@@ -15,17 +20,48 @@ MAX_DEPTH = 64
 _STRING = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 """A string of a JSON text; one without an end reaches to the text's, so that each character is looked at once."""
 _SEPARATORS = (",", "[", "{")
+SEND_AGAIN = {"Retry-After": "5"}
+"""Header of an answer to a request that is to be sent again: when, in seconds."""
 
 
-class RefusedRequest(Exception):
+class RefusedRequest(UserError):
     """A request that is answered with an error: its status, a sentence, and OpenAI's names for place and kind."""
 
     def __init__(self, message: str, *, status: int = 400, param: str | None = None, code: str | None = None) -> None:
         super().__init__(message)
-        self.message = message
         self.status = status
         self.param = param
         self.code = code
+
+    def response(self) -> JSONResponse:
+        """The answer to the request."""
+        headers = SEND_AGAIN if self.status == 503 else None
+        return error_response(self.status, str(self), self.code, self.param, headers)
+
+
+class NoPlace(RefusedRequest):
+    """Too many requests are waiting: this one must be sent again later."""
+
+    def __init__(self) -> None:
+        super().__init__("too many requests wait already; send it again later.", status=503, code="overloaded")
+
+
+def error_response(
+    status: int,
+    message: str,
+    code: str | None = None,
+    param: str | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> JSONResponse:
+    """An error in OpenAI's form."""
+    kind = "invalid_request_error" if status < 500 else "server_error"
+    error = {"message": message, "type": kind, "param": param, "code": code}
+    return JSONResponse({"error": error}, status, headers)
+
+
+def header(scope: MutableMapping[str, Any], name: bytes) -> bytes:
+    """The first header of that name in lower case, or nothing."""
+    return next((bytes(value) for key, value in scope.get("headers", ()) if key.lower() == name), b"")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from seal_ray.serving.admission import Admission, admit, middlewares
-from seal_ray.serving.key import digest_of
+from seal_ray.serving.intake import digest_of
 
 KEY = "sesame"
 
