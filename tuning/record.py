@@ -15,8 +15,7 @@ from pydantic import BaseModel, ValidationError
 from envs.errors import UserError
 from envs.task import JSON
 from seal_ray.report.drawing import Row
-from seal_ray.report.files import replace_file
-from seal_ray.report.json_lines import JsonLines
+from seal_ray.report.files import JsonLines, replace_file
 
 D = TypeVar("D", bound=BaseModel)
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from envs.co_evolution import CURATOR
 from envs.dialects import DIALECTS
@@ -21,14 +21,11 @@ from policies.model_folder import ModelFolder, open_model
 from seal_ray.algorithm.objects import check_objects, make_curator_reward, make_suites
 from seal_ray.algorithm.sampling.tasks import training_pool
 from seal_ray.config import sections
-from seal_ray.config.agents import curator_is_model, model_of, shares_engines
+from seal_ray.config.agents import Settings, curator_is_model, model_of, shares_engines
 from seal_ray.config.sections import SECTIONS
+from seal_ray.evaluation.plan import evaluation_tasks
 from seal_ray.evaluation.suites import PLAIN
-from seal_ray.evaluation.tasks import evaluation_tasks
 from seal_ray.grpo.reweighting import rho_table
-
-if TYPE_CHECKING:
-    from seal_ray.config.settings import Settings
 
 _OWN_WORD = re.compile(r"^(split|split part|difficulty|interface|model): ")
 

@@ -19,15 +19,14 @@ from envs.task import Task
 from policies.trajectory import derive_seed
 from seal_ray.algorithm.agent import Agent, start_agents
 from seal_ray.algorithm.config import SealConfig
-from seal_ray.algorithm.curation.start import start_curation
+from seal_ray.algorithm.curation.curation import start_curation
 from seal_ray.algorithm.learning.learner_group import SealLearnerGroup
 from seal_ray.algorithm.learning.weigh import Reweighter, RoundRows, make_rows
 from seal_ray.algorithm.measures import check_faults, of_rollouts, of_rows, sampled_tokens
 from seal_ray.algorithm.objects import make_advantages, make_reward, make_suites
 from seal_ray.algorithm.rllib import RoundAlgorithm
 from seal_ray.algorithm.sampling.dispatch import play
-from seal_ray.algorithm.sampling.groups import PLAIN_ARM, GroupPlan, PlayedGroup
-from seal_ray.algorithm.sampling.plan import plain_share_at, plan_round
+from seal_ray.algorithm.sampling.groups import PLAIN_ARM, GroupPlan, PlayedGroup, plain_share_at, plan_round
 from seal_ray.algorithm.sampling.tasks import TaskStream
 from seal_ray.config import sections
 from seal_ray.config.agents import all_engines

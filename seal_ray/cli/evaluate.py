@@ -19,10 +19,10 @@ from policies.model_folder import ModelFolder, open_model
 from policies.solver import Budgets
 from seal_ray.cli.options import Env
 from seal_ray.cli.progress import Update, progress
-from seal_ray.config.renamed import OFFICIAL_RESULTS
+from seal_ray.config.fields import OFFICIAL_RESULTS
 from seal_ray.evaluation.plan import MAX_CONTEXT, Plan, check_plan, choose_tasks
+from seal_ray.evaluation.records import groups, label_table, success_table
 from seal_ray.evaluation.run import Progress, evaluate, open_folder, write_summary
-from seal_ray.evaluation.summary import groups, label_table, success_table
 from seal_ray.report.run_folder import RunFolder
 from seal_ray.run.checkpoints import model_of
 

@@ -77,7 +77,7 @@ def command(
     from seal_ray.report.writers import WANDB
     from seal_ray.run import checkpoints
     from seal_ray.run.cluster import check_fits, connected
-    from seal_ray.run.job import train
+    from seal_ray.run.recorder import train
 
     if wandb not in WANDB:
         raise UserError(f"--wandb: {wandb!r:.40} is not known; allowed are {', '.join(WANDB)}.")

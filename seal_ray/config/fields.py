@@ -1,4 +1,4 @@
-"""Settings in plain English: what a field allows, and the one sentence for a value that it does not."""
+"""Settings in plain English: what a field allows, the one sentence for a value that it does not, and old names."""
 
 from __future__ import annotations
 
@@ -13,6 +13,30 @@ from envs.errors import UserError, unknown_value
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
+
+KEYS: Mapping[str, Mapping[str, str]] = {"environment": {"bfcl_split": "division"}}
+"""Section → old key → key."""
+
+OFFICIAL_RESULTS = "--bfcl-results"
+"""The old name of `--official-results` of `seal-ray evaluate`."""
+
+
+def current(section: str, key: str) -> str:
+    """The name of a key, which may be given by an old one."""
+    return KEYS.get(section, {}).get(key, key)
+
+
+def with_current_keys(section: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """A section's values under the names that their keys have. Raises `UserError` where a setting is given twice."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        name = current(section, str(key))
+        if name in found:
+            old = next(each for each in values if current(section, str(each)) == name != each)
+            raise UserError(f"{section}.{old}: this is the old name of {section}.{name}; give one of them.")
+        found[name] = value
+    return found
+
 
 _UNKNOWN = ("literal_error", "enum")
 

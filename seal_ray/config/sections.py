@@ -12,8 +12,7 @@ from envs.errors import UserError, unknown_value
 from envs.interface.value import MAX_GUIDELINES
 from envs.sources import GENERATED
 from policies import tiny
-from seal_ray.config.fields import complaint
-from seal_ray.config.renamed import current, with_current_keys
+from seal_ray.config.fields import complaint, current, with_current_keys
 
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]

@@ -16,6 +16,7 @@ from policies.prompting import ChatFormat
 from policies.rollouts import Job
 from policies.solver import Budgets
 from policies.trajectory import derive_seed
+from seal_ray.config.sections import Environment, Evaluation
 
 ENDLESS_TASKS = 400
 """Tasks of a source that has no end, where no limit is given: as many as the benchmark's test part has."""
@@ -137,3 +138,19 @@ def _opening_lengths(plan: Plan, form: ChatFormat) -> Iterator[int]:
     for task in plan.tasks:
         _, info = Dialogue(task, dialect=form.dialect).reset()
         yield len(form.opening(info["messages"], info["tools"]))
+
+
+def evaluation_tasks(environment: Environment, evaluation: Evaluation) -> tuple[Task, ...]:
+    """The tasks, the categories in turn. Raises `UserError` for names that are not known.
+
+    Of the source that is trained on they are a part of `environment.division`: another division's part may hold
+    training tasks.
+    """
+    source = get_source(evaluation.source or environment.source)
+    return chosen_tasks(
+        source,
+        evaluation.split,
+        division=environment.division if source is get_source(environment.source) else None,
+        difficulty=environment.difficulty if source.takes_difficulty else None,
+        limit=evaluation.tasks,
+    )

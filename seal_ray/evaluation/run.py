@@ -15,8 +15,7 @@ from policies.prompting import ChatFormat
 from policies.rollouts import Rollouts
 from policies.solver import Solver
 from seal_ray.evaluation.plan import Plan
-from seal_ray.evaluation.records import Record, Records
-from seal_ray.evaluation.summary import groups
+from seal_ray.evaluation.records import Record, Records, groups
 
 
 @dataclass

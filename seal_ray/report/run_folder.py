@@ -15,8 +15,7 @@ from envs.interface.document import interface_to_dict
 from envs.task import JSON
 from policies.trajectory import interface_id
 from seal_ray.report import metrics as namespace
-from seal_ray.report.files import replace_yaml
-from seal_ray.report.json_lines import JsonLines
+from seal_ray.report.files import JsonLines, replace_yaml
 
 _ROUND_FILE = re.compile(r"round_(\d{6,})\.jsonl")
 

@@ -13,8 +13,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from envs.errors import UserError
 from seal_ray.config import sections
-from seal_ray.config.agents import all_engines
-from seal_ray.config.settings import Settings
+from seal_ray.config.agents import Settings, all_engines
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The curator's side of a run: `start.py` makes it, `curation.py` proposes and judges, `window.py` holds the values.
+"""The curator's side of a run: `curation.py` makes it, proposes and judges, `window.py` holds the values.
 
-`guard.py` holds proposals against the tasks of the run.
+`rewards.py` has the value of an interface.
 """

@@ -9,22 +9,55 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from envs.interface import Interface
 from envs.interface.document import interface_from_dict, interface_to_dict
+from envs.interface.guard import LeakGuard
 from envs.profile import FailureProfile
 from envs.task import JSON, Task
 from policies.curator import Curator, Proposal
+from policies.curator.choice import CURATORS
+from policies.curator.llm import LLMCurator, Writing
+from policies.engine.choice import default_kind
+from policies.model_folder import ModelFolder
+from policies.prompting import ChatFormat
 from seal_ray.algorithm.agent import Agent
-from seal_ray.algorithm.curation.guard import RunGuard
 from seal_ray.algorithm.curation.window import Verdict, Window, proposals_as_rows
-from seal_ray.algorithm.objects import make_curator_reward
+from seal_ray.algorithm.objects import make_curator_reward, make_plain_curator
 from seal_ray.algorithm.sampling.dispatch import while_healing
 from seal_ray.algorithm.sampling.groups import Arm, PlayedGroup, number_arms
 from seal_ray.config import sections
+from seal_ray.config.agents import Settings
 from seal_ray.grpo.advantages import group_advantages
 from seal_ray.grpo.arms import choose_incumbent
 from seal_ray.grpo.rows import Minibatch, Row, row_of
+
+
+class RunGuard:
+    """Checks proposals against the tasks of the whole run, and against those of the window that they are for.
+
+    Where training tasks have no end, those that are over are not played again. `most_tokens` is what a proposal may add
+    to the prompt of `solver`.
+    """
+
+    def __init__(self, tasks: Iterable[Task], solver: ModelFolder, *, most_tokens: int) -> None:
+        self._form = ChatFormat.load(solver.path, solver.dialect)
+        self._most_tokens = most_tokens
+        self._always = self._guard(tasks)
+        self._window = self._guard(())
+
+    def start_window(self, tasks: Iterable[Task]) -> None:
+        """Forgets the tasks of the last window."""
+        self._window = self._guard(tasks)
+
+    def check(self, interface: Interface) -> str | None:
+        """Why the interface may not be shown, in one sentence; None where it may."""
+        return self._always.check(interface) or self._window.check(interface)
+
+    def _guard(self, tasks: Iterable[Task]) -> LeakGuard:
+        return LeakGuard(tasks, max_tokens=self._most_tokens, count_tokens=lambda text: len(self._form.tokens(text)))
+
 
 LEARNT = ("loss", "kl", "ratio_first_error", "gradient_norm", "learning_rate")
 """What is logged of the curator's update."""
@@ -166,3 +199,39 @@ def _rows(proposals: Sequence[Proposal], rewards: Sequence[float | None]) -> lis
     if advantages is None:
         return []
     return [row_of(sample, float(advantage)) for (sample, _), advantage in zip(found, advantages, strict=True)]
+
+
+def start_curation(
+    config: Settings, agent: Agent | None, *, solver: ModelFolder, guarded: Callable[[], Iterable[Task]]
+) -> Curation:
+    """The curation of a run. `agent` is the curator where it is a language model, else None.
+
+    The guard of such a curator holds its proposals against the `guarded` tasks, counted in tokens of the `solver`.
+    """
+    settings = config.section(sections.Curator)
+    if agent is None:
+        return Curation(settings, make_plain_curator(settings))
+    guard = RunGuard(guarded(), solver, most_tokens=settings.guideline_tokens)
+    return Curation(settings, _writer(config, agent, guard.check), agent=agent, guard=guard)
+
+
+def _writer(config: Settings, agent: Agent, check: Callable[[Interface], str | None]) -> LLMCurator:
+    """The curator that writes as an agent. `check` is the leak guard's."""
+    curator, solver = config.section(sections.Curator), config.section(sections.Solver)
+    kind = curator.engine if agent.owns else config.section(sections.Engine).kind
+    kind_class: Any = CURATORS.find(curator.kind)
+    made: LLMCurator = kind_class(
+        agent.connect,
+        ChatFormat.load(agent.model.path, agent.model.dialect),
+        Writing(
+            context=min(curator.context, agent.settings.context if agent.owns else solver.context),
+            max_tokens=curator.response,
+            temperature=curator.temperature,
+            constrained=(default_kind() if kind == "auto" else kind) == "vllm",
+            retries=curator.retries,
+        ),
+        check=check,
+        kind=curator.kind,
+        policy=agent.policy,
+    )
+    return made

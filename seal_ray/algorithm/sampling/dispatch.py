@@ -17,8 +17,7 @@ from envs.errors import SealError
 from policies.rollouts import Fault
 from seal_ray.algorithm.rllib import answers, cause_of, replace_runner, send
 from seal_ray.algorithm.sampling.groups import GroupPlan, PlayedGroup
-from seal_ray.algorithm.sampling.runner import Target
-from seal_ray.algorithm.sampling.stuck import Stuck
+from seal_ray.algorithm.sampling.runner import Stuck, Target
 
 _PULSE = 0.2
 """Seconds between two looks at runners and engines."""

@@ -29,7 +29,7 @@ from seal_ray.algorithm.sampling.engine_pool import EngineLost, RemoteEngine
 from seal_ray.algorithm.sampling.runner import StaleWeights
 from seal_ray.algorithm.seal import Seal
 from seal_ray.report.run_folder import RunFolder
-from seal_ray.run import job
+from seal_ray.run import recorder
 from seal_ray.run.checkpoints import newest
 from tests.seal_ray.algorithm.configs import ROUNDS_IN_RAY, small_config
 from tests.seal_ray.algorithm.engines import Half
@@ -269,6 +269,6 @@ def test_an_interrupt_between_two_rounds_leaves_a_checkpoint_too(tmp_path: Path)
     def interrupt(_: object) -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
-    outcome = job.train(config, folder, say=lambda _: None, report=interrupt)
-    assert outcome == job.Outcome(rounds=1, stopped=True)
+    outcome = recorder.train(config, folder, say=lambda _: None, report=interrupt)
+    assert outcome == recorder.Outcome(rounds=1, stopped=True)
     assert newest(folder.path).name == "round_000001"
