@@ -19,7 +19,7 @@ from policies.curator.choice import learns, shows_given_interface
 from policies.engine.requests import checkpoint_shapes
 from policies.model_folder import ModelFolder, open_model
 from seal_ray.algorithm.objects import check_objects, make_curator_reward, make_suites
-from seal_ray.algorithm.sampling.tasks import training_pool
+from seal_ray.algorithm.sampling.groups import training_pool
 from seal_ray.config import sections
 from seal_ray.config.agents import Settings, curator_is_model, model_of, shares_engines
 from seal_ray.config.sections import SECTIONS

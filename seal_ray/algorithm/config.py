@@ -57,9 +57,7 @@ class SealConfig(RoundConfig):
         from seal_ray.algorithm.seal import Seal
 
         super().__init__(algo_class=algo_class or Seal)
-        for name, section in SECTIONS.items():
-            for key, field in section.model_fields.items():
-                setattr(self, attribute(name, key), field.get_default(call_default_factory=True))
+        vars(self).update(_defaults())
         from seal_ray.algorithm.sampling.runner import SealEnvRunner
 
         self.engine_factory: Any = None
@@ -152,12 +150,7 @@ class SealConfig(RoundConfig):
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         """Reads a config that was stored under old names of settings too."""
-        defaults = {
-            attribute(name, key): field.get_default(call_default_factory=True)
-            for name, section in SECTIONS.items()
-            for key, field in section.model_fields.items()
-        }
-        vars(self).update(defaults | _with_current_attributes(state))
+        vars(self).update(_defaults() | _with_current_attributes(state))
 
     def validate(self) -> None:
         """Checks every section and what must fit together. Raises `UserError` with one sentence."""
@@ -205,6 +198,15 @@ class SealConfig(RoundConfig):
             if key in own:
                 setattr(self, attribute(section, key), value)
         return self
+
+
+def _defaults() -> dict[str, Any]:
+    """Attribute → default of every setting."""
+    return {
+        attribute(name, key): field.get_default(call_default_factory=True)
+        for name, section in SECTIONS.items()
+        for key, field in section.model_fields.items()
+    }
 
 
 def _with_current_attributes(values: Mapping[str, Any]) -> dict[str, Any]:

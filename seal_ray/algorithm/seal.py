@@ -26,8 +26,7 @@ from seal_ray.algorithm.measures import check_faults, of_rollouts, of_rows, samp
 from seal_ray.algorithm.objects import make_advantages, make_reward, make_suites
 from seal_ray.algorithm.rllib import RoundAlgorithm
 from seal_ray.algorithm.sampling.dispatch import play
-from seal_ray.algorithm.sampling.groups import PLAIN_ARM, GroupPlan, PlayedGroup, plain_share_at, plan_round
-from seal_ray.algorithm.sampling.tasks import TaskStream
+from seal_ray.algorithm.sampling.groups import PLAIN_ARM, GroupPlan, PlayedGroup, TaskStream, plain_share_at, plan_round
 from seal_ray.config import sections
 from seal_ray.config.agents import all_engines
 from seal_ray.grpo.arms import PLAIN

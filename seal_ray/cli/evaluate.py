@@ -17,8 +17,7 @@ from policies import tiny
 from policies.engine.choice import DTYPES, KINDS, default_kind
 from policies.model_folder import ModelFolder, open_model
 from policies.solver import Budgets
-from seal_ray.cli.options import Env
-from seal_ray.cli.progress import Update, progress
+from seal_ray.cli.options import Env, Update, progress
 from seal_ray.config.fields import OFFICIAL_RESULTS
 from seal_ray.evaluation.plan import MAX_CONTEXT, Plan, check_plan, choose_tasks
 from seal_ray.evaluation.records import groups, label_table, success_table

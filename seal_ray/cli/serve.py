@@ -17,7 +17,7 @@ from envs.errors import SealError, UserError
 from policies import tiny
 
 if TYPE_CHECKING:
-    from seal_ray.serving.settings import Served
+    from seal_ray.serving.app import Served
 
 
 def command(
@@ -45,7 +45,7 @@ def command(
     dtype: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")] = None,
 ) -> None:
     """Serve a model to OpenAI's clients, with tools and streaming. Ctrl-C stops. On a cluster, use serve deploy."""
-    from seal_ray.serving.settings import ServingSettings, make_out
+    from seal_ray.serving.app import ServingSettings, make_out
 
     if api_key is not None and (not api_key or api_key.strip() != api_key or not api_key.isascii()):
         raise UserError("--api-key: it is empty, or holds blanks at an end or letters that are not ASCII.")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import yaml  # type: ignore[import-untyped]
@@ -20,71 +19,36 @@ from seal_ray.report.files import JsonLines, replace_yaml
 _ROUND_FILE = re.compile(r"round_(\d{6,})\.jsonl")
 
 
-@dataclass(frozen=True, slots=True)
 class RunFolder:
     """The folder of a run; it is created where it does not exist, and nothing in it is changed by opening it.
 
     Raises `UserError` where it cannot be created.
     """
 
-    path: Path
-
-    def __post_init__(self) -> None:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config = path / "config.yaml"
+        """The resolved configuration."""
+        self.metrics = JsonLines(path / "metrics.jsonl")
+        """One row a round: `round` and the round's metrics."""
+        self.interfaces = JsonLines(path / "interfaces.jsonl")
+        """One row a round: `round` and `interfaces`, those shown, each with its `id`."""
+        self.profiles = JsonLines(path / "profiles.jsonl")
+        """One row a round: `round` and `profile`, the failure profile's JSON form."""
+        self.proposals = JsonLines(path / "proposals.jsonl")
+        """One row a round: `round` and `proposals` of the window it belongs to, with reward or rejection."""
+        self.trajectories = path / "trajectories"
+        """The folder of the stored trajectories, one file a round."""
+        self.checkpoints = path / "checkpoints"
+        self.tensorboard = path / "tensorboard"
+        self.wandb_id = path / "wandb_id"
+        """The file that holds the id of the run's wandb run."""
+        self.curves = path / "curves.png"
         try:
-            for folder in (self.path, self.trajectories, self.checkpoints):
+            for folder in (path, self.trajectories, self.checkpoints):
                 folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UserError(f"run folder: {self.path} cannot be created ({error}).") from None
-
-    @property
-    def config(self) -> Path:
-        """The resolved configuration, in YAML."""
-        return self.path / "config.yaml"
-
-    @property
-    def metrics(self) -> JsonLines:
-        """One row a round: `round` and the round's metrics."""
-        return JsonLines(self.path / "metrics.jsonl")
-
-    @property
-    def interfaces(self) -> JsonLines:
-        """One row a round: `round` and `interfaces`, those shown, each with its `id`."""
-        return JsonLines(self.path / "interfaces.jsonl")
-
-    @property
-    def profiles(self) -> JsonLines:
-        """One row a round: `round` and `profile`, the failure profile's JSON form."""
-        return JsonLines(self.path / "profiles.jsonl")
-
-    @property
-    def proposals(self) -> JsonLines:
-        """One row a round: `round` and `proposals` of the window it belongs to, with reward or rejection."""
-        return JsonLines(self.path / "proposals.jsonl")
-
-    @property
-    def trajectories(self) -> Path:
-        """The folder of the stored trajectories, one file a round."""
-        return self.path / "trajectories"
-
-    @property
-    def checkpoints(self) -> Path:
-        """The folder of the checkpoints."""
-        return self.path / "checkpoints"
-
-    @property
-    def tensorboard(self) -> Path:
-        """The folder of TensorBoard's event files."""
-        return self.path / "tensorboard"
-
-    @property
-    def wandb_id(self) -> Path:
-        """The file that holds the id of the run's wandb run."""
-        return self.path / "wandb_id"
-
-    @property
-    def curves(self) -> Path:
-        """The picture of the run."""
-        return self.path / "curves.png"
+            raise UserError(f"run folder: {path} cannot be created ({error}).") from None
 
     def trajectories_of(self, round_number: int) -> JsonLines:
         """The trajectories stored of one round."""
@@ -114,18 +78,6 @@ class RunFolder:
         shown = [{"id": interface_id(interface), **interface_to_dict(interface)} for interface in interfaces]
         self.interfaces.append({"round": round_number, "interfaces": shown})
 
-    def append_proposals(self, round_number: int, proposals: Sequence[Mapping[str, JSON]]) -> None:
-        """Adds the proposals of the window that a round belongs to."""
-        self.proposals.append({"round": round_number, "proposals": list(proposals)})
-
-    def append_profile(self, round_number: int, profile: Mapping[str, JSON]) -> None:
-        """Adds the failure profile of a round."""
-        self.profiles.append({"round": round_number, "profile": profile})
-
-    def write_trajectories(self, round_number: int, rows: Iterable[Mapping[str, object]]) -> None:
-        """Stores trajectories of a round, in the place of any stored before."""
-        self.trajectories_of(round_number).replace(rows)
-
     def truncate_after(self, round_number: int) -> None:
         """Drops all that was stored of later rounds, before a run goes on after `round_number`.
 
@@ -134,14 +86,10 @@ class RunFolder:
         for lines in (self.metrics, self.interfaces, self.proposals, self.profiles):
             if lines.path.exists():
                 lines.replace(row for row in lines.rows() if _round_of(row, lines.path) <= round_number)
-        for number, path in self._stored_rounds():
-            if number > round_number:
+        for path in self.trajectories.iterdir():
+            match = _ROUND_FILE.fullmatch(path.name)
+            if match and int(match[1]) > round_number:
                 path.unlink()
-
-    def _stored_rounds(self) -> Iterator[tuple[int, Path]]:
-        for path in sorted(self.trajectories.iterdir()):
-            if match := _ROUND_FILE.fullmatch(path.name):
-                yield int(match[1]), path
 
 
 def _round_of(row: Mapping[str, JSON], path: Path) -> int:

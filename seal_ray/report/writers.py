@@ -7,9 +7,9 @@ import math
 import netrc
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
 from envs.errors import unknown_value
@@ -31,6 +31,7 @@ _INIT_TIMEOUT_S = 60.0
 _FINISH_TIMEOUT_S = 120.0
 """How long the end of a run waits for the upload; `wandb sync` delivers what is missing."""
 
+R = TypeVar("R")
 _LOG = logging.getLogger(__name__)
 
 
@@ -66,10 +67,7 @@ class Writers:
         )
         self._run: wandb_package.Run | None = None
         if wandb != "off":
-            try:
-                self._run = _start_wandb(folder, wandb, project, as_json(config))
-            except Exception as error:  # noqa: BLE001 - whatever it is, the run goes on
-                self._drop_wandb("start", error)
+            self._run = self._unless_it_fails("start", lambda: _start_wandb(folder, wandb, project, as_json(config)))
 
     def write(self, round_number: int, metrics: Mapping[str, float | int]) -> None:
         """Writes the metrics of a round, the finite ones. Raises as `metrics.check` does."""
@@ -77,27 +75,26 @@ class Writers:
         finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
         for name, value in finite.items():
             self._board.add_scalar(name, value, round_number)
-        if self._run is not None:
-            try:
-                self._run.log(finite, step=round_number)
-            except Exception as error:  # noqa: BLE001 - as above
-                self._drop_wandb("log", error)
+        if (run := self._run) is not None:
+            self._unless_it_fails("log", lambda: run.log(finite, step=round_number))
 
     def close(self) -> None:
         """Finishes both. It may be called twice."""
         self._board.close()
         if self._run is not None:
-            try:
-                self._run.finish()
-            except Exception as error:  # noqa: BLE001 - as above
-                self._drop_wandb("finish", error)
+            self._unless_it_fails("finish", self._run.finish)
             self._run = None
             _end_service()
 
-    def _drop_wandb(self, what: str, error: Exception) -> None:
-        _LOG.warning("wandb: %s failed (%s: %s); the run goes on without it.", what, type(error).__name__, error)
-        self._run = None
-        _end_service()
+    def _unless_it_fails(self, what: str, work: Callable[[], R]) -> R | None:
+        """What `work` with wandb returns. Whatever it raises, the run goes on without wandb."""
+        try:
+            return work()
+        except Exception as error:  # noqa: BLE001
+            _LOG.warning("wandb: %s failed (%s: %s); the run goes on without it.", what, type(error).__name__, error)
+            self._run = None
+            _end_service()
+            return None
 
 
 def _start_wandb(folder: RunFolder, mode: str, project: str, config: dict[str, JSON]) -> wandb_package.Run:

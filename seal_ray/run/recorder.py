@@ -17,7 +17,6 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from envs.interface import Interface
-from envs.task import JSON
 from seal_ray.algorithm.config import SealConfig
 from seal_ray.config import sections
 from seal_ray.report.drawing import draw_curves
@@ -84,20 +83,15 @@ class Recorder:
         if number:
             arms = {group.plan.arm.number: group.plan.arm for group in algorithm.last_round}
             folder.append_interfaces(number, [arms[at].interface for at in sorted(arms)] or [Interface.plain()])
-            folder.append_proposals(number, algorithm.curation.last_proposals)
-            folder.append_profile(number, algorithm.profile.to_dict())
-            folder.write_trajectories(number, _sample(algorithm))
+            folder.proposals.append({"round": number, "proposals": algorithm.curation.last_proposals})
+            folder.profiles.append({"round": number, "profile": algorithm.profile.to_dict()})
+            most = algorithm.config.section(sections.Diagnosis).trajectories_kept
+            firsts = [group.trajectories[0] for group in algorithm.last_round if group.trajectories]
+            folder.trajectories_of(number).replace(trajectory.to_dict() for trajectory in firsts[:most])
         self._writers.write(number, metrics)
         # Drawing takes about a second: with what took far longer, and so before every end of a run.
         if {"evaluation/success", "perf/checkpoint_seconds"} & metrics.keys():
             draw_curves(folder.metrics.rows(), folder.curves, title=folder.path.name)
-
-
-def _sample(algorithm: Seal) -> Iterator[dict[str, JSON]]:
-    """The first dialogues of as many groups as are to be kept."""
-    most = algorithm.config.section(sections.Diagnosis).trajectories_kept
-    firsts = [group.trajectories[0] for group in algorithm.last_round if group.trajectories]
-    yield from (trajectory.to_dict() for trajectory in firsts[:most])
 
 
 def _numbers(result: Mapping[str, Any]) -> Metrics:

@@ -6,16 +6,189 @@ from the environment of the process that starts the cluster; `seal-ray serve` se
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
+import hmac
+import json
 import os
 from collections import OrderedDict
+from collections.abc import AsyncGenerator, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from typing import Any
 
 from starlette.middleware import Middleware
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from seal_ray.serving.intake import Bodies, digest_of, has_key, once, with_length
-from seal_ray.serving.limits import RefusedRequest
+from seal_ray.serving.fields import checked
+from seal_ray.serving.limits import Limits, NoPlace, RefusedRequest, error_response, header, read_body
 from seal_ray.serving.queues import MAX_WAITING, Places
+
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+_SMALL = 65_536
+"""Bytes of a body that is parsed at once; larger ones are parsed in a thread, one after the other."""
+_HEADERS = (b"host", b"user-agent", b"accept", b"content-type")
+"""Headers that go on. Others steer Ray and vLLM: the priority of a request, its id, the engine that takes it."""
+_MAX_HELD = 256 << 20
+"""Bytes of all bodies that are held at a time."""
+
+
+def digest_of(key: str) -> str:
+    """The SHA-256 of a key: all of it that the server holds."""
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+def has_key(scope: MutableMapping[str, Any], digest: str) -> bool:
+    """Whether the request has the key of that digest as its bearer token."""
+    scheme, _, key = header(scope, b"authorization").partition(b" ")
+    given = hashlib.sha256(key.strip()).hexdigest()
+    return hmac.compare_digest(given, digest) and scheme.lower() == b"bearer"
+
+
+class RequireKey:
+    """Answers 401 to every request without the key as its bearer token."""
+
+    def __init__(self, app: ASGIApp, digest: str) -> None:
+        self._app = app
+        self._digest = digest
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and not has_key(scope, self._digest):
+            message = "the API key is missing or wrong; send it as Authorization: Bearer KEY."
+            response = error_response(401, message, "invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
+            await response(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+
+class Bodies:
+    """Reads bodies of `most` bytes at most, for which a client has so many `seconds`."""
+
+    def __init__(self, most: int, *, seconds: float = 60.0) -> None:
+        self._most = most
+        self._seconds = seconds
+        self._held = 0
+
+    @asynccontextmanager
+    async def of(self, scope: Scope, receive: Receive) -> AsyncGenerator[bytes | None, None]:
+        """The body, which counts as held inside the block; None where the client disconnected before its end.
+
+        Raises `RefusedRequest` for one that is too large or too slow, and `NoPlace` where others take all the room.
+        """
+        held = _Held()
+        try:
+            try:
+                async with asyncio.timeout(self._seconds):
+                    body = await self._read(scope, receive, held)
+            except TimeoutError:
+                raise RefusedRequest(
+                    f"the request did not arrive within {self._seconds:g} seconds.", status=408, code="timeout"
+                ) from None
+            yield body
+        finally:
+            self._held -= held.bytes
+
+    async def _read(self, scope: Scope, receive: Receive, held: _Held) -> bytes | None:
+        announced = header(scope, b"content-length")
+        if announced.isdigit() and int(announced[:20]) > self._most:
+            raise self._too_large()
+        parts = []
+        while True:
+            message = await receive()
+            if message["type"] != "http.request":
+                return None
+            part = message.get("body", b"")
+            held.bytes += len(part)
+            self._held += len(part)
+            if held.bytes > self._most:
+                raise self._too_large()
+            if self._held > max(_MAX_HELD, self._most):
+                raise NoPlace
+            parts.append(part)
+            if not message.get("more_body"):
+                return b"".join(parts)
+
+    def _too_large(self) -> RefusedRequest:
+        return RefusedRequest(
+            f"the request is too large; {self._most} bytes are allowed.", status=413, code="request_too_large"
+        )
+
+
+class _Held:
+    """How many bytes of a body are held."""
+
+    bytes = 0
+
+
+def with_length(scope: MutableMapping[str, Any], length: int) -> MutableMapping[str, Any]:
+    """The scope of a request whose body has this length."""
+    kept = [
+        (name, value)
+        for name, value in scope.get("headers", ())
+        if name.lower() not in (b"content-length", b"transfer-encoding")
+    ]
+    return {**scope, "headers": [*kept, (b"content-length", str(length).encode())]}
+
+
+def once(body: bytes, receive: Receive) -> Receive:
+    """Gives the body first, and then the client's disconnect."""
+    given = False
+
+    async def next_message() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return next_message
+
+
+class Intake:
+    """Passes on requests to the endpoints that are within the limits, one for each place, and answers the others.
+
+    `seconds` is the time that a client has to send its body.
+    """
+
+    def __init__(self, app: ASGIApp, *, limits: Limits, places: Places, seconds: float = 60.0) -> None:
+        self._app = app
+        self._limits = limits
+        self._places = places
+        self._bodies = Bodies(limits.body_bytes, seconds=seconds)
+        self._parser = ThreadPoolExecutor(1, thread_name_prefix="parse")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "POST" or scope["path"] not in (CHAT, COMPLETIONS):
+            await self._app(scope, receive, send)
+            return
+        try:
+            await self._take(scope, receive, send)
+        except RefusedRequest as error:
+            await error.response()(scope, receive, send)
+
+    async def _take(self, scope: Scope, receive: Receive, send: Send) -> None:
+        kind = header(scope, b"content-type").partition(b";")[0].strip().lower()
+        if kind != b"application/json":  # web pages of other origins may send other types without asking
+            raise RefusedRequest("the body must be sent as application/json.", code="invalid_content_type")
+        async with self._bodies.of(scope, receive) as body:
+            if body is None:
+                return
+            chat = scope["path"] == CHAT
+            if len(body) <= _SMALL:
+                body = self._clean(body, chat=chat)
+            else:
+                body = await asyncio.get_running_loop().run_in_executor(self._parser, self._clean, body, chat)
+            headers = [(name, value) for name, value in scope.get("headers", ()) if name.lower() in _HEADERS]
+            async with self._places.one():
+                await self._app(with_length({**scope, "headers": headers}, len(body)), once(body, receive), send)
+
+    def _clean(self, body: bytes, chat: bool) -> bytes:
+        document = checked(read_body(body), chat=chat, limits=self._limits)
+        try:
+            return json.dumps(document, ensure_ascii=False, allow_nan=False).encode()
+        except ValueError:
+            raise RefusedRequest("body: a number in it is too large.", code="invalid_json") from None
+
 
 _KNOWN = 10_000
 """Connections that are remembered as answered."""

@@ -12,8 +12,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from envs.text import map_texts, valid_text
-from seal_ray.serving.checks import Check, check_schema, flag, number, object_of, several, text, whole, wrong
-from seal_ray.serving.limits import Limits, RefusedRequest
+from seal_ray.serving.limits import (
+    Check,
+    Limits,
+    RefusedRequest,
+    check_schema,
+    flag,
+    number,
+    object_of,
+    several,
+    text,
+    whole,
+    wrong,
+)
 
 MAX_CHOICES = 8
 """Answers to one request, and prompts in one, at most."""

@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse
 from vllm.exceptions import VLLMClientError
 
 from envs.text import valid_text
-from seal_ray.serving.intake import CHAT, COMPLETIONS, Intake, RequireKey
+from seal_ray.serving.admission import CHAT, COMPLETIONS, Intake, RequireKey
 from seal_ray.serving.limits import SEND_AGAIN, Limits, error_response
 from seal_ray.serving.queues import MAX_WAITING, Places
 

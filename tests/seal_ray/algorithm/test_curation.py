@@ -13,8 +13,7 @@ from policies.curator.llm import LLMCurator, Writing
 from policies.model_folder import open_model
 from policies.prompting import ChatFormat
 from seal_ray.algorithm.agent import Agent
-from seal_ray.algorithm.curation.curation import Curation
-from seal_ray.algorithm.curation.window import Window
+from seal_ray.algorithm.curation.curation import Curation, Window
 from seal_ray.algorithm.sampling.groups import number_arms
 from seal_ray.config import sections
 

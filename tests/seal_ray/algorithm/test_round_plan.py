@@ -13,8 +13,7 @@ from envs.errors import UserError
 from envs.interface import Interface
 from envs.sources import find_task
 from envs.task import Category
-from seal_ray.algorithm.sampling.groups import PLAIN_ARM, GroupPlan, number_arms, plain_share_at, plan_round
-from seal_ray.algorithm.sampling.tasks import TaskStream
+from seal_ray.algorithm.sampling.groups import PLAIN_ARM, GroupPlan, TaskStream, number_arms, plain_share_at, plan_round
 from seal_ray.config.sections import Environment
 
 SHOWN = (Interface(guidelines=("Ask.",)), Interface(guidelines=("Abstain.",)))

@@ -34,8 +34,8 @@ def fill(folder: RunFolder, rounds: int) -> None:
     for number in range(1, rounds + 1):
         folder.append_metrics(number, {"solver/success": number / 100})
         folder.append_interfaces(number, [Interface.plain(), SHOWN])
-        folder.append_profile(number, FailureProfile().to_dict())
-        folder.write_trajectories(number, [{"task": "a", "seed": number}, {"task": STRANGE}])
+        folder.profiles.append({"round": number, "profile": FailureProfile().to_dict()})
+        folder.trajectories_of(number).replace([{"task": "a", "seed": number}, {"task": STRANGE}])
 
 
 def rounds(lines: JsonLines) -> list[int]:
@@ -69,7 +69,7 @@ def test_what_is_written_is_read_back(folder: RunFolder) -> None:
     assert folder.profiles.rows()[0]["profile"] == FailureProfile().to_dict()
     assert folder.trajectories_of(2).path.name == "round_000002.jsonl"
     assert folder.trajectories_of(2).rows() == [{"task": "a", "seed": 2}, {"task": STRANGE}]
-    folder.write_trajectories(2, [])
+    folder.trajectories_of(2).replace([])
     assert folder.trajectories_of(2).rows() == []
 
 

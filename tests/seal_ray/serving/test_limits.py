@@ -15,10 +15,9 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from seal_ray.serving.checks import check_schema
+from seal_ray.serving.admission import CHAT, COMPLETIONS, Intake
 from seal_ray.serving.fields import checked
-from seal_ray.serving.intake import CHAT, COMPLETIONS, Intake
-from seal_ray.serving.limits import Limits, NoPlace, RefusedRequest, read_body
+from seal_ray.serving.limits import Limits, NoPlace, RefusedRequest, check_schema, read_body
 from seal_ray.serving.queues import Places, Reading
 
 LIMITS = Limits(body_bytes=8 << 20, messages=100, tools=10, context=1_000)
