@@ -42,8 +42,8 @@ from seal_ray.config import sections
 from seal_ray.evaluation.suites import SUITES
 from seal_ray.grpo.arms import ArmGroup
 from seal_ray.grpo.losses import LOSSES, Loss
+from seal_ray.report.files import RunFolder
 from seal_ray.report.metrics import describe
-from seal_ray.report.run_folder import RunFolder
 from tests.policies.scripts import collected, oracle
 from tests.seal_ray.algorithm.test_curation import judging
 

@@ -57,7 +57,6 @@ class Agent:
         return self.name if self.learns and self.settings.lora_rank else BASE
 
     def target(self) -> Target:
-        """What rollouts are played against."""
         return Target(self.engines.actors, self.policy, self.version)
 
     def connect(self) -> RemoteEngine:
@@ -110,7 +109,6 @@ class Agent:
             self.engines.heal()
 
     def close(self) -> None:
-        """Ends the engines that it owns."""
         if self.owns:
             self.engines.close()
 
@@ -144,7 +142,6 @@ def start_agents(config: Settings) -> dict[str, Agent]:
 
 
 def start_engines(config: Settings, agent: str) -> EnginePool:
-    """The engines of an agent that has its own."""
     engine, limits = config.section(sections.Engine), config.section(sections.FaultTolerance)
     curator, model = config.section(sections.Curator), model_of(config, agent)
     mine = agent == SOLVER

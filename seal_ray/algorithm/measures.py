@@ -69,7 +69,6 @@ def of_rows(rows: RoundRows) -> dict[str, float]:
 
 
 def sampled_tokens(groups: Sequence[PlayedGroup]) -> int:
-    """The tokens that the solver sampled."""
     return sum(each.sampled_tokens for each in _trajectories(groups))
 
 
@@ -82,5 +81,4 @@ def _success(trajectories: Sequence[Trajectory]) -> float:
 
 
 def _mean(values: Sequence[float]) -> float:
-    """The mean; nan of no values."""
     return sum(values) / len(values) if values else float("nan")

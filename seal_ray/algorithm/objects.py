@@ -41,12 +41,10 @@ def make_advantages(training: Training) -> GroupAdvantages:
 
 
 def make_loss(training: Training) -> Loss:
-    """The loss that `training.loss` names."""
     return _make(LOSSES, training, training.loss, training.loss_settings, "needs_proximal")
 
 
 def make_curator_reward(curator: Curator) -> CuratorReward:
-    """The curator's reward, by `curator.reward`."""
     return _make(CURATOR_REWARDS, curator, curator.reward, curator.reward_settings, "worst", "needs_gradients")
 
 

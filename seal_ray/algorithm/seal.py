@@ -21,7 +21,7 @@ from seal_ray.algorithm.agent import Agent, start_agents
 from seal_ray.algorithm.config import SealConfig
 from seal_ray.algorithm.curation.curation import start_curation
 from seal_ray.algorithm.learning.learner_group import SealLearnerGroup
-from seal_ray.algorithm.learning.weigh import Reweighter, RoundRows, make_rows
+from seal_ray.algorithm.learning.weigh import Reweighter, make_rows
 from seal_ray.algorithm.measures import check_faults, of_rollouts, of_rows, sampled_tokens
 from seal_ray.algorithm.objects import make_advantages, make_reward, make_suites
 from seal_ray.algorithm.rllib import RoundAlgorithm
@@ -85,7 +85,6 @@ class Seal(RoundAlgorithm):
 
     @property
     def solver(self) -> Agent:
-        """The agent that plays the dialogues."""
         return self.agents[SOLVER]
 
     def training_step(self) -> None:
@@ -96,7 +95,15 @@ class Seal(RoundAlgorithm):
         with _timed(times, "rollout"):
             groups = self._play(self._plan())
         with _timed(times, "advantage"):
-            rows = self._weigh(groups)
+            rows = make_rows(
+                groups,
+                reward=self._reward,
+                advantages_of=self._advantages,
+                training=self._training,
+                reweighter=self._reweighter,
+                round_number=self.round,
+                compare_arms=self.curation.compares_gradients,
+            )
             self._observe(groups)
         with _timed(times, "learn"):
             learnt = self.solver.learn(rows.minibatches)
@@ -178,17 +185,6 @@ class Seal(RoundAlgorithm):
         groups = play(self._runners, plans, self.solver.target(), heal=self._heal, timeout=self._limits.engine_timeout)
         check_faults(groups, most=self._limits.max_fault_share)
         return groups
-
-    def _weigh(self, groups: Sequence[PlayedGroup]) -> RoundRows:
-        return make_rows(
-            groups,
-            reward=self._reward,
-            advantages_of=self._advantages,
-            training=self._training,
-            reweighter=self._reweighter,
-            round_number=self.round,
-            compare_arms=self.curation.compares_gradients,
-        )
 
     def _observe(self, groups: Sequence[PlayedGroup]) -> None:
         for group in groups:

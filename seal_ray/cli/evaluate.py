@@ -17,12 +17,19 @@ from policies import tiny
 from policies.engine.choice import DTYPES, KINDS, default_kind
 from policies.model_folder import ModelFolder, open_model
 from policies.solver import Budgets
-from seal_ray.cli.options import Env, Update, progress
+from seal_ray.cli.options import Env, progress
 from seal_ray.config.fields import OFFICIAL_RESULTS
 from seal_ray.evaluation.plan import MAX_CONTEXT, Plan, check_plan, choose_tasks
-from seal_ray.evaluation.records import groups, label_table, success_table
-from seal_ray.evaluation.run import Progress, evaluate, open_folder, write_summary
-from seal_ray.report.run_folder import RunFolder
+from seal_ray.evaluation.records import (
+    Progress,
+    evaluate,
+    groups,
+    label_table,
+    open_folder,
+    success_table,
+    write_summary,
+)
+from seal_ray.report.files import RunFolder
 from seal_ray.run.checkpoints import model_of
 
 
@@ -93,7 +100,14 @@ def command(
     records = open_folder(plan, out, fresh=fresh)
     console = Console(highlight=False)
     with progress(console) as update:
-        done = asyncio.run(evaluate(plan, form, records, report=_Shown(update)))
+
+        def show(at: Progress) -> None:
+            done = len(at.records)
+            playing = done > at.resumed or done == at.total
+            more = f"success {at.success:.1%}, {at.tokens_per_second:,.0f} tokens/s" if playing else ""
+            update("dialogues" if playing else "starting the engine", done, at.total, more)
+
+        done = asyncio.run(evaluate(plan, form, records, report=show))
     counted = groups(done.records, source.categories)
     title = f"{name} on {source.name} {split}, plain interface, {plan.protocol} protocol"
     console.print(success_table(counted, title))
@@ -130,19 +144,6 @@ def _default_type() -> str:
     import torch
 
     return "bfloat16" if torch.cuda.is_available() else "float32"
-
-
-class _Shown:
-    """Tells the progress display: starting, then dialogues done, running success and sampling speed."""
-
-    def __init__(self, update: Update) -> None:
-        self._update = update
-
-    def __call__(self, at: Progress) -> None:
-        done = len(at.records)
-        playing = done > at.resumed or done == at.total
-        more = f"success {at.success:.1%}, {at.tokens_per_second:,.0f} tokens/s" if playing else ""
-        self._update("dialogues" if playing else "starting the engine", done, at.total, more)
 
 
 def _print_ends(console: Console, done: Progress, out: Path) -> None:

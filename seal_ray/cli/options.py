@@ -1,4 +1,7 @@
-"""Options that several commands share. They are imported for real, as typer looks them up."""
+"""What several commands share: options, which are imported for real, as typer looks them up, and a display of progress.
+
+Progress is a live bar in a terminal, and a line now and then where the output goes to a file.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +37,18 @@ Update = Callable[[str, int, int, str], None]
 @contextmanager
 def progress(console: Console) -> Iterator[Update]:
     """Shows what the function that it gives is told."""
+    last = ("", -1)
+
+    def print_line(stage: str, done: int, total: int, more: str) -> None:
+        """At every new stage, and at every twentieth part of it."""
+        nonlocal last
+        part = (stage, done * _LINES // max(1, total))
+        if part != last:
+            last = part
+            console.print(f"{stage}: {done:,} of {total:,} {more}".rstrip(), soft_wrap=True)
+
     if not console.is_terminal:
-        yield _Lines(console)
+        yield print_line
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[more]}"))
     with Progress(*columns, TimeRemainingColumn(), console=console) as bar:
@@ -43,17 +56,3 @@ def progress(console: Console) -> Iterator[Update]:
         yield lambda stage, done, total, more: bar.update(
             shown, description=stage, completed=done, total=total, more=more
         )
-
-
-class _Lines:
-    """Prints a line at every new stage and at every twentieth part of it."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._last = ("", -1)
-
-    def __call__(self, stage: str, done: int, total: int, more: str) -> None:
-        part = (stage, done * _LINES // max(1, total))
-        if part != self._last:
-            self._last = part
-            self._console.print(f"{stage}: {done:,} of {total:,} {more}".rstrip(), soft_wrap=True)

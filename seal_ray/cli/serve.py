@@ -112,7 +112,6 @@ def check_address(host: str, port: int, *, key: str | None, no_key: bool) -> Non
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach that address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -40,7 +40,6 @@ def learning_agents(config: Settings) -> tuple[str, ...]:
 
 
 def curator_is_model(config: Settings) -> bool:
-    """Whether the curator is a language model."""
     return is_model(config.section(Curator).kind)
 
 
@@ -67,7 +66,6 @@ def engines_of(config: Settings, agent: str) -> int:
 
 
 def all_engines(config: Settings) -> int:
-    """The engines of a run."""
     return sum(engines_of(config, agent) for agent in model_agents(config))
 
 

@@ -47,7 +47,6 @@ def allowed(field: FieldInfo) -> str:
 
 
 def takes_text(field: FieldInfo) -> bool:
-    """Whether a field takes any text."""
     return str in _members(field.annotation)
 
 

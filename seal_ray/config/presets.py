@@ -59,11 +59,6 @@ def read_yaml(text: str) -> Any:
         raise yaml.YAMLError(str(error)) from None
 
 
-def raw_texts(text: str) -> Any:
-    """The same with every scalar as it is written: a folder may be called 007."""
-    return yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506 - it makes nothing but text
-
-
 def problem_of(error: yaml.YAMLError) -> str:
     """What is wrong, and where, in a few words."""
     mark = getattr(error, "problem_mark", None)
@@ -86,7 +81,6 @@ def preset_names(kind: str | None = None) -> list[str]:
 
 
 def about(name: str) -> str:
-    """What a preset is, in one sentence."""
     return str(_read_preset(name)["about"])
 
 
@@ -134,8 +128,7 @@ def _parsed(words: Sequence[str]) -> Values:
 
 def _read_file(path: Path) -> tuple[Values, Any]:
     """The sections of a config file, and its seed or 0."""
-    text = _read_text(path)
-    document, raw = _yaml_in(text, path), raw_texts(text)
+    document, raw = _documents(path)
     if not isinstance(document, dict):
         raise UserError(f"config: {path} holds no sections; write them as the presets do, key: value under each.")
     seed = document.pop("seed", 0)
@@ -174,34 +167,29 @@ def _read_preset(name: str) -> dict[str, Any]:
     if name not in {path.stem for path in FOLDER.glob("*.yaml")}:
         raise unknown_value("preset", name, preset_names())
     path = FOLDER / f"{name}.yaml"
-    document = _yaml_in(_read_text(path), path)
-    assert isinstance(document, dict), "presets are ours"
+    document: dict[str, Any] = _documents(path)[0]
     return document
 
 
 def _read_preset_file(path: Path) -> dict[str, Any]:
     """A preset of the user's own: kind, about and sections, checked as a config file is."""
-    text = _read_text(path)
-    document = _yaml_in(text, path)
+    document, raw = _documents(path)
     if not isinstance(document, dict) or set(document) != {"kind", "about", "sections"}:
         raise UserError(f"preset: {path} is none; it needs kind, about and sections, and nothing else.")
     if document["kind"] not in ("model", "method"):
         raise unknown_value(f"preset: {path}: kind", str(document["kind"]), ("model", "method"))
     if not isinstance(document["sections"], dict):
         raise UserError(f"preset: {path}: sections holds none; write them as the presets do, key: value under each.")
-    return {**document, "sections": _checked(document["sections"], raw_texts(text)["sections"], path)}
+    return {**document, "sections": _checked(document["sections"], raw["sections"], path)}
 
 
-def _read_text(path: Path) -> str:
+def _documents(path: Path) -> tuple[Any, Any]:
+    """What a YAML file holds, and the same with every scalar as it is written: a folder may be called 007."""
     try:
-        return path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8")
+        return read_yaml(text), yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506 - it makes nothing but text
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
         raise UserError(f"config: {path} cannot be read ({reason}).") from None
-
-
-def _yaml_in(text: str, path: Path) -> Any:
-    try:
-        return read_yaml(text)
     except yaml.YAMLError as error:
         raise UserError(f"config: {path} is not valid YAML ({problem_of(error)}).") from None

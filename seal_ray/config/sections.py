@@ -358,7 +358,6 @@ _NEVER_IN_EVALUATION = ("interface", "curator", "guidelines", "schema_cues", "re
 
 
 def section_name(kind: type[Section]) -> str:
-    """The name of a section."""
     return next(name for name, section in SECTIONS.items() if section is kind)
 
 
@@ -393,7 +392,6 @@ def make_section(section: str, values: Mapping[str, Any]) -> Section:
 
 
 def section_of(kind: type[S], values: Mapping[str, Any]) -> S:
-    """As `make_section`, by the section's class."""
     found = make_section(section_name(kind), values)
     assert isinstance(found, kind)
     return found

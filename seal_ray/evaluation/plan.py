@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -43,7 +43,6 @@ class Plan:
     protocol: Protocol = Protocol.OFFICIAL
 
     def jobs(self) -> list[Job]:
-        """One dialogue for each task and seed."""
         return [
             Job(task, derive_seed(self.seed, task.id, member), protocol=self.protocol)
             for member in range(self.seeds)
@@ -80,14 +79,13 @@ def check_plan(plan: Plan) -> ChatFormat:
     if plan.budgets.context > plan.model.context:
         raise UserError(f"context: {plan.budgets.context} is more than the model's {plan.model.context} tokens.")
     form = ChatFormat.load(plan.model.path, plan.model.dialect)
-    longest, task = max(
-        ((length, task) for length, task in zip(_opening_lengths(plan, form), plan.tasks, strict=True)),
-        key=lambda pair: pair[0],
-    )
+    lengths = {task.id: _opening_length(task, form) for task in plan.tasks}
+    task = max(lengths, key=lengths.__getitem__)
+    longest = lengths[task]
     if longest >= plan.budgets.context:
         advice = "a larger --context" if plan.budgets.context < plan.model.context else "a model with more"
         raise UserError(
-            f"context: {plan.budgets.context} tokens are too few for the prompt of {task.id}, which has {longest}; "
+            f"context: {plan.budgets.context} tokens are too few for the prompt of {task}, which has {longest}; "
             f"{advice} is needed."
         )
     return form
@@ -134,10 +132,9 @@ def chosen_tasks(
     return tuple(source.task(pool.task_id(number)) for number in itertools.islice(wanted, limit))
 
 
-def _opening_lengths(plan: Plan, form: ChatFormat) -> Iterator[int]:
-    for task in plan.tasks:
-        _, info = Dialogue(task, dialect=form.dialect).reset()
-        yield len(form.opening(info["messages"], info["tools"]))
+def _opening_length(task: Task, form: ChatFormat) -> int:
+    _, info = Dialogue(task, dialect=form.dialect).reset()
+    return len(form.opening(info["messages"], info["tools"]))
 
 
 def evaluation_tasks(environment: Environment, evaluation: Evaluation) -> tuple[Task, ...]:

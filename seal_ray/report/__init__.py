@@ -1,5 +1,5 @@
 """What a run leaves behind: metrics, interfaces, profiles, a sample of trajectories and a picture. No Ray.
 
-`metrics.py` defines every metric, `run_folder.py` says what lies where, `writers.py` feeds TensorBoard and wandb, and
-`drawing.py` draws. `files.py` is how files are written.
+`metrics.py` defines every metric, `files.py` says what lies where, `writers.py` feeds TensorBoard and wandb, and
+`drawing.py` draws.
 """

@@ -14,9 +14,8 @@ from urllib.parse import urlsplit
 
 from envs.errors import unknown_value
 from envs.task import JSON
-from seal_ray.report import metrics as namespace
-from seal_ray.report.files import as_json, replace_file
-from seal_ray.report.run_folder import RunFolder
+from seal_ray.report.files import RunFolder, as_json, replace_file
+from seal_ray.report.metrics import check
 
 if TYPE_CHECKING:
     import wandb as wandb_package
@@ -70,8 +69,8 @@ class Writers:
             self._run = self._unless_it_fails("start", lambda: _start_wandb(folder, wandb, project, as_json(config)))
 
     def write(self, round_number: int, metrics: Mapping[str, float | int]) -> None:
-        """Writes the metrics of a round, the finite ones. Raises as `metrics.check` does."""
-        namespace.check(metrics)
+        """Writes the metrics of a round, the finite ones. Raises as `check` does."""
+        check(metrics)
         finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
         for name, value in finite.items():
             self._board.add_scalar(name, value, round_number)

@@ -20,8 +20,8 @@ from envs.interface import Interface
 from seal_ray.algorithm.config import SealConfig
 from seal_ray.config import sections
 from seal_ray.report.drawing import draw_curves
+from seal_ray.report.files import RunFolder
 from seal_ray.report.metrics import describe
-from seal_ray.report.run_folder import RunFolder
 from seal_ray.report.writers import Writers
 from seal_ray.run import checkpoints
 

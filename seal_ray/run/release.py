@@ -14,8 +14,8 @@ from typing import Any
 from envs.errors import UserError
 from envs.sources import get_source
 from envs.task import JSON
+from seal_ray.report.files import RunFolder
 from seal_ray.report.metrics import categories_of
-from seal_ray.report.run_folder import RunFolder
 from seal_ray.run import checkpoints
 
 _CARD = "README.md"

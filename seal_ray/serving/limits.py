@@ -54,7 +54,6 @@ def error_response(
     param: str | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> JSONResponse:
-    """An error in OpenAI's form."""
     kind = "invalid_request_error" if status < 500 else "server_error"
     error = {"message": message, "type": kind, "param": param, "code": code}
     return JSONResponse({"error": error}, status, headers)
@@ -116,7 +115,6 @@ def _values(text: str) -> int:
 
 
 def depth(value: Any) -> int:
-    """Levels of lists and objects in a JSON value."""
     levels, inside = 0, [value]
     while inside := [each for each in inside if isinstance(each, list | dict)]:
         levels += 1

@@ -37,7 +37,6 @@ class Prefix:
         self.add(token_ids)
 
     def add(self, token_ids: Sequence[int]) -> None:
-        """Puts more tokens behind it."""
         self.token_ids.extend(token_ids)
         self._hash.update(array("l", token_ids).tobytes())
 

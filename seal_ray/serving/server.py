@@ -85,7 +85,6 @@ class Server(LLMServer):
         )
 
     async def completions(self, request: CompletionRequest, raw_request_info: Any = None) -> AsyncGenerator[Any, None]:
-        """Answers a text as it is."""
         try:
             prompts = await self._tokenised(request)
             self._bound(request, request.max_tokens or self._response)
@@ -248,7 +247,6 @@ async def _read(engine: Any, prompt: Sequence[int], adapter: Any) -> None:
 
 
 def _is_constrained(request: Any) -> bool:
-    """Whether a grammar holds all of the answer."""
     response_format = request.response_format
     return request.structured_outputs is not None or (response_format is not None and response_format.type != "text")
 

@@ -1,1 +1,1 @@
-"""The curator's side of a run: `curation.py` makes it, proposes and judges; `rewards.py` has the value of an interface."""
+"""The curator's side of a run: `curation.py` makes it, proposes and judges; `rewards.py` has an interface's value."""

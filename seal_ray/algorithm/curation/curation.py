@@ -48,7 +48,6 @@ class Window:
     """Number of an arm → cosine of its policy gradient with the plain arm's, for each round in which it played."""
 
     def arm_of(self, interface: Interface) -> Arm:
-        """The arm of an interface."""
         return next(arm for arm in self.arms if arm.interface == interface)
 
     def observe(self, groups: Sequence[PlayedGroup], alignments: Mapping[int, float]) -> None:
@@ -62,7 +61,6 @@ class Window:
             self.alignments[arm].append(value)
 
     def to_dict(self) -> dict[str, JSON]:
-        """The window as JSON values."""
         return {
             "interfaces": [interface_to_dict(arm.interface) for arm in self.arms],
             "proposals": [
@@ -79,7 +77,6 @@ class Window:
 
     @classmethod
     def from_dict(cls, value: Mapping[str, JSON]) -> Window:
-        """The inverse."""
         return cls(
             number_arms(map(interface_from_dict, value["interfaces"])),
             tuple(
@@ -192,7 +189,6 @@ class Curation:
         return round_number % self.settings.update_every == 0
 
     def ends_at(self, round_number: int) -> bool:
-        """Whether a window ends with this round."""
         return self.begins_at(round_number + 1)
 
     def propose(
@@ -277,7 +273,6 @@ class Curation:
         }
 
     def set_state(self, state: Mapping[str, JSON]) -> None:
-        """The inverse."""
         self.curator.set_state(state["curator"])
         self.incumbent = interface_from_dict(state["incumbent"])
         self.window = Window.from_dict(state)

@@ -100,7 +100,6 @@ class EngineActor:
         return [os.getpid(), *core()]
 
     async def close(self) -> None:
-        """Ends the engine and its processes."""
         if self._engine is not None:
             await self._engine.close()
 
@@ -125,7 +124,6 @@ class EngineActor:
 
 
 async def start(spec: EngineSpec) -> Engine:
-    """Starts an engine from its spec."""
     if spec.factory is not None:
         return await spec.factory(spec)
     from policies.engine.choice import start_engine
@@ -188,7 +186,6 @@ class EnginePool:
 
     @property
     def actors(self) -> list[Any]:
-        """The actors' handles, for runners."""
         return [member.actor for member in self._members]
 
     def deliver(self, payload: Payload) -> None:
@@ -235,7 +232,6 @@ class EnginePool:
                 member.look = member.actor.update.remote(*self._payloads.values())
 
     def close(self) -> None:
-        """Ends the engines and their actors."""
         refs = [member.actor.close.remote() for member in self._members]
         ray.wait(refs, num_returns=len(refs), timeout=10.0)
         for member in self._members:

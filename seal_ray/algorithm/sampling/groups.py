@@ -28,7 +28,6 @@ class Arm:
 
     @property
     def plain(self) -> bool:
-        """Whether it is the plain interface."""
         return self.number == PLAIN
 
 

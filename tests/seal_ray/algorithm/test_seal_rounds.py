@@ -28,7 +28,7 @@ from seal_ray.algorithm.sampling import runner as runner_module
 from seal_ray.algorithm.sampling.engine_pool import EngineLost, RemoteEngine
 from seal_ray.algorithm.sampling.runner import StaleWeights
 from seal_ray.algorithm.seal import Seal
-from seal_ray.report.run_folder import RunFolder
+from seal_ray.report.files import RunFolder
 from seal_ray.run import recorder
 from seal_ray.run.checkpoints import newest
 from tests.seal_ray.algorithm.configs import ROUNDS_IN_RAY, small_config

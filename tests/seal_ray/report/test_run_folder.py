@@ -17,8 +17,7 @@ from envs.interface import CueKind, Interface, RecoveryLevel, SchemaCue
 from envs.interface.document import interface_from_dict
 from envs.profile import FailureProfile
 from policies.trajectory import interface_id
-from seal_ray.report.files import JsonLines
-from seal_ray.report.run_folder import RunFolder
+from seal_ray.report.files import JsonLines, RunFolder
 
 STRANGE = "one\u2028two\u2029three\x85four\x1c\ud800 ünd \x00 \r\n end"
 """Characters that `str.splitlines` takes for line ends, half of a surrogate pair, and others."""
@@ -204,7 +203,7 @@ def test_a_config_that_cannot_be_read_is_told_to_the_user(folder: RunFolder) -> 
 
 def test_the_report_loads_neither_ray_nor_what_only_some_need() -> None:
     program = (
-        "import sys, seal_ray.report.run_folder, seal_ray.report.writers\n"
+        "import sys, seal_ray.report.files, seal_ray.report.writers\n"
         "print([name for name in ('ray', 'torch', 'wandb', 'matplotlib') if name in sys.modules])\n"
         "import seal_ray.report.drawing\n"
         "print([name for name in ('ray', 'torch', 'wandb') if name in sys.modules])"

@@ -17,7 +17,7 @@ import wandb
 
 from envs.errors import UserError
 from seal_ray.report import writers
-from seal_ray.report.run_folder import RunFolder
+from seal_ray.report.files import RunFolder
 from seal_ray.report.writers import Writers
 from tests.processes import tree
 
