@@ -12,6 +12,7 @@ from policies.trajectory import Trajectory
 from seal_ray.algorithm.learning.weigh import RoundRows
 from seal_ray.algorithm.sampling.groups import PlayedGroup
 from seal_ray.grpo.rewards import Reward
+from seal_ray.report.metrics import mean
 
 _log = logging.getLogger("seal_ray")
 
@@ -43,7 +44,7 @@ def of_rollouts(groups: Sequence[PlayedGroup], reward: Reward, categories: Seque
         "solver/success": _success(trajectories),
         "solver/success_plain": _success(_trajectories(group for group in groups if group.plan.arm.plain)),
         "solver/success_shown": _success(_trajectories(group for group in groups if not group.plan.arm.plain)),
-        "solver/reward": _mean([reward(each) for each in trajectories]),
+        "solver/reward": mean(map(reward, trajectories)),
         "solver/rollouts": len(trajectories),
         "solver/groups": len(groups),
         "solver/tokens_sampled": sampled_tokens(groups),
@@ -77,8 +78,4 @@ def _trajectories(groups: Iterable[PlayedGroup]) -> list[Trajectory]:
 
 
 def _success(trajectories: Sequence[Trajectory]) -> float:
-    return _mean([each.reward for each in trajectories])
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values) if values else float("nan")
+    return mean(each.reward for each in trajectories)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +10,7 @@ import typer
 from rich.console import Console
 
 from envs.dialogue import Protocol
-from envs.errors import UserError, unknown_value
+from envs.errors import UserError, check_known
 from envs.sources import BENCHMARK, GENERATED, OfficialResults, TaskSource, get_source
 from policies import tiny
 from policies.engine.choice import DTYPES, KINDS, default_kind
@@ -75,6 +74,8 @@ def command(
             raise UserError(f"{option}: {folder} is a file; give a folder.")
     if not 0 < top_p <= 1:
         raise UserError(f"--top-p: {top_p} is not possible; it must be above 0 and at most 1.")
+    check_known("engine", KINDS, engine)
+    check_known("dtype", DTYPES, dtype)
     path = model_of(model)
     opened = open_model(path, dialect=dialect)
     name = opened.name if path == model else Path(model).resolve().name
@@ -86,8 +87,8 @@ def command(
             env, split, limit=limit, categories=category or (), difficulty=difficulty or _difficulty_of(model, source)
         ),
         budgets=_budgets(opened, context or source.context, response),
-        engine=_known("engine", engine, KINDS) or default_kind(),
-        dtype=_known("dtype", dtype, DTYPES) or _default_type(),
+        engine=engine or default_kind(),
+        dtype=dtype or _default_type(),
         seeds=seeds,
         seed=seed,
         temperature=temperature,
@@ -132,12 +133,6 @@ def _difficulty_of(model: str, source: TaskSource) -> str | None:
     environment = RunFolder(run).read_config().get("environment")
     code = environment.get("difficulty") if isinstance(environment, dict) else None
     return code if isinstance(code, str) else None
-
-
-def _known(key: str, value: str | None, allowed: Iterable[str]) -> str | None:
-    if value is not None and value not in allowed:
-        raise unknown_value(key, value, allowed)
-    return value
 
 
 def _default_type() -> str:

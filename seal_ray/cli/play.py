@@ -13,7 +13,7 @@ from envs.co_evolution import CoEvolutionGame
 from envs.diagnosis import TurnDiagnosis
 from envs.dialects import get_dialect
 from envs.dialogue import Dialogue, Protocol
-from envs.errors import UserError, unknown_value
+from envs.errors import UserError, check_known, unknown_value
 from envs.interface import Interface, interface_diff
 from envs.interface.document import dump_interface, load_interface
 from envs.interface.show import show_tools
@@ -40,8 +40,7 @@ def play(
     """Play one dialogue through the two-agent game: you are the solver, the verifier judges every turn."""
     get_source(env, key="env")
     chosen = find_task(task, () if env == GENERATED else (env,))
-    if protocol not in list(Protocol):
-        raise unknown_value("protocol", protocol, Protocol)
+    check_known("protocol", Protocol, protocol)
     shown = Interface.plain() if interface is None else load_interface(interface)
     console = Console(highlight=False)
     game = CoEvolutionGame([chosen], dialect=get_dialect(dialect), protocol=protocol)

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
-from envs.errors import UserError, unknown_value
+from envs.errors import UserError, check_known, unknown_value
 from seal_ray.config.fields import current, takes_text, with_current_keys
 from seal_ray.config.sections import SECTIONS, check_key
 
@@ -176,8 +176,7 @@ def _read_preset_file(path: Path) -> dict[str, Any]:
     document, raw = _documents(path)
     if not isinstance(document, dict) or set(document) != {"kind", "about", "sections"}:
         raise UserError(f"preset: {path} is none; it needs kind, about and sections, and nothing else.")
-    if document["kind"] not in ("model", "method"):
-        raise unknown_value(f"preset: {path}: kind", str(document["kind"]), ("model", "method"))
+    check_known(f"preset: {path}: kind", ("model", "method"), str(document["kind"]))
     if not isinstance(document["sections"], dict):
         raise UserError(f"preset: {path}: sections holds none; write them as the presets do, key: value under each.")
     return {**document, "sections": _checked(document["sections"], raw["sections"], path)}

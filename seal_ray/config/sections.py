@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from envs.errors import UserError, unknown_value
+from envs.errors import UserError, check_known, unknown_value
 from envs.interface.value import MAX_GUIDELINES
 from envs.sources import GENERATED
 from policies import tiny
@@ -363,8 +363,7 @@ def section_name(kind: type[Section]) -> str:
 
 def check_key(section: str, key: str, *, more: Iterable[str] = ()) -> None:
     """Raises `UserError` with the nearest right name for an unknown section or key; `more` keys are known too."""
-    if section not in SECTIONS:
-        raise unknown_value("config section", section, SECTIONS)
+    check_known("config section", SECTIONS, section)
     key = current(section, key)
     if section == "evaluation" and key in _NEVER_IN_EVALUATION:
         raise UserError(

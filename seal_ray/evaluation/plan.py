@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from envs.dialogue import Dialogue, Protocol
-from envs.errors import UserError, unknown_value
+from envs.errors import UserError, check_known
 from envs.sources import TaskSource, get_source
 from envs.task import Task
 from policies.model_folder import ModelFolder
@@ -104,11 +104,8 @@ def choose_tasks(
     `environment` names the source; `difficulty` is a code for sources that have one, None is the default.
     """
     source = get_source(environment, key="env")
-    if split not in source.parts:
-        raise unknown_value("split", split, source.parts)
-    for name in categories:
-        if name not in source.categories:
-            raise unknown_value("category", name, source.categories)
+    check_known("split", source.parts, split)
+    check_known("category", source.categories, *categories)
     if difficulty is not None and not source.takes_difficulty:
         raise UserError(f"difficulty: {source.name} has none; leave it out.")
     return chosen_tasks(source, split, difficulty=difficulty, categories=categories, limit=limit)

@@ -5,7 +5,7 @@ Every suite plays the plain interface under the official protocol.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Protocol
 
@@ -14,7 +14,7 @@ from envs.task import Task, in_order
 from policies.trajectory import Trajectory
 from seal_ray.config.sections import Environment, Evaluation
 from seal_ray.evaluation.plan import evaluation_tasks
-from seal_ray.report.metrics import Metric, check, register
+from seal_ray.report.metrics import Metric, check, mean, register
 
 PLAIN = "plain"
 """The suite whose metrics have no suite's name: `evaluation/success` and so on."""
@@ -97,14 +97,9 @@ class PlainSuite:
     def count(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
         return {
             "dialogues": len(trajectories),
-            "success": _mean(each.reward for each in trajectories),
+            "success": mean(each.reward for each in trajectories),
             **{
-                f"success/{category}": _mean(each.reward for each in trajectories if each.category == category)
+                f"success/{category}": mean(each.reward for each in trajectories if each.category == category)
                 for category in in_order(each.category for each in trajectories)
             },
         }
-
-
-def _mean(values: Iterable[float]) -> float:
-    found = list(values)
-    return sum(found) / len(found) if found else float("nan")

@@ -127,6 +127,12 @@ def categories_of(names: Iterable[str], family: str = "evaluation/success") -> l
     return found if set(found) - set(Category) else list(map(str, Category))
 
 
+def mean(values: Iterable[float]) -> float:
+    """The mean; nan of no values."""
+    found = list(values)
+    return sum(found) / len(found) if found else float("nan")
+
+
 def check(metrics: Mapping[str, float | int]) -> None:
     """Raises for metrics that were never defined (`ValueError`) or are no numbers (`TypeError`): both are bugs."""
     for name, value in metrics.items():

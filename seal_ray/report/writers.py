@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
-from envs.errors import unknown_value
+from envs.errors import check_known
 from envs.task import JSON
 from seal_ray.report.files import RunFolder, as_json, replace_file
 from seal_ray.report.metrics import check
@@ -53,8 +53,7 @@ class Writers:
 
         Raises `UserError` where `wandb` is none of `WANDB`.
         """
-        if wandb not in WANDB:
-            raise unknown_value("wandb", wandb, WANDB)
+        check_known("wandb", WANDB, wandb)
         from tensorboardX import SummaryWriter  # type: ignore[import-untyped] # here, since it loads torch
 
         self._board = SummaryWriter(

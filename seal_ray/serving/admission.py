@@ -1,7 +1,9 @@
-"""How many requests Serve's HTTP proxy lets in at a time: a flood waits there, where waiting costs next to nothing.
+"""How a request comes in: with the key, its body read within bounds of size and time, checked, and in the queue.
 
-Behind the proxy each request costs milliseconds in several processes, in the order in which they came. Serve takes this
-from the environment of the process that starts the cluster; `seal-ray serve` sets it by itself (`admit`).
+A body is read whole, in good time, and not more of all bodies together than memory has room for. A flood waits in the
+HTTP proxy of Serve (`Admission`), where waiting costs next to nothing: behind it each request costs milliseconds in
+several processes, in the order in which they came. Serve takes how many get in at a time from the environment of the
+process that starts the cluster; `seal-ray serve` sets it by itself (`admit`).
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from seal_ray.serving.fields import checked
@@ -31,6 +34,17 @@ _HEADERS = (b"host", b"user-agent", b"accept", b"content-type")
 """Headers that go on. Others steer Ray and vLLM: the priority of a request, its id, the engine that takes it."""
 _MAX_HELD = 256 << 20
 """Bytes of all bodies that are held at a time."""
+_KNOWN = 10_000
+"""Connections that are remembered as answered."""
+_PREFIX = "SEAL_RAY_PROXY_"
+_ENVIRONMENT = {
+    "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": f"{__name__}:middlewares",
+    # On a busy machine a proxy takes longer than the five seconds that Serve gives it, and is then killed.
+    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
+    # A request passes fewer threads on its way: a third less of its time, and nothing here holds up an event loop.
+    "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
+    "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0",
+}
 
 
 def digest_of(key: str) -> str:
@@ -75,38 +89,32 @@ class Bodies:
 
         Raises `RefusedRequest` for one that is too large or too slow, and `NoPlace` where others take all the room.
         """
-        held = _Held()
+        held, parts, body = 0, list[bytes](), None
         try:
             try:
+                announced = header(scope, b"content-length")
+                if announced.isdigit() and int(announced[:20]) > self._most:
+                    raise self._too_large()
                 async with asyncio.timeout(self._seconds):
-                    body = await self._read(scope, receive, held)
+                    async for part in Request(scope, receive).stream():
+                        held += len(part)
+                        self._held += len(part)
+                        if held > self._most:
+                            raise self._too_large()
+                        if self._held > max(_MAX_HELD, self._most):
+                            raise NoPlace
+                        parts.append(part)
+                body = b"".join(parts)
             except TimeoutError:
                 raise RefusedRequest(
                     f"the request did not arrive within {self._seconds:g} seconds.", status=408, code="timeout"
                 ) from None
+            except ClientDisconnect:
+                pass
+            parts.clear()
             yield body
         finally:
-            self._held -= held.bytes
-
-    async def _read(self, scope: Scope, receive: Receive, held: _Held) -> bytes | None:
-        announced = header(scope, b"content-length")
-        if announced.isdigit() and int(announced[:20]) > self._most:
-            raise self._too_large()
-        parts = []
-        while True:
-            message = await receive()
-            if message["type"] != "http.request":
-                return None
-            part = message.get("body", b"")
-            held.bytes += len(part)
-            self._held += len(part)
-            if held.bytes > self._most:
-                raise self._too_large()
-            if self._held > max(_MAX_HELD, self._most):
-                raise NoPlace
-            parts.append(part)
-            if not message.get("more_body"):
-                return b"".join(parts)
+            self._held -= held
 
     def _too_large(self) -> RefusedRequest:
         return RefusedRequest(
@@ -114,24 +122,8 @@ class Bodies:
         )
 
 
-class _Held:
-    """How many bytes of a body are held."""
-
-    bytes = 0
-
-
-def with_length(scope: MutableMapping[str, Any], length: int) -> MutableMapping[str, Any]:
-    """The scope of a request whose body has this length."""
-    kept = [
-        (name, value)
-        for name, value in scope.get("headers", ())
-        if name.lower() not in (b"content-length", b"transfer-encoding")
-    ]
-    return {**scope, "headers": [*kept, (b"content-length", str(length).encode())]}
-
-
-def once(body: bytes, receive: Receive) -> Receive:
-    """Gives the body first, and then the client's disconnect."""
+def with_body(body: bytes, scope: Scope, receive: Receive) -> tuple[Scope, Receive]:
+    """The request with this body, which is received at once; what comes after it is the client's disconnect."""
     given = False
 
     async def next_message() -> Message:
@@ -141,7 +133,9 @@ def once(body: bytes, receive: Receive) -> Receive:
         given = True
         return {"type": "http.request", "body": body, "more_body": False}
 
-    return next_message
+    of_the_body = (b"content-length", b"transfer-encoding")
+    kept = [(name, value) for name, value in scope.get("headers", ()) if name.lower() not in of_the_body]
+    return {**scope, "headers": [*kept, (b"content-length", str(len(body)).encode())]}, next_message
 
 
 class Intake:
@@ -180,7 +174,7 @@ class Intake:
                 body = await asyncio.get_running_loop().run_in_executor(self._parser, self._clean, body, chat)
             headers = [(name, value) for name, value in scope.get("headers", ()) if name.lower() in _HEADERS]
             async with self._places.one():
-                await self._app(with_length({**scope, "headers": headers}, len(body)), once(body, receive), send)
+                await self._app(*with_body(body, {**scope, "headers": headers}, receive), send)
 
     def _clean(self, body: bytes, chat: bool) -> bytes:
         document = checked(read_body(body), chat=chat, limits=self._limits)
@@ -188,19 +182,6 @@ class Intake:
             return json.dumps(document, ensure_ascii=False, allow_nan=False).encode()
         except ValueError:
             raise RefusedRequest("body: a number in it is too large.", code="invalid_json") from None
-
-
-_KNOWN = 10_000
-"""Connections that are remembered as answered."""
-_PREFIX = "SEAL_RAY_PROXY_"
-_ENVIRONMENT = {
-    "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": f"{__name__}:middlewares",
-    # On a busy machine a proxy takes longer than the five seconds that Serve gives it, and is then killed.
-    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
-    # A request passes fewer threads on its way: a third less of its time, and nothing here holds up an event loop.
-    "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
-    "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0",
-}
 
 
 class Admission:
@@ -226,7 +207,7 @@ class Admission:
                 if body is not None:
                     client = tuple(scope.get("client") or ())
                     async with self._places.one(first=client in self._known):
-                        await self._app(with_length(scope, len(body)), once(body, receive), send)
+                        await self._app(*with_body(body, scope, receive), send)
                     self._remember(client)
         except RefusedRequest as error:
             await error.response()(scope, receive, send)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from envs.errors import UserError, unknown_value
+from envs.errors import UserError, check_known
 from policies import tiny
 from policies.engine.adapters import CONFIG_FILE, TENSOR_FILE
 from policies.engine.choice import DTYPES, cache_bytes
@@ -87,8 +87,7 @@ def make_out(settings: ServingSettings) -> Served:
             raise UserError(f"name: {each!r} cannot be used; give a name without a colon.")
     if name in settings.adapters:
         raise UserError(f"adapter: {name!r} is the model's name; give the adapter another.")
-    if settings.dtype is not None and settings.dtype not in DTYPES:
-        raise unknown_value("dtype", settings.dtype, DTYPES)
+    check_known("dtype", DTYPES, settings.dtype)
     context = min(folder.context, MAX_CONTEXT) if settings.context is None else settings.context
     if context > folder.context:
         raise UserError(f"context: {context} is more than the model's {folder.context} tokens.")
