@@ -142,8 +142,8 @@ def start_agents(config: Settings) -> dict[str, Agent]:
 
 
 def start_engines(config: Settings, agent: str) -> EnginePool:
-    engine, limits = config.section(sections.Engine), config.section(sections.FaultTolerance)
-    curator, model = config.section(sections.Curator), model_of(config, agent)
+    engine, curator = config.section(sections.Engine), config.section(sections.Curator)
+    model = model_of(config, agent)
     mine = agent == SOLVER
     served = [each for each in learning_agents(config) if host_of(config, each) == agent]
     spec = EngineSpec(
@@ -159,14 +159,7 @@ def start_engines(config: Settings, agent: str) -> EnginePool:
         factory=config.engine_factory,
         agent=agent,
     )
-    return EnginePool(
-        spec,
-        bundles=_bundles(config, agent),
-        cpus=engine.num_cpus_per_engine,
-        gpus=engine.num_gpus_per_engine,
-        max_restarts=limits.max_engine_restarts,
-        timeout=limits.engine_timeout,
-    )
+    return EnginePool(spec, _bundles(config, agent), engine, config.section(sections.FaultTolerance))
 
 
 def _bundles(config: Settings, agent: str) -> list[int]:

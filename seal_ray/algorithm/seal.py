@@ -162,18 +162,11 @@ class Seal(RoundAlgorithm):
 
     def _plan(self) -> list[GroupPlan]:
         numbers = range(self._next_group, self._next_group + self._training.groups)
-        curator = self.curation.settings
         return plan_round(
             [self._tasks.task_id(number) for number in numbers],
             self.curation.arms,
             first_number=self._next_group,
-            plain_share=plain_share_at(
-                self.round,
-                rounds=self._training.rounds,
-                start=curator.plain_share,
-                end=curator.plain_share_end,
-                fade_from=curator.fade_from,
-            ),
+            plain_share=plain_share_at(self.round, self._training.rounds, self.curation.settings),
             group_size=self._training.group_size,
             protocol=Protocol(self._environment.protocol),
             temperature=self.solver.settings.temperature,

@@ -7,6 +7,7 @@ import logging
 import socket
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -71,17 +72,11 @@ def command(
 
     # A few wait behind the proxy, so that no place is empty while a request is on its way.
     admit(places=served.settings.places + 16, body_bytes=served.settings.max_request_mib << 20, key=api_key)
-    console = Console(highlight=False)
-    console.print(f"starting {served.name}: a minute or two on CPU", soft_wrap=True)
-
-    def ready() -> None:
-        names = ", ".join((served.name, *served.settings.adapters))
-        key = "with the key" if api_key else "without a key"
-        console.print(f"serving {names} at http://{host}:{port}/v1, {key}; Ctrl-C stops", soft_wrap=True)
-
+    say = partial(Console(highlight=False).print, soft_wrap=True)
+    say(f"starting {served.name}: a minute or two on CPU")
     with connected():
-        _serve_until_interrupted(served, host=host, port=port, key=api_key, ready=ready)
-    console.print("stopped")
+        _serve_until_interrupted(served, host=host, port=port, key=api_key, say=say)
+    say("stopped")
 
 
 def _named(adapters: Sequence[str]) -> dict[str, str]:
@@ -119,9 +114,9 @@ def is_loopback(host: str) -> bool:
 
 
 def _serve_until_interrupted(
-    served: Served, *, host: str, port: int, key: str | None, ready: Callable[[], None]
+    served: Served, *, host: str, port: int, key: str | None, say: Callable[[str], None]
 ) -> None:
-    """Starts Serve and the application, calls `ready`, and stays until Ctrl-C. Ray must be connected.
+    """Starts Serve and the application, says so, and stays until Ctrl-C. Ray must be connected.
 
     Raises `SealError` where the replicas do not come up.
     """
@@ -140,7 +135,9 @@ def _serve_until_interrupted(
         except RuntimeError as error:
             first, *_ = str(error).strip().splitlines() or ["no reason given"]
             raise SealError(f"serve: the model could not be started ({first}).") from error
-        ready()
+        names = ", ".join((served.name, *served.settings.adapters))
+        with_key = "with the key" if key else "without a key"
+        say(f"serving {names} at http://{host}:{port}/v1, {with_key}; Ctrl-C stops")
         while True:
             time.sleep(1.0)
     except KeyboardInterrupt:

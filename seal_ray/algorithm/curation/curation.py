@@ -115,15 +115,10 @@ def proposals_as_rows(window: Window, verdict: Verdict | None) -> list[dict[str,
 def _sample_from(value: Mapping[str, JSON] | None) -> Sample | None:
     if value is None:
         return None
+    tuples = {key: tuple(each) for key, each in value.items() if key != "seed"}
     # Checkpoints of earlier versions have the log-probs under a shorter name.
-    logprobs = value.get("sampled_logprobs_T", value.get("sampled_logprobs_T", ()))
-    return Sample(
-        seed=value["seed"],
-        token_ids_T=tuple(value["token_ids_T"]),
-        mask_T=tuple(value["mask_T"]),
-        sampled_logprobs_T=tuple(logprobs),
-        versions_T=tuple(value["versions_T"]),
-    )
+    logprobs = tuples.pop("logprobs_T", ())
+    return Sample(**{"sampled_logprobs_T": logprobs, **tuples}, seed=value["seed"])
 
 
 class RunGuard:
@@ -188,9 +183,6 @@ class Curation:
         """Whether a window begins with this round, counted from 0."""
         return round_number % self.settings.update_every == 0
 
-    def ends_at(self, round_number: int) -> bool:
-        return self.begins_at(round_number + 1)
-
     def propose(
         self,
         profile: FailureProfile,
@@ -235,7 +227,7 @@ class Curation:
             "curator/proposals": len(proposals) * begun,
             "curator/rejections": sum(each.rejection is not None for each in proposals) * begun,
         }
-        verdict = self.judge() if self.ends_at(round_number) else None
+        verdict = self.judge() if self.begins_at(round_number + 1) else None
         self.last_proposals = proposals_as_rows(self.window, verdict)
         if verdict is None or self.agent is None:
             return counted
@@ -302,26 +294,21 @@ def start_curation(
     if agent is None:
         return Curation(settings, make_plain_curator(settings))
     guard = RunGuard(guarded(), solver, most_tokens=settings.guideline_tokens)
-    return Curation(settings, _writer(config, agent, guard.check), agent=agent, guard=guard)
-
-
-def _writer(config: Settings, agent: Agent, check: Callable[[Interface], str | None]) -> LLMCurator:
-    """The curator that writes as an agent. `check` is the leak guard's."""
-    curator, solver = config.section(sections.Curator), config.section(sections.Solver)
-    kind = curator.engine if agent.owns else config.section(sections.Engine).kind
-    kind_class: Any = CURATORS.find(curator.kind)
-    made: LLMCurator = kind_class(
+    kind = settings.engine if agent.owns else config.section(sections.Engine).kind
+    host = agent.settings if agent.owns else config.section(sections.Solver)
+    kind_class: Any = CURATORS.find(settings.kind)
+    writer: LLMCurator = kind_class(
         agent.connect,
         ChatFormat.load(agent.model.path, agent.model.dialect),
         Writing(
-            context=min(curator.context, agent.settings.context if agent.owns else solver.context),
-            max_tokens=curator.response,
-            temperature=curator.temperature,
+            context=min(settings.context, host.context),
+            max_tokens=settings.response,
+            temperature=settings.temperature,
             constrained=(default_kind() if kind == "auto" else kind) == "vllm",
-            retries=curator.retries,
+            retries=settings.retries,
         ),
-        check=check,
-        kind=curator.kind,
+        check=guard.check,
+        kind=settings.kind,
         policy=agent.policy,
     )
-    return made
+    return Curation(settings, writer, agent=agent, guard=guard)

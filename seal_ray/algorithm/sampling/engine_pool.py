@@ -18,6 +18,7 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 from envs.errors import SealError
 from policies.engine import BASE, Adapter, Engine, EngineDead, EngineReport, GenRequest, GenResult
 from seal_ray.algorithm.rllib import actor_state, cause_of
+from seal_ray.config import sections
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,17 +170,17 @@ class EnginePool:
     """
 
     def __init__(
-        self, spec: EngineSpec, *, bundles: Sequence[int], cpus: float, gpus: float, max_restarts: int, timeout: float
+        self, spec: EngineSpec, bundles: Sequence[int], engine: sections.Engine, limits: sections.FaultTolerance
     ) -> None:
         actor: Any = ray.remote(EngineActor)
-        asked = {"num_cpus": cpus, "num_gpus": gpus, "max_restarts": max_restarts, "max_task_retries": 0}
+        asked = {"num_cpus": engine.num_cpus_per_engine, "num_gpus": engine.num_gpus_per_engine}
+        asked |= {"max_restarts": limits.max_engine_restarts, "max_task_retries": 0, "max_concurrency": _CALLS}
         self._members = [
-            _Member(actor.options(**asked, max_concurrency=_CALLS, placement_group_bundle_index=bundle).remote(spec))
-            for bundle in bundles
+            _Member(actor.options(**asked, placement_group_bundle_index=bundle).remote(spec)) for bundle in bundles
         ]
         for member in self._members:
             member.look = member.actor.versions.remote()  # starts the engine, while others start too
-        self._timeout = timeout
+        self._timeout = limits.engine_timeout
         self._payloads: dict[str, Any] = {}
         self._held: dict[str, int] = {}
         self.restarts = 0

@@ -15,7 +15,7 @@ from envs.sources import TaskPool, get_source
 from envs.task import Task
 from policies.rollouts import Fault
 from policies.trajectory import Trajectory, derive_seed
-from seal_ray.config.sections import Environment
+from seal_ray.config.sections import Curator, Environment
 from seal_ray.grpo.arms import PLAIN
 
 
@@ -105,14 +105,15 @@ def plan_round(
     ]
 
 
-def plain_share_at(round_number: int, *, rounds: int, start: float, end: float | None, fade_from: float) -> float:
-    """The share of groups on the plain interface in a round, counted from 0: constant, then linear to `end`.
+def plain_share_at(round_number: int, rounds: int, curator: Curator) -> float:
+    """The share of groups on the plain interface in a round, counted from 0: constant, then linear to its end.
 
     A fade-out shows whether what the interface unlocked stays without it.
     """
+    start, end = curator.plain_share, curator.plain_share_end
     if end is None:
         return start
-    begin = fade_from * rounds
+    begin = curator.fade_from * rounds
     done = (round_number - begin) / max(1.0, rounds - 1 - begin)
     return start + (end - start) * min(1.0, max(0.0, done))
 

@@ -114,17 +114,16 @@ class _Player:
     """Plays groups against engines. The runner has no coroutines itself: Ray would make it an asynchronous actor."""
 
     def __init__(self, config: Any) -> None:
-        self._solver = config.section(sections.Solver)
+        solver = config.section(sections.Solver)
         self.limits = config.section(sections.FaultTolerance)
         named = (config.section(sections.Environment).source, config.section(sections.Evaluation).source)
         self._sources = [name for name in named if name is not None]
         engine = config.section(sections.Engine)
         self._concurrent = math.ceil(engine.concurrent / max(1, config.num_env_runners))
-        model = open_model(self._solver.model, dialect=self._solver.dialect)
+        model = open_model(solver.model, dialect=solver.dialect)
         self.watch = Watch()
         self._form = ChatFormat.load(model.path, model.dialect)
         self._vocabulary = int(model.config["vocab_size"])
-        solver = self._solver
         self._budgets = Budgets(
             prompt=solver.prompt, response=solver.response, context=solver.context, steps=solver.steps
         )
