@@ -7,6 +7,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -139,8 +140,8 @@ def _draw_evaluation(axes: Axes, rows: Sequence[Row]) -> None:
     axes.set_title("Evaluation, plain interface")
     found = categories_of(name for row in rows for name in row)
     for category, colour in zip(found, itertools.cycle(_CATEGORY_COLOURS), strict=False):
-        _line(axes, rows, f"evaluation/success/{category}", category, colour, width=1.2)
-    _line(axes, rows, "evaluation/success", "all", BLACK, width=2.4)
+        _line(axes, rows, f"evaluation/success/{category}", category, color=colour, width=1.2)
+    _line(axes, rows, "evaluation/success", "all", color=BLACK, width=2.4)
     as_share(axes, "success (% of dialogues)")
 
 
@@ -153,8 +154,8 @@ def _draw_training(axes: Axes, rows: Sequence[Row]) -> None:
         ("solver/success_shown", "shown an\ninterface", RED),
     ):
         if span > 1:
-            _line(axes, rows, name, None, colour, width=0.8, alpha=0.35)
-        _line(axes, rows, name, shown_as, colour, width=2.0, span=span)
+            _line(axes, rows, name, None, color=colour, width=0.8, alpha=0.35)
+        _line(axes, rows, name, shown_as, color=colour, width=2.0, span=span)
     label: str | None = "interface\nchanged"
     for row in rows:
         if row.get("interface/changed"):
@@ -188,15 +189,7 @@ def _trailing_mean(values: NDArray[np.float64], span: int) -> NDArray[np.float64
 
 
 def _line(
-    axes: Axes,
-    rows: Sequence[Row],
-    name: str,
-    label: str | None,
-    colour: str,
-    *,
-    width: float,
-    alpha: float = 1.0,
-    span: int = 1,
+    axes: Axes, rows: Sequence[Row], name: str, label: str | None, *, width: float, span: int = 1, **style: Any
 ) -> None:
     values = _trailing_mean(metric_values(rows, name), span)
     there = ~np.isnan(values)
@@ -205,13 +198,4 @@ def _line(
     # A metric that only some rounds have, as an evaluation, is one line through these.
     rounds = metric_values(rows, "round")[there]
     marker = "o" if there.sum() <= 40 and label else ""
-    axes.plot(
-        rounds,
-        values[there],
-        color=colour,
-        label=label,
-        marker=marker,
-        linewidth=width,
-        markersize=width + 2,
-        alpha=alpha,
-    )
+    axes.plot(rounds, values[there], label=label, marker=marker, linewidth=width, markersize=width + 2, **style)

@@ -10,7 +10,7 @@ import resource
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -141,31 +141,28 @@ def train(
     training, evaluation = config.section(sections.Training), config.section(sections.Evaluation)
     say("starting engines, env runners and learners")
     algorithm: Seal = config.build_algo()  # type: ignore[assignment]
-    recorder = None
-    try:
+    with ExitStack() as at_the_end:
+        at_the_end.callback(algorithm.stop)
         if resume is not None:
             checkpoints.restore(algorithm, resume)
         recorder = Recorder(algorithm, folder, resumed=resume is not None, wandb=wandb)
-        with _stop_on_interrupt(say) as asked_to_stop:
+        at_the_end.callback(recorder.close)
+        asked_to_stop = at_the_end.enter_context(_stop_on_interrupt(say))
 
-            def due() -> bool:
-                last = algorithm.round == training.rounds or asked_to_stop()
-                return last or algorithm.round % training.checkpoint_every == 0
+        def due() -> bool:
+            last = algorithm.round == training.rounds or asked_to_stop()
+            return last or algorithm.round % training.checkpoint_every == 0
 
-            if resume is None and evaluation.interval:
-                say("evaluating the model as it is")
-                report(recorder.write_start())
-            while algorithm.round < training.rounds and not asked_to_stop():
-                report(recorder.play_round(algorithm.train, save=due))
-            # An interrupt between two rounds has no round to end.
-            found = checkpoints.stored(folder.checkpoints)
-            if not found or checkpoints.round_of(found[-1]) < algorithm.round:
-                checkpoints.save(algorithm, folder, keep=training.checkpoints_kept)
+        if resume is None and evaluation.interval:
+            say("evaluating the model as it is")
+            report(recorder.write_start())
+        while algorithm.round < training.rounds and not asked_to_stop():
+            report(recorder.play_round(algorithm.train, save=due))
+        # An interrupt between two rounds has no round to end.
+        found = checkpoints.stored(folder.checkpoints)
+        if not found or checkpoints.round_of(found[-1]) < algorithm.round:
+            checkpoints.save(algorithm, folder, keep=training.checkpoints_kept)
         return Outcome(algorithm.round, stopped=algorithm.round < training.rounds)
-    finally:
-        if recorder is not None:
-            recorder.close()
-        algorithm.stop()
 
 
 @contextmanager
