@@ -27,11 +27,9 @@ class Settings(Protocol):
 
     def section(self, kind: type[S]) -> S:
         """A section. Raises `UserError` for a value that does not fit."""
-        ...
 
     def get_config_for_module(self, module_id: str) -> Any:
         """The settings of one agent's module, as RLlib's learner takes them."""
-        ...
 
 
 def learning_agents(config: Settings) -> tuple[str, ...]:

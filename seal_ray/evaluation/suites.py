@@ -29,8 +29,7 @@ class Suite(Protocol):
     gives values for some or all of `metrics`.
     """
 
-    @property
-    def name(self) -> str: ...
+    name: str
 
     @property
     def metrics(self) -> Sequence[Metric]: ...

@@ -20,11 +20,8 @@ class CuratorReward(Protocol):
     round in which the arm played; else it is empty.
     """
 
-    @property
-    def worst(self) -> float: ...
-
-    @property
-    def needs_gradients(self) -> bool: ...
+    worst: float
+    needs_gradients: bool
 
     def __call__(
         self, groups: Sequence[ArmGroup], alignments: Mapping[int, Sequence[float]]
