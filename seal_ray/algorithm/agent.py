@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ray.util
 
@@ -14,15 +14,13 @@ from envs.errors import SealError
 from policies.engine import BASE
 from policies.engine.requests import checkpoint_shapes
 from policies.model_folder import ModelFolder, open_model
+from seal_ray.algorithm.learning.learner_group import SealLearnerGroup
 from seal_ray.algorithm.learning.weights import full_weights, lora_adapter
 from seal_ray.algorithm.sampling.engine_pool import EnginePool, EngineSpec, Payload, RemoteEngine
 from seal_ray.algorithm.sampling.runner import Target
 from seal_ray.config import sections
 from seal_ray.config.agents import Settings, all_engines, engines_of, host_of, learning_agents, model_agents, model_of
 from seal_ray.grpo.rows import Minibatch
-
-if TYPE_CHECKING:
-    from seal_ray.algorithm.learning.learner_group import SealLearnerGroup
 
 
 class RatioError(SealError, RuntimeError):

@@ -12,8 +12,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
+from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.tune.result import TRIAL_INFO
@@ -34,10 +35,6 @@ from seal_ray.config.sections import (
     section_name,
     section_of,
 )
-
-if TYPE_CHECKING:
-    from ray.rllib.core.learner.learner_group import LearnerGroup
-
 
 _READ_BY_RLLIB = {TRIAL_INFO, "_enable_new_api_stack", "multiagent", "class"}
 """Keys of a config dict that are not attributes, or not always."""

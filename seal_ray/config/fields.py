@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from pydantic import TypeAdapter
 from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
 
 from envs.errors import UserError, unknown_value
-
-if TYPE_CHECKING:
-    from pydantic_core import ErrorDetails
 
 KEYS: Mapping[str, Mapping[str, str]] = {"environment": {"bfcl_split": "division"}}
 """Section → old key → key."""

@@ -14,19 +14,17 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from envs.interface import Interface
 from seal_ray.algorithm.config import SealConfig
+from seal_ray.algorithm.seal import Seal
 from seal_ray.config import sections
 from seal_ray.report.drawing import draw_curves
 from seal_ray.report.files import RunFolder
 from seal_ray.report.metrics import describe
 from seal_ray.report.writers import Writers
 from seal_ray.run import checkpoints
-
-if TYPE_CHECKING:
-    from seal_ray.algorithm.seal import Seal
 
 Metrics = dict[str, float]
 

@@ -45,20 +45,9 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Stuck:
-    """A dialogue whose step took more than `limit` seconds. Its process must not be used any more."""
+    """A dialogue whose step takes too long, as the fault that it becomes. Its process must not be used any more."""
 
-    task: str
-    seed: int
-    limit: float
-
-    @property
-    def fault(self) -> Fault:
-        return Fault(
-            self.task,
-            self.seed,
-            STEP_TIMEOUT,
-            f"a step did not come back within {self.limit:g} s (fault_tolerance.step_timeout)",
-        )
+    fault: Fault
 
 
 def unless_stuck(work: Callable[[], R], watch: Watch, *, limit: float, replaceable: bool) -> R | Stuck:
@@ -86,7 +75,8 @@ def unless_stuck(work: Callable[[], R], watch: Watch, *, limit: float, replaceab
             still_here()
             late = watch.overdue(limit)
             if late is not None:
-                return Stuck(late.task, late.seed, limit)
+                reason = f"a step did not come back within {limit:g} s (fault_tolerance.step_timeout)"
+                return Stuck(Fault(late.task, late.seed, STEP_TIMEOUT, reason))
     finally:
         if replaceable:
             faulthandler.cancel_dump_traceback_later()

@@ -145,4 +145,6 @@ def test_the_one_at_work_is_named() -> None:
         with watch.over("second", 2):
             time.sleep(3.0)
 
-    assert unless_stuck(work, watch, limit=0.5, replaceable=False) == Stuck("second", 2, 0.5)
+    found = unless_stuck(work, watch, limit=0.5, replaceable=False)
+    reason = "a step did not come back within 0.5 s (fault_tolerance.step_timeout)"
+    assert found == Stuck(Fault("second", 2, STEP_TIMEOUT, reason))
