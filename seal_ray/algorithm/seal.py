@@ -22,11 +22,20 @@ from seal_ray.algorithm.config import SealConfig
 from seal_ray.algorithm.curation.curation import start_curation
 from seal_ray.algorithm.learning.learner_group import SealLearnerGroup
 from seal_ray.algorithm.learning.weigh import Reweighter, make_rows
-from seal_ray.algorithm.measures import check_faults, of_rollouts, of_rows, sampled_tokens
 from seal_ray.algorithm.objects import make_advantages, make_reward, make_suites
 from seal_ray.algorithm.rllib import RoundAlgorithm
 from seal_ray.algorithm.sampling.dispatch import play
-from seal_ray.algorithm.sampling.groups import PLAIN_ARM, GroupPlan, PlayedGroup, TaskStream, plain_share_at, plan_round
+from seal_ray.algorithm.sampling.groups import (
+    PLAIN_ARM,
+    GroupPlan,
+    PlayedGroup,
+    TaskStream,
+    check_faults,
+    of_rollouts,
+    plain_share_at,
+    plan_round,
+    sampled_tokens,
+)
 from seal_ray.config import sections
 from seal_ray.config.agents import all_engines
 from seal_ray.grpo.arms import PLAIN
@@ -122,7 +131,11 @@ class Seal(RoundAlgorithm):
         measured = {
             "round": self.round,
             **of_rollouts(groups, self._reward, get_source(self._environment.source).categories),
-            **of_rows(rows),
+            "solver/groups_kept": rows.groups_kept,
+            "solver/groups_dropped_equal": rows.dropped_equal,
+            "solver/groups_dropped_short": rows.dropped_short,
+            "solver/weight_mean": rows.weight_mean,
+            "solver/weight_max": rows.weight_max,
             **{f"solver/{key}": value for key, value in learnt.items()},
             **curated,
             "interface/changed": int(changed or curated.get("curator/promoted", 0.0)),

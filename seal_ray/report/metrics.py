@@ -121,9 +121,10 @@ def describe(name: str) -> Metric:
     raise unknown_value("metric", name, _BY_NAME)
 
 
-def categories_of(names: Iterable[str], family: str = "evaluation/success") -> list[str]:
+def categories_of(names: Iterable[str]) -> list[str]:
     """The categories in the metrics of these names: the common four where there is no other."""
-    found = in_order(name.removeprefix(f"{family}/") for name in names if name.startswith(f"{family}/"))
+    family = "evaluation/success/"
+    found = in_order(name.removeprefix(family) for name in names if name.startswith(family))
     return found if set(found) - set(Category) else list(map(str, Category))
 
 

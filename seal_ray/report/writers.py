@@ -46,7 +46,6 @@ class Writers:
         *,
         config: Mapping[str, object],
         wandb: str = "off",
-        project: str = PROJECT,
         after_round: int | None = None,
     ) -> None:
         """`after_round` is the round after which a run goes on; what was written of later ones is then hidden.
@@ -65,7 +64,7 @@ class Writers:
         )
         self._run: wandb_package.Run | None = None
         if wandb != "off":
-            self._run = self._unless_it_fails("start", lambda: _start_wandb(folder, wandb, project, as_json(config)))
+            self._run = self._unless_it_fails("start", lambda: _start_wandb(folder, wandb, as_json(config)))
 
     def write(self, round_number: int, metrics: Mapping[str, float | int]) -> None:
         """Writes the metrics of a round, the finite ones. Raises as `check` does."""
@@ -95,7 +94,7 @@ class Writers:
             return None
 
 
-def _start_wandb(folder: RunFolder, mode: str, project: str, config: dict[str, JSON]) -> wandb_package.Run:
+def _start_wandb(folder: RunFolder, mode: str, config: dict[str, JSON]) -> wandb_package.Run:
     if mode == "auto":
         mode = "online" if _has_key() else "offline"
     if mode == "offline":
@@ -106,7 +105,7 @@ def _start_wandb(folder: RunFolder, mode: str, project: str, config: dict[str, J
     if not folder.wandb_id.exists():
         replace_file(folder.wandb_id, secrets.token_hex(4).encode("ascii"))
     return wandb.init(
-        project=project,
+        project=PROJECT,
         name=folder.path.resolve().name,
         dir=str(folder.path),
         id=folder.wandb_id.read_text("ascii").strip(),

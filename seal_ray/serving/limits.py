@@ -1,4 +1,4 @@
-"""The limits of a request, and the errors of those beyond them, as OpenAI's clients read them."""
+"""The limits of a request and of the kinds of its fields, and the errors beyond them, as OpenAI's clients read them."""
 
 from __future__ import annotations
 

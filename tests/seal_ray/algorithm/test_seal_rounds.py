@@ -23,9 +23,9 @@ from envs.task import Task
 from policies.engine import BASE, EngineDead, GenRequest
 from seal_ray.algorithm.agent import RatioError
 from seal_ray.algorithm.config import SealConfig
-from seal_ray.algorithm.measures import TooManyFaults
 from seal_ray.algorithm.sampling import runner as runner_module
 from seal_ray.algorithm.sampling.engine_pool import EngineLost, RemoteEngine
+from seal_ray.algorithm.sampling.groups import TooManyFaults
 from seal_ray.algorithm.sampling.runner import StaleWeights
 from seal_ray.algorithm.seal import Seal
 from seal_ray.report.files import RunFolder
