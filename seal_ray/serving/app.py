@@ -14,10 +14,9 @@ from policies import tiny
 from policies.engine.adapters import CONFIG_FILE, TENSOR_FILE
 from policies.engine.choice import DTYPES, cache_bytes
 from policies.model_folder import ModelFolder, open_model
+from seal_ray.config.sections import Count
 from seal_ray.run.checkpoints import model_of
 from seal_ray.serving.limits import Limits
-
-Count = Annotated[int, Field(ge=1)]
 
 MAX_CONTEXT = 32_768
 """Default context in tokens, for models that have more."""
