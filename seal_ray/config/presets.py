@@ -30,6 +30,12 @@ _PLAIN = {
 }
 """YAML 1.2's core schema: kind of a plain scalar → its pattern and first characters. PyYAML has that of YAML 1.1."""
 
+FOLDER = Path(__file__).parent.parent / "presets"
+DEFAULT = "tiny"
+"""The model preset that stands where none is given."""
+Values = dict[str, dict[str, Any]]
+"""Section → key → value."""
+
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 - PyYAML's form
@@ -64,14 +70,6 @@ def problem_of(error: yaml.YAMLError) -> str:
     mark = getattr(error, "problem_mark", None)
     what = str(getattr(error, "problem", None) or str(error).split("\n")[0])
     return what if mark is None else f"line {mark.line + 1}: {what}"
-
-
-FOLDER = Path(__file__).parent.parent / "presets"
-DEFAULT = "tiny"
-"""The model preset that stands where none is given."""
-
-Values = dict[str, dict[str, Any]]
-"""Section → key → value."""
 
 
 def preset_names(kind: str | None = None) -> list[str]:

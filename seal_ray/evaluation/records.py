@@ -28,6 +28,9 @@ from policies.trajectory import Trajectory
 from seal_ray.evaluation.plan import Plan
 from seal_ray.report.files import JsonLines
 
+_Z = 1.959963984540054
+"""The 97.5 % quantile of the normal distribution."""
+
 
 @dataclass(frozen=True, slots=True)
 class Record:
@@ -81,10 +84,6 @@ class Records:
         row = trajectory.to_dict()
         self._file.append(row)
         return Record.from_dict(row)
-
-
-_Z = 1.959963984540054
-"""The 97.5 % quantile of the normal distribution."""
 
 
 @dataclass(frozen=True, slots=True)

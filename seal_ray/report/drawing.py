@@ -42,6 +42,22 @@ LABEL_COLOURS: Mapping[str, str] = {
 }
 """Label → its colour, in the order of a stack."""
 
+INCHES, DPI = (12.0, 9.0), 100
+"""Size of the picture: 1200 by 900 pixels."""
+_LONGEST_MEAN = 10
+"""Rounds that a trailing mean takes in at most."""
+_CATEGORY_COLOURS = (BLUE, RED, GREEN, ORANGE, PINK, SKY, YELLOW, GREY)
+_PHASES: Mapping[str, str] = {
+    "rollout": BLUE,
+    "learn": RED,
+    "sync": ORANGE,
+    "advantage": YELLOW,
+    "propose": GREEN,
+    "curate": GREY,
+    "evaluation": SKY,
+    "checkpoint": PINK,
+}
+
 
 def save_picture(figure: Figure, path: Path) -> None:
     """Writes the figure as a PNG in the place of any file at `path`."""
@@ -94,25 +110,6 @@ def finish(axes: Axes, rows: Sequence[Row]) -> None:
         axes.legend(handles[::-1], labels[::-1], fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     else:
         axes.text(0.5, 0.5, "nothing measured yet", transform=axes.transAxes, ha="center", color="#666666")
-
-
-INCHES, DPI = (12.0, 9.0), 100
-"""Size of the picture: 1200 by 900 pixels."""
-
-_LONGEST_MEAN = 10
-"""Rounds that a trailing mean takes in at most."""
-
-_CATEGORY_COLOURS = (BLUE, RED, GREEN, ORANGE, PINK, SKY, YELLOW, GREY)
-_PHASES: Mapping[str, str] = {
-    "rollout": BLUE,
-    "learn": RED,
-    "sync": ORANGE,
-    "advantage": YELLOW,
-    "propose": GREEN,
-    "curate": GREY,
-    "evaluation": SKY,
-    "checkpoint": PINK,
-}
 
 
 def draw_curves(rows: Sequence[Row], path: Path, *, title: str = "") -> None:

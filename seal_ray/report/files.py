@@ -22,6 +22,8 @@ from envs.task import JSON
 from policies.trajectory import interface_id
 from seal_ray.report.metrics import check
 
+_ROUND_FILE = re.compile(r"round_(\d{6,})\.jsonl")
+
 
 def replace_file(path: Path, content: bytes) -> None:
     """Puts a file with this content in the place of `path`."""
@@ -104,9 +106,6 @@ class JsonLines:
 
     def _line(self, row: Mapping[str, object]) -> bytes:
         return (json.dumps(as_json(row), allow_nan=False, ensure_ascii=self.ascii) + "\n").encode()
-
-
-_ROUND_FILE = re.compile(r"round_(\d{6,})\.jsonl")
 
 
 class RunFolder:

@@ -23,6 +23,16 @@ _LEFT_OUT = {"recipe.json", _CARD}
 """Files that describe how the base model was made."""
 _WEIGHTS = (".safetensors", ".safetensors.index.json")
 _ONLY_MODELS = {"config.json", "generation_config.json"}
+_SHOWN = {
+    "solver": ("lora_rank", "lora_alpha", "prompt", "response", "context", "temperature"),
+    "engine": ("dtype",),
+    "training": ("groups", "group_size", "lr", "schedule", "adam_epsilon", "kl", "clip_low", "clip_high", "epochs"),
+    "reweighting": ("mode", "rho"),
+    "curator": ("kind", "plain_share"),
+    "environment": ("difficulty", "reward", "protocol"),
+}
+"""Section → the settings that a card shows."""
+_SUCCESS = "evaluation/success"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,19 +88,6 @@ def _find(path: Path) -> tuple[Path, Path]:
     if whole in checkpoints.stored(whole.parent) and (whole.parent.parent / "config.yaml").is_file():
         return whole.parent.parent, whole
     raise UserError(f"run: {path} is no run; give a folder that seal-ray train has made, or one of its checkpoints.")
-
-
-_SHOWN = {
-    "solver": ("lora_rank", "lora_alpha", "prompt", "response", "context", "temperature"),
-    "engine": ("dtype",),
-    "training": ("groups", "group_size", "lr", "schedule", "adam_epsilon", "kl", "clip_low", "clip_high", "epochs"),
-    "reweighting": ("mode", "rho"),
-    "curator": ("kind", "plain_share"),
-    "environment": ("difficulty", "reward", "protocol"),
-}
-"""Section → the settings that a card shows."""
-
-_SUCCESS = "evaluation/success"
 
 
 def model_card(

@@ -21,6 +21,40 @@ from seal_ray.serving.limits import Limits
 MAX_CONTEXT = 32_768
 """Default context in tokens, for models that have more."""
 
+KEY_VARIABLE = "SEAL_RAY_API_KEY"
+
+_PARSERS = {"qwen": "hermes", "llama3_json": "llama3_json", "toolace": "pythonic"}
+"""Dialect → vLLM's parser of its calls."""
+
+_ENVIRONMENT = {
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_NO_USAGE_STATS": "1",
+    "HF_HUB_OFFLINE": "1",
+    # No grammars of the dialects' markup, which control tokens are part of. A call that must be made is JSON.
+    "VLLM_ENFORCE_STRICT_TOOL_CALLING": "0",
+}
+_CPU_ENVIRONMENT = {
+    # OpenMP threads spin while they wait, and the processes of a replica then starve each other.
+    "OMP_NUM_THREADS": "1",
+    # vLLM would bind all replicas of a machine to the same core.
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    # Compiling takes longer than it saves.
+    "TORCHDYNAMO_DISABLE": "1",
+}
+_INGRESS_REQUESTS = 10_000
+"""Requests under way in the ingress; those beyond what the replicas take wait there."""
+_CPU_BLOCK = 32
+"""Tokens in a block of the cache on CPU: as in training."""
+_CPU_BATCH, _CPU_LONG = 512, 64
+"""Tokens in a batch on CPU, and those of one prompt in it while others wait.
+
+A batch takes some 0.1 s then. Larger ones are hardly faster, and all other requests wait for them.
+"""
+_GPU_READING = 65_536
+"""Tokens of prompts that are read at a time on GPUs; on CPU it is a batch."""
+_CPU_CACHE = 2 << 30
+"""Bytes of a replica's cache at most, where one request fits into them."""
+
 
 class ServingSettings(BaseModel):
     """The arguments of `seal_ray.serving.app:build`, in a config file of `serve deploy` and on the command line."""
@@ -107,41 +141,6 @@ def _rank(name: str, folder: Path) -> int:
     if type(rank) is not int or rank < 1:
         raise UserError(f"adapter: {folder / CONFIG_FILE} says that r is {rank!r}; it is a whole number above 0.")
     return rank
-
-
-KEY_VARIABLE = "SEAL_RAY_API_KEY"
-
-_PARSERS = {"qwen": "hermes", "llama3_json": "llama3_json", "toolace": "pythonic"}
-"""Dialect → vLLM's parser of its calls."""
-
-_ENVIRONMENT = {
-    "VLLM_LOGGING_LEVEL": "ERROR",
-    "VLLM_NO_USAGE_STATS": "1",
-    "HF_HUB_OFFLINE": "1",
-    # No grammars of the dialects' markup, which control tokens are part of. A call that must be made is JSON.
-    "VLLM_ENFORCE_STRICT_TOOL_CALLING": "0",
-}
-_CPU_ENVIRONMENT = {
-    # OpenMP threads spin while they wait, and the processes of a replica then starve each other.
-    "OMP_NUM_THREADS": "1",
-    # vLLM would bind all replicas of a machine to the same core.
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    # Compiling takes longer than it saves.
-    "TORCHDYNAMO_DISABLE": "1",
-}
-_INGRESS_REQUESTS = 10_000
-"""Requests under way in the ingress; those beyond what the replicas take wait there."""
-_CPU_BLOCK = 32
-"""Tokens in a block of the cache on CPU: as in training."""
-_CPU_BATCH, _CPU_LONG = 512, 64
-"""Tokens in a batch on CPU, and those of one prompt in it while others wait.
-
-A batch takes some 0.1 s then. Larger ones are hardly faster, and all other requests wait for them.
-"""
-_GPU_READING = 65_536
-"""Tokens of prompts that are read at a time on GPUs; on CPU it is a batch."""
-_CPU_CACHE = 2 << 30
-"""Bytes of a replica's cache at most, where one request fits into them."""
 
 
 def build(args: ServingSettings) -> Any:

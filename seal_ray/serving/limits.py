@@ -24,6 +24,20 @@ _SEPARATORS = (",", "[", "{")
 SEND_AGAIN = {"Retry-After": "5"}
 """Header of an answer to a request that is to be sent again: when, in seconds."""
 
+MAX_SCHEMA_CHARACTERS = 65_536
+MAX_SCHEMA_DEPTH = 24
+MAX_COUNT = 1_000
+"""The largest number of characters, items or properties that a schema may ask for."""
+_MAX_NUMBER = 10**15
+_MAX_TOGETHER = 8
+"""Schemas of one `allOf` at most: their alternatives multiply."""
+
+_NAMED = ("properties", "$defs", "definitions", "dependentSchemas")
+"""Keywords whose keys are names and whose values are schemas."""
+_DATA = ("enum", "const", "default", "examples", "required", "title", "description")
+_COUNTS = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties", "multipleOf")
+_NOT_SERVED = ("pattern", "patternProperties", "propertyNames", "not", "if")
+
 
 class RefusedRequest(UserError):
     """A request that is answered with an error: its status, a sentence, and OpenAI's names for place and kind."""
@@ -121,20 +135,6 @@ def depth(value: Any) -> int:
         inside = [item for each in inside for item in (each.values() if isinstance(each, dict) else each)]
     return levels
 
-
-MAX_SCHEMA_CHARACTERS = 65_536
-MAX_SCHEMA_DEPTH = 24
-MAX_COUNT = 1_000
-"""The largest number of characters, items or properties that a schema may ask for."""
-_MAX_NUMBER = 10**15
-_MAX_TOGETHER = 8
-"""Schemas of one `allOf` at most: their alternatives multiply."""
-
-_NAMED = ("properties", "$defs", "definitions", "dependentSchemas")
-"""Keywords whose keys are names and whose values are schemas."""
-_DATA = ("enum", "const", "default", "examples", "required", "title", "description")
-_COUNTS = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties", "multipleOf")
-_NOT_SERVED = ("pattern", "patternProperties", "propertyNames", "not", "if")
 
 Check = Callable[[Any, str, Limits], Any]
 """Takes a field's value, its name and the limits; returns the value to go on with, or raises `RefusedRequest`."""

@@ -36,6 +36,9 @@ from seal_ray.grpo.advantages import group_advantages
 from seal_ray.grpo.arms import ArmGroup, choose_incumbent
 from seal_ray.grpo.rows import Minibatch, Row, row_of
 
+LEARNT = ("loss", "kl", "ratio_first_error", "gradient_norm", "learning_rate")
+"""What is logged of the curator's update."""
+
 
 @dataclass
 class Window:
@@ -144,10 +147,6 @@ class RunGuard:
 
     def _guard(self, tasks: Iterable[Task]) -> LeakGuard:
         return LeakGuard(tasks, max_tokens=self._most_tokens, count_tokens=lambda text: len(self._form.tokens(text)))
-
-
-LEARNT = ("loss", "kl", "ratio_first_error", "gradient_norm", "learning_rate")
-"""What is logged of the curator's update."""
 
 
 class Curation:

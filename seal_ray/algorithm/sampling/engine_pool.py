@@ -20,6 +20,12 @@ from policies.engine import BASE, Adapter, Engine, EngineDead, EngineReport, Gen
 from seal_ray.algorithm.rllib import actor_state, cause_of
 from seal_ray.config import sections
 
+_PAUSE = 0.25
+"""Seconds between two looks at an engine that is coming back."""
+_DEAD = "an engine died more often than fault_tolerance.max_engine_restarts allows."
+_CALLS = 4096
+"""Calls that an engine actor may have under way: the engine does its own batching."""
+
 
 @dataclass(frozen=True, slots=True)
 class EngineSpec:
@@ -140,13 +146,6 @@ async def start(spec: EngineSpec) -> Engine:
         lora_rank=spec.lora_rank,
         gpu_memory_share=spec.gpu_memory_share,
     )
-
-
-_PAUSE = 0.25
-"""Seconds between two looks at an engine that is coming back."""
-_DEAD = "an engine died more often than fault_tolerance.max_engine_restarts allows."
-_CALLS = 4096
-"""Calls that an engine actor may have under way: the engine does its own batching."""
 
 
 class EngineLost(SealError, RuntimeError):

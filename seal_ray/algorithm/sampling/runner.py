@@ -41,6 +41,8 @@ _SILENCE = 2.0
 """Time limits of a step after which a process that does not even run this guard ends itself."""
 
 R = TypeVar("R")
+_ROUNDING = 1e-3
+"""How far above 0 a log-prob may lie by rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +83,6 @@ def unless_stuck(work: Callable[[], R], watch: Watch, *, limit: float, replaceab
         if replaceable:
             faulthandler.cancel_dump_traceback_later()
     return done.result()
-
-
-_ROUNDING = 1e-3
-"""How far above 0 a log-prob may lie by rounding."""
 
 
 class StaleWeights(SealError, RuntimeError):
