@@ -44,3 +44,11 @@ def unknown_value(key: str, value: object, allowed: Iterable[str]) -> UserError:
         return UserError(f"{key}: {value!r:.80} is not known; did you mean {' or '.join(map(repr, near))}?")
     shown = ", ".join(choices[:12]) + (f" and {len(choices) - 12} more" if len(choices) > 12 else "")
     return UserError(f"{key}: {value!r:.80} is not known; allowed are {shown or 'none'}.")
+
+
+def check_known(key: str, allowed: Iterable[str], *values: str | None) -> None:
+    """Raises `unknown_value` for the first value that is not among those allowed; None passes."""
+    known = list(allowed)
+    for value in values:
+        if value is not None and value not in known:
+            raise unknown_value(key, value, known)

@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from envs.dialects import Dialect
 from envs.dialogue import Message
@@ -96,7 +96,7 @@ class ChatFormat:
         return self._control.ids
 
     @classmethod
-    def load(cls, folder: Path, dialect: Dialect) -> ChatFormat:
+    def load(cls, folder: Path, dialect: Dialect) -> Self:
         """The format of a Hugging Face model folder. Raises `UserError` where its tokenizer cannot be loaded."""
         try:
             tokenizer = _tokenizer(folder)

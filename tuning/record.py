@@ -17,8 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from envs.errors import UserError
 from envs.task import JSON
 from seal_ray.report.drawing import Row
-from seal_ray.report.files import replace_file, replace_yaml
-from seal_ray.report.json_lines import JsonLines
+from seal_ray.report.files import JsonLines, replace_file, replace_yaml
 
 _FAILURE, _ENDED = "failed.txt", "ended.txt"
 

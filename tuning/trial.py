@@ -13,7 +13,7 @@ from seal_ray.algorithm.config import make_config
 from seal_ray.algorithm.seal import Seal
 from seal_ray.config import sections
 from seal_ray.config.sections import attribute
-from seal_ray.report.run_folder import RunFolder
+from seal_ray.report.files import RunFolder
 from seal_ray.run.recorder import Metrics, Recorder
 
 RUN, CONFIG, MAIN = "run", "config", "main_cpus"

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from itertools import takewhile
+from typing import Any
 
+import ray.util
+
+from envs.co_evolution import SOLVER
 from envs.errors import SealError
 from policies.engine import BASE
 from policies.engine.requests import checkpoint_shapes
 from policies.model_folder import ModelFolder, open_model
+from seal_ray.algorithm.learning.learner_group import SealLearnerGroup
 from seal_ray.algorithm.learning.weights import full_weights, lora_adapter
-from seal_ray.algorithm.sampling.engine_actor import Payload
-from seal_ray.algorithm.sampling.engine_pool import EnginePool, RemoteEngine
-from seal_ray.algorithm.sampling.engines import start_engines
+from seal_ray.algorithm.sampling.engine_pool import EnginePool, EngineSpec, Payload, RemoteEngine
 from seal_ray.algorithm.sampling.runner import Target
 from seal_ray.config import sections
-from seal_ray.config.agents import host_of, learning_agents, model_agents, model_of
+from seal_ray.config.agents import Settings, all_engines, engines_of, host_of, learning_agents, model_agents, model_of
 from seal_ray.grpo.rows import Minibatch
-
-if TYPE_CHECKING:
-    from seal_ray.algorithm.learning.learner_group import SealLearnerGroup
-    from seal_ray.config.settings import Settings
 
 
 class RatioError(SealError, RuntimeError):
@@ -56,7 +55,6 @@ class Agent:
         return self.name if self.learns and self.settings.lora_rank else BASE
 
     def target(self) -> Target:
-        """What rollouts are played against."""
         return Target(self.engines.actors, self.policy, self.version)
 
     def connect(self) -> RemoteEngine:
@@ -109,7 +107,6 @@ class Agent:
             self.engines.heal()
 
     def close(self) -> None:
-        """Ends the engines that it owns."""
         if self.owns:
             self.engines.close()
 
@@ -140,3 +137,39 @@ def start_agents(config: Settings) -> dict[str, Agent]:
             engine_timeout=config.section(sections.FaultTolerance).engine_timeout,
         )
     return agents
+
+
+def start_engines(config: Settings, agent: str) -> EnginePool:
+    engine, curator = config.section(sections.Engine), config.section(sections.Curator)
+    model = model_of(config, agent)
+    mine = agent == SOLVER
+    served = [each for each in learning_agents(config) if host_of(config, each) == agent]
+    spec = EngineSpec(
+        kind=engine.kind if mine else curator.engine,
+        model=model.model,
+        dialect=model.dialect,
+        context=model.context,
+        dtype=engine.dtype,
+        concurrent=engine.concurrent if mine else curator.proposals,
+        adapters=sum(bool(model_of(config, each).lora_rank) for each in served),
+        lora_rank=model.lora_rank,
+        gpu_memory_share=engine.gpu_memory_share,
+        factory=config.engine_factory,
+        agent=agent,
+    )
+    return EnginePool(spec, _bundles(config, agent), engine, config.section(sections.FaultTolerance))
+
+
+def _bundles(config: Settings, agent: str) -> list[int]:
+    """Where each of the agent's engines goes in a trial's placement group: the last bundles are the engines', in the
+    order of the agents. Without a group each is -1, anywhere.
+
+    RLlib's actors have bundles of their own: an engine that took one of these would keep them waiting for ever.
+    """
+    own = engines_of(config, agent)
+    group = ray.util.get_current_placement_group()
+    if group is None:
+        return [-1] * own
+    before = sum(engines_of(config, each) for each in takewhile(lambda each: each != agent, model_agents(config)))
+    first = group.bundle_count - all_engines(config) + before
+    return list(range(first, first + own))

@@ -7,28 +7,25 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from envs.co_evolution import CURATOR
 from envs.dialects import DIALECTS
-from envs.errors import UserError, unknown_value
+from envs.errors import UserError, check_known
 from envs.interface.document import load_interface
 from envs.interface.value import MAX_GUIDELINES
-from envs.sources import TaskSource, check_disjoint, get_source
+from envs.sources import check_disjoint, get_source
 from policies.curator.choice import learns, shows_given_interface
 from policies.engine.requests import checkpoint_shapes
 from policies.model_folder import ModelFolder, open_model
 from seal_ray.algorithm.objects import check_objects, make_curator_reward, make_suites
-from seal_ray.algorithm.sampling.tasks import training_pool
+from seal_ray.algorithm.sampling.groups import training_pool
 from seal_ray.config import sections
-from seal_ray.config.agents import curator_is_model, model_of, shares_engines
+from seal_ray.config.agents import Settings, curator_is_model, model_of, shares_engines
 from seal_ray.config.sections import SECTIONS
+from seal_ray.evaluation.plan import evaluation_tasks
 from seal_ray.evaluation.suites import PLAIN
-from seal_ray.evaluation.tasks import evaluation_tasks
 from seal_ray.grpo.reweighting import rho_table
-
-if TYPE_CHECKING:
-    from seal_ray.config.settings import Settings
 
 _OWN_WORD = re.compile(r"^(split|split part|difficulty|interface|model): ")
 
@@ -43,7 +40,8 @@ def check_config(config: Settings) -> ModelFolder:
     model = _check_model(config.section(sections.Solver))
     _check_engine("engine.kind", config.section(sections.Engine).kind)
     _check_training(config.section(sections.Training), config.section(sections.Learners))
-    _check_reweighting(config.section(sections.Reweighting))
+    reweighting = config.section(sections.Reweighting)
+    check_known("reweighting.overrides", rho_table(reweighting.rho), *reweighting.overrides)
     _check_curator(config.section(sections.Curator), config.section(sections.Learners))
     check_objects(
         config.section(sections.Environment), config.section(sections.Training), config.section(sections.Curator)
@@ -61,8 +59,7 @@ def check_memory(config: Settings, model: ModelFolder) -> None:
 
 
 def _check_model(solver: sections.Solver) -> ModelFolder:
-    if solver.dialect is not None and solver.dialect not in DIALECTS:
-        raise unknown_value("solver.dialect", solver.dialect, DIALECTS)
+    check_known("solver.dialect", DIALECTS, solver.dialect)
     model = open_model(solver.model, dialect=solver.dialect)
     for key in ("prompt", "response"):
         if getattr(solver, key) > solver.context:
@@ -72,9 +69,7 @@ def _check_model(solver: sections.Solver) -> ModelFolder:
     if solver.lora_rank:
         shapes = checkpoint_shapes(model.path)
         layers = sorted({name.split(".")[-2] for name, shape in shapes.items() if len(shape) == 2})
-        for target in solver.lora_targets:
-            if target not in layers:
-                raise unknown_value("solver.lora_targets", target, layers)
+        check_known("solver.lora_targets", layers, *solver.lora_targets)
     return model
 
 
@@ -92,13 +87,6 @@ def _check_training(training: sections.Training, learners: sections.Learners) ->
         raise UserError(
             f"learners.fsdp: it shards over 2 learners or more, and learners.num_learners is {learners.num_learners}."
         )
-
-
-def _check_reweighting(reweighting: sections.Reweighting) -> None:
-    table = rho_table(reweighting.rho)
-    for label in reweighting.overrides:
-        if label not in table:
-            raise unknown_value("reweighting.overrides", label, table)
 
 
 def _check_curator_model(config: Settings) -> None:
@@ -154,12 +142,10 @@ def _check_tasks(environment: sections.Environment, evaluation: sections.Evaluat
                 if each.takes_difficulty:
                     each.pool(each.parts[0], difficulty=difficulty)
     categories = source.categories if environment.categories is None else environment.categories
-    for category in categories:
-        if category not in source.categories:
-            raise unknown_value("environment.categories", category, source.categories)
+    check_known("environment.categories", source.categories, *categories)
     training = []
     if source.endless:
-        _check_part("environment.split", environment.split, source)
+        check_known("environment.split", source.parts, environment.split)
     else:
         with _naming("environment.division"):
             split = source.split(environment.division)
@@ -174,7 +160,7 @@ def _check_tasks(environment: sections.Environment, evaluation: sections.Evaluat
     suites = make_suites(environment, evaluation)
     if not evaluation.interval:
         return
-    _check_part("evaluation.split", evaluation.split, tested_source)
+    check_known("evaluation.split", tested_source.parts, evaluation.split)
     if tested_source.endless:
         if tested_source is source and environment.split == evaluation.split:
             raise UserError(
@@ -199,11 +185,6 @@ def _check_tasks(environment: sections.Environment, evaluation: sections.Evaluat
             raise UserError(
                 f"evaluation.suites: {task.id} is trained on; evaluation tasks must be others than training tasks."
             )
-
-
-def _check_part(key: str, part: str, source: TaskSource) -> None:
-    if part not in source.parts:
-        raise unknown_value(key, part, source.parts)
 
 
 @contextmanager

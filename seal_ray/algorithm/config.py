@@ -12,8 +12,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
+from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.tune.result import TRIAL_INFO
@@ -24,8 +25,8 @@ from envs.co_evolution import SOLVER
 from envs.errors import UserError, unknown_value
 from seal_ray.algorithm.rllib import RoundConfig
 from seal_ray.config.agents import learning_agents, module_settings
+from seal_ray.config.fields import KEYS, with_current_keys
 from seal_ray.config.presets import read_layers
-from seal_ray.config.renamed import KEYS, with_current_keys
 from seal_ray.config.sections import (
     SECTIONS,
     S,
@@ -34,10 +35,6 @@ from seal_ray.config.sections import (
     section_name,
     section_of,
 )
-
-if TYPE_CHECKING:
-    from ray.rllib.core.learner.learner_group import LearnerGroup
-
 
 _READ_BY_RLLIB = {TRIAL_INFO, "_enable_new_api_stack", "multiagent", "class"}
 """Keys of a config dict that are not attributes, or not always."""
@@ -57,9 +54,7 @@ class SealConfig(RoundConfig):
         from seal_ray.algorithm.seal import Seal
 
         super().__init__(algo_class=algo_class or Seal)
-        for name, section in SECTIONS.items():
-            for key, field in section.model_fields.items():
-                setattr(self, attribute(name, key), field.get_default(call_default_factory=True))
+        vars(self).update(_defaults())
         from seal_ray.algorithm.sampling.runner import SealEnvRunner
 
         self.engine_factory: Any = None
@@ -152,12 +147,7 @@ class SealConfig(RoundConfig):
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         """Reads a config that was stored under old names of settings too."""
-        defaults = {
-            attribute(name, key): field.get_default(call_default_factory=True)
-            for name, section in SECTIONS.items()
-            for key, field in section.model_fields.items()
-        }
-        vars(self).update(defaults | _with_current_attributes(state))
+        vars(self).update(_defaults() | _with_current_attributes(state))
 
     def validate(self) -> None:
         """Checks every section and what must fit together. Raises `UserError` with one sentence."""
@@ -205,6 +195,15 @@ class SealConfig(RoundConfig):
             if key in own:
                 setattr(self, attribute(section, key), value)
         return self
+
+
+def _defaults() -> dict[str, Any]:
+    """Attribute → default of every setting."""
+    return {
+        attribute(name, key): field.get_default(call_default_factory=True)
+        for name, section in SECTIONS.items()
+        for key, field in section.model_fields.items()
+    }
 
 
 def _with_current_attributes(values: Mapping[str, Any]) -> dict[str, Any]:

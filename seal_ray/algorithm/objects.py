@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TypeVar
 
 from envs.errors import UserError
 from envs.registry import Registry
@@ -23,13 +23,13 @@ from seal_ray.grpo.baselines import BASELINES
 from seal_ray.grpo.losses import LOSSES, Loss
 from seal_ray.grpo.rewards import REWARDS, Reward
 
+T = TypeVar("T")
 _SUITE_NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
 def make_reward(environment: Environment) -> Reward:
     """The reward that `environment.reward` names. Raises `UserError`, as all functions here."""
-    made: Reward = _make(REWARDS, environment, environment.reward, environment.reward_settings)
-    return made
+    return _make(REWARDS, environment, environment.reward, environment.reward_settings)
 
 
 def make_advantages(training: Training) -> GroupAdvantages:
@@ -41,23 +41,17 @@ def make_advantages(training: Training) -> GroupAdvantages:
 
 
 def make_loss(training: Training) -> Loss:
-    """The loss that `training.loss` names."""
-    made: Loss = _make(LOSSES, training, training.loss, training.loss_settings, "needs_proximal")
-    return made
+    return _make(LOSSES, training, training.loss, training.loss_settings, "needs_proximal")
 
 
 def make_curator_reward(curator: Curator) -> CuratorReward:
-    """The curator's reward, by `curator.reward`."""
-    found = _make(CURATOR_REWARDS, curator, curator.reward, curator.reward_settings, "worst", "needs_gradients")
-    made: CuratorReward = found
-    return made
+    return _make(CURATOR_REWARDS, curator, curator.reward, curator.reward_settings, "worst", "needs_gradients")
 
 
 def make_plain_curator(curator: Curator) -> CuratorObject:
     """The curator of a kind that needs no model, by `curator.kind`."""
     needs = ("propose", "get_state", "set_state")
-    made: CuratorObject = _make(CURATORS, curator, curator.kind, curator.kind_settings, *needs, called=False)
-    return made
+    return _make(CURATORS, curator, curator.kind, curator.kind_settings, *needs, called=False)
 
 
 def make_suites(environment: Environment, evaluation: Evaluation) -> Suites:
@@ -100,13 +94,13 @@ def check_objects(environment: Environment, training: Training, curator: Curator
 
 
 def _make(
-    registry: Registry[Any],
+    registry: Registry[type[T]],
     section: Section,
     name: str,
     own: Mapping[str, JSON],
     *attributes: str,
     called: bool = True,
-) -> Any:
+) -> T:
     """The object with this name. Raises `UserError` where it lacks one of `attributes`, or cannot be `called`."""
     if not isinstance(registry.find(name), type):
         raise UserError(f"{registry.key}: {name} is no class.")
@@ -116,7 +110,7 @@ def _make(
             where = registry.key.partition(".")[0]
             raise UserError(f"{registry.key}: {name}: {key!r:.80} belongs to the section; set {where}.{key}.")
     try:
-        made = registry.make(name, known, own)
+        made: T = registry.make(name, known, own)
     except TypeError as error:
         raise UserError(
             f"{registry.key}: {name} cannot be made ({error}); it takes its Settings, or nothing."

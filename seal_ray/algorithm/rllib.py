@@ -88,7 +88,6 @@ class RowsLearner(TorchLearner):
 
     @property
     def device(self) -> Any:
-        """Where the modules are."""
         return self._device
 
     @property
@@ -134,12 +133,10 @@ class RowsLearnerGroup(LearnerGroup):
 
     @property
     def local(self) -> Any:
-        """The learner in this process, where there are no actors."""
         return self._learner
 
     @property
     def actors(self) -> list[Any]:
-        """The learners' actors."""
         return list(self._workers)
 
     def wants(self, component: str, components: Any, not_components: Any) -> bool:

@@ -19,16 +19,23 @@ from envs.task import Task
 from policies.trajectory import derive_seed
 from seal_ray.algorithm.agent import Agent, start_agents
 from seal_ray.algorithm.config import SealConfig
-from seal_ray.algorithm.curation.start import start_curation
+from seal_ray.algorithm.curation.curation import start_curation
 from seal_ray.algorithm.learning.learner_group import SealLearnerGroup
-from seal_ray.algorithm.learning.weigh import Reweighter, RoundRows, make_rows
-from seal_ray.algorithm.measures import check_faults, of_rollouts, of_rows, sampled_tokens
+from seal_ray.algorithm.learning.weigh import Reweighter, make_rows
 from seal_ray.algorithm.objects import make_advantages, make_reward, make_suites
 from seal_ray.algorithm.rllib import RoundAlgorithm
 from seal_ray.algorithm.sampling.dispatch import play
-from seal_ray.algorithm.sampling.groups import PLAIN_ARM, GroupPlan, PlayedGroup
-from seal_ray.algorithm.sampling.plan import plain_share_at, plan_round
-from seal_ray.algorithm.sampling.tasks import TaskStream
+from seal_ray.algorithm.sampling.groups import (
+    PLAIN_ARM,
+    GroupPlan,
+    PlayedGroup,
+    TaskStream,
+    check_faults,
+    of_rollouts,
+    plain_share_at,
+    plan_round,
+    sampled_tokens,
+)
 from seal_ray.config import sections
 from seal_ray.config.agents import all_engines
 from seal_ray.grpo.arms import PLAIN
@@ -87,7 +94,6 @@ class Seal(RoundAlgorithm):
 
     @property
     def solver(self) -> Agent:
-        """The agent that plays the dialogues."""
         return self.agents[SOLVER]
 
     def training_step(self) -> None:
@@ -98,7 +104,15 @@ class Seal(RoundAlgorithm):
         with _timed(times, "rollout"):
             groups = self._play(self._plan())
         with _timed(times, "advantage"):
-            rows = self._weigh(groups)
+            rows = make_rows(
+                groups,
+                reward=self._reward,
+                advantages_of=self._advantages,
+                training=self._training,
+                reweighter=self._reweighter,
+                round_number=self.round,
+                compare_arms=self.curation.compares_gradients,
+            )
             self._observe(groups)
         with _timed(times, "learn"):
             learnt = self.solver.learn(rows.minibatches)
@@ -117,7 +131,11 @@ class Seal(RoundAlgorithm):
         measured = {
             "round": self.round,
             **of_rollouts(groups, self._reward, get_source(self._environment.source).categories),
-            **of_rows(rows),
+            "solver/groups_kept": rows.groups_kept,
+            "solver/groups_dropped_equal": rows.dropped_equal,
+            "solver/groups_dropped_short": rows.dropped_short,
+            "solver/weight_mean": rows.weight_mean,
+            "solver/weight_max": rows.weight_max,
             **{f"solver/{key}": value for key, value in learnt.items()},
             **curated,
             "interface/changed": int(changed or curated.get("curator/promoted", 0.0)),
@@ -157,18 +175,11 @@ class Seal(RoundAlgorithm):
 
     def _plan(self) -> list[GroupPlan]:
         numbers = range(self._next_group, self._next_group + self._training.groups)
-        curator = self.curation.settings
         return plan_round(
             [self._tasks.task_id(number) for number in numbers],
             self.curation.arms,
             first_number=self._next_group,
-            plain_share=plain_share_at(
-                self.round,
-                rounds=self._training.rounds,
-                start=curator.plain_share,
-                end=curator.plain_share_end,
-                fade_from=curator.fade_from,
-            ),
+            plain_share=plain_share_at(self.round, self._training.rounds, self.curation.settings),
             group_size=self._training.group_size,
             protocol=Protocol(self._environment.protocol),
             temperature=self.solver.settings.temperature,
@@ -180,17 +191,6 @@ class Seal(RoundAlgorithm):
         groups = play(self._runners, plans, self.solver.target(), heal=self._heal, timeout=self._limits.engine_timeout)
         check_faults(groups, most=self._limits.max_fault_share)
         return groups
-
-    def _weigh(self, groups: Sequence[PlayedGroup]) -> RoundRows:
-        return make_rows(
-            groups,
-            reward=self._reward,
-            advantages_of=self._advantages,
-            training=self._training,
-            reweighter=self._reweighter,
-            round_number=self.round,
-            compare_arms=self.curation.compares_gradients,
-        )
 
     def _observe(self, groups: Sequence[PlayedGroup]) -> None:
         for group in groups:

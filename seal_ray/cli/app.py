@@ -7,11 +7,13 @@ import sys
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from envs.errors import SealError, UserError
-from seal_ray.cli import evaluate, export, serve, tiny, train
+from seal_ray.cli import evaluate, serve, tiny, train
 from seal_ray.cli.play import play
 from seal_ray.cli.tasks import tasks
 
@@ -30,7 +32,24 @@ app.command()(tasks)
 app.command()(play)
 app.command("evaluate")(evaluate.command)
 app.command("train")(train.command)
-app.command("export")(export.command)
+
+
+@app.command()
+def export(
+    run: Annotated[Path, typer.Argument(help="The folder of a run, or one of its checkpoints.")],
+    out: Annotated[Path, typer.Option(help="Folder to write; it must not exist.")],
+    merge: Annotated[
+        bool, typer.Option("--merge", help="Write the whole model of a run that trained a LoRA adapter.")
+    ] = False,
+) -> None:
+    """Export a trained solver: weights, tokenizer, chat template and model card; of a LoRA run, the adapter."""
+    from seal_ray.run.release import release
+
+    released = release(run, out, merge=merge)
+    kind = "adapter" if released.adapter else "model"
+    Console(highlight=False).print(f"{kind} of round {released.round} in {out}", soft_wrap=True, markup=False)
+
+
 app.command("serve")(serve.command)
 app.add_typer(tiny.app, name="tiny")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -11,19 +10,25 @@ import typer
 from rich.console import Console
 
 from envs.dialogue import Protocol
-from envs.errors import UserError, unknown_value
+from envs.errors import UserError, check_known
 from envs.sources import BENCHMARK, GENERATED, OfficialResults, TaskSource, get_source
 from policies import tiny
 from policies.engine.choice import DTYPES, KINDS, default_kind
 from policies.model_folder import ModelFolder, open_model
 from policies.solver import Budgets
-from seal_ray.cli.options import Env
-from seal_ray.cli.progress import Update, progress
-from seal_ray.config.renamed import OFFICIAL_RESULTS
+from seal_ray.cli.options import Env, progress
+from seal_ray.config.fields import OFFICIAL_RESULTS
 from seal_ray.evaluation.plan import MAX_CONTEXT, Plan, check_plan, choose_tasks
-from seal_ray.evaluation.run import Progress, evaluate, open_folder, write_summary
-from seal_ray.evaluation.summary import groups, label_table, success_table
-from seal_ray.report.run_folder import RunFolder
+from seal_ray.evaluation.records import (
+    Progress,
+    evaluate,
+    groups,
+    label_table,
+    open_folder,
+    success_table,
+    write_summary,
+)
+from seal_ray.report.files import RunFolder
 from seal_ray.run.checkpoints import model_of
 
 
@@ -69,6 +74,8 @@ def command(
             raise UserError(f"{option}: {folder} is a file; give a folder.")
     if not 0 < top_p <= 1:
         raise UserError(f"--top-p: {top_p} is not possible; it must be above 0 and at most 1.")
+    check_known("engine", KINDS, engine)
+    check_known("dtype", DTYPES, dtype)
     path = model_of(model)
     opened = open_model(path, dialect=dialect)
     name = opened.name if path == model else Path(model).resolve().name
@@ -80,8 +87,8 @@ def command(
             env, split, limit=limit, categories=category or (), difficulty=difficulty or _difficulty_of(model, source)
         ),
         budgets=_budgets(opened, context or source.context, response),
-        engine=_known("engine", engine, KINDS) or default_kind(),
-        dtype=_known("dtype", dtype, DTYPES) or _default_type(),
+        engine=engine or default_kind(),
+        dtype=dtype or _default_type(),
         seeds=seeds,
         seed=seed,
         temperature=temperature,
@@ -94,7 +101,14 @@ def command(
     records = open_folder(plan, out, fresh=fresh)
     console = Console(highlight=False)
     with progress(console) as update:
-        done = asyncio.run(evaluate(plan, form, records, report=_Shown(update)))
+
+        def show(at: Progress) -> None:
+            done = len(at.records)
+            playing = done > at.resumed or done == at.total
+            more = f"success {at.success:.1%}, {at.tokens_per_second:,.0f} tokens/s" if playing else ""
+            update("dialogues" if playing else "starting the engine", done, at.total, more)
+
+        done = asyncio.run(evaluate(plan, form, records, report=show))
     counted = groups(done.records, source.categories)
     title = f"{name} on {source.name} {split}, plain interface, {plan.protocol} protocol"
     console.print(success_table(counted, title))
@@ -121,29 +135,10 @@ def _difficulty_of(model: str, source: TaskSource) -> str | None:
     return code if isinstance(code, str) else None
 
 
-def _known(key: str, value: str | None, allowed: Iterable[str]) -> str | None:
-    if value is not None and value not in allowed:
-        raise unknown_value(key, value, allowed)
-    return value
-
-
 def _default_type() -> str:
     import torch
 
     return "bfloat16" if torch.cuda.is_available() else "float32"
-
-
-class _Shown:
-    """Tells the progress display: starting, then dialogues done, running success and sampling speed."""
-
-    def __init__(self, update: Update) -> None:
-        self._update = update
-
-    def __call__(self, at: Progress) -> None:
-        done = len(at.records)
-        playing = done > at.resumed or done == at.total
-        more = f"success {at.success:.1%}, {at.tokens_per_second:,.0f} tokens/s" if playing else ""
-        self._update("dialogues" if playing else "starting the engine", done, at.total, more)
 
 
 def _print_ends(console: Console, done: Progress, out: Path) -> None:

@@ -1,11 +1,18 @@
-"""Options that several commands share. They are imported for real, as typer looks them up."""
+"""What several commands share: options, which are imported for real, as typer looks them up, and a display of progress.
+
+Progress is a live bar in a terminal, and a line now and then where the output goes to a file.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from envs.sources import SOURCES
 
@@ -18,3 +25,34 @@ Env = Annotated[
 Storage = Annotated[
     str | None, typer.Option(help="Folder or URI (s3://, gs://) that the folder is copied to, under its name.")
 ]
+
+
+_LINES = 20
+"""Lines that a command prints from begin to end where there is no terminal."""
+
+Update = Callable[[str, int, int, str], None]
+"""Is told the stage, how much is done of how much, and what else there is to say."""
+
+
+@contextmanager
+def progress(console: Console) -> Iterator[Update]:
+    """Shows what the function that it gives is told."""
+    last = ("", -1)
+
+    def print_line(stage: str, done: int, total: int, more: str) -> None:
+        """At every new stage, and at every twentieth part of it."""
+        nonlocal last
+        part = (stage, done * _LINES // max(1, total))
+        if part != last:
+            last = part
+            console.print(f"{stage}: {done:,} of {total:,} {more}".rstrip(), soft_wrap=True)
+
+    if not console.is_terminal:
+        yield print_line
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[more]}"))
+    with Progress(*columns, TimeRemainingColumn(), console=console) as bar:
+        shown = bar.add_task("", total=None, more="")
+        yield lambda stage, done, total, more: bar.update(
+            shown, description=stage, completed=done, total=total, more=more
+        )

@@ -13,7 +13,7 @@ from envs.co_evolution import CoEvolutionGame
 from envs.diagnosis import TurnDiagnosis
 from envs.dialects import get_dialect
 from envs.dialogue import Dialogue, Protocol
-from envs.errors import UserError, unknown_value
+from envs.errors import UserError, check_known, unknown_value
 from envs.interface import Interface, interface_diff
 from envs.interface.document import dump_interface, load_interface
 from envs.interface.show import show_tools
@@ -40,8 +40,7 @@ def play(
     """Play one dialogue through the two-agent game: you are the solver, the verifier judges every turn."""
     get_source(env, key="env")
     chosen = find_task(task, () if env == GENERATED else (env,))
-    if protocol not in list(Protocol):
-        raise unknown_value("protocol", protocol, Protocol)
+    check_known("protocol", Protocol, protocol)
     shown = Interface.plain() if interface is None else load_interface(interface)
     console = Console(highlight=False)
     game = CoEvolutionGame([chosen], dialect=get_dialect(dialect), protocol=protocol)
@@ -58,7 +57,8 @@ def play(
 
 
 def _play_solver(console: Console, game: CoEvolutionGame, *, oracle: bool) -> None:
-    dialogue = _dialogue(game)
+    dialogue = game.dialogue
+    assert dialogue is not None, "the curator has moved"
     announced = -1
     while not dialogue.over:
         turn = dialogue.turn
@@ -77,11 +77,6 @@ def _play_solver(console: Console, game: CoEvolutionGame, *, oracle: bool) -> No
                 console.print(f"[red]unread[/red]  at character {error.position}: {escape(error.message)}")
         if dialogue.turn > turn or dialogue.over:
             _show_verdict(console, dialogue.turn_diagnoses[turn])
-
-
-def _dialogue(game: CoEvolutionGame) -> Dialogue:
-    assert game.dialogue is not None, "the curator has moved"
-    return game.dialogue
 
 
 def _oracle_completion(dialogue: Dialogue) -> str:
@@ -170,17 +165,10 @@ def _show_turn(console: Console, dialogue: Dialogue) -> None:
 
 
 def _show_verdict(console: Console, turn: TurnDiagnosis) -> None:
-    bad = turn.label.is_failure
-    parts = [str(turn.verdict.outcome), f"label {turn.label}"]
-    if turn.detail:
-        parts.append(turn.detail)
-    if turn.tool:
-        parts.append(f"tool {turn.tool}")
-    if turn.argument:
-        parts.append(f"argument {turn.argument}")
-    if turn.flags:
-        parts.append(", ".join(sorted(turn.flags)))
-    console.print(f"[{'red' if bad else 'green'}]verdict[/] {escape(' · '.join(parts))}")
+    tool, argument = turn.tool and f"tool {turn.tool}", turn.argument and f"argument {turn.argument}"
+    flags, colour = ", ".join(sorted(turn.flags)), "red" if turn.label.is_failure else "green"
+    found = (str(turn.verdict.outcome), f"label {turn.label}", turn.detail, tool, argument, flags)
+    console.print(f"[{colour}]verdict[/] {escape(' · '.join(filter(None, found)))}")
 
 
 def _show_outcome(console: Console, game: CoEvolutionGame) -> None:

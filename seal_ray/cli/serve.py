@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import ipaddress
+import logging
+import socket
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from envs.errors import UserError
+from envs.errors import SealError, UserError
 from policies import tiny
+
+if TYPE_CHECKING:
+    from seal_ray.serving.app import Served
 
 
 def command(
@@ -38,8 +46,7 @@ def command(
     dtype: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")] = None,
 ) -> None:
     """Serve a model to OpenAI's clients, with tools and streaming. Ctrl-C stops. On a cluster, use serve deploy."""
-    from seal_ray.serving.local import check_address, serve_until_interrupted
-    from seal_ray.serving.settings import ServingSettings, make_out
+    from seal_ray.serving.app import ServingSettings, make_out
 
     if api_key is not None and (not api_key or api_key.strip() != api_key or not api_key.isascii()):
         raise UserError("--api-key: it is empty, or holds blanks at an end or letters that are not ASCII.")
@@ -65,17 +72,11 @@ def command(
 
     # A few wait behind the proxy, so that no place is empty while a request is on its way.
     admit(places=served.settings.places + 16, body_bytes=served.settings.max_request_mib << 20, key=api_key)
-    console = Console(highlight=False)
-    console.print(f"starting {served.name}: a minute or two on CPU", soft_wrap=True)
-
-    def ready() -> None:
-        names = ", ".join((served.name, *served.settings.adapters))
-        key = "with the key" if api_key else "without a key"
-        console.print(f"serving {names} at http://{host}:{port}/v1, {key}; Ctrl-C stops", soft_wrap=True)
-
+    say = partial(Console(highlight=False).print, soft_wrap=True)
+    say(f"starting {served.name}: a minute or two on CPU")
     with connected():
-        serve_until_interrupted(served, host=host, port=port, key=api_key, ready=ready)
-    console.print("stopped")
+        _serve_until_interrupted(served, host=host, port=port, key=api_key, say=say)
+    say("stopped")
 
 
 def _named(adapters: Sequence[str]) -> dict[str, str]:
@@ -89,3 +90,57 @@ def _named(adapters: Sequence[str]) -> dict[str, str]:
             raise UserError(f"--adapter: two are called {name!r}; give NAME=FOLDER for one of them.")
         named[name] = folder
     return named
+
+
+def check_address(host: str, port: int, *, key: str | None, no_key: bool) -> None:
+    """Raises `UserError` for an address that is taken, or open to others without a key."""
+    if not key and not no_key and not is_loopback(host):
+        raise UserError(
+            f"--host: {host} can be reached from other machines and there is no key; give --api-key, or --no-key "
+            "to let anyone ask."
+        )
+    try:
+        with socket.create_server((host, port)):
+            pass
+    except OSError as error:
+        raise UserError(f"--port: {host}:{port} cannot be listened at ({error.strerror or error}).") from None
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _serve_until_interrupted(
+    served: Served, *, host: str, port: int, key: str | None, say: Callable[[str], None]
+) -> None:
+    """Starts Serve and the application, says so, and stays until Ctrl-C. Ray must be connected.
+
+    Raises `SealError` where the replicas do not come up.
+    """
+    from ray import serve
+    from ray.serve.config import HTTPOptions
+    from ray.serve.schema import LoggingConfig
+
+    from seal_ray.serving.app import application
+
+    logging.disable(logging.WARNING)  # Serve and vLLM log every step
+    quiet = LoggingConfig(log_level="WARNING", enable_access_log=False)
+    try:
+        serve.start(http_options=HTTPOptions(host=host, port=port), logging_config=quiet)
+        try:
+            serve.run(application(served, key=key), name="seal-ray", route_prefix="/", logging_config=quiet)
+        except RuntimeError as error:
+            first, *_ = str(error).strip().splitlines() or ["no reason given"]
+            raise SealError(f"serve: the model could not be started ({first}).") from error
+        names = ", ".join((served.name, *served.settings.adapters))
+        with_key = "with the key" if key else "without a key"
+        say(f"serving {names} at http://{host}:{port}/v1, {with_key}; Ctrl-C stops")
+        while True:
+            time.sleep(1.0)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        serve.shutdown()

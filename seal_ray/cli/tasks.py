@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from envs.errors import UserError, unknown_value
+from envs.errors import UserError, check_known
 from envs.sources import BENCHMARK, PARTS, Overlap, Split, TaskSource, class_counts, get_source
 from envs.task import JSON, Task
 from seal_ray.cli.options import Env
@@ -35,14 +35,10 @@ def tasks(
 ) -> None:
     """List the tasks, filtered by category, simulator class or split, or count them."""
     source = get_source(env, key="env")
-    for name in category or ():
-        if name not in source.categories:
-            raise unknown_value("category", name, source.categories)
+    check_known("category", source.categories, *(category or ()))
     every = () if source.endless else source.split().part("all")
     classes = class_counts(every)
-    for name in involves or ():
-        if name not in classes:
-            raise unknown_value("class", name, classes)
+    check_known("class", classes, *(involves or ()))
     if counts and as_json:
         raise UserError("--counts and --json: give one of them, not both.")
     divided = source.split(split, seed=seed)

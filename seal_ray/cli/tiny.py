@@ -19,7 +19,7 @@ from policies.rollouts import Rollouts
 from policies.solver import Budgets, Solver
 from policies.tiny.behaviours import Behaviour
 from policies.tiny.measure import Measured, interfaces, measure
-from seal_ray.cli.progress import progress
+from seal_ray.cli.options import progress
 
 app = typer.Typer(help="The tiny base: a small model to see the loop with.", no_args_is_help=True)
 

@@ -57,7 +57,10 @@ def command(
         if overrides or preset or config or name or seed is not None:
             raise UserError("--resume: a run goes on with its own settings; give no others.")
         folder_path, storage = fetched(resume, runs, storage)
-        made = _read_run(folder_path)
+        file = folder_path / "config.yaml"
+        if not file.is_file():
+            raise UserError(f"--resume: {folder_path} is no run; give a folder that seal-ray train has made.")
+        made = make_config([], file=file)
     else:
         made = make_config(preset or [], file=config, overrides=overrides or [], seed=seed)
         folder_path = runs / (name or time.strftime("train-%Y%m%d-%H%M%S"))
@@ -73,11 +76,11 @@ def command(
         _show_plan(console, made, model)
         return
     from seal_ray.config.sections import Training
-    from seal_ray.report.run_folder import RunFolder
+    from seal_ray.report.files import RunFolder
     from seal_ray.report.writers import WANDB
     from seal_ray.run import checkpoints
     from seal_ray.run.cluster import check_fits, connected
-    from seal_ray.run.job import train
+    from seal_ray.run.recorder import train
 
     if wandb not in WANDB:
         raise UserError(f"--wandb: {wandb!r:.40} is not known; allowed are {', '.join(WANDB)}.")
@@ -177,12 +180,3 @@ def _show_plan(console: Console, made: SealConfig, model: ModelFolder) -> None:
     for place in Place:
         memory.add_row("all", place, f"{sum(part.size for part in needed if part.place is place) / 2**30:.2f}")
     console.print(memory)
-
-
-def _read_run(path: Path) -> SealConfig:
-    from seal_ray.algorithm.config import make_config
-    from seal_ray.report.run_folder import RunFolder
-
-    if not (path / "config.yaml").is_file():
-        raise UserError(f"--resume: {path} is no run; give a folder that seal-ray train has made.")
-    return make_config([], file=RunFolder(path).config)

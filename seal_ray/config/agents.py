@@ -1,16 +1,35 @@
-"""The agents of a run, each a module where it learns, by its name in the game; and what each is made with."""
+"""The agents of a run, each a module where it learns, by its name in the game; and what each is made with.
+
+`Settings` is the protocol by which code reads a run's settings; `SealConfig` holds them for RLlib.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from envs.co_evolution import CURATOR, SOLVER
 from policies.curator.choice import is_model, learns
-from seal_ray.config.sections import Curator, Engine, Learners, Solver, Training
+from seal_ray.config.sections import Curator, Engine, Learners, S, Solver, Training
 
-if TYPE_CHECKING:
-    from seal_ray.config.settings import Settings
+
+class Settings(Protocol):
+    """Whatever gives sections of settings as checked values.
+
+    `seed` and the numbers of actors are RLlib's own; `engine_factory` makes the engines in place of their kind, or is
+    None.
+    """
+
+    seed: Any
+    num_learners: int
+    num_env_runners: int
+    engine_factory: Any
+
+    def section(self, kind: type[S]) -> S:
+        """A section. Raises `UserError` for a value that does not fit."""
+
+    def get_config_for_module(self, module_id: str) -> Any:
+        """The settings of one agent's module, as RLlib's learner takes them."""
 
 
 def learning_agents(config: Settings) -> tuple[str, ...]:
@@ -19,7 +38,6 @@ def learning_agents(config: Settings) -> tuple[str, ...]:
 
 
 def curator_is_model(config: Settings) -> bool:
-    """Whether the curator is a language model."""
     return is_model(config.section(Curator).kind)
 
 
@@ -46,7 +64,6 @@ def engines_of(config: Settings, agent: str) -> int:
 
 
 def all_engines(config: Settings) -> int:
-    """The engines of a run."""
     return sum(engines_of(config, agent) for agent in model_agents(config))
 
 

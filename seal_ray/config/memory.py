@@ -23,7 +23,7 @@ from seal_ray.config.sections import Curator, Engine, Learners, Solver, Training
 from seal_ray.grpo.forward import chunk_tokens
 
 if TYPE_CHECKING:
-    from seal_ray.config.settings import Settings
+    from seal_ray.config.agents import Settings
 
 _PROCESS = 400 << 20
 """What a process with torch and Ray takes in host memory before it holds anything."""

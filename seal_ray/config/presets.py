@@ -2,29 +2,74 @@
 
 A model preset says which model is trained and with what; a method preset goes on top of one, and says which parts of
 SEAL are on (the rows of the paper's Table 3). Beside those that come with the package, a preset can be any YAML file of
-the same form.
+the same form. Scalars are those of YAML 1.2: 1e-6 is a number, `on` is a word; a key that is given twice is an error.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
-from envs.errors import UserError, unknown_value
-from seal_ray.config.fields import takes_text
-from seal_ray.config.renamed import current, with_current_keys
+from envs.errors import UserError, check_known, unknown_value
+from seal_ray.config.fields import current, takes_text, with_current_keys
 from seal_ray.config.sections import SECTIONS, check_key
-from seal_ray.config.yaml_text import problem_of, raw_texts, read_yaml
+
+_TAG = "tag:yaml.org,2002:"
+_PLAIN = {
+    "null": (r"~|null|Null|NULL|", "~nN\0"),
+    "bool": (r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    "int": (r"[-+]?(0|[1-9][0-9]*)", "-+0123456789"),
+    "float": (
+        r"[-+]?(\.[0-9]+|[0-9]+\.[0-9]*)([eE][-+]?[0-9]+)?|[-+]?[0-9]+[eE][-+]?[0-9]+|[-+]?\.(inf|Inf)|\.(nan|NaN)",
+        "-+.0123456789",
+    ),
+}
+"""YAML 1.2's core schema: kind of a plain scalar → its pattern and first characters. PyYAML has that of YAML 1.1."""
 
 FOLDER = Path(__file__).parent.parent / "presets"
 DEFAULT = "tiny"
 """The model preset that stands where none is given."""
-
 Values = dict[str, dict[str, Any]]
 """Section → key → value."""
+
+
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 - PyYAML's form
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            name = str(key.value)
+            if name in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"{name!r} stands there twice", key.start_mark)
+            seen.add(name)
+        found: dict[Any, Any] = super().construct_mapping(node, deep)
+        return found
+
+
+for _kind, (_pattern, _first) in _PLAIN.items():
+    _Loader.add_implicit_resolver(
+        _TAG + _kind, re.compile(f"(?:{_pattern})$"), ["" if each == "\0" else each for each in _first]
+    )
+
+
+def read_yaml(text: str) -> Any:
+    """The value of a YAML text. Raises `yaml.YAMLError`."""
+    try:
+        return yaml.load(text, Loader=_Loader)  # noqa: S506 - it is a safe loader
+    except (ValueError, RecursionError) as error:  # a tag that does not fit its value, or lists in lists without end
+        raise yaml.YAMLError(str(error)) from None
+
+
+def problem_of(error: yaml.YAMLError) -> str:
+    """What is wrong, and where, in a few words."""
+    mark = getattr(error, "problem_mark", None)
+    what = str(getattr(error, "problem", None) or str(error).split("\n")[0])
+    return what if mark is None else f"line {mark.line + 1}: {what}"
 
 
 def preset_names(kind: str | None = None) -> list[str]:
@@ -34,7 +79,6 @@ def preset_names(kind: str | None = None) -> list[str]:
 
 
 def about(name: str) -> str:
-    """What a preset is, in one sentence."""
     return str(_read_preset(name)["about"])
 
 
@@ -82,8 +126,7 @@ def _parsed(words: Sequence[str]) -> Values:
 
 def _read_file(path: Path) -> tuple[Values, Any]:
     """The sections of a config file, and its seed or 0."""
-    text = _read_text(path)
-    document, raw = _yaml_in(text, path), raw_texts(text)
+    document, raw = _documents(path)
     if not isinstance(document, dict):
         raise UserError(f"config: {path} holds no sections; write them as the presets do, key: value under each.")
     seed = document.pop("seed", 0)
@@ -122,34 +165,28 @@ def _read_preset(name: str) -> dict[str, Any]:
     if name not in {path.stem for path in FOLDER.glob("*.yaml")}:
         raise unknown_value("preset", name, preset_names())
     path = FOLDER / f"{name}.yaml"
-    document = _yaml_in(_read_text(path), path)
-    assert isinstance(document, dict), "presets are ours"
+    document: dict[str, Any] = _documents(path)[0]
     return document
 
 
 def _read_preset_file(path: Path) -> dict[str, Any]:
     """A preset of the user's own: kind, about and sections, checked as a config file is."""
-    text = _read_text(path)
-    document = _yaml_in(text, path)
+    document, raw = _documents(path)
     if not isinstance(document, dict) or set(document) != {"kind", "about", "sections"}:
         raise UserError(f"preset: {path} is none; it needs kind, about and sections, and nothing else.")
-    if document["kind"] not in ("model", "method"):
-        raise unknown_value(f"preset: {path}: kind", str(document["kind"]), ("model", "method"))
+    check_known(f"preset: {path}: kind", ("model", "method"), str(document["kind"]))
     if not isinstance(document["sections"], dict):
         raise UserError(f"preset: {path}: sections holds none; write them as the presets do, key: value under each.")
-    return {**document, "sections": _checked(document["sections"], raw_texts(text)["sections"], path)}
+    return {**document, "sections": _checked(document["sections"], raw["sections"], path)}
 
 
-def _read_text(path: Path) -> str:
+def _documents(path: Path) -> tuple[Any, Any]:
+    """What a YAML file holds, and the same with every scalar as it is written: a folder may be called 007."""
     try:
-        return path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8")
+        return read_yaml(text), yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506 - it makes nothing but text
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
         raise UserError(f"config: {path} cannot be read ({reason}).") from None
-
-
-def _yaml_in(text: str, path: Path) -> Any:
-    try:
-        return read_yaml(text)
     except yaml.YAMLError as error:
         raise UserError(f"config: {path} is not valid YAML ({problem_of(error)}).") from None

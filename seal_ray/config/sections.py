@@ -8,12 +8,11 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from envs.errors import UserError, unknown_value
+from envs.errors import UserError, check_known, unknown_value
 from envs.interface.value import MAX_GUIDELINES
 from envs.sources import GENERATED
 from policies import tiny
-from seal_ray.config.fields import complaint
-from seal_ray.config.renamed import current, with_current_keys
+from seal_ray.config.fields import complaint, current, with_current_keys
 
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -359,14 +358,12 @@ _NEVER_IN_EVALUATION = ("interface", "curator", "guidelines", "schema_cues", "re
 
 
 def section_name(kind: type[Section]) -> str:
-    """The name of a section."""
     return next(name for name, section in SECTIONS.items() if section is kind)
 
 
 def check_key(section: str, key: str, *, more: Iterable[str] = ()) -> None:
     """Raises `UserError` with the nearest right name for an unknown section or key; `more` keys are known too."""
-    if section not in SECTIONS:
-        raise unknown_value("config section", section, SECTIONS)
+    check_known("config section", SECTIONS, section)
     key = current(section, key)
     if section == "evaluation" and key in _NEVER_IN_EVALUATION:
         raise UserError(
@@ -394,7 +391,6 @@ def make_section(section: str, values: Mapping[str, Any]) -> Section:
 
 
 def section_of(kind: type[S], values: Mapping[str, Any]) -> S:
-    """As `make_section`, by the section's class."""
     found = make_section(section_name(kind), values)
     assert isinstance(found, kind)
     return found

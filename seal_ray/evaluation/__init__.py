@@ -1,4 +1,4 @@
 """Evaluation: a model plays a split on the plain interface, and the outcome is counted, stored and compared. No Ray.
 
-`plan.py` says what is played, `run.py` plays it, `records.py` stores it, and `summary.py` counts it.
+`plan.py` says what is played, `records.py` plays, stores and counts it, and `suites.py` has what training runs play.
 """

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from envs.dialogue import Dialogue, Protocol
-from envs.errors import UserError, unknown_value
+from envs.errors import UserError, check_known
 from envs.sources import TaskSource, get_source
 from envs.task import Task
 from policies.model_folder import ModelFolder
@@ -16,6 +16,7 @@ from policies.prompting import ChatFormat
 from policies.rollouts import Job
 from policies.solver import Budgets
 from policies.trajectory import derive_seed
+from seal_ray.config.sections import Environment, Evaluation
 
 ENDLESS_TASKS = 400
 """Tasks of a source that has no end, where no limit is given: as many as the benchmark's test part has."""
@@ -42,7 +43,6 @@ class Plan:
     protocol: Protocol = Protocol.OFFICIAL
 
     def jobs(self) -> list[Job]:
-        """One dialogue for each task and seed."""
         return [
             Job(task, derive_seed(self.seed, task.id, member), protocol=self.protocol)
             for member in range(self.seeds)
@@ -79,14 +79,13 @@ def check_plan(plan: Plan) -> ChatFormat:
     if plan.budgets.context > plan.model.context:
         raise UserError(f"context: {plan.budgets.context} is more than the model's {plan.model.context} tokens.")
     form = ChatFormat.load(plan.model.path, plan.model.dialect)
-    longest, task = max(
-        ((length, task) for length, task in zip(_opening_lengths(plan, form), plan.tasks, strict=True)),
-        key=lambda pair: pair[0],
-    )
+    lengths = {task.id: _opening_length(task, form) for task in plan.tasks}
+    task = max(lengths, key=lengths.__getitem__)
+    longest = lengths[task]
     if longest >= plan.budgets.context:
         advice = "a larger --context" if plan.budgets.context < plan.model.context else "a model with more"
         raise UserError(
-            f"context: {plan.budgets.context} tokens are too few for the prompt of {task.id}, which has {longest}; "
+            f"context: {plan.budgets.context} tokens are too few for the prompt of {task}, which has {longest}; "
             f"{advice} is needed."
         )
     return form
@@ -105,11 +104,8 @@ def choose_tasks(
     `environment` names the source; `difficulty` is a code for sources that have one, None is the default.
     """
     source = get_source(environment, key="env")
-    if split not in source.parts:
-        raise unknown_value("split", split, source.parts)
-    for name in categories:
-        if name not in source.categories:
-            raise unknown_value("category", name, source.categories)
+    check_known("split", source.parts, split)
+    check_known("category", source.categories, *categories)
     if difficulty is not None and not source.takes_difficulty:
         raise UserError(f"difficulty: {source.name} has none; leave it out.")
     return chosen_tasks(source, split, difficulty=difficulty, categories=categories, limit=limit)
@@ -133,7 +129,22 @@ def chosen_tasks(
     return tuple(source.task(pool.task_id(number)) for number in itertools.islice(wanted, limit))
 
 
-def _opening_lengths(plan: Plan, form: ChatFormat) -> Iterator[int]:
-    for task in plan.tasks:
-        _, info = Dialogue(task, dialect=form.dialect).reset()
-        yield len(form.opening(info["messages"], info["tools"]))
+def _opening_length(task: Task, form: ChatFormat) -> int:
+    _, info = Dialogue(task, dialect=form.dialect).reset()
+    return len(form.opening(info["messages"], info["tools"]))
+
+
+def evaluation_tasks(environment: Environment, evaluation: Evaluation) -> tuple[Task, ...]:
+    """The tasks, the categories in turn. Raises `UserError` for names that are not known.
+
+    Of the source that is trained on they are a part of `environment.division`: another division's part may hold
+    training tasks.
+    """
+    source = get_source(evaluation.source or environment.source)
+    return chosen_tasks(
+        source,
+        evaluation.split,
+        division=environment.division if source is get_source(environment.source) else None,
+        difficulty=environment.difficulty if source.takes_difficulty else None,
+        limit=evaluation.tasks,
+    )

@@ -1,15 +1,35 @@
-"""One line of JSON for each dialogue, written as it ends, so that an interrupted evaluation goes on where it was."""
+"""Playing an evaluation: concurrent dialogues on one engine, stored as they end, so that it can go on, and counted.
+
+Counted are success by category with intervals, label shares, and how dialogues ended.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rich.table import Table
+
+from envs.diagnosis import Label
 from envs.errors import UserError
+from envs.sources import get_source
+from envs.task import in_order
+from policies.engine.choice import start_engine
+from policies.prompting import ChatFormat
+from policies.rollouts import Rollouts
+from policies.solver import Solver
 from policies.trajectory import Trajectory
+from seal_ray.evaluation.plan import Plan
+from seal_ray.report.files import JsonLines
+
+_Z = 1.959963984540054
+"""The 97.5 % quantile of the normal distribution."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,31 +66,208 @@ class Records:
     """The file of an evaluation's dialogues. A line that a kill cut short is dropped, and its dialogue played again."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._file = JsonLines(path, ascii=False)
 
     def load(self) -> list[Record]:
         """The dialogues stored so far. Raises `UserError` where the file holds something else."""
-        if not self._path.exists():
-            return []
-        text = self._path.read_text(encoding="utf-8")
-        whole = text[: text.rfind("\n") + 1]
-        if whole != text:
-            self._path.write_text(whole, encoding="utf-8")
-        return list(self._parsed(whole))
-
-    def append(self, trajectory: Trajectory) -> Record:
-        """Stores one dialogue."""
-        row = trajectory.to_dict()
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
-        return Record.from_dict(row)
-
-    def _parsed(self, text: str) -> Iterator[Record]:
-        # Not by `splitlines`: a completion may hold other characters that it takes for line ends.
-        for number, line in enumerate(text.split("\n")[:-1], 1):
+        records = []
+        for number, line in enumerate(self._file.lines(), 1):
             try:
-                yield Record.from_dict(json.loads(line))
+                records.append(Record.from_dict(json.loads(line)))
             except (ValueError, KeyError, TypeError) as error:
                 raise UserError(
-                    f"evaluation: line {number} of {self._path} is no dialogue; give another --out or --fresh."
+                    f"evaluation: line {number} of {self._file.path} is no dialogue; give another --out or --fresh."
                 ) from error
+        return records
+
+    def append(self, trajectory: Trajectory) -> Record:
+        row = trajectory.to_dict()
+        self._file.append(row)
+        return Record.from_dict(row)
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A share with its 95 % interval."""
+
+    share: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{100 * self.low:.1f} to {100 * self.high:.1f}"
+
+
+def success_interval(records: Sequence[Record]) -> Interval:
+    """The success rate with Wilson's interval (Wilson 1927, JASA 22), counted in tasks.
+
+    With several seeds a task is still one observation: dialogues of one task are not independent. This is exact for
+    one seed and on the safe side for more.
+    """
+    if not records:
+        return Interval(0.0, 0.0, 1.0)
+    n = len({record.task for record in records})
+    share = sum(record.reward for record in records) / len(records)
+    centre = (share + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
+    half = _Z / (1 + _Z**2 / n) * math.sqrt(share * (1 - share) / n + _Z**2 / (4 * n**2))
+    return Interval(share, max(0.0, centre - half), min(1.0, centre + half))
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The counts of one category, or of all. `labels` counts turns, `ends` dialogues."""
+
+    name: str
+    tasks: int
+    dialogues: int
+    success: Interval
+    labels: Counter[str]
+    ends: Counter[str]
+
+    @classmethod
+    def of(cls, name: str, records: Sequence[Record]) -> Group:
+        return cls(
+            name,
+            len({record.task for record in records}),
+            len(records),
+            success_interval(records),
+            Counter(label for record in records for label in record.labels),
+            Counter(record.end for record in records),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        turns = self.labels.total()
+        return {
+            "tasks": self.tasks,
+            "dialogues": self.dialogues,
+            "success": self.success.share,
+            "interval_95": [self.success.low, self.success.high],
+            "label_shares": {label: count / turns for label, count in sorted(self.labels.items())},
+            "ends": dict(sorted(self.ends.items())),
+        }
+
+
+def groups(records: Sequence[Record], categories: Sequence[str] = ()) -> list[Group]:
+    """A group for each category that occurs, in the order of `categories`, and one for all at the end."""
+    occurring = [record.category for record in records]
+    found = [
+        Group.of(category, [record for record in records if record.category == category])
+        for category in in_order([*categories, *occurring])
+        if category in occurring
+    ]
+    return [*found, Group.of("all", records)]
+
+
+def success_table(counted: Sequence[Group], title: str) -> Table:
+    table = Table("category", title=title, title_justify="left")
+    for name in ("tasks", "dialogues", "success %", "95 % interval"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for group in counted:
+        success = f"{100 * group.success.share:.1f}"
+        cells = (str(group.tasks), str(group.dialogues), success, str(group.success))
+        table.add_row(group.name, *cells, style="bold" if group.name == "all" else "")
+    return table
+
+
+def label_table(counted: Sequence[Group]) -> Table:
+    """Label shares by category, in percent of the turns."""
+    table = Table("label", title="labels, % of turns", title_justify="left")
+    for group in counted:
+        table.add_column(group.name, justify="right", no_wrap=True)
+    for label in Label:
+        if counted[-1].labels[label]:
+            cells = (f"{100 * group.labels[label] / group.labels.total():.1f}" for group in counted)
+            table.add_row(str(label), *cells)
+    return table
+
+
+@dataclass
+class Progress:
+    """How far an evaluation is. `tokens` are those sampled in this call, over `seconds`."""
+
+    total: int
+    records: list[Record]
+    resumed: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    restarts: int = 0
+
+    @property
+    def success(self) -> float:
+        return sum(record.reward for record in self.records) / max(1, len(self.records))
+
+    @property
+    def tokens_per_second(self) -> float:
+        return self.tokens / max(self.seconds, 1e-9)
+
+
+def open_folder(plan: Plan, out: Path, *, fresh: bool = False) -> Records:
+    """The folder's records, if they belong to this plan. Raises `UserError` where the folder holds another evaluation.
+
+    `fresh` throws away what is there.
+    """
+    settings = json.dumps(plan.settings(), indent=1)
+    path, dialogues = out / "settings.json", out / "trajectories.jsonl"
+    if path.exists() and not fresh:
+        if path.read_text(encoding="utf-8") != settings:
+            raise UserError(f"--out: {out} holds another evaluation; give another folder, or --fresh to replace it.")
+        return Records(dialogues)
+    out.mkdir(parents=True, exist_ok=True)
+    for old in (dialogues, out / "summary.json"):
+        old.unlink(missing_ok=True)
+    path.write_text(settings, encoding="utf-8")
+    return Records(dialogues)
+
+
+async def evaluate(
+    plan: Plan,
+    form: ChatFormat,
+    records: Records,
+    *,
+    report: Callable[[Progress], None],
+) -> Progress:
+    """Plays what is not yet stored and returns all records. `report` is called at the start and after each dialogue."""
+    jobs = plan.jobs()
+    wanted = {(job.task.id, job.seed) for job in jobs}
+    stored = {(each.task, each.seed): each for each in records.load() if (each.task, each.seed) in wanted}
+    left = [job for job in jobs if (job.task.id, job.seed) not in stored]
+    progress = Progress(len(jobs), list(stored.values()), resumed=len(stored))
+    report(progress)
+    if not left:
+        return progress
+    engine = await start_engine(
+        plan.engine, plan.model, context=plan.budgets.context, dtype=plan.dtype, concurrent=plan.concurrent
+    )
+    try:
+        solver = Solver(engine, form, plan.budgets, temperature=plan.temperature, top_p=plan.top_p)
+        rollouts = Rollouts(solver, concurrent=plan.concurrent)
+        started = time.perf_counter()
+        async for _, trajectory in rollouts.play(left):
+            record = records.append(trajectory)
+            progress.records.append(record)
+            progress.tokens += record.sampled_tokens
+            progress.seconds = time.perf_counter() - started
+            progress.restarts = rollouts.restarts
+            report(progress)
+    finally:
+        await engine.close()
+    return progress
+
+
+def write_summary(plan: Plan, progress: Progress, out: Path) -> None:
+    """Writes `summary.json`: settings, counts by category, and this call's speed."""
+    summary = {
+        "settings": plan.settings(),
+        "results": {
+            group.name: group.to_dict() for group in groups(progress.records, get_source(plan.environment).categories)
+        },
+        "sampled_tokens": sum(record.sampled_tokens for record in progress.records),
+        "prompt_tokens": sum(record.prompt_tokens for record in progress.records),
+        "last_call": {
+            "dialogues": len(progress.records) - progress.resumed,
+            "sampled_tokens": progress.tokens,
+            "seconds": round(progress.seconds, 3),
+            "engine_restarts": progress.restarts,
+        },
+    }
+    (out / "summary.json").write_text(json.dumps(summary, indent=1), encoding="utf-8")

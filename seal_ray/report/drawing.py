@@ -1,12 +1,13 @@
-"""What pictures share: colours, stacks of shares, axes that count rounds, and how a picture is written."""
+"""The picture of a run, and what pictures share: colours, stacks, axes that count rounds, how a picture is written."""
 
 from __future__ import annotations
 
 import io
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from envs.diagnosis import Label
 from envs.task import JSON
 from seal_ray.report.files import replace_file
+from seal_ray.report.metrics import categories_of
 
 Row = Mapping[str, JSON]
 
@@ -25,22 +27,36 @@ Row = Mapping[str, JSON]
 BLACK, BLUE, SKY, GREEN, ORANGE, RED, PINK, YELLOW, GREY = (
     *("#000000", "#0072B2", "#56B4E9", "#009E73", "#E69F00", "#D55E00", "#CC79A7", "#F0E442", "#BBBBBB"),
 )
-LABEL_COLOURS: Mapping[str, str] = MappingProxyType(
-    {
-        Label.PASS: GREEN,
-        Label.CORRECT_ABSTENTION: "#9ADBC5",
-        Label.SPURIOUS_TOOL_CALL: RED,
-        Label.INVALID_TOOL_CALL: ORANGE,
-        Label.ARGUMENT_MISMATCH: YELLOW,
-        Label.RECOVERY_FAILURE: PINK,
-        Label.MISSING_TOOL_CALL: BLUE,
-        Label.INHERITED_STATE: SKY,
-        Label.STATE_MISMATCH: "#332288",
-        Label.RESPONSE_MISMATCH: "#7A3B5E",
-        Label.NOT_REACHED: GREY,
-    }
-)
+LABEL_COLOURS: Mapping[str, str] = {
+    Label.PASS: GREEN,
+    Label.CORRECT_ABSTENTION: "#9ADBC5",
+    Label.SPURIOUS_TOOL_CALL: RED,
+    Label.INVALID_TOOL_CALL: ORANGE,
+    Label.ARGUMENT_MISMATCH: YELLOW,
+    Label.RECOVERY_FAILURE: PINK,
+    Label.MISSING_TOOL_CALL: BLUE,
+    Label.INHERITED_STATE: SKY,
+    Label.STATE_MISMATCH: "#332288",
+    Label.RESPONSE_MISMATCH: "#7A3B5E",
+    Label.NOT_REACHED: GREY,
+}
 """Label → its colour, in the order of a stack."""
+
+INCHES, DPI = (12.0, 9.0), 100
+"""Size of the picture: 1200 by 900 pixels."""
+_LONGEST_MEAN = 10
+"""Rounds that a trailing mean takes in at most."""
+_CATEGORY_COLOURS = (BLUE, RED, GREEN, ORANGE, PINK, SKY, YELLOW, GREY)
+_PHASES: Mapping[str, str] = {
+    "rollout": BLUE,
+    "learn": RED,
+    "sync": ORANGE,
+    "advantage": YELLOW,
+    "propose": GREEN,
+    "curate": GREY,
+    "evaluation": SKY,
+    "checkpoint": PINK,
+}
 
 
 def save_picture(figure: Figure, path: Path) -> None:
@@ -94,3 +110,89 @@ def finish(axes: Axes, rows: Sequence[Row]) -> None:
         axes.legend(handles[::-1], labels[::-1], fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     else:
         axes.text(0.5, 0.5, "nothing measured yet", transform=axes.transAxes, ha="center", color="#666666")
+
+
+def draw_curves(rows: Sequence[Row], path: Path, *, title: str = "") -> None:
+    """Draws the picture of these rows as a PNG at `path`, in the place of any drawn before.
+
+    Where a row lacks a metric, or has null or NaN for it, a line joins its neighbours and a stack has nothing. Of rows
+    of one round the last counts.
+    """
+    by_round = {row["round"]: row for row in rows}
+    ordered = [by_round[number] for number in sorted(by_round)]
+    figure = Figure(figsize=INCHES, dpi=DPI, layout="constrained")
+    if title:
+        figure.suptitle(title)
+    panels = figure.subplots(2, 2)
+    _draw_evaluation(panels[0, 0], ordered)
+    _draw_training(panels[0, 1], ordered)
+    _draw_labels(panels[1, 0], ordered)
+    _draw_time(panels[1, 1], ordered)
+    for axes in panels.flat:
+        finish(axes, ordered)
+    save_picture(figure, path)
+
+
+def _draw_evaluation(axes: Axes, rows: Sequence[Row]) -> None:
+    axes.set_title("Evaluation, plain interface")
+    found = categories_of(name for row in rows for name in row)
+    for category, colour in zip(found, itertools.cycle(_CATEGORY_COLOURS), strict=False):
+        _line(axes, rows, f"evaluation/success/{category}", category, color=colour, width=1.2)
+    _line(axes, rows, "evaluation/success", "all", color=BLACK, width=2.4)
+    as_share(axes, "success (% of dialogues)")
+
+
+def _draw_training(axes: Axes, rows: Sequence[Row]) -> None:
+    span = max(1, min(_LONGEST_MEAN, len(rows) // 5))
+    axes.set_title(f"Training success, mean of {span} rounds" if span > 1 else "Training success")
+    for name, shown_as, colour in (
+        ("solver/success", "all", GREY),
+        ("solver/success_plain", "plain", BLUE),
+        ("solver/success_shown", "shown an\ninterface", RED),
+    ):
+        if span > 1:
+            _line(axes, rows, name, None, color=colour, width=0.8, alpha=0.35)
+        _line(axes, rows, name, shown_as, color=colour, width=2.0, span=span)
+    label: str | None = "interface\nchanged"
+    for row in rows:
+        if row.get("interface/changed"):
+            axes.axvline(row["round"], color=BLACK, linestyle=":", linewidth=0.8, label=label, zorder=1)
+            label = None
+    as_share(axes, "success (% of rollouts)")
+
+
+def _draw_labels(axes: Axes, rows: Sequence[Row]) -> None:
+    axes.set_title("What turns show")
+    stack(axes, rows, {f"diagnosis/share/{label}": (label, colour) for label, colour in LABEL_COLOURS.items()})
+    as_share(axes, "share of turns (%)")
+
+
+def _draw_time(axes: Axes, rows: Sequence[Row]) -> None:
+    axes.set_title("Time by phase")
+    stack(axes, rows, {f"perf/{phase}_seconds": (phase, colour) for phase, colour in _PHASES.items()})
+    axes.set_ylim(bottom=0)
+    axes.set_ylabel("time (s)")
+
+
+def _trailing_mean(values: NDArray[np.float64], span: int) -> NDArray[np.float64]:
+    """Mean of each value and those before it, `span` in all, over those that are there."""
+    means = np.full_like(values, math.nan)
+    for end in range(1, len(values) + 1):
+        window = values[max(0, end - span) : end]
+        there = window[~np.isnan(window)]
+        if there.size:
+            means[end - 1] = there.mean()
+    return means
+
+
+def _line(
+    axes: Axes, rows: Sequence[Row], name: str, label: str | None, *, width: float, span: int = 1, **style: Any
+) -> None:
+    values = _trailing_mean(metric_values(rows, name), span)
+    there = ~np.isnan(values)
+    if not there.any():
+        return
+    # A metric that only some rounds have, as an evaluation, is one line through these.
+    rounds = metric_values(rows, "round")[there]
+    marker = "o" if there.sum() <= 40 and label else ""
+    axes.plot(rounds, values[there], label=label, marker=marker, linewidth=width, markersize=width + 2, **style)

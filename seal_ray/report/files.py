@@ -1,15 +1,28 @@
-"""Writing whole files, so that a kill at any moment leaves the old content or the new one; and values as JSON."""
+"""The files of a run: `RunFolder` says what lies where, and how it is kept right across kills.
+
+Whole files are written so that a kill at any moment leaves the old content or the new one.
+"""
 
 from __future__ import annotations
 
+import json
 import math
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import yaml  # type: ignore[import-untyped]
 
+from envs.errors import UserError
+from envs.interface import Interface
+from envs.interface.document import interface_to_dict
 from envs.task import JSON
+from policies.trajectory import interface_id
+from seal_ray.report.metrics import check
+
+_ROUND_FILE = re.compile(r"round_(\d{6,})\.jsonl")
 
 
 def replace_file(path: Path, content: bytes) -> None:
@@ -46,3 +59,129 @@ def as_json(value: object) -> JSON:
         case list() | tuple():
             return [as_json(item) for item in value]
     raise TypeError(f"{value!r:.80} is of type {type(value).__name__}, which has no JSON form.")
+
+
+@dataclass(frozen=True, slots=True)
+class JsonLines:
+    """The file need not exist. Reading never changes it; a cut line is left out then, and removed by what writes."""
+
+    path: Path
+    ascii: bool = True
+    """In ASCII no text, not even half of a surrogate pair, can break a line or its encoding."""
+
+    def lines(self) -> list[bytes]:
+        # Bytes are split at line ends alone; `str.splitlines` would take U+2028 within a text for one.
+        return self._whole().split(b"\n")[:-1]
+
+    def rows(self) -> list[dict[str, JSON]]:
+        """The objects. Raises `UserError` naming the line for anything else."""
+        rows = []
+        for number, line in enumerate(self.lines(), 1):
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                raise UserError(f"{self.path}: line {number} is not valid JSON ({error}).") from None
+            if not isinstance(row, dict):
+                raise UserError(f"{self.path}: line {number} is no JSON object.")
+            rows.append(row)
+        return rows
+
+    def append(self, row: Mapping[str, object]) -> None:
+        """Adds one line. Raises `TypeError` for values without a JSON form, before anything is written."""
+        line = self._line(row)
+        with self.path.open("a+b") as file:
+            if file.tell():
+                file.seek(-1, 2)
+                if file.read() != b"\n":
+                    file.truncate(len(self._whole()))
+            file.write(line)
+
+    def replace(self, rows: Iterable[Mapping[str, object]]) -> None:
+        """Makes these the file's lines, all or none."""
+        replace_file(self.path, b"".join(map(self._line, rows)))
+
+    def _whole(self) -> bytes:
+        content = self.path.read_bytes() if self.path.exists() else b""
+        return content[: content.rfind(b"\n") + 1]
+
+    def _line(self, row: Mapping[str, object]) -> bytes:
+        return (json.dumps(as_json(row), allow_nan=False, ensure_ascii=self.ascii) + "\n").encode()
+
+
+class RunFolder:
+    """The folder of a run; it is created where it does not exist, and nothing in it is changed by opening it.
+
+    Raises `UserError` where it cannot be created.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config = path / "config.yaml"
+        """The resolved configuration."""
+        self.metrics = JsonLines(path / "metrics.jsonl")
+        """One row a round: `round` and the round's metrics."""
+        self.interfaces = JsonLines(path / "interfaces.jsonl")
+        """One row a round: `round` and `interfaces`, those shown, each with its `id`."""
+        self.profiles = JsonLines(path / "profiles.jsonl")
+        """One row a round: `round` and `profile`, the failure profile's JSON form."""
+        self.proposals = JsonLines(path / "proposals.jsonl")
+        """One row a round: `round` and `proposals` of the window it belongs to, with reward or rejection."""
+        self.trajectories = path / "trajectories"
+        """The folder of the stored trajectories, one file a round."""
+        self.checkpoints = path / "checkpoints"
+        self.tensorboard = path / "tensorboard"
+        self.wandb_id = path / "wandb_id"
+        """The file that holds the id of the run's wandb run."""
+        self.curves = path / "curves.png"
+        try:
+            for folder in (path, self.trajectories, self.checkpoints):
+                folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"run folder: {path} cannot be created ({error}).") from None
+
+    def trajectories_of(self, round_number: int) -> JsonLines:
+        return JsonLines(self.trajectories / f"round_{round_number:06d}.jsonl")
+
+    def write_config(self, config: Mapping[str, object]) -> None:
+        """Writes the resolved configuration. Raises `TypeError` for values without a JSON form."""
+        replace_yaml(self.config, config)
+
+    def read_config(self) -> dict[str, JSON]:
+        """The configuration. Raises `UserError` where there is none, or it is not YAML of a mapping."""
+        try:
+            config = yaml.safe_load(self.config.read_bytes())
+        except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+            raise UserError(f"run folder: {self.config} cannot be read ({error}).") from None
+        if not isinstance(config, dict):
+            raise UserError(f"run folder: {self.config} is no mapping.")
+        return config
+
+    def append_metrics(self, round_number: int, metrics: Mapping[str, float | int]) -> None:
+        """Adds the metrics of a round. Raises as `metrics.check` does."""
+        check(metrics)
+        self.metrics.append({"round": round_number, **metrics})
+
+    def append_interfaces(self, round_number: int, interfaces: Sequence[Interface]) -> None:
+        """Adds the interfaces shown in a round, in their order."""
+        shown = [{"id": interface_id(interface), **interface_to_dict(interface)} for interface in interfaces]
+        self.interfaces.append({"round": round_number, "interfaces": shown})
+
+    def truncate_after(self, round_number: int) -> None:
+        """Drops all that was stored of later rounds, before a run goes on after `round_number`.
+
+        Checkpoints are not touched. Raises `UserError` where a file holds something else.
+        """
+        for lines in (self.metrics, self.interfaces, self.proposals, self.profiles):
+            if lines.path.exists():
+                lines.replace(row for row in lines.rows() if _round_of(row, lines.path) <= round_number)
+        for path in self.trajectories.iterdir():
+            match = _ROUND_FILE.fullmatch(path.name)
+            if match and int(match[1]) > round_number:
+                path.unlink()
+
+
+def _round_of(row: Mapping[str, JSON], path: Path) -> int:
+    number = row.get("round")
+    if type(number) is not int:
+        raise UserError(f"{path}: a row has no whole number as its round.")
+    return number

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from envs.diagnosis import Label
 from envs.errors import UserError, unknown_value
 from envs.sources import known_sources
 from envs.task import Category, in_order
 
-PLACEHOLDERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "CATEGORY": tuple(map(str, Category)),
-        # Two labels of SEAL's Table 6 (arXiv 2605.24426) go by names of its own, and can have shares and weights too.
-        "LABEL": (*Label, "empty_turn_model_response", "instance_mismatch"),
-    }
-)
+PLACEHOLDERS: Mapping[str, tuple[str, ...]] = {
+    "CATEGORY": tuple(map(str, Category)),
+    # Two labels of SEAL's Table 6 (arXiv 2605.24426) go by names of its own, and can have shares and weights too.
+    "LABEL": (*Label, "empty_turn_model_response", "instance_mismatch"),
+}
 """Placeholder at the end of a metric's name → what it stands for. A source of one's own can have other categories."""
 
 
@@ -99,9 +96,9 @@ METRICS = (
 )
 """Every metric there is, in the order of the report."""
 
-_BY_CATEGORY: Mapping[str, Metric] = MappingProxyType(
-    {metric.name.removesuffix("CATEGORY"): metric for metric in METRICS if metric.name.endswith("/CATEGORY")}
-)
+_BY_CATEGORY: Mapping[str, Metric] = {
+    metric.name.removesuffix("CATEGORY"): metric for metric in METRICS if metric.name.endswith("/CATEGORY")
+}
 """Beginning of a name that ends in a category → metric."""
 _BY_NAME: dict[str, Metric] = {name: metric for metric in METRICS for name in metric.names()}
 
@@ -124,10 +121,17 @@ def describe(name: str) -> Metric:
     raise unknown_value("metric", name, _BY_NAME)
 
 
-def categories_of(names: Iterable[str], family: str = "evaluation/success") -> list[str]:
+def categories_of(names: Iterable[str]) -> list[str]:
     """The categories in the metrics of these names: the common four where there is no other."""
-    found = in_order(name.removeprefix(f"{family}/") for name in names if name.startswith(f"{family}/"))
+    family = "evaluation/success/"
+    found = in_order(name.removeprefix(family) for name in names if name.startswith(family))
     return found if set(found) - set(Category) else list(map(str, Category))
+
+
+def mean(values: Iterable[float]) -> float:
+    """The mean; nan of no values."""
+    found = list(values)
+    return sum(found) / len(found) if found else float("nan")
 
 
 def check(metrics: Mapping[str, float | int]) -> None:
@@ -139,9 +143,3 @@ def check(metrics: Mapping[str, float | int]) -> None:
             raise ValueError(str(error)) from None
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise TypeError(f"metric {name}: {value!r:.80} is of type {type(value).__name__}, not a float or int.")
-
-
-def metrics_as_markdown() -> str:
-    """The table in Markdown, for the documentation."""
-    rows = [f"| `{metric.name}` | {metric.unit} | {metric.meaning} |" for metric in METRICS]
-    return "\n".join(["| metric | unit | meaning |", "| --- | --- | --- |", *rows]) + "\n"

@@ -7,16 +7,15 @@ import math
 import netrc
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
-from envs.errors import unknown_value
+from envs.errors import check_known
 from envs.task import JSON
-from seal_ray.report import metrics as namespace
-from seal_ray.report.files import as_json, replace_file
-from seal_ray.report.run_folder import RunFolder
+from seal_ray.report.files import RunFolder, as_json, replace_file
+from seal_ray.report.metrics import check
 
 if TYPE_CHECKING:
     import wandb as wandb_package
@@ -31,6 +30,7 @@ _INIT_TIMEOUT_S = 60.0
 _FINISH_TIMEOUT_S = 120.0
 """How long the end of a run waits for the upload; `wandb sync` delivers what is missing."""
 
+R = TypeVar("R")
 _LOG = logging.getLogger(__name__)
 
 
@@ -46,15 +46,13 @@ class Writers:
         *,
         config: Mapping[str, object],
         wandb: str = "off",
-        project: str = PROJECT,
         after_round: int | None = None,
     ) -> None:
         """`after_round` is the round after which a run goes on; what was written of later ones is then hidden.
 
         Raises `UserError` where `wandb` is none of `WANDB`.
         """
-        if wandb not in WANDB:
-            raise unknown_value("wandb", wandb, WANDB)
+        check_known("wandb", WANDB, wandb)
         from tensorboardX import SummaryWriter  # type: ignore[import-untyped] # here, since it loads torch
 
         self._board = SummaryWriter(
@@ -66,41 +64,37 @@ class Writers:
         )
         self._run: wandb_package.Run | None = None
         if wandb != "off":
-            try:
-                self._run = _start_wandb(folder, wandb, project, as_json(config))
-            except Exception as error:  # noqa: BLE001 - whatever it is, the run goes on
-                self._drop_wandb("start", error)
+            self._run = self._unless_it_fails("start", lambda: _start_wandb(folder, wandb, as_json(config)))
 
     def write(self, round_number: int, metrics: Mapping[str, float | int]) -> None:
-        """Writes the metrics of a round, the finite ones. Raises as `metrics.check` does."""
-        namespace.check(metrics)
+        """Writes the metrics of a round, the finite ones. Raises as `check` does."""
+        check(metrics)
         finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
         for name, value in finite.items():
             self._board.add_scalar(name, value, round_number)
-        if self._run is not None:
-            try:
-                self._run.log(finite, step=round_number)
-            except Exception as error:  # noqa: BLE001 - as above
-                self._drop_wandb("log", error)
+        if (run := self._run) is not None:
+            self._unless_it_fails("log", lambda: run.log(finite, step=round_number))
 
     def close(self) -> None:
         """Finishes both. It may be called twice."""
         self._board.close()
         if self._run is not None:
-            try:
-                self._run.finish()
-            except Exception as error:  # noqa: BLE001 - as above
-                self._drop_wandb("finish", error)
+            self._unless_it_fails("finish", self._run.finish)
             self._run = None
             _end_service()
 
-    def _drop_wandb(self, what: str, error: Exception) -> None:
-        _LOG.warning("wandb: %s failed (%s: %s); the run goes on without it.", what, type(error).__name__, error)
-        self._run = None
-        _end_service()
+    def _unless_it_fails(self, what: str, work: Callable[[], R]) -> R | None:
+        """What `work` with wandb returns. Whatever it raises, the run goes on without wandb."""
+        try:
+            return work()
+        except Exception as error:  # noqa: BLE001
+            _LOG.warning("wandb: %s failed (%s: %s); the run goes on without it.", what, type(error).__name__, error)
+            self._run = None
+            _end_service()
+            return None
 
 
-def _start_wandb(folder: RunFolder, mode: str, project: str, config: dict[str, JSON]) -> wandb_package.Run:
+def _start_wandb(folder: RunFolder, mode: str, config: dict[str, JSON]) -> wandb_package.Run:
     if mode == "auto":
         mode = "online" if _has_key() else "offline"
     if mode == "offline":
@@ -111,7 +105,7 @@ def _start_wandb(folder: RunFolder, mode: str, project: str, config: dict[str, J
     if not folder.wandb_id.exists():
         replace_file(folder.wandb_id, secrets.token_hex(4).encode("ascii"))
     return wandb.init(
-        project=project,
+        project=PROJECT,
         name=folder.path.resolve().name,
         dir=str(folder.path),
         id=folder.wandb_id.read_text("ascii").strip(),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from envs.errors import UserError
-from seal_ray.report.run_folder import RunFolder
+from seal_ray.report.files import RunFolder
 
 if TYPE_CHECKING:
     from seal_ray.algorithm.seal import Seal
@@ -64,7 +64,6 @@ def newest(run: Path) -> Path:
 
 
 def restore(algorithm: Seal, checkpoint: Path) -> None:
-    """Puts the algorithm where it was when the checkpoint was written."""
     algorithm.restore_from_path(str((checkpoint / _STATE).resolve()))
 
 

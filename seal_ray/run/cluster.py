@@ -13,8 +13,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from envs.errors import UserError
 from seal_ray.config import sections
-from seal_ray.config.agents import all_engines
-from seal_ray.config.settings import Settings
+from seal_ray.config.agents import Settings, all_engines
 
 
 @contextmanager
@@ -44,17 +43,12 @@ def resources(config: Settings) -> dict[str, dict[str, float]]:
     """What a run asks Ray for: actor → resource → amount, for all actors of a kind together."""
     engine, learners = config.section(sections.Engine), config.section(sections.Learners)
     runners = config.section(sections.EnvRunners)
-    return {
-        "env runners": {"CPU": runners.num_env_runners * runners.num_cpus_per_env_runner, "GPU": 0.0},
-        "engines": {
-            "CPU": all_engines(config) * engine.num_cpus_per_engine,
-            "GPU": all_engines(config) * engine.num_gpus_per_engine,
-        },
-        "learners": {
-            "CPU": learners.num_learners * learners.num_cpus_per_learner,
-            "GPU": learners.num_learners * learners.num_gpus_per_learner,
-        },
+    asked = {
+        "env runners": (runners.num_env_runners, runners.num_cpus_per_env_runner, 0.0),
+        "engines": (all_engines(config), engine.num_cpus_per_engine, engine.num_gpus_per_engine),
+        "learners": (learners.num_learners, learners.num_cpus_per_learner, learners.num_gpus_per_learner),
     }
+    return {actors: {"CPU": count * cpus, "GPU": count * gpus} for actors, (count, cpus, gpus) in asked.items()}
 
 
 def check_fits(config: Settings) -> None:

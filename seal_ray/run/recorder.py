@@ -1,24 +1,30 @@
-"""`Recorder`: plays the rounds of an algorithm and writes each down in its run folder; commands and trials share it."""
+"""Training a run: rounds until the end or a stop, each written down; checkpoints to go on from.
+
+`Recorder` plays the rounds of an algorithm and writes each down in its run folder; commands and trials share it.
+"""
 
 from __future__ import annotations
 
 import math
 import resource
+import signal
+import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from envs.interface import Interface
-from envs.task import JSON
+from seal_ray.algorithm.config import SealConfig
+from seal_ray.algorithm.seal import Seal
 from seal_ray.config import sections
-from seal_ray.report.curves import draw_curves
+from seal_ray.report.drawing import draw_curves
+from seal_ray.report.files import RunFolder
 from seal_ray.report.metrics import describe
-from seal_ray.report.run_folder import RunFolder
 from seal_ray.report.writers import Writers
 from seal_ray.run import checkpoints
-
-if TYPE_CHECKING:
-    from seal_ray.algorithm.seal import Seal
 
 Metrics = dict[str, float]
 
@@ -75,20 +81,15 @@ class Recorder:
         if number:
             arms = {group.plan.arm.number: group.plan.arm for group in algorithm.last_round}
             folder.append_interfaces(number, [arms[at].interface for at in sorted(arms)] or [Interface.plain()])
-            folder.append_proposals(number, algorithm.curation.last_proposals)
-            folder.append_profile(number, algorithm.profile.to_dict())
-            folder.write_trajectories(number, _sample(algorithm))
+            folder.proposals.append({"round": number, "proposals": algorithm.curation.last_proposals})
+            folder.profiles.append({"round": number, "profile": algorithm.profile.to_dict()})
+            most = algorithm.config.section(sections.Diagnosis).trajectories_kept
+            firsts = [group.trajectories[0] for group in algorithm.last_round if group.trajectories]
+            folder.trajectories_of(number).replace(trajectory.to_dict() for trajectory in firsts[:most])
         self._writers.write(number, metrics)
         # Drawing takes about a second: with what took far longer, and so before every end of a run.
         if {"evaluation/success", "perf/checkpoint_seconds"} & metrics.keys():
             draw_curves(folder.metrics.rows(), folder.curves, title=folder.path.name)
-
-
-def _sample(algorithm: Seal) -> Iterator[dict[str, JSON]]:
-    """The first dialogues of as many groups as are to be kept."""
-    most = algorithm.config.section(sections.Diagnosis).trajectories_kept
-    firsts = [group.trajectories[0] for group in algorithm.last_round if group.trajectories]
-    yield from (trajectory.to_dict() for trajectory in firsts[:most])
 
 
 def _numbers(result: Mapping[str, Any]) -> Metrics:
@@ -111,3 +112,72 @@ def _is_ours(name: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a job ended: rounds finished, and whether it was stopped before its last."""
+
+    rounds: int
+    stopped: bool
+
+
+def train(
+    config: SealConfig,
+    folder: RunFolder,
+    *,
+    resume: Path | None = None,
+    wandb: str = "off",
+    say: Callable[[str], None],
+    report: Callable[[Mapping[str, float]], None],
+) -> Outcome:
+    """Trains to the last round, from the start or from the checkpoint `resume`. Ray must be connected.
+
+    `report` gets each round's metrics. A first interrupt lets the round end, writes a checkpoint and returns; a second
+    one is raised as `KeyboardInterrupt`.
+    """
+    training, evaluation = config.section(sections.Training), config.section(sections.Evaluation)
+    say("starting engines, env runners and learners")
+    algorithm: Seal = config.build_algo()  # type: ignore[assignment]
+    with ExitStack() as at_the_end:
+        at_the_end.callback(algorithm.stop)
+        if resume is not None:
+            checkpoints.restore(algorithm, resume)
+        recorder = Recorder(algorithm, folder, resumed=resume is not None, wandb=wandb)
+        at_the_end.callback(recorder.close)
+        asked_to_stop = at_the_end.enter_context(_stop_on_interrupt(say))
+
+        def due() -> bool:
+            last = algorithm.round == training.rounds or asked_to_stop()
+            return last or algorithm.round % training.checkpoint_every == 0
+
+        if resume is None and evaluation.interval:
+            say("evaluating the model as it is")
+            report(recorder.write_start())
+        while algorithm.round < training.rounds and not asked_to_stop():
+            report(recorder.play_round(algorithm.train, save=due))
+        # An interrupt between two rounds has no round to end.
+        found = checkpoints.stored(folder.checkpoints)
+        if not found or checkpoints.round_of(found[-1]) < algorithm.round:
+            checkpoints.save(algorithm, folder, keep=training.checkpoints_kept)
+        return Outcome(algorithm.round, stopped=algorithm.round < training.rounds)
+
+
+@contextmanager
+def _stop_on_interrupt(say: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
+    asked = False
+
+    def ask(*_: object) -> None:
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+        say("stopping after this round, with a checkpoint; interrupt again to stop at once")
+
+    before = {name: signal.signal(name, ask) for name in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: asked
+    finally:
+        for name, handler in before.items():
+            signal.signal(name, handler)
+        sys.stdout.flush()

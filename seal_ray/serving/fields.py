@@ -1,7 +1,8 @@
 """The fields of a request that are served, each with its bounds: the one list of what clients can ask for.
 
 What is not on the list is refused by its name. A request comes out of here with valid text, plain types and nothing
-else in it, so that what lies behind (FastAPI, Ray, vLLM) never meets what it was not made for.
+else in it, so that what lies behind (FastAPI, Ray, vLLM) never meets what it was not made for. The messages and tools
+of a chat are passed on as plain texts and calls, without fields that are not used.
 """
 
 from __future__ import annotations
@@ -11,10 +12,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from envs.text import map_texts, valid_text
-from seal_ray.serving.chats import messages, tool_choice, tools
-from seal_ray.serving.checks import Check, flag, number, object_of, several, text, whole, wrong
-from seal_ray.serving.limits import Limits, RefusedRequest
-from seal_ray.serving.schemas import check_schema
+from seal_ray.serving.limits import (
+    Check,
+    Limits,
+    RefusedRequest,
+    check_schema,
+    flag,
+    number,
+    object_of,
+    several,
+    text,
+    whole,
+    wrong,
+)
 
 MAX_CHOICES = 8
 """Answers to one request, and prompts in one, at most."""
@@ -22,6 +32,7 @@ MAX_LOGPROBS = 20
 """Most alternatives whose log-probabilities are returned, as vLLM's default."""
 _INT64 = 2**63 - 1
 _TOKEN_ID = 2**31 - 1
+_ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 
 
 def checked(document: Any, *, chat: bool, limits: Limits) -> dict[str, Any]:
@@ -146,6 +157,97 @@ def _prompt(value: Any, place: str, limits: Limits) -> Any:
     return several(_prompt, MAX_CHOICES)(value, place, limits)
 
 
+def _messages(value: Any, place: str, limits: Limits) -> list[dict[str, Any]]:
+    _check_number(value, place, limits.messages, "too_many_messages")
+    return [_message(each, f"{place}[{index}]") for index, each in enumerate(value)]
+
+
+def _check_number(value: Any, place: str, most: int, code: str) -> None:
+    if not isinstance(value, list):
+        raise wrong(place, "it is no list")
+    if len(value) > most:
+        raise wrong(place, f"there are {len(value)}; {most} are allowed", code)
+
+
+def _named_function(value: Any) -> dict[str, Any] | None:
+    """The function of a call, a tool or a choice, where it has a name."""
+    function = value.get("function") if isinstance(value, dict) else None
+    return function if isinstance(function, dict) and isinstance(function.get("name"), str) else None
+
+
+def _message(value: Any, place: str) -> dict[str, Any]:
+    message = object_of(value, place)
+    role = message.get("role")
+    if role not in _ROLES:
+        shown = valid_text(role)[:80] if isinstance(role, str) else type(role).__name__
+        raise wrong(f"{place}.role", f"{shown!r} is not known; allowed are {', '.join(_ROLES)}", "invalid_value")
+    found: dict[str, Any] = {"role": role, "content": content_of(message, place)}
+    if role == "tool":
+        found["tool_call_id"] = message["tool_call_id"] if isinstance(message.get("tool_call_id"), str) else "call"
+    elif role == "function":
+        found["name"] = message["name"] if isinstance(message.get("name"), str) else "function"
+    elif role == "assistant" and message.get("tool_calls") is not None:
+        calls = message["tool_calls"]
+        if not isinstance(calls, list):
+            raise wrong(f"{place}.tool_calls", "it is no list")
+        found["tool_calls"] = [call_of(call, f"{place}.tool_calls[{index}]") for index, call in enumerate(calls)]
+    return found
+
+
+def content_of(message: Mapping[str, Any], place: str) -> str:
+    """The text of a message, each of its parts on a line. Raises `RefusedRequest` for content that is not text."""
+    content = message.get("content")
+    if content is None or isinstance(content, str):
+        return content or ""
+    parts = content if isinstance(content, list) else [content]
+    texts = [part if isinstance(part, str) else part.get("text") if isinstance(part, dict) else None for part in parts]
+    if not all(isinstance(text, str) for text in texts):
+        raise wrong(f"{place}.content", "only text is served", "invalid_value")
+    return "\n".join(map(str, texts))
+
+
+def call_of(value: Any, place: str) -> dict[str, Any]:
+    """A call with its arguments as text. Raises `RefusedRequest` for one without a name."""
+    function = _named_function(value)
+    if function is None:
+        raise wrong(place, "a call needs a function with a name", "invalid_value")
+    arguments = function.get("arguments")
+    if arguments is not None and not isinstance(arguments, str | dict):
+        raise wrong(place, "the arguments of a call are JSON text", "invalid_value")
+    name = value.get("id")
+    text = json.dumps(arguments, ensure_ascii=False) if isinstance(arguments, dict) else arguments or "{}"
+    return {
+        "id": name if isinstance(name, str) else "call",
+        "type": "function",
+        "function": {"name": function["name"], "arguments": text},
+    }
+
+
+def _tools(value: Any, place: str, limits: Limits) -> list[dict[str, Any]]:
+    _check_number(value, place, limits.tools, "too_many_tools")
+    return [_tool(each, f"{place}[{index}].function") for index, each in enumerate(value)]
+
+
+def _tool(value: Any, place: str) -> dict[str, Any]:
+    function = _named_function(value)
+    if function is None or not function["name"] or value.get("type", "function") != "function":
+        raise wrong(place, "a tool needs a function with a name", "invalid_value")
+    for key, kind in (("description", str), ("parameters", dict)):
+        if function.get(key) is not None and not isinstance(function[key], kind):
+            raise wrong(f"{place}.{key}", "it is no text" if kind is str else "it is no object")
+    # Grammars for calls that need not be made are not served, so nothing must be strict.
+    return {"type": "function", "function": {key: item for key, item in function.items() if key != "strict"}}
+
+
+def _tool_choice(value: Any, place: str, _: Limits) -> Any:
+    if value in ("none", "auto", "required"):
+        return value
+    function = _named_function(value)
+    if function is None:
+        raise wrong(place, "it is none of 'none', 'auto', 'required' and a function with a name", "invalid_value")
+    return {"type": "function", "function": {"name": function["name"]}}
+
+
 _TOKEN_IDS = several(whole(0, _TOKEN_ID), 4_096)
 _COMMON: dict[str, Check] = {
     "model": text(500),
@@ -178,9 +280,9 @@ _COMMON: dict[str, Check] = {
 }
 _CHAT: dict[str, Check] = {
     **_COMMON,
-    "messages": messages,
-    "tools": tools,
-    "tool_choice": tool_choice,
+    "messages": _messages,
+    "tools": _tools,
+    "tool_choice": _tool_choice,
     "parallel_tool_calls": flag,
     "max_completion_tokens": whole(1, None),
     "logprobs": flag,

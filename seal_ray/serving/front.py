@@ -15,11 +15,9 @@ from starlette.responses import JSONResponse
 from vllm.exceptions import VLLMClientError
 
 from envs.text import valid_text
-from seal_ray.serving.errors import error_response
-from seal_ray.serving.intake import CHAT, COMPLETIONS, Intake
-from seal_ray.serving.key import RequireKey
-from seal_ray.serving.limits import Limits
-from seal_ray.serving.places import MAX_WAITING, Places
+from seal_ray.serving.admission import CHAT, COMPLETIONS, Intake, RequireKey
+from seal_ray.serving.limits import SEND_AGAIN, Limits, error_response
+from seal_ray.serving.queues import MAX_WAITING, Places
 
 _UNAVAILABLE = (RayActorError, BackPressureError, DeploymentUnavailableError)
 """What a request raises when its replica dies, or no replica can take it."""
@@ -51,32 +49,28 @@ def make_ingress(*, key_digest: str | None, limits: Limits, places: int) -> Any:
     return make_fastapi_ingress(OpenAiIngress, endpoint_map=_ENDPOINTS, app=app)
 
 
-async def _malformed(_: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, RequestValidationError)
+async def _malformed(_: Request, error: Any) -> JSONResponse:
     first: dict[str, Any] = next(iter(error.errors()), {})
     place = ".".join(map(str, first.get("loc", ("body",))))
     return error_response(400, f"{place}: {first.get('msg', 'it cannot be read')}")
 
 
-async def _refused(_: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, StarletteHTTPException)
+async def _refused(_: Request, error: Any) -> JSONResponse:
     return error_response(error.status_code, str(error.detail), "not_found" if error.status_code == 404 else None)
 
 
-async def _refused_by_engine(_: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, OpenAIHTTPException)
+async def _refused_by_engine(_: Request, error: Any) -> JSONResponse:
     code = "context_length_exceeded" if error.type == "context_length_exceeded" else None
     return error_response(error.status_code, error.message, code)
 
 
-async def _refused_by_vllm(_: Request, error: Exception) -> JSONResponse:
+async def _refused_by_vllm(_: Request, error: Any) -> JSONResponse:
     return error_response(400, valid_text(str(error)))
 
 
 async def _unavailable(_: Request, __: Exception) -> JSONResponse:
-    response = error_response(503, "the replica that had the request is gone, or all are busy; send it again.")
-    response.headers["Retry-After"] = "5"
-    return response
+    message = "the replica that had the request is gone, or all are busy; send it again."
+    return error_response(503, message, headers=SEND_AGAIN)
 
 
 async def _failed(_: Request, __: Exception) -> JSONResponse:

@@ -7,23 +7,65 @@ tokens of an answer are the sampled ones as long as they are remembered; text of
 
 from __future__ import annotations
 
+import hashlib
 import json
+import sys
+from array import array
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
-from envs.dialects import Dialect
 from envs.dialects.base import read_json
 from envs.dialogue import Message
 from envs.errors import UserError
 from envs.task import JSON, ToolCall, ToolDoc
 from envs.text import valid_text
 from policies.prompting import ChatFormat
-from seal_ray.serving.answers import Answers, Prefix
+from seal_ray.serving.fields import call_of, content_of
 
 _ROLES = {"system": "system", "developer": "system", "user": "user"}
 """Role of a message → its name in the chat templates."""
+
+
+class Prefix:
+    """The tokens of a prompt as far as it is put together, with a running hash of them."""
+
+    def __init__(self, token_ids: Sequence[int] = ()) -> None:
+        self.token_ids: list[int] = []
+        self._hash = hashlib.sha256()
+        self.add(token_ids)
+
+    def add(self, token_ids: Sequence[int]) -> None:
+        self.token_ids.extend(token_ids)
+        self._hash.update(array("l", token_ids).tobytes())
+
+    def key(self, text: str) -> bytes:
+        """What an answer of this text to this prompt is known by."""
+        whole = self._hash.copy()
+        whole.update(text.encode("utf-8", "surrogatepass"))
+        return whole.digest()
+
+
+class Answers:
+    """The newest `most` answers, each by the prompt that it was given to and the text that it is."""
+
+    def __init__(self, most: int = 10_000) -> None:
+        self._most = most
+        self._kept: OrderedDict[bytes, array[int]] = OrderedDict()
+
+    def keep(self, prompt: Sequence[int], text: str, token_ids: Sequence[int]) -> None:
+        """Remembers an answer, and forgets the oldest where there are too many."""
+        key = Prefix(prompt).key(text)
+        self._kept[key] = array("i", token_ids)
+        self._kept.move_to_end(key)
+        if len(self._kept) > self._most:
+            self._kept.popitem(last=False)
+
+    def find(self, prompt: Prefix, text: str) -> tuple[int, ...] | None:
+        """The tokens of the answer that was given to this prompt and is this text, if it is still known."""
+        found = self._kept.get(prompt.key(text))
+        return None if found is None else tuple(found)
 
 
 class TooLong(UserError):
@@ -36,19 +78,12 @@ class TooLong(UserError):
 class ServedFormat(ChatFormat):
     """A model's `ChatFormat` for messages that come from outside. Its errors are for the client: one sentence each."""
 
-    @classmethod
-    def of(cls, folder: Path, dialect: Dialect) -> ServedFormat:
-        """The format of a model folder. Raises `UserError` as `load` does."""
-        made = cls.load(folder, dialect)
-        assert isinstance(made, ServedFormat)
-        return made
-
     def prompt(
         self,
         messages: Sequence[Mapping[str, Any]],
         tools: Iterable[Mapping[str, JSON]],
         *,
-        most: int | None = None,
+        most: int = sys.maxsize,
     ) -> tuple[int, ...]:
         """The prompt of the next answer to OpenAI messages, with these tool documents.
 
@@ -57,8 +92,7 @@ class ServedFormat(ChatFormat):
         to have more than `most` tokens.
         """
         shown = [ToolDoc(str(tool["name"]), "", tool, ()) for tool in tools]
-        if most is not None:
-            self._check_length(_characters(messages) + _characters([tool.document for tool in shown]), most)
+        self._check_length(_characters(messages) + _characters([tool.document for tool in shown]), most)
         heard: list[Message] = []
         prompt = Prefix()
         for index, message in enumerate(messages):
@@ -66,14 +100,13 @@ class ServedFormat(ChatFormat):
                 heard.append(self._heard(message, index))
                 continue
             self._ask(prompt, heard, shown, index)
-            said = self._said(message, index)
-            known = self._answers.find(prompt, said)
-            prompt.add(self.completion(self._disarmed_answer(message, index)) if known is None else known)
+            known = self._answers.find(prompt, self._said(message, index))
+            prompt.add(self.completion(self._said(message, index, self.disarmed)) if known is None else known)
             heard = []
-            if most is not None and len(prompt.token_ids) > most:
+            if len(prompt.token_ids) > most:
                 raise TooLong(most)
         self._ask(prompt, heard, shown, len(messages))
-        if most is not None and len(prompt.token_ids) > most:
+        if len(prompt.token_ids) > most:
             raise TooLong(most)
         return tuple(prompt.token_ids)
 
@@ -118,11 +151,11 @@ class ServedFormat(ChatFormat):
     def _heard(self, message: Mapping[str, Any], index: int) -> Message:
         role = message.get("role")
         if role in ("tool", "function"):
-            return Message(self.dialect.result_role, _text(message, index))
+            return Message(self.dialect.result_role, content_of(message, f"messages[{index}]"))
         if role not in _ROLES:
             allowed = ", ".join([*_ROLES, "assistant", "tool"])
             raise UserError(f"messages[{index}].role: {role!r:.80} is not known; allowed are {allowed}.")
-        return Message(_ROLES[role], _text(message, index))
+        return Message(_ROLES[role], content_of(message, f"messages[{index}]"))
 
     def keep(self, prompt: Sequence[int], message: Mapping[str, Any], token_ids: Sequence[int]) -> None:
         """Remembers the tokens of an answer to a prompt, so that they need not be made out from its text again."""
@@ -133,16 +166,12 @@ class ServedFormat(ChatFormat):
         ended = token_ids and token_ids[-1] in self.stop_token_ids
         self._answers.keep(prompt, text, [*token_ids, *(() if ended else self.completion(""))])
 
-    def _said(self, message: Mapping[str, Any], index: int) -> str:
-        """An earlier answer as the model wrote it, from the parts that it was taken apart into."""
-        return self._joined(message, index, str)
+    def _said(self, message: Mapping[str, Any], index: int, shown: Callable[[str], str] = str) -> str:
+        """An earlier answer as the model wrote it, from the parts that it was taken apart into, each as it is `shown`.
 
-    def _disarmed_answer(self, message: Mapping[str, Any], index: int) -> str:
-        """An answer of unknown origin: its text, names and arguments are only text, the markup around them is not."""
-        return self._joined(message, index, self.disarmed)
-
-    def _joined(self, message: Mapping[str, Any], index: int, shown: Callable[[str], str]) -> str:
-        content = shown(_text(message, index))
+        Of an answer of unknown origin text, names and arguments are only text; the markup around them is not.
+        """
+        content = shown(content_of(message, f"messages[{index}]"))
         calls = self._calls(list(message.get("tool_calls") or ()), f"messages[{index}].tool_calls", shown)
         joint = "\n" if content and calls and not content.endswith("\n") else ""
         return content + joint + calls
@@ -152,8 +181,8 @@ class ServedFormat(ChatFormat):
         return Answers()
 
     def _calls(self, calls: Sequence[Mapping[str, Any]], place: str, shown: Callable[[str], str]) -> str:
-        parts = [_call(call, f"{place}[{number}]") for number, call in enumerate(calls)]
-        called = [(shown(name), shown(arguments)) for name, arguments in parts]
+        parts = [call_of(call, f"{place}[{number}]")["function"] for number, call in enumerate(calls)]
+        called = [(shown(part["name"]), shown(part["arguments"])) for part in parts]
         if self.dialect.name == "toolace":
             return self.dialect.render_calls(
                 [ToolCall(name, _object(text, f"{place}[{number}]")) for number, (name, text) in enumerate(called)]
@@ -164,26 +193,6 @@ class ServedFormat(ChatFormat):
         return "\n".join(
             f'<tool_call>\n{{"name": {json.dumps(name)}, "arguments": {text}}}\n</tool_call>' for name, text in called
         )
-
-
-def _text(message: Mapping[str, Any], index: int) -> str:
-    content = message.get("content")
-    if content is None or isinstance(content, str):
-        return content or ""
-    parts = list(content)
-    if not all(isinstance(part, Mapping) and isinstance(part.get("text"), str) for part in parts):
-        raise UserError(f"messages[{index}].content: only text is served.")
-    return "\n".join(part["text"] for part in parts)
-
-
-def _call(call: Mapping[str, Any], place: str) -> tuple[str, str]:
-    """Name and arguments of a call, the arguments as text."""
-    function = call.get("function")
-    name = function.get("name") if isinstance(function, Mapping) else None
-    if not isinstance(function, Mapping) or not isinstance(name, str):
-        raise UserError(f"{place}: a call needs a function with a name.")
-    arguments = function.get("arguments") or "{}"
-    return name, arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
 
 
 def _object(text: str, place: str) -> dict[str, JSON]:

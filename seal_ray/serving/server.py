@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 import uuid
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ray.serve.llm import LLMConfig
 from ray.serve.llm.deployment import LLMServer
 
 from envs.errors import UserError
+from envs.text import valid_text
 from policies.model_folder import open_model
-from seal_ray.serving.answers import listened_to
 from seal_ray.serving.prompt import ServedFormat, TooLong
-from seal_ray.serving.reading import SHORT_PROMPT, Reading
+from seal_ray.serving.queues import SHORT_PROMPT, Reading
 
 if TYPE_CHECKING:
     from ray.llm._internal.serve.core.configs.openai_api_models import ChatCompletionRequest, CompletionRequest
@@ -43,7 +45,7 @@ class Server(LLMServer):
         self, llm_config: LLMConfig, *, folder: str, dialect: str, context: int, response: int, reading: int
     ) -> None:
         opened = open_model(folder, dialect=dialect)
-        self._format = ServedFormat.of(opened.path, opened.dialect)
+        self._format = ServedFormat.load(opened.path, opened.dialect)
         self._context = context
         self._response = response
         self._reading = Reading(reading)
@@ -76,14 +78,13 @@ class Server(LLMServer):
         request.messages = request.messages[-1:]
         show_tokens, request.return_token_ids = bool(request.return_token_ids), True
         said = await super().chat(request, raw_request_info)
-        return listened_to(
+        return _listened_to(
             self._read_first([token_ids], request, said),
             lambda answer: self._format.keep(token_ids, answer.message(), answer.token_ids),
             show_tokens=show_tokens,
         )
 
     async def completions(self, request: CompletionRequest, raw_request_info: Any = None) -> AsyncGenerator[Any, None]:
-        """Answers a text as it is."""
         try:
             prompts = await self._tokenised(request)
             self._bound(request, request.max_tokens or self._response)
@@ -156,6 +157,82 @@ class Server(LLMServer):
         request.logit_bias = {**preferred, **{str(token): -100.0 for token in self._format.unspoken}}
 
 
+@dataclass
+class _Answer:
+    """One answer while it comes in."""
+
+    content: str = ""
+    calls: dict[int, list[str]] = field(default_factory=dict)
+    token_ids: list[int] = field(default_factory=list)
+
+    def add(self, part: Mapping[str, Any], token_ids: Sequence[int] | None) -> None:
+        """Takes in a message, or what a stream adds to one."""
+        self.content += part.get("content") or ""
+        for place, call in enumerate(part.get("tool_calls") or ()):
+            entry = self.calls.setdefault(call.get("index", place), ["", ""])
+            for index, key in enumerate(("name", "arguments")):
+                entry[index] += (call.get("function") or {}).get(key) or ""
+        self.token_ids += token_ids or ()
+
+    def message(self) -> dict[str, Any]:
+        """The message as a client sends it back."""
+        calls = [
+            {"function": {"name": name, "arguments": arguments}} for _, (name, arguments) in sorted(self.calls.items())
+        ]
+        return {"role": "assistant", "content": self.content, "tool_calls": calls}
+
+
+async def _listened_to(
+    said: AsyncGenerator[Any, None], keep: Callable[[_Answer], None], *, show_tokens: bool
+) -> AsyncGenerator[Any, None]:
+    """Passes on the answers of an engine, in parts or whole, and each answer's tokens to `keep` when it has ended.
+
+    The engine must have been asked for tokens. Clients see them only with `show_tokens`.
+    """
+    answers: dict[int, _Answer] = {}
+
+    def chunk(text: Any) -> Any:
+        if not isinstance(text, str) or not text.startswith("data: {"):
+            return text
+        document = json.loads(text.removeprefix("data: "))
+        for choice in document.get("choices") or ():
+            answer = answers.setdefault(choice.get("index", 0), _Answer())
+            answer.add(choice.get("delta") or {}, choice.get("token_ids"))
+            if not show_tokens:
+                choice.pop("token_ids", None)
+        if show_tokens:
+            return text
+        document.pop("prompt_token_ids", None)
+        return valid_text(f"data: {json.dumps(document, ensure_ascii=False)}\n\n")
+
+    async with aclosing(said):  # a client that disconnects ends its request in the engine
+        async for part in said:
+            if isinstance(part, list):
+                yield [chunk(each) for each in part]
+            elif isinstance(part, str):
+                yield chunk(part)
+            else:
+                for choice in getattr(part, "choices", ()):
+                    _make_valid(choice.message)
+                    answer = answers.setdefault(choice.index, _Answer())
+                    answer.add(choice.message.model_dump(), choice.token_ids)
+                    if not show_tokens:
+                        choice.token_ids = None
+                if not show_tokens and hasattr(part, "prompt_token_ids"):
+                    part.prompt_token_ids = None
+                yield part
+    for answer in answers.values():
+        keep(answer)
+
+
+def _make_valid(message: Any) -> None:
+    """Makes the texts of an answer valid Unicode: the parsers of calls decode what JSON spells, halves of pairs too."""
+    message.content = valid_text(message.content) if message.content else message.content
+    for call in message.tool_calls or ():
+        call.function.name = valid_text(call.function.name)
+        call.function.arguments = valid_text(call.function.arguments)
+
+
 async def _read(engine: Any, prompt: Sequence[int], adapter: Any) -> None:
     from vllm import SamplingParams
     from vllm.exceptions import VLLMClientError
@@ -170,7 +247,6 @@ async def _read(engine: Any, prompt: Sequence[int], adapter: Any) -> None:
 
 
 def _is_constrained(request: Any) -> bool:
-    """Whether a grammar holds all of the answer."""
     response_format = request.response_format
     return request.structured_outputs is not None or (response_format is not None and response_format.type != "text")
 

@@ -15,11 +15,10 @@ from typing import Any
 from envs.dialects import DIALECTS
 from envs.errors import UserError
 from envs.task import JSON
-from seal_ray.serving.errors import error_response
-from seal_ray.serving.intake import CHAT, COMPLETIONS, Intake
-from seal_ray.serving.limits import Limits
-from seal_ray.serving.places import Places
+from seal_ray.serving.admission import CHAT, COMPLETIONS, Intake
+from seal_ray.serving.limits import Limits, error_response
 from seal_ray.serving.prompt import ServedFormat
+from seal_ray.serving.queues import Places
 from tests.policies.chat_models import FAMILIES, control_ids, family_tokenizer
 
 CHUNK = 500

@@ -26,7 +26,7 @@ from policies.rollouts import Job, Rollouts
 from policies.solver import Budgets, Solver
 from policies.trajectory import Trajectory
 from seal_ray.evaluation.records import Records
-from seal_ray.report.json_lines import JsonLines
+from seal_ray.report.files import JsonLines
 from tests.policies.chat_models import FAMILIES, family_tokenizer
 from tests.policies.test_control_tokens import form_of
 

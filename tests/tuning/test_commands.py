@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from seal_ray.report.run_folder import RunFolder
+from seal_ray.report.files import RunFolder
 from tests.readme import example
 
 pytestmark = pytest.mark.long

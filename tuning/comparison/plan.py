@@ -14,7 +14,7 @@ from seal_ray.algorithm.checks import check_config, check_memory
 from seal_ray.algorithm.config import SealConfig, make_config
 from seal_ray.config import sections
 from seal_ray.config.presets import about, preset_names
-from seal_ray.report.run_folder import RunFolder
+from seal_ray.report.files import RunFolder
 from tuning.comparison.collect import Manifest, trial_folder
 from tuning.running import RETRIES, Tell, cpus_of_main, run_trials
 from tuning.trial import MAIN, RUN, SAME

@@ -1,4 +1,1 @@
-"""The curator's side of a run: `start.py` makes it, `curation.py` proposes and judges, `window.py` holds the values.
-
-`guard.py` holds proposals against the tasks of the run.
-"""
+"""The curator's side of a run: `curation.py` makes it, proposes and judges; `rewards.py` has an interface's value."""

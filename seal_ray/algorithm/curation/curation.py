@@ -8,26 +8,145 @@ learns takes one GRPO step on its proposals, whose rewards are compared with eac
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from envs.interface import Interface
 from envs.interface.document import interface_from_dict, interface_to_dict
+from envs.interface.guard import LeakGuard
 from envs.profile import FailureProfile
 from envs.task import JSON, Task
 from policies.curator import Curator, Proposal
+from policies.curator.choice import CURATORS
+from policies.curator.llm import LLMCurator, Writing
+from policies.engine.choice import default_kind
+from policies.model_folder import ModelFolder
+from policies.prompting import ChatFormat
+from policies.sample import Sample
+from policies.trajectory import interface_id
 from seal_ray.algorithm.agent import Agent
-from seal_ray.algorithm.curation.guard import RunGuard
-from seal_ray.algorithm.curation.window import Verdict, Window, proposals_as_rows
-from seal_ray.algorithm.objects import make_curator_reward
+from seal_ray.algorithm.objects import make_curator_reward, make_plain_curator
 from seal_ray.algorithm.sampling.dispatch import while_healing
-from seal_ray.algorithm.sampling.groups import Arm, PlayedGroup, number_arms
+from seal_ray.algorithm.sampling.groups import PLAIN_ARM, Arm, PlayedGroup, number_arms
 from seal_ray.config import sections
+from seal_ray.config.agents import Settings
 from seal_ray.grpo.advantages import group_advantages
-from seal_ray.grpo.arms import choose_incumbent
+from seal_ray.grpo.arms import ArmGroup, choose_incumbent
 from seal_ray.grpo.rows import Minibatch, Row, row_of
 
 LEARNT = ("loss", "kl", "ratio_first_error", "gradient_norm", "learning_rate")
 """What is logged of the curator's update."""
+
+
+@dataclass
+class Window:
+    """The arms of a window, the plain one first, and the groups that were played under them."""
+
+    arms: tuple[Arm, ...] = (PLAIN_ARM,)
+    proposals: tuple[Proposal, ...] = ()
+    groups: list[ArmGroup] = field(default_factory=list)
+    alignments: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
+    """Number of an arm → cosine of its policy gradient with the plain arm's, for each round in which it played."""
+
+    def arm_of(self, interface: Interface) -> Arm:
+        return next(arm for arm in self.arms if arm.interface == interface)
+
+    def observe(self, groups: Sequence[PlayedGroup], alignments: Mapping[int, float]) -> None:
+        """Adds a round of the window."""
+        for group in groups:
+            played = group.trajectories
+            if played:
+                rate = sum(each.reward for each in played) / len(played)
+                self.groups.append(ArmGroup(group.plan.arm.number, played[0].category, rate))
+        for arm, value in alignments.items():
+            self.alignments[arm].append(value)
+
+    def to_dict(self) -> dict[str, JSON]:
+        return {
+            "interfaces": [interface_to_dict(arm.interface) for arm in self.arms],
+            "proposals": [
+                {
+                    "interface": interface_to_dict(each.interface),
+                    "rejection": each.rejection,
+                    "sample": None if each.sample is None else asdict(each.sample),
+                }
+                for each in self.proposals
+            ],
+            "groups": [[group.arm, group.category, group.success] for group in self.groups],
+            "alignments": [[arm, list(values)] for arm, values in self.alignments.items()],
+        }
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, JSON]) -> Window:
+        return cls(
+            number_arms(map(interface_from_dict, value["interfaces"])),
+            tuple(
+                Proposal(interface_from_dict(each["interface"]), each["rejection"], _sample_from(each["sample"]))
+                for each in value["proposals"]
+            ),
+            [ArmGroup(*group) for group in value["groups"]],
+            defaultdict(list, {arm: list(values) for arm, values in value["alignments"]}),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The end of a window: each proposal's reward, and the rows that the curator learns from."""
+
+    rewards: tuple[float | None, ...]
+    """One a proposal; None where its arm was not played."""
+    rows: list[Row]
+    promoted: bool
+
+
+def proposals_as_rows(window: Window, verdict: Verdict | None) -> list[dict[str, JSON]]:
+    """The window's proposals for people to read: the interface, the reason of a rejection, and the reward."""
+    rewards = verdict.rewards if verdict else (None,) * len(window.proposals)
+    return [
+        {
+            "id": interface_id(each.interface),
+            **interface_to_dict(each.interface),
+            "rejection": each.rejection,
+            "reward": reward,
+        }
+        for each, reward in zip(window.proposals, rewards, strict=True)
+    ]
+
+
+def _sample_from(value: Mapping[str, JSON] | None) -> Sample | None:
+    if value is None:
+        return None
+    tuples = {key: tuple(each) for key, each in value.items() if key != "seed"}
+    # Checkpoints of earlier versions have the log-probs under a shorter name.
+    logprobs = tuples.pop("logprobs_T", ())
+    return Sample(**{"sampled_logprobs_T": logprobs, **tuples}, seed=value["seed"])
+
+
+class RunGuard:
+    """Checks proposals against the tasks of the whole run, and against those of the window that they are for.
+
+    Where training tasks have no end, those that are over are not played again. `most_tokens` is what a proposal may add
+    to the prompt of `solver`.
+    """
+
+    def __init__(self, tasks: Iterable[Task], solver: ModelFolder, *, most_tokens: int) -> None:
+        self._form = ChatFormat.load(solver.path, solver.dialect)
+        self._most_tokens = most_tokens
+        self._always = self._guard(tasks)
+        self._window = self._guard(())
+
+    def start_window(self, tasks: Iterable[Task]) -> None:
+        """Forgets the tasks of the last window."""
+        self._window = self._guard(tasks)
+
+    def check(self, interface: Interface) -> str | None:
+        """Why the interface may not be shown, in one sentence; None where it may."""
+        return self._always.check(interface) or self._window.check(interface)
+
+    def _guard(self, tasks: Iterable[Task]) -> LeakGuard:
+        return LeakGuard(tasks, max_tokens=self._most_tokens, count_tokens=lambda text: len(self._form.tokens(text)))
 
 
 class Curation:
@@ -62,10 +181,6 @@ class Curation:
     def begins_at(self, round_number: int) -> bool:
         """Whether a window begins with this round, counted from 0."""
         return round_number % self.settings.update_every == 0
-
-    def ends_at(self, round_number: int) -> bool:
-        """Whether a window ends with this round."""
-        return self.begins_at(round_number + 1)
 
     def propose(
         self,
@@ -111,7 +226,7 @@ class Curation:
             "curator/proposals": len(proposals) * begun,
             "curator/rejections": sum(each.rejection is not None for each in proposals) * begun,
         }
-        verdict = self.judge() if self.ends_at(round_number) else None
+        verdict = self.judge() if self.begins_at(round_number + 1) else None
         self.last_proposals = proposals_as_rows(self.window, verdict)
         if verdict is None or self.agent is None:
             return counted
@@ -149,7 +264,6 @@ class Curation:
         }
 
     def set_state(self, state: Mapping[str, JSON]) -> None:
-        """The inverse."""
         self.curator.set_state(state["curator"])
         self.incumbent = interface_from_dict(state["incumbent"])
         self.window = Window.from_dict(state)
@@ -166,3 +280,34 @@ def _rows(proposals: Sequence[Proposal], rewards: Sequence[float | None]) -> lis
     if advantages is None:
         return []
     return [row_of(sample, float(advantage)) for (sample, _), advantage in zip(found, advantages, strict=True)]
+
+
+def start_curation(
+    config: Settings, agent: Agent | None, *, solver: ModelFolder, guarded: Callable[[], Iterable[Task]]
+) -> Curation:
+    """The curation of a run. `agent` is the curator where it is a language model, else None.
+
+    The guard of such a curator holds its proposals against the `guarded` tasks, counted in tokens of the `solver`.
+    """
+    settings = config.section(sections.Curator)
+    if agent is None:
+        return Curation(settings, make_plain_curator(settings))
+    guard = RunGuard(guarded(), solver, most_tokens=settings.guideline_tokens)
+    kind = settings.engine if agent.owns else config.section(sections.Engine).kind
+    host = agent.settings if agent.owns else config.section(sections.Solver)
+    kind_class: Any = CURATORS.find(settings.kind)
+    writer: LLMCurator = kind_class(
+        agent.connect,
+        ChatFormat.load(agent.model.path, agent.model.dialect),
+        Writing(
+            context=min(settings.context, host.context),
+            max_tokens=settings.response,
+            temperature=settings.temperature,
+            constrained=(default_kind() if kind == "auto" else kind) == "vllm",
+            retries=settings.retries,
+        ),
+        check=guard.check,
+        kind=settings.kind,
+        policy=agent.policy,
+    )
+    return Curation(settings, writer, agent=agent, guard=guard)

@@ -29,7 +29,7 @@ from seal_ray.grpo.rows import Minibatch, Row, make_row
 from seal_ray.grpo.schedule import Schedule
 
 if TYPE_CHECKING:
-    from seal_ray.config.settings import Settings
+    from seal_ray.config.agents import Settings
 
 MINIBATCHES = "minibatches"
 """Column: a learner's share of each minibatch of the round, in the order of the gradient steps."""

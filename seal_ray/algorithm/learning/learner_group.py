@@ -21,7 +21,7 @@ from seal_ray.grpo.packing import shard
 from seal_ray.grpo.rows import Minibatch
 
 if TYPE_CHECKING:
-    from seal_ray.config.settings import Settings
+    from seal_ray.config.agents import Settings
 
 _SHARDS = "shards"
 """Folder of a checkpoint with sharded weights and optimizer, written by all learners."""

@@ -17,8 +17,7 @@ from envs.errors import SealError
 from policies.rollouts import Fault
 from seal_ray.algorithm.rllib import answers, cause_of, replace_runner, send
 from seal_ray.algorithm.sampling.groups import GroupPlan, PlayedGroup
-from seal_ray.algorithm.sampling.runner import Target
-from seal_ray.algorithm.sampling.stuck import Stuck
+from seal_ray.algorithm.sampling.runner import Stuck, Target
 
 _PULSE = 0.2
 """Seconds between two looks at runners and engines."""
@@ -54,8 +53,8 @@ def play(
     """Plays the groups on all runners of an EnvRunnerGroup. Returns them by number.
 
     Every dialogue carries its seed, so that any runner plays it in the same way, however often. A dialogue that hangs
-    is lost: its runner is replaced, and its other dialogues are played again. `heal` is
-    called while waiting. Raises `RunnersLost` where no runner lives for `timeout` seconds, and what a runner raises.
+    is lost: its runner is replaced, and its other dialogues are played again. `heal` is called while waiting. Raises
+    `RunnersLost` where no runner lives for `timeout` seconds, and what a runner raises.
     """
     if not group.num_remote_env_runners():
         played = _play_here(group.local_env_runner, plans, target, heal)
@@ -71,7 +70,7 @@ def _play_here(runner: Any, plans: Sequence[GroupPlan], target: Target, heal: Ca
         if not isinstance(found, Stuck):
             played: list[PlayedGroup] = found
             return played
-        _log.warning("a dialogue of %s hangs in this process, and takes its time until the run ends", found.task)
+        _log.warning("a dialogue of %s hangs in this process, and takes its time until the run ends", found.fault.task)
         lost.append(found.fault)
 
 

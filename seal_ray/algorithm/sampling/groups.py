@@ -1,15 +1,30 @@
-"""The data of a round's sampling: an arm, the plan of a group, and the group as it was played."""
+"""A round's groups: their arms, which task each plays under which arm with which seeds, and each as it was played.
+
+What is measured of them has the names of `seal_ray/report/metrics.py`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+import random
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 
+from envs.diagnosis import Label
 from envs.dialogue import Protocol
+from envs.errors import EnvironmentFault, SealError, UserError
 from envs.interface import Interface
+from envs.sources import TaskPool, get_source
+from envs.task import Task
 from policies.rollouts import Fault
-from policies.trajectory import Trajectory
+from policies.trajectory import Trajectory, derive_seed
+from seal_ray.config.sections import Curator, Environment
 from seal_ray.grpo.arms import PLAIN
+from seal_ray.grpo.rewards import Reward
+from seal_ray.report.metrics import mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +36,6 @@ class Arm:
 
     @property
     def plain(self) -> bool:
-        """Whether it is the plain interface."""
         return self.number == PLAIN
 
 
@@ -64,3 +78,160 @@ class PlayedGroup:
     def faults(self) -> list[Fault]:
         """The dialogues that were lost."""
         return [each for each in self.outcomes if isinstance(each, Fault)]
+
+
+def plan_round(
+    tasks: Sequence[str],
+    arms: Sequence[Arm],
+    *,
+    first_number: int,
+    plain_share: float,
+    group_size: int,
+    protocol: Protocol,
+    temperature: float,
+    seed: int,
+) -> list[GroupPlan]:
+    """The groups of one round, one for each of `tasks`.
+
+    `plain_share` of them, rounded and at least one, play the first arm, which is the plain one; the others take the
+    other arms in turn. Arms vary between groups and never within one, so that a group's prompts share a prefix.
+    """
+    plain_arm, *shown = arms
+    plain = max(1, round(plain_share * len(tasks))) if shown else len(tasks)
+    drawn = [plain_arm] * plain + [shown[place % len(shown)] for place in range(len(tasks) - plain)]
+    random.Random(f"arms {seed} {first_number}").shuffle(drawn)
+    return [
+        GroupPlan(
+            number=number,
+            task=task,
+            arm=arm,
+            protocol=protocol,
+            seeds=tuple(derive_seed(seed, "rollout", number, member) for member in range(group_size)),
+            temperature=temperature,
+        )
+        for number, task, arm in zip(range(first_number, first_number + len(tasks)), tasks, drawn, strict=True)
+    ]
+
+
+def plain_share_at(round_number: int, rounds: int, curator: Curator) -> float:
+    """The share of groups on the plain interface in a round, counted from 0: constant, then linear to its end.
+
+    A fade-out shows whether what the interface unlocked stays without it.
+    """
+    start, end = curator.plain_share, curator.plain_share_end
+    if end is None:
+        return start
+    begin = curator.fade_from * rounds
+    done = (round_number - begin) / max(1.0, rounds - 1 - begin)
+    return start + (end - start) * min(1.0, max(0.0, done))
+
+
+def training_pool(environment: Environment) -> TaskPool:
+    """The tasks that can be drawn, the categories in the source's order. Raises `UserError` for unknown names."""
+    source = get_source(environment.source)
+    chosen = source.categories if environment.categories is None else environment.categories
+    return source.pool(
+        environment.split,
+        division=environment.division,
+        difficulty=environment.difficulty if source.takes_difficulty else None,
+        categories=[category for category in source.categories if category in chosen],
+    )
+
+
+class TaskStream:
+    """Tasks without end. A run that goes on at number n draws what an undisturbed run draws there.
+
+    A finite set of tasks is gone through in epochs, each in an order of its own; a source without end gives other seeds
+    other tasks. Raises `UserError` where no task is left.
+    """
+
+    def __init__(self, environment: Environment, seed: int) -> None:
+        self._source = get_source(environment.source)
+        self._seed = seed
+        self._pool = training_pool(environment)
+        sizes = [size for size in (self._pool.size, environment.tasks) if size is not None]
+        self._size = min(sizes, default=None)
+        if self._size == 0:
+            division = "" if environment.division is None else f" of {environment.division!r}"
+            raise UserError(f"environment.split: {environment.split!r}{division} has no tasks of these categories.")
+
+    def task_id(self, number: int) -> str:
+        """The task of the group with that number, from 0."""
+        if self._size is None:
+            return self._pool.task_id(number, self._seed)
+        epoch, place = divmod(number, self._size)
+        return self._pool.task_id(self._order(epoch)[place])
+
+    def tasks(self, numbers: Iterable[int]) -> Iterator[Task]:
+        """The tasks of these groups, without any that is broken."""
+        for number in numbers:
+            with suppress(EnvironmentFault, UserError):
+                yield self._source.task(self.task_id(number))
+
+    @property
+    def finite_set(self) -> list[Task]:
+        """All training tasks where their number is limited, else none."""
+        return list(self.tasks(range(self._size or 0)))
+
+    @lru_cache(maxsize=2)  # noqa: B019 - a run has one stream, which lives as long as it
+    def _order(self, epoch: int) -> tuple[int, ...]:
+        assert self._size is not None
+        order = list(range(self._size))
+        random.Random(f"tasks {self._seed} {epoch}").shuffle(order)
+        return tuple(order)
+
+
+_log = logging.getLogger("seal_ray")
+
+
+class TooManyFaults(SealError, RuntimeError):
+    """More dialogues of a round were lost to faults than `fault_tolerance.max_fault_share` allows."""
+
+
+def check_faults(groups: Sequence[PlayedGroup], *, most: float) -> None:
+    """Logs the dialogues that were lost. Raises `TooManyFaults` where they are a larger share than `most`."""
+    faults = [fault for group in groups for fault in group.faults]
+    played = sum(len(group.outcomes) for group in groups)
+    if len(faults) > most * played:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in Counter(f.kind for f in faults).most_common())
+        raise TooManyFaults(
+            f"rollouts: {len(faults)} of {played} dialogues were lost to faults ({kinds}); "
+            f"the first: {faults[0].message}"
+        )
+    for fault in faults:
+        _log.warning("a dialogue of %s was lost: %s: %s", fault.task, fault.kind, fault.message)
+
+
+def of_rollouts(groups: Sequence[PlayedGroup], reward: Reward, categories: Sequence[str]) -> dict[str, float]:
+    """Mean reward, success by category and kind of arm, the labels' shares of all turns, and the number of faults."""
+    trajectories = _trajectories(groups)
+    labels = Counter(label for each in trajectories for label in each.diagnosis.labels)
+    turns = max(1, labels.total())
+    return {
+        "solver/success": _success(trajectories),
+        "solver/success_plain": _success(_trajectories(group for group in groups if group.plan.arm.plain)),
+        "solver/success_shown": _success(_trajectories(group for group in groups if not group.plan.arm.plain)),
+        "solver/reward": mean(map(reward, trajectories)),
+        "solver/rollouts": len(trajectories),
+        "solver/groups": len(groups),
+        "solver/tokens_sampled": sampled_tokens(groups),
+        "interface/plain_share": sum(group.plan.arm.plain for group in groups) / len(groups),
+        **{
+            f"solver/success/{category}": _success([each for each in trajectories if each.category == category])
+            for category in categories
+        },
+        **{f"diagnosis/share/{label}": labels[label] / turns for label in Label},
+        "diagnosis/faults": sum(len(group.faults) for group in groups),
+    }
+
+
+def sampled_tokens(groups: Sequence[PlayedGroup]) -> int:
+    return sum(each.sampled_tokens for each in _trajectories(groups))
+
+
+def _trajectories(groups: Iterable[PlayedGroup]) -> list[Trajectory]:
+    return [each for group in groups for each in group.trajectories]
+
+
+def _success(trajectories: Sequence[Trajectory]) -> float:
+    return mean(each.reward for each in trajectories)

@@ -1,13 +1,21 @@
-"""`SealEnvRunner`: plays groups of dialogues against engines. It has no model and keeps nothing between two calls."""
+"""`SealEnvRunner`: plays groups of dialogues against engines. It has no model and keeps nothing between two calls.
+
+A dialogue whose step does not come back is given up, and does not hold the others up. The world bounds what a step
+costs. Should one hang all the same, no exception and no signal gets it out of the process: the runner returns which
+dialogue it is and is replaced; its other dialogues are played again with their seeds.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from threading import Thread
+from typing import Any, TypeVar
 
 from ray.rllib.env.env_runner import EnvRunner
 from ray.rllib.utils.checkpoints import Checkpointable
@@ -24,11 +32,57 @@ from policies.trajectory import Trajectory
 from policies.watch import Watch
 from seal_ray.algorithm.sampling.engine_pool import RemoteEngine
 from seal_ray.algorithm.sampling.groups import GroupPlan, PlayedGroup
-from seal_ray.algorithm.sampling.stuck import Stuck, unless_stuck
 from seal_ray.config import sections
 
+STEP_TIMEOUT = "StepTimeout"
+"""Kind of the fault that a stuck dialogue becomes."""
+
+_SILENCE = 2.0
+"""Time limits of a step after which a process that does not even run this guard ends itself."""
+
+R = TypeVar("R")
 _ROUNDING = 1e-3
 """How far above 0 a log-prob may lie by rounding."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """A dialogue whose step takes too long, as the fault that it becomes. Its process must not be used any more."""
+
+    fault: Fault
+
+
+def unless_stuck(work: Callable[[], R], watch: Watch, *, limit: float, replaceable: bool) -> R | Stuck:
+    """What `work` returns or raises, which runs in a thread; or `Stuck`, with the thread left behind.
+
+    A step that holds Python's lock leaves this guard no turn. A `replaceable` process is then ended from outside of
+    Python, after twice the limit.
+    """
+    done: Future[R] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - it is raised again where the result is asked for
+            done.set_exception(error)
+
+    def still_here() -> None:
+        if replaceable:
+            faulthandler.dump_traceback_later(_SILENCE * limit, exit=True, file=2)
+
+    still_here()
+    Thread(target=run, daemon=True).start()
+    try:
+        while not wait([done], timeout=min(1.0, limit / 4)).done:
+            still_here()
+            late = watch.overdue(limit)
+            if late is not None:
+                reason = f"a step did not come back within {limit:g} s (fault_tolerance.step_timeout)"
+                return Stuck(Fault(late.task, late.seed, STEP_TIMEOUT, reason))
+    finally:
+        if replaceable:
+            faulthandler.cancel_dump_traceback_later()
+    return done.result()
 
 
 class StaleWeights(SealError, RuntimeError):
@@ -48,17 +102,16 @@ class _Player:
     """Plays groups against engines. The runner has no coroutines itself: Ray would make it an asynchronous actor."""
 
     def __init__(self, config: Any) -> None:
-        self._solver = config.section(sections.Solver)
+        solver = config.section(sections.Solver)
         self.limits = config.section(sections.FaultTolerance)
         named = (config.section(sections.Environment).source, config.section(sections.Evaluation).source)
         self._sources = [name for name in named if name is not None]
         engine = config.section(sections.Engine)
         self._concurrent = math.ceil(engine.concurrent / max(1, config.num_env_runners))
-        model = open_model(self._solver.model, dialect=self._solver.dialect)
+        model = open_model(solver.model, dialect=solver.dialect)
         self.watch = Watch()
         self._form = ChatFormat.load(model.path, model.dialect)
         self._vocabulary = int(model.config["vocab_size"])
-        solver = self._solver
         self._budgets = Budgets(
             prompt=solver.prompt, response=solver.response, context=solver.context, steps=solver.steps
         )

@@ -16,10 +16,10 @@ from policies.engine import Engine, GenRequest, GenResult
 from policies.engine.scripted import ScriptedEngine
 from policies.model_folder import open_model
 from policies.prompting import ChatFormat
-from seal_ray.algorithm.sampling.engine_actor import EngineSpec
-from seal_ray.algorithm.sampling.tasks import TaskStream
+from seal_ray.algorithm.sampling.engine_pool import EngineSpec
+from seal_ray.algorithm.sampling.groups import TaskStream
 from seal_ray.config.sections import Environment, Evaluation
-from seal_ray.evaluation.tasks import evaluation_tasks
+from seal_ray.evaluation.plan import evaluation_tasks
 from tests.policies.scripts import oracle_script
 
 HANG = "HANG"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -12,9 +13,9 @@ from policies.curator import Proposal
 from policies.curator.llm import LLMCurator, Writing
 from policies.model_folder import open_model
 from policies.prompting import ChatFormat
+from policies.sample import Sample
 from seal_ray.algorithm.agent import Agent
-from seal_ray.algorithm.curation.curation import Curation
-from seal_ray.algorithm.curation.window import Window
+from seal_ray.algorithm.curation.curation import Curation, Window
 from seal_ray.algorithm.sampling.groups import number_arms
 from seal_ray.config import sections
 
@@ -68,3 +69,12 @@ def test_transfer_compares_proposals_with_the_incumbent_and_with_nothing(
     assert verdict.promoted is (kept != incumbent)
     expected = [sum(values) / len(values) if (values := alignments.get(arm)) else None for arm in (1, 2)]
     assert verdict.rewards == tuple(expected)
+
+
+def test_a_window_is_stored_and_read_back_with_samples_of_earlier_checkpoints_too() -> None:
+    sample = Sample(3, token_ids_T=(1, 2), mask_T=(False, True), sampled_logprobs_T=(0.0, -0.5), versions_T=(-1, 0))
+    window = Window(number_arms([FIRST]), (Proposal(FIRST, sample=sample), Proposal(SECOND, "too long")))
+    stored = json.loads(json.dumps(window.to_dict()))
+    assert Window.from_dict(stored) == window
+    stored["proposals"][0]["sample"]["logprobs_T"] = stored["proposals"][0]["sample"].pop("sampled_logprobs_T")
+    assert Window.from_dict(stored) == window

@@ -13,10 +13,8 @@ from envs.errors import UserError
 from envs.interface import Interface
 from envs.sources import find_task
 from envs.task import Category
-from seal_ray.algorithm.sampling.groups import PLAIN_ARM, GroupPlan, number_arms
-from seal_ray.algorithm.sampling.plan import plain_share_at, plan_round
-from seal_ray.algorithm.sampling.tasks import TaskStream
-from seal_ray.config.sections import Environment
+from seal_ray.algorithm.sampling.groups import PLAIN_ARM, GroupPlan, TaskStream, number_arms, plain_share_at, plan_round
+from seal_ray.config.sections import Curator, Environment
 
 SHOWN = (Interface(guidelines=("Ask.",)), Interface(guidelines=("Abstain.",)))
 
@@ -58,11 +56,12 @@ def test_rounds_differ_and_repeat() -> None:
 
 
 def test_the_plain_share_fades_from_a_point_to_the_end() -> None:
-    shares = [plain_share_at(at, rounds=11, start=0.2, end=1.0, fade_from=0.5) for at in range(11)]
+    fading, constant = (Curator(plain_share=0.2, plain_share_end=end, fade_from=0.5) for end in (1.0, None))
+    shares = [plain_share_at(at, 11, fading) for at in range(11)]
     assert shares[:6] == [0.2] * 6
     assert shares[-1] == 1.0
     assert shares == sorted(shares)
-    assert [plain_share_at(at, rounds=11, start=0.2, end=None, fade_from=0.5) for at in (0, 10)] == [0.2, 0.2]
+    assert [plain_share_at(at, 11, constant) for at in (0, 10)] == [0.2, 0.2]
 
 
 def test_the_toolworld_has_no_end_and_other_seeds_other_tasks() -> None:

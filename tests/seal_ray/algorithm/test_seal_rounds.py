@@ -23,13 +23,13 @@ from envs.task import Task
 from policies.engine import BASE, EngineDead, GenRequest
 from seal_ray.algorithm.agent import RatioError
 from seal_ray.algorithm.config import SealConfig
-from seal_ray.algorithm.measures import TooManyFaults
 from seal_ray.algorithm.sampling import runner as runner_module
 from seal_ray.algorithm.sampling.engine_pool import EngineLost, RemoteEngine
+from seal_ray.algorithm.sampling.groups import TooManyFaults
 from seal_ray.algorithm.sampling.runner import StaleWeights
 from seal_ray.algorithm.seal import Seal
-from seal_ray.report.run_folder import RunFolder
-from seal_ray.run import job
+from seal_ray.report.files import RunFolder
+from seal_ray.run import recorder
 from seal_ray.run.checkpoints import newest
 from tests.seal_ray.algorithm.configs import ROUNDS_IN_RAY, small_config
 from tests.seal_ray.algorithm.engines import Half
@@ -269,6 +269,6 @@ def test_an_interrupt_between_two_rounds_leaves_a_checkpoint_too(tmp_path: Path)
     def interrupt(_: object) -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
-    outcome = job.train(config, folder, say=lambda _: None, report=interrupt)
-    assert outcome == job.Outcome(rounds=1, stopped=True)
+    outcome = recorder.train(config, folder, say=lambda _: None, report=interrupt)
+    assert outcome == recorder.Outcome(rounds=1, stopped=True)
     assert newest(folder.path).name == "round_000001"

@@ -18,7 +18,7 @@ from policies.watch import Watch
 from seal_ray.algorithm.config import SealConfig
 from seal_ray.algorithm.sampling import dispatch
 from seal_ray.algorithm.sampling.dispatch import _Chunk
-from seal_ray.algorithm.sampling.stuck import STEP_TIMEOUT, Stuck, unless_stuck
+from seal_ray.algorithm.sampling.runner import STEP_TIMEOUT, Stuck, unless_stuck
 from tests.seal_ray.algorithm.configs import ROUNDS_IN_RAY, small_config
 from tests.seal_ray.algorithm.engines import Half
 from tests.seal_ray.algorithm.hanging import RUNNERS
@@ -103,7 +103,7 @@ def test_a_process_that_cannot_even_look_at_the_clock_ends_itself() -> None:
     script = """
         import sys
         from policies.watch import Watch
-        from seal_ray.algorithm.sampling.stuck import unless_stuck
+        from seal_ray.algorithm.sampling.runner import unless_stuck
         watch = Watch()
         def work():
             with watch.over("task", 7):
@@ -145,4 +145,6 @@ def test_the_one_at_work_is_named() -> None:
         with watch.over("second", 2):
             time.sleep(3.0)
 
-    assert unless_stuck(work, watch, limit=0.5, replaceable=False) == Stuck("second", 2, 0.5)
+    found = unless_stuck(work, watch, limit=0.5, replaceable=False)
+    reason = "a step did not come back within 0.5 s (fault_tolerance.step_timeout)"
+    assert found == Stuck(Fault("second", 2, STEP_TIMEOUT, reason))

@@ -15,7 +15,7 @@ from envs.interface.document import dump_interface
 from seal_ray.algorithm.checks import check_config
 from seal_ray.algorithm.config import make_config
 from seal_ray.config import sections
-from seal_ray.evaluation.tasks import evaluation_tasks
+from seal_ray.evaluation.plan import evaluation_tasks
 
 BFCL = "environment.source=bfcl"
 

@@ -15,7 +15,7 @@ from policies import tiny
 from seal_ray.algorithm.config import SealConfig, make_config
 from seal_ray.config import sections
 from seal_ray.config.presets import DEFAULT, about, preset_names
-from seal_ray.report.run_folder import RunFolder
+from seal_ray.report.files import RunFolder
 
 REAL_MODELS = ("qwen2.5-3b", "qwen2.5-7b", "toolace-2-8b")
 TABLE_3 = {

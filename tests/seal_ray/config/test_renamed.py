@@ -12,7 +12,7 @@ from envs.errors import UserError
 from seal_ray.algorithm.config import SealConfig, make_config
 from seal_ray.config import sections
 from seal_ray.config.sections import Environment, make_section
-from seal_ray.run.model_card import model_card
+from seal_ray.run.release import model_card
 
 OLD_RUN = {
     "seed": 3,

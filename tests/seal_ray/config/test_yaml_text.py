@@ -9,7 +9,7 @@ import yaml  # type: ignore[import-untyped]
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seal_ray.config.yaml_text import problem_of, read_yaml
+from seal_ray.config.presets import problem_of, read_yaml
 
 
 @pytest.mark.parametrize(

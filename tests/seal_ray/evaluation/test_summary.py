@@ -9,8 +9,7 @@ import pytest
 
 from envs.bfcl.source import write_results
 from envs.errors import UserError
-from seal_ray.evaluation.records import Record
-from seal_ray.evaluation.summary import groups, success_interval
+from seal_ray.evaluation.records import Record, groups, success_interval
 
 
 def record(task: str, reward: float, *labels: str, category: str = "base", seed: int = 0) -> Record:

@@ -13,10 +13,9 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
-from seal_ray.report import curves
-from seal_ray.report.curves import draw_curves, load_rows
-from seal_ray.report.drawing import LABEL_COLOURS
-from seal_ray.report.json_lines import JsonLines
+from seal_ray.report import drawing
+from seal_ray.report.drawing import LABEL_COLOURS, draw_curves
+from seal_ray.report.files import JsonLines
 from seal_ray.report.metrics import categories_of, describe
 
 Row = dict[str, Any]
@@ -50,7 +49,7 @@ def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
             super().__init__(*args, **options)
             drawn.append(self)
 
-    monkeypatch.setattr(curves, "Figure", Kept)
+    monkeypatch.setattr(drawing, "Figure", Kept)
     return drawn
 
 
@@ -144,8 +143,8 @@ def test_lines_hold_the_values_and_bridge_what_is_missing(figures: list[Figure],
 
 def test_a_trailing_mean_is_taken_over_what_is_there() -> None:
     values = np.array([math.nan, 1.0, 3.0, math.nan, 5.0])
-    assert np.array_equal(curves._trailing_mean(values, 2), [math.nan, 1.0, 2.0, 3.0, 5.0], equal_nan=True)
-    assert np.array_equal(curves._trailing_mean(values, 1), values, equal_nan=True)
+    assert np.array_equal(drawing._trailing_mean(values, 2), [math.nan, 1.0, 2.0, 3.0, 5.0], equal_nan=True)
+    assert np.array_equal(drawing._trailing_mean(values, 1), values, equal_nan=True)
 
 
 def test_every_drawn_metric_is_defined() -> None:
@@ -153,7 +152,7 @@ def test_every_drawn_metric_is_defined() -> None:
         describe(f"evaluation/success/{category}")
     for label in LABEL_COLOURS:
         describe(f"diagnosis/share/{label}")
-    for phase in curves._PHASES:
+    for phase in drawing._PHASES:
         describe(f"perf/{phase}_seconds")
     for name in row(1):
         describe(name)
@@ -161,8 +160,8 @@ def test_every_drawn_metric_is_defined() -> None:
 
 def test_rows_are_loaded_without_a_cut_line(tmp_path: Path) -> None:
     lines = JsonLines(tmp_path / "metrics.jsonl")
-    assert load_rows(lines.path) == []
+    assert lines.rows() == []
     lines.append({"round": 1, "solver/kl": math.nan})
     with lines.path.open("ab") as file:
         file.write(b'{"round": 2')
-    assert load_rows(lines.path) == [{"round": 1, "solver/kl": None}]
+    assert lines.rows() == [{"round": 1, "solver/kl": None}]

@@ -17,9 +17,7 @@ from envs.interface import CueKind, Interface, RecoveryLevel, SchemaCue
 from envs.interface.document import interface_from_dict
 from envs.profile import FailureProfile
 from policies.trajectory import interface_id
-from seal_ray.report.curves import load_rows
-from seal_ray.report.json_lines import JsonLines
-from seal_ray.report.run_folder import RunFolder
+from seal_ray.report.files import JsonLines, RunFolder
 
 STRANGE = "one\u2028two\u2029three\x85four\x1c\ud800 ünd \x00 \r\n end"
 """Characters that `str.splitlines` takes for line ends, half of a surrogate pair, and others."""
@@ -35,8 +33,8 @@ def fill(folder: RunFolder, rounds: int) -> None:
     for number in range(1, rounds + 1):
         folder.append_metrics(number, {"solver/success": number / 100})
         folder.append_interfaces(number, [Interface.plain(), SHOWN])
-        folder.append_profile(number, FailureProfile().to_dict())
-        folder.write_trajectories(number, [{"task": "a", "seed": number}, {"task": STRANGE}])
+        folder.profiles.append({"round": number, "profile": FailureProfile().to_dict()})
+        folder.trajectories_of(number).replace([{"task": "a", "seed": number}, {"task": STRANGE}])
 
 
 def rounds(lines: JsonLines) -> list[int]:
@@ -64,14 +62,13 @@ def test_a_file_in_the_way_is_told_to_the_user(tmp_path: Path) -> None:
 def test_what_is_written_is_read_back(folder: RunFolder) -> None:
     fill(folder, 2)
     assert folder.metrics.rows() == [{"round": 1, "solver/success": 0.01}, {"round": 2, "solver/success": 0.02}]
-    assert load_rows(folder.metrics.path) == folder.metrics.rows()
     (_, row) = folder.interfaces.rows()
     assert [shown.pop("id") for shown in row["interfaces"]] == ["plain", interface_id(SHOWN)]
     assert [interface_from_dict(shown) for shown in row["interfaces"]] == [Interface.plain(), SHOWN]
     assert folder.profiles.rows()[0]["profile"] == FailureProfile().to_dict()
     assert folder.trajectories_of(2).path.name == "round_000002.jsonl"
     assert folder.trajectories_of(2).rows() == [{"task": "a", "seed": 2}, {"task": STRANGE}]
-    folder.write_trajectories(2, [])
+    folder.trajectories_of(2).replace([])
     assert folder.trajectories_of(2).rows() == []
 
 
@@ -206,9 +203,9 @@ def test_a_config_that_cannot_be_read_is_told_to_the_user(folder: RunFolder) -> 
 
 def test_the_report_loads_neither_ray_nor_what_only_some_need() -> None:
     program = (
-        "import sys, seal_ray.report.run_folder, seal_ray.report.writers\n"
+        "import sys, seal_ray.report.files, seal_ray.report.writers\n"
         "print([name for name in ('ray', 'torch', 'wandb', 'matplotlib') if name in sys.modules])\n"
-        "import seal_ray.report.curves\n"
+        "import seal_ray.report.drawing\n"
         "print([name for name in ('ray', 'torch', 'wandb') if name in sys.modules])"
     )
     root = Path(__file__).parents[3]

@@ -17,7 +17,7 @@ import wandb
 
 from envs.errors import UserError
 from seal_ray.report import writers
-from seal_ray.report.run_folder import RunFolder
+from seal_ray.report.files import RunFolder
 from seal_ray.report.writers import Writers
 from tests.processes import tree
 
@@ -165,14 +165,14 @@ def test_wandb_gets_the_finite_metrics_by_round(folder: RunFolder, monkeypatch: 
         return run
 
     monkeypatch.setattr(wandb, "init", init)
-    each = Writers(folder, config={"lr": float("nan"), "path": Path("a")}, wandb="online", project="a_project")
+    each = Writers(folder, config={"lr": float("nan"), "path": Path("a")}, wandb="online")
     each.write(3, {"solver/success": 0.5, "solver/kl": float("nan")})
     each.close()
     each.close()
     assert run.logged == [(3, {"solver/success": 0.5})]
     assert run.finished == 1
     assert options["mode"] == "online"
-    assert options["project"] == "a_project"
+    assert options["project"] == "seal-ray"
     assert options["name"] == "a_run"
     assert options["id"] == folder.wandb_id.read_text()
     assert options["dir"] == str(folder.path)

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from seal_ray.serving.admission import Admission, admit, middlewares
-from seal_ray.serving.key import digest_of
+from seal_ray.serving.admission import Admission, admit, digest_of, middlewares
 
 KEY = "sesame"
 

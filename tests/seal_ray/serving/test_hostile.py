@@ -271,7 +271,7 @@ def test_half_surrogate_pairs_are_answered_in_valid_unicode(server: Running, str
 @pytest.mark.parametrize("stream", [False, True])
 def test_control_tokens_are_not_sampled_in_structured_answers(server: Running, stream: bool) -> None:
     folder = open_model(tiny.NAME)
-    form = ServedFormat.of(folder.path, folder.dialect)
+    form = ServedFormat.load(folder.path, folder.dialect)
     schema = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
     chat: dict[str, Any] = {
         **CHAT,

@@ -15,12 +15,10 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
+from seal_ray.serving.admission import CHAT, COMPLETIONS, Intake
 from seal_ray.serving.fields import checked
-from seal_ray.serving.intake import CHAT, COMPLETIONS, Intake
-from seal_ray.serving.limits import Limits, RefusedRequest, read_body
-from seal_ray.serving.places import NoPlace, Places
-from seal_ray.serving.reading import Reading
-from seal_ray.serving.schemas import check_schema
+from seal_ray.serving.limits import Limits, NoPlace, RefusedRequest, check_schema, read_body
+from seal_ray.serving.queues import Places, Reading
 
 LIMITS = Limits(body_bytes=8 << 20, messages=100, tools=10, context=1_000)
 HELLO = {"role": "user", "content": "Hello."}
@@ -92,7 +90,7 @@ def test_a_field_that_is_not_served_or_out_of_bounds_is_refused_by_its_name(name
     with pytest.raises(RefusedRequest, match=name) as refused:
         checked({"messages": [HELLO], name: value}, chat=True, limits=LIMITS)
     assert refused.value.status == 400
-    refused.value.message.encode()
+    str(refused.value).encode()
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,7 @@ from envs.task import Category, Task, ToolCall
 from envs.toolworld import generate
 from policies import tiny
 from policies.model_folder import open_model
-from seal_ray.serving.answers import Answers, Prefix
-from seal_ray.serving.prompt import ServedFormat, TooLong
+from seal_ray.serving.prompt import Answers, Prefix, ServedFormat, TooLong
 from tests.policies.chat_models import chat_tokenizer
 
 HELLO = {"role": "user", "content": "Hello."}
@@ -26,7 +25,7 @@ TOOL = {"name": "ls", "description": "List files.", "parameters": {"type": "dict
 def served_format(dialect: str) -> ServedFormat:
     if dialect == "tiny":
         folder = open_model(tiny.NAME)
-        return ServedFormat.of(folder.path, folder.dialect)
+        return ServedFormat.load(folder.path, folder.dialect)
     return ServedFormat(chat_tokenizer("qwen" if dialect == "toolace" else dialect), DIALECTS[dialect], name=dialect)
 
 

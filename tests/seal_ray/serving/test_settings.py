@@ -17,13 +17,11 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from envs.errors import UserError
-from seal_ray.serving.app import KEY_VARIABLE, build, llm_config
-from seal_ray.serving.intake import Intake
-from seal_ray.serving.key import RequireKey, digest_of
+from seal_ray.cli.serve import check_address, is_loopback
+from seal_ray.serving.admission import Intake, RequireKey, digest_of
+from seal_ray.serving.app import KEY_VARIABLE, ServingSettings, build, llm_config, make_out
 from seal_ray.serving.limits import Limits
-from seal_ray.serving.local import check_address, is_loopback
-from seal_ray.serving.places import Places
-from seal_ray.serving.settings import ServingSettings, make_out
+from seal_ray.serving.queues import Places
 from tests.command_line import Refusal
 from tests.policies.chat_models import random_chat_model
 

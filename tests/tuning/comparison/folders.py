@@ -8,7 +8,7 @@ from pathlib import Path
 from envs.diagnosis import Label
 from envs.interface import CueKind, Interface, RecoveryLevel, SchemaCue
 from envs.task import Category
-from seal_ray.report.run_folder import RunFolder
+from seal_ray.report.files import RunFolder
 from tuning.comparison.collect import Manifest, trial_folder
 
 ROUNDS = 8

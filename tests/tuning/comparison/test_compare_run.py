@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from seal_ray.report.run_folder import RunFolder
+from seal_ray.report.files import RunFolder
 from tests.processes import read_until
 from tests.tuning.comparison.driver import ROUNDS
 from tests.tuning.processes import drive, ended, kill

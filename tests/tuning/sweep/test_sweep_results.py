@@ -11,7 +11,7 @@ import pytest
 
 from envs.errors import UserError
 from seal_ray.algorithm.config import make_config
-from seal_ray.report.run_folder import RunFolder
+from seal_ray.report.files import RunFolder
 from tuning.record import State, mark_ended, mark_failed
 from tuning.sweep.importance import FEWEST, importances
 from tuning.sweep.parameter import Parameter, Value

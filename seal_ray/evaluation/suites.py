@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from envs.registry import Registry
-from envs.task import Task
+from envs.task import Task, in_order
 from policies.trajectory import Trajectory
-from seal_ray.report.metrics import Metric, check, register
-
-if TYPE_CHECKING:
-    from seal_ray.config.sections import Environment, Evaluation
+from seal_ray.config.sections import Environment, Evaluation
+from seal_ray.evaluation.plan import evaluation_tasks
+from seal_ray.report.metrics import Metric, check, mean, register
 
 PLAIN = "plain"
 """The suite whose metrics have no suite's name: `evaluation/success` and so on."""
@@ -30,8 +29,7 @@ class Suite(Protocol):
     gives values for some or all of `metrics`.
     """
 
-    @property
-    def name(self) -> str: ...
+    name: str
 
     @property
     def metrics(self) -> Sequence[Metric]: ...
@@ -42,7 +40,7 @@ class Suite(Protocol):
 
 
 SUITES: Registry[type[Suite]] = Registry(
-    "evaluation.suites", "seal_ray.suites", {PLAIN: "seal_ray.evaluation.suites.plain:PlainSuite"}
+    "evaluation.suites", "seal_ray.suites", {PLAIN: "seal_ray.evaluation.suites:PlainSuite"}
 )
 """The suites. A class takes its `Settings` from the evaluation section and `evaluation.suites_settings`."""
 
@@ -83,3 +81,24 @@ class Suites:
 
 def _path(suite: Suite, metric: str) -> str:
     return f"evaluation/{metric}" if suite.name == PLAIN else f"evaluation/{suite.name}/{metric}"
+
+
+class PlainSuite:
+    """Every run has it: comparisons, sweeps and model cards read its success."""
+
+    name = PLAIN
+    metrics: Sequence[Metric] = ()
+    """Nothing beside what `seal_ray/report/metrics.py` lists."""
+
+    def tasks(self, environment: Environment, evaluation: Evaluation) -> Sequence[Task]:
+        return evaluation_tasks(environment, evaluation)
+
+    def count(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
+        return {
+            "dialogues": len(trajectories),
+            "success": mean(each.reward for each in trajectories),
+            **{
+                f"success/{category}": mean(each.reward for each in trajectories if each.category == category)
+                for category in in_order(each.category for each in trajectories)
+            },
+        }
