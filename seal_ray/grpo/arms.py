@@ -1,7 +1,7 @@
 """Arms: the interfaces that are compared in a window, and which of them stays.
 
 An arm is an interface that some groups of rollouts played; arm 0 is the plain one. Their values are in
-`seal_ray/algorithm/curation/rewards.py`.
+`seal_ray/algorithm/curation/rewards/`.
 """
 
 from __future__ import annotations

@@ -157,7 +157,7 @@ def varlen(
     """
     seen = [[*each.ancestors, (each.begin, each.end)] for each in segments]
     places = np.concatenate([np.arange(begin, end) for ranges in seen for begin, end in ranges])
-    places_S = torch.from_numpy(places).to(query_NHD.device)
+    seen_places = torch.from_numpy(places).to(query_NHD.device)
     of_queries = [each.end - each.begin for each in segments]
     of_keys = [sum(end - begin for begin, end in ranges) for ranges in seen]
     bounds = [
@@ -165,7 +165,7 @@ def varlen(
         for lengths in (of_queries, of_keys)
     ]
     found: Tensor = kernel(
-        query_NHD, key_NKD[places_S], value_NKD[places_S], *bounds, max(of_queries), max(of_keys), scale
+        query_NHD, key_NKD[seen_places], value_NKD[seen_places], *bounds, max(of_queries), max(of_keys), scale
     )
     return found
 

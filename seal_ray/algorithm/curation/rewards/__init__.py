@@ -1,0 +1,41 @@
+"""Rewards of a curator, by the name in `curator.reward`: the value of each arm of a window, at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from envs.registry import Registry
+from seal_ray.grpo.arms import ArmGroup
+
+
+class CuratorReward(Protocol):
+    """Arm → value, for the arms that played; larger is better. The best arm may become the incumbent.
+
+    A proposal that is rejected gets `worst`, the least value that there is. With `needs_gradients` the solver's policy
+    gradients are compared in each round, and `alignments` has arm → cosine with the plain arm's gradient, one for each
+    round in which the arm played; else it is empty.
+    """
+
+    @property
+    def worst(self) -> float: ...
+
+    @property
+    def needs_gradients(self) -> bool: ...
+
+    def __call__(
+        self, groups: Sequence[ArmGroup], alignments: Mapping[int, Sequence[float]]
+    ) -> Mapping[int, float]: ...
+
+
+CURATOR_REWARDS: Registry[type[CuratorReward]] = Registry(
+    "curator.reward",
+    "seal_ray.curator_rewards",
+    {
+        "gain": "seal_ray.algorithm.curation.rewards.gain:GainReward",
+        "frontier": "seal_ray.algorithm.curation.rewards.frontier:FrontierReward",
+        "alpha": "seal_ray.algorithm.curation.rewards.alpha:AlphaReward",
+        "transfer": "seal_ray.algorithm.curation.rewards.transfer:TransferReward",
+    },
+)
+"""The curator's rewards. A class takes its `Settings` from the curator section and `curator.reward_settings`."""
