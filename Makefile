@@ -1,6 +1,7 @@
 # `make demo` and `make test` do everything, set-up included. `make help` lists the rest.
 .DEFAULT_GOAL := help
 N ?= 20000
+TRL := trl==1.16.0 datasets==5.2.0 multiprocess==0.70.19 dill==0.4.1 xxhash==4.1.0
 .PHONY: help setup demo test lint format bench fuzz
 
 BIN := .venv/bin
@@ -29,7 +30,9 @@ format: setup ## lay the code out
 fuzz: setup ## play N hostile completions, and send a twentieth as many hostile requests (N=20000)
 	$(BIN)/python -m tests.fuzz -n $(N)
 
-bench: setup ## measure the world against the official checker, the engines, a round of training, and what a curator adds to it
+bench: setup ## measure the learner against TRL's, the world against the official checker, engines, a round, and what a curator adds
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target .venv/trl $(TRL)
+	PYTHONPATH=.venv/trl $(BIN)/python -m tests.bench.learner
 	$(BIN)/python -m tests.bench.world
 	$(BIN)/python -m tests.bench.engines
 	$(BIN)/python -m tests.bench.rounds

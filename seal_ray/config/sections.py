@@ -252,7 +252,8 @@ class Training(Section):
     """Log-ratio of learner to sampler (nats, root mean square over the tokens of a round's first step) at which the run
     stops; None is 0.001 where both compute in float32, else 0.05."""
     microbatch_tokens: Count = 16_384
-    """Tokens that go through the learner's model at once; a longer dialogue goes alone."""
+    """Tokens that go through the learner's model at once, those that a group's rows share once; a longer dialogue goes
+    alone."""
     group_floor: Annotated[float, Field(gt=0.0, le=1.0)] = 0.5
     """Share of a group's dialogues that must have been played; a smaller group is dropped."""
     checkpoint_every: Count = 5

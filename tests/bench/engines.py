@@ -24,7 +24,7 @@ from policies.rollouts import Job, Rollouts
 from policies.solver import Budgets, Solver
 
 DIALOGUES, CONCURRENT, CONTEXT, ROUNDS = 96, 64, 2048, 2
-GOAL = 0.85
+GOAL = 0.95
 
 
 class Remembers:
