@@ -198,7 +198,7 @@ def test_a_killed_learner_ends_the_trial_and_the_checkpoint_goes_on(
 
 def test_a_poisoned_task_costs_its_group_and_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     with built(small_config(Half()).fault_tolerance(max_fault_share=0.3)) as algorithm:
-        bad = algorithm._tasks.task_id(1)
+        bad = algorithm._planner.tasks.task_id(1)
 
         def poisoned(name: str, sources: Sequence[str]) -> Task:
             if name == bad:
