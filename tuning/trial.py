@@ -12,7 +12,7 @@ from ray.tune.result import DONE, TRIAL_INFO
 from seal_ray.algorithm.config import make_config
 from seal_ray.algorithm.seal import Seal
 from seal_ray.config import sections
-from seal_ray.config.sections import attribute
+from seal_ray.config.fields import attribute
 from seal_ray.report.files import RunFolder
 from seal_ray.run.recorder import Metrics, Recorder
 
@@ -22,8 +22,18 @@ main process asks for, in the place of RLlib's one. Left out, the file is `confi
 folder is `trials/<trial id>` beside the file."""
 
 SAME = {
-    "environment": ("source", "split", "division", "categories", "difficulty", "tasks", "protocol"),
-    "training": ("rounds", "groups", "group_size"),
+    "environment": (
+        "source",
+        "split",
+        "division",
+        "categories",
+        "difficulty",
+        "tasks",
+        "sampler",
+        "sampler_floor",
+        "protocol",
+    ),
+    "training": ("rounds", "groups", "group_size", "fill", "fill_limit"),
     "evaluation": tuple(sections.Evaluation.model_fields),
     "solver": ("model",),
 }

@@ -25,12 +25,11 @@ from envs.co_evolution import SOLVER
 from envs.errors import UserError, unknown_value
 from seal_ray.algorithm.rllib import RoundConfig
 from seal_ray.config.agents import learning_agents, module_settings
-from seal_ray.config.fields import KEYS, with_current_keys
+from seal_ray.config.fields import KEYS, attribute, with_current_keys
 from seal_ray.config.presets import read_layers
 from seal_ray.config.sections import (
     SECTIONS,
     S,
-    attribute,
     check_key,
     section_name,
     section_of,

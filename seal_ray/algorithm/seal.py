@@ -21,7 +21,7 @@ from seal_ray.algorithm.agent import Agent, start_agents
 from seal_ray.algorithm.config import SealConfig
 from seal_ray.algorithm.curation.curation import start_curation
 from seal_ray.algorithm.learning.learner_group import SealLearnerGroup
-from seal_ray.algorithm.learning.weigh import Reweighter, make_rows
+from seal_ray.algorithm.learning.weigh import Comparison, Reweighter, make_rows
 from seal_ray.algorithm.objects import make_advantages, make_reward, make_suites
 from seal_ray.algorithm.rllib import RoundAlgorithm
 from seal_ray.algorithm.sampling.dispatch import play
@@ -29,13 +29,12 @@ from seal_ray.algorithm.sampling.groups import (
     PLAIN_ARM,
     GroupPlan,
     PlayedGroup,
-    TaskStream,
     check_faults,
     of_rollouts,
-    plain_share_at,
-    plan_round,
     sampled_tokens,
 )
+from seal_ray.algorithm.sampling.planner import Planner
+from seal_ray.algorithm.sampling.waves import play_waves
 from seal_ray.config import sections
 from seal_ray.config.agents import all_engines
 from seal_ray.grpo.arms import PLAIN
@@ -74,7 +73,7 @@ class Seal(RoundAlgorithm):
         self._evaluation = settings.section(sections.Evaluation)
         self._limits = settings.section(sections.FaultTolerance)
         self._reward = make_reward(self._environment)
-        self._advantages = make_advantages(self._training)
+        self._compare = Comparison(self._reward, make_advantages(self._training), self._training.group_floor)
         self._suites = make_suites(self._environment, self._evaluation)
         self._seed = int(settings.seed)
         self.agents = start_agents(settings)
@@ -82,8 +81,7 @@ class Seal(RoundAlgorithm):
         for agent in self.agents.values():
             agent.learners = self.learner_group
         self.round = 0
-        self._next_group = 0
-        self._tasks = TaskStream(self._environment, self._seed)
+        self._planner = Planner(settings)
         self._reweighter = Reweighter(settings.section(sections.Reweighting))
         self.curation = start_curation(
             settings, self.agents.get(CURATOR), solver=self.solver.model, guarded=self._guarded_tasks
@@ -102,12 +100,19 @@ class Seal(RoundAlgorithm):
         with _timed(times, "propose"):
             changed = self._propose()
         with _timed(times, "rollout"):
-            groups = self._play(self._plan())
+            waves = play_waves(
+                self._planner.plan(self.curation.arms, self.round),
+                play=self._play,
+                is_equal=self._compare.is_equal,
+                replace=self._planner.replace,
+                most=self._training.most_groups,
+            )
+            groups = [group for wave in waves for group in wave]
+            check_faults(groups, most=self._limits.max_fault_share)
         with _timed(times, "advantage"):
             rows = make_rows(
                 groups,
-                reward=self._reward,
-                advantages_of=self._advantages,
+                compare=self._compare,
                 training=self._training,
                 reweighter=self._reweighter,
                 round_number=self.round,
@@ -127,10 +132,11 @@ class Seal(RoundAlgorithm):
         times["curate"] += seconds
         self.last_round = groups
         self.round += 1
-        self._next_group += len(groups)
         measured = {
             "round": self.round,
             **of_rollouts(groups, self._reward, get_source(self._environment.source).categories),
+            "solver/groups_replaced": len(groups) - len(waves[0]),
+            "solver/waves": len(waves),
             "solver/groups_kept": rows.groups_kept,
             "solver/groups_dropped_equal": rows.dropped_equal,
             "solver/groups_dropped_short": rows.dropped_short,
@@ -153,19 +159,20 @@ class Seal(RoundAlgorithm):
     def evaluate(self, parallel_train_future: Any = None) -> dict[str, Any]:  # noqa: ARG002 - RLlib passes it
         """Plays the suites' tasks on the plain interface under the rules of their source. Returns what was measured."""
         started = perf_counter()
-        trajectories = [each for group in self._play(self._evaluation_plans) for each in group.trajectories]
+        groups = self._play(self._evaluation_plans)
+        check_faults(groups, most=self._limits.max_fault_share)
+        trajectories = [each for group in groups for each in group.trajectories]
         return {**self._suites.count(trajectories), "seconds": perf_counter() - started}
 
     def _propose(self) -> bool:
         """Begins a window where it is time. Returns whether the interface in force is another than before."""
         if not self.curation.begins_at(self.round):
             return False
-        ahead = self._training.groups * self.curation.settings.update_every
         changed = self.curation.propose(
             self.profile,
             round_number=self.round,
             seed=derive_seed(self._seed, "curator", self.round),
-            upcoming=self._tasks.tasks(range(self._next_group, self._next_group + ahead)),
+            upcoming=self._planner.upcoming(),
             heal=self._heal,
         )
         if self.round:
@@ -173,26 +180,12 @@ class Seal(RoundAlgorithm):
         self.profile.start_window()
         return changed
 
-    def _plan(self) -> list[GroupPlan]:
-        numbers = range(self._next_group, self._next_group + self._training.groups)
-        return plan_round(
-            [self._tasks.task_id(number) for number in numbers],
-            self.curation.arms,
-            first_number=self._next_group,
-            plain_share=plain_share_at(self.round, self._training.rounds, self.curation.settings),
-            group_size=self._training.group_size,
-            protocol=Protocol(self._environment.protocol),
-            temperature=self.solver.settings.temperature,
-            seed=self._seed,
-        )
-
     def _play(self, plans: Sequence[GroupPlan]) -> list[PlayedGroup]:
-        """The groups as the solver plays them now. Raises `TooManyFaults`."""
-        groups = play(self._runners, plans, self.solver.target(), heal=self._heal, timeout=self._limits.engine_timeout)
-        check_faults(groups, most=self._limits.max_fault_share)
-        return groups
+        """The groups as the solver plays them now."""
+        return play(self._runners, plans, self.solver.target(), heal=self._heal, timeout=self._limits.engine_timeout)
 
     def _observe(self, groups: Sequence[PlayedGroup]) -> None:
+        self._planner.observe(groups)
         for group in groups:
             for trajectory in group.trajectories:
                 self.profile.add(trajectory.diagnosis, trajectory.reward)
@@ -228,7 +221,7 @@ class Seal(RoundAlgorithm):
     def _guarded_tasks(self) -> list[Task]:
         """The tasks whose answers no interface of this run may give away."""
         tested = self._suites.tasks if self._evaluation.interval else ()
-        return [*tested, *self._tasks.finite_set]
+        return [*tested, *self._planner.tasks.finite_set]
 
     @property
     def _runners(self) -> EnvRunnerGroup:
@@ -248,7 +241,7 @@ class Seal(RoundAlgorithm):
         if self.wants(_STATE, components, not_components):
             state[_STATE] = {
                 "round": self.round,
-                "next_group": self._next_group,
+                **self._planner.get_state(),
                 "versions": {name: agent.version for name, agent in self.agents.items()},
                 "curation": self.curation.get_state(),
                 "profile": self.profile.to_dict(),
@@ -260,7 +253,8 @@ class Seal(RoundAlgorithm):
         super().set_state(dict(state))
         if _STATE in state:
             own = state[_STATE]
-            self.round, self._next_group = own["round"], own["next_group"]
+            self.round = own["round"]
+            self._planner.set_state(own)
             for name, agent in self.agents.items():
                 agent.version = _version_in(own, name)
             self.curation.set_state(own["curation"])

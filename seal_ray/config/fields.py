@@ -1,4 +1,4 @@
-"""Settings in plain English: what a field allows, the one sentence for a value that it does not, and old names."""
+"""Settings in plain English: what a field allows, the one sentence for a value that it does not, and their names."""
 
 from __future__ import annotations
 
@@ -16,6 +16,15 @@ KEYS: Mapping[str, Mapping[str, str]] = {"environment": {"bfcl_split": "division
 
 OFFICIAL_RESULTS = "--bfcl-results"
 """The old name of `--official-results` of `seal-ray evaluate`."""
+
+_NATIVE = {"training.lr", "training.grad_clip"}
+_NATIVE_SECTIONS = {"env_runners", "learners", "fault_tolerance"}
+
+
+def attribute(section: str, key: str) -> str:
+    """The config's attribute for a setting. RLlib's own settings keep RLlib's names, others begin with the section."""
+    native = section in _NATIVE_SECTIONS or f"{section}.{key}" in _NATIVE
+    return key if native else f"{section}_{key}"
 
 
 def current(section: str, key: str) -> str:

@@ -47,6 +47,10 @@ class Environment(Section):
     """Code of the difficulty of generated tasks, in training and evaluation, for instance t2-3_c1-2_d1-3_s2-4."""
     tasks: Count | None = None
     """Different training tasks, gone through in epochs; None is all of them, of generated ones new ones for ever."""
+    sampler: Literal["uniform", "success"] = "uniform"
+    """How they are drawn: uniform takes all as they come, success fewer of those whose success is near 0 or 1."""
+    sampler_floor: Annotated[float, Field(gt=0.0, le=1.0)] = 0.2
+    """The least probability with which the sampler success takes a task that comes up; 1 takes all."""
     protocol: Literal["seal", "official"] = "seal"
     """Rules of a training dialogue. Evaluation always plays the official ones."""
     reward: str = "success"
@@ -210,6 +214,11 @@ class Training(Section):
     """Groups a round, each of one task."""
     group_size: Annotated[int, Field(ge=2)] = 8
     """Dialogues of a group: one task under one interface, their rewards compared with each other."""
+    fill: Literal["drop", "resample"] = "drop"
+    """What becomes of groups whose rewards are all equal, which teach nothing: drop leaves them out, resample plays
+    new groups in their place until as many teach (DAPO)."""
+    fill_limit: Count = 3
+    """Groups that resample plays in a round at most, as a multiple of the groups a round."""
     minibatch_groups: Count = 8
     """Groups a gradient step, at most; those that teach are shared out evenly."""
     epochs: Count = 1
@@ -260,6 +269,11 @@ class Training(Section):
     """Rounds between two checkpoints."""
     checkpoints_kept: Count = 2
     """Newest checkpoints that are kept."""
+
+    @property
+    def most_groups(self) -> int:
+        """Groups that a round plays at most."""
+        return self.groups * (self.fill_limit if self.fill == "resample" else 1)
 
     @property
     def gradient_steps(self) -> int:
@@ -344,16 +358,6 @@ SECTIONS: Mapping[str, type[Section]] = {
     "learners": Learners,
     "fault_tolerance": FaultTolerance,
 }
-
-_NATIVE = {"training.lr", "training.grad_clip"}
-_NATIVE_SECTIONS = {"env_runners", "learners", "fault_tolerance"}
-
-
-def attribute(section: str, key: str) -> str:
-    """The config's attribute for a setting. RLlib's own settings keep RLlib's names, others begin with the section."""
-    native = section in _NATIVE_SECTIONS or f"{section}.{key}" in _NATIVE
-    return key if native else f"{section}_{key}"
-
 
 _NEVER_IN_EVALUATION = ("interface", "curator", "guidelines", "schema_cues", "recovery", "protocol")
 

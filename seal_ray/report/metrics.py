@@ -43,6 +43,8 @@ METRICS = (
     Metric("solver/success/CATEGORY", "share", "Success of the training rollouts of one category."),
     Metric("solver/reward", "reward", "Mean reward of the training rollouts."),
     Metric("solver/groups", "count", "Groups played."),
+    Metric("solver/groups_replaced", "count", "Groups played in the place of groups with equal rewards."),
+    Metric("solver/waves", "count", "Waves in which the groups were played; 1 where none was replaced."),
     Metric("solver/groups_kept", "count", "Groups that the learner was given."),
     Metric("solver/groups_dropped_equal", "count", "Groups left out since all their rewards are equal."),
     Metric("solver/groups_dropped_short", "count", "Groups left out since faults left them too few rollouts."),

@@ -18,7 +18,7 @@ from envs.errors import UserError, unknown_value
 from seal_ray.algorithm.checks import check_config, check_memory
 from seal_ray.algorithm.config import SealConfig, make_config
 from seal_ray.config import sections
-from seal_ray.config.sections import attribute
+from seal_ray.config.fields import attribute
 from seal_ray.report.files import replace_yaml
 from tuning.running import CHECKPOINTS, RETRIES, Tell, cpus_of_main, run_trials
 from tuning.sweep.results import CONFIG_FILE, METRIC, Manifest

@@ -6,6 +6,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import Any, TypeVar
 
 import numpy as np
@@ -43,6 +44,39 @@ class ComparedGroup:
     arm: int
     trajectories: Sequence[Trajectory]
     advantages_G: np.ndarray
+
+
+class Dropped(Enum):
+    """Why a group is not learnt from."""
+
+    EQUAL = auto()
+    """All rewards are the same."""
+    SHORT = auto()
+    """Faults left it too few dialogues."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How the dialogues of a group are compared, and whether that teaches anything.
+
+    `floor` is the share of a group's dialogues that must have been played.
+    """
+
+    reward: Reward
+    advantages_of: GroupAdvantages
+    floor: float
+
+    def __call__(self, group: PlayedGroup) -> ComparedGroup | Dropped:
+        played = [each for each in group.trajectories if any(each.mask_T)]
+        if len(played) < max(2, self.floor * len(group.plan.seeds)):
+            return Dropped.SHORT
+        arm = group.plan.arm.number
+        advantages = self.advantages_of([self.reward(each) for each in played], [arm] * len(played))
+        return Dropped.EQUAL if advantages is None else ComparedGroup(arm, played, advantages)
+
+    def is_equal(self, group: PlayedGroup) -> bool:
+        """Whether the group teaches nothing since its rewards are all the same."""
+        return self(group) is Dropped.EQUAL
 
 
 @dataclass
@@ -128,8 +162,7 @@ class Reweighter:
 def make_rows(
     groups: Sequence[PlayedGroup],
     *,
-    reward: Reward,
-    advantages_of: GroupAdvantages,
+    compare: Comparison,
     training: Training,
     reweighter: Reweighter,
     round_number: int,
@@ -138,21 +171,11 @@ def make_rows(
     """The rows of a round's groups, in their order, in as few minibatches of `training.minibatch_groups` as hold them.
 
     Groups whose rewards are all the same teach nothing and are left out before minibatches are cut, as are groups of
-    which less than `training.group_floor` was played. What is left is shared out evenly: AdamW moves as far for a
+    which too little was played. What is left is shared out evenly: AdamW moves as far for a
     minibatch of one left-over group as for a full one.
     """
-    kept: list[ComparedGroup] = []
-    equal = short = 0
-    for group in groups:
-        played = [each for each in group.trajectories if any(each.mask_T)]
-        if len(played) < max(2, training.group_floor * len(group.plan.seeds)):
-            short += 1
-            continue
-        advantages = advantages_of([reward(each) for each in played], [group.plan.arm.number] * len(played))
-        if advantages is None:
-            equal += 1
-            continue
-        kept.append(ComparedGroup(group.plan.arm.number, played, advantages))
+    compared = [compare(group) for group in groups]
+    kept = [group for group in compared if isinstance(group, ComparedGroup)]
     weighted, weights = reweighter.weigh(kept, round_number)
     groups_of_rows = [
         [
@@ -165,8 +188,8 @@ def make_rows(
     return RoundRows(
         minibatches=minibatches * training.epochs,
         groups_kept=len(kept),
-        dropped_equal=equal,
-        dropped_short=short,
+        dropped_equal=compared.count(Dropped.EQUAL),
+        dropped_short=compared.count(Dropped.SHORT),
         weight_mean=float(weights.mean()) if len(weights) else 1.0,
         weight_max=float(weights.max()) if len(weights) else 1.0,
     )

@@ -1,4 +1,6 @@
-"""Playing a round: `groups.py` draws tasks and gives each group one and an arm, `dispatch.py` sends groups to runners.
+"""Playing a round: `planner.py` gives each group of `groups.py` a task and an arm, `dispatch.py` sends them to runners.
+
+`sampler.py` chooses among the tasks, and `waves.py` replaces groups that teach nothing.
 
 The runners of `runner.py` play against the engine actors of `engine_pool.py`, which keeps these alive and delivers
 weights.

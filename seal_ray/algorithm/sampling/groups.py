@@ -10,7 +10,7 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from envs.diagnosis import Label
@@ -106,11 +106,27 @@ def plan_round(
             task=task,
             arm=arm,
             protocol=protocol,
-            seeds=tuple(derive_seed(seed, "rollout", number, member) for member in range(group_size)),
+            seeds=_seeds(seed, number, group_size),
             temperature=temperature,
         )
         for number, task, arm in zip(range(first_number, first_number + len(tasks)), tasks, drawn, strict=True)
     ]
+
+
+def replacements(plans: Sequence[GroupPlan], tasks: Sequence[str], *, first_number: int, seed: int) -> list[GroupPlan]:
+    """New groups in the place of `plans`: other numbers, tasks and seeds, and for each the arm of the one it replaces.
+
+    So the groups that teach have the shares of arms that their round was planned with. Arms whose groups often teach
+    nothing are played more than their share.
+    """
+    return [
+        replace(plan, number=number, task=task, seeds=_seeds(seed, number, len(plan.seeds)))
+        for number, (plan, task) in enumerate(zip(plans, tasks, strict=True), start=first_number)
+    ]
+
+
+def _seeds(seed: int, number: int, members: int) -> tuple[int, ...]:
+    return tuple(derive_seed(seed, "rollout", number, member) for member in range(members))
 
 
 def plain_share_at(round_number: int, rounds: int, curator: Curator) -> float:
@@ -156,17 +172,26 @@ class TaskStream:
             raise UserError(f"environment.split: {environment.split!r}{division} has no tasks of these categories.")
 
     def task_id(self, number: int) -> str:
-        """The task of the group with that number, from 0."""
+        """The id of the task with that number, from 0."""
         if self._size is None:
             return self._pool.task_id(number, self._seed)
         epoch, place = divmod(number, self._size)
         return self._pool.task_id(self._order(epoch)[place])
 
+    def task(self, task_id: str) -> Task:
+        """The task of that id. Raises `EnvironmentFault` or `UserError` where it is broken."""
+        return self._source.task(task_id)
+
     def tasks(self, numbers: Iterable[int]) -> Iterator[Task]:
-        """The tasks of these groups, without any that is broken."""
+        """The tasks with these numbers, without any that is broken."""
         for number in numbers:
             with suppress(EnvironmentFault, UserError):
-                yield self._source.task(self.task_id(number))
+                yield self.task(self.task_id(number))
+
+    @property
+    def endless(self) -> bool:
+        """Whether no task comes twice."""
+        return self._size is None
 
     @property
     def finite_set(self) -> list[Task]:

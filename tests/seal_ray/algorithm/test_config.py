@@ -22,7 +22,8 @@ from envs.errors import UserError
 from envs.task import Category
 from seal_ray.algorithm.config import SealConfig, apply, make_config
 from seal_ray.config import sections
-from seal_ray.config.sections import SECTIONS, attribute
+from seal_ray.config.fields import attribute
+from seal_ray.config.sections import SECTIONS
 
 
 def changed() -> SealConfig:

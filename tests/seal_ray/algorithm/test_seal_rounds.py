@@ -123,6 +123,36 @@ def test_a_restored_run_goes_on_as_if_undisturbed(undisturbed: dict[str, Any], t
         assert all(torch.equal(weights(algorithm)[name], tensor) for name, tensor in undisturbed["weights"].items())
 
 
+def test_groups_that_teach_nothing_are_replaced_whatever_the_timing(tmp_path: Path) -> None:
+    def resampling(engine: Half) -> SealConfig:
+        return small_config(engine).training(fill="resample", group_size=2).environment(sampler="success")
+
+    with built(resampling(Half())) as algorithm:
+        results, rounds = [], []
+        for number in range(3):
+            results.append(algorithm.train())
+            rounds.append(played(algorithm))
+            if number == 0:
+                algorithm.save_to_path(str(tmp_path / "state"))
+        for result in results:
+            groups = result["solver/groups"]
+            assert result["solver/groups_replaced"] == groups - 4 <= 8
+            assert result["solver/groups_kept"] == groups - result["solver/groups_dropped_equal"]
+            assert result["solver/groups_kept"] == 4 or groups == 12
+            assert result["solver/rollouts"] == 2 * groups
+        assert max(result["solver/waves"] for result in results) > 1
+        numbers = [number for each in rounds for number, *_ in each]
+        assert sorted(set(numbers)) == list(range(len(numbers) // 2))
+        expected = weights(algorithm)
+    config = resampling(Half(pause=0.05)).env_runners(num_env_runners=2).engine(num_engines=2)
+    with built(config) as algorithm:
+        algorithm.restore_from_path(str(tmp_path / "state"))
+        for place in (1, 2):
+            assert same(measured(algorithm.train()), measured(results[place]))
+            assert played(algorithm) == rounds[place]
+        assert all(torch.equal(weights(algorithm)[name], tensor) for name, tensor in expected.items())
+
+
 def kill_soon(pids: list[int], after: float) -> threading.Thread:
     def kill() -> None:
         time.sleep(after)
@@ -198,7 +228,7 @@ def test_a_killed_learner_ends_the_trial_and_the_checkpoint_goes_on(
 
 def test_a_poisoned_task_costs_its_group_and_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     with built(small_config(Half()).fault_tolerance(max_fault_share=0.3)) as algorithm:
-        bad = algorithm._tasks.task_id(1)
+        bad = algorithm._planner.tasks.task_id(1)
 
         def poisoned(name: str, sources: Sequence[str]) -> Task:
             if name == bad:

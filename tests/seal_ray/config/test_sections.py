@@ -39,6 +39,13 @@ from seal_ray.grpo.reweighting import ReweightingSettings
     ("section", "key", "value", "sentence"),
     [
         ("training", "group_size", 1, "training.group_size: 1 does not fit; it must be a whole number of at least 2."),
+        ("training", "fill", "resampel", "training.fill: 'resampel' is not known; did you mean 'resample'?"),
+        ("training", "fill_limit", 0, "training.fill_limit: 0 does not fit; it must be a whole number of at least 1."),
+        ("environment", "sampler", "x", "environment.sampler: 'x' is not known; allowed are uniform, success."),
+        (
+            *("environment", "sampler_floor", 0),
+            "environment.sampler_floor: 0 does not fit; it must be a number above 0 and at most 1.",
+        ),
         ("training", "rounds", "10", "training.rounds: '10' does not fit; it must be a whole number of at least 1."),
         ("training", "rounds", 1.5, "training.rounds: 1.5 does not fit; it must be a whole number of at least 1."),
         ("training", "rounds", True, "training.rounds: True does not fit; it must be a whole number of at least 1."),

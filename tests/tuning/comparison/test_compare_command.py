@@ -110,7 +110,13 @@ def test_every_method_preset_can_be_an_arm() -> None:
 
 @pytest.mark.parametrize(
     "word",
-    ["training.rounds=9", "training.groups=7", "evaluation.tasks=3", "environment.difficulty=t2-3_c1-2_d1-3_s2-3"],
+    [
+        "training.rounds=9",
+        "training.groups=7",
+        "evaluation.tasks=3",
+        "environment.difficulty=t2-3_c1-2_d1-3_s2-3",
+        "training.fill=resample",
+    ],
 )
 def test_arms_of_unequal_budgets_are_refused(word: str) -> None:
     arms = {"one": make_config(["vanilla"]), "other": make_config(["rules"], overrides=[word])}
