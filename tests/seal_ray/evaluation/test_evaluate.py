@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.command_line import Refusal
 from tests.policies.chat_models import random_chat_model
 from tests.seal_ray.test_cli import seal_ray
 
@@ -144,13 +145,8 @@ REFUSED: dict[tuple[str, ...], str] = {
 
 
 @pytest.mark.parametrize("options", REFUSED, ids=lambda options: options[0])
-def test_a_mistake_is_one_sentence_before_anything_starts(options: tuple[str, ...], tmp_path: Path) -> None:
-    refused = seal_ray("evaluate", *options, cwd=tmp_path)
-    assert refused.returncode == 2
-    assert refused.stderr.startswith(f"error: {REFUSED[options]}"), refused.stderr
-    assert refused.stderr.count("\n") == 1
-    assert refused.stdout == ""
-    assert list(tmp_path.iterdir()) == []
+def test_a_mistake_is_one_sentence_before_anything_starts(options: tuple[str, ...], check_refused: Refusal) -> None:
+    check_refused("evaluate", *options, sentence=f"error: {REFUSED[options]}")
 
 
 def test_a_model_whose_context_is_too_small_for_a_prompt(qwen: Path, tmp_path: Path) -> None:
