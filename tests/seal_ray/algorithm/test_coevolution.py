@@ -93,7 +93,7 @@ def test_a_curator_moves_from_any_cue_to_the_one_that_helps(curator: Path) -> No
     assert last[HELPS] / last.total() > 0.6, last
     assert last[HARMS] / last.total() < 0.1, last
     assert incumbents[Interface(guidelines=(HELPS,))] == SEEDS, incumbents
-    print('COUNTS', first, last)
+    print("COUNTS", first, last)
 
 
 @dataclass(frozen=True)
