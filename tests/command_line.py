@@ -14,7 +14,7 @@ from seal_ray.cli import main
 
 
 def run_main(*arguments: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:
-    """Exit code, and what it said."""
+    """Exit code, and what it said; a refusal goes to the standard error alone."""
     monkeypatch.setattr(sys, "argv", ["seal-ray", *arguments])
     try:
         main()
@@ -24,22 +24,28 @@ def run_main(*arguments: str, capsys: pytest.CaptureFixture[str], monkeypatch: p
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
     said = capsys.readouterr()
+    assert code != 2 or said.out == ""
     return code, said.err if code else said.out
 
 
 def check_refused(
     *arguments: str,
-    sentence: str,
+    sentence: str | tuple[str, ...],
     folder: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A mistake is one sentence and exit code 2; in the empty `folder` nothing is written, and nothing is started."""
+    """A mistake is one sentence and exit code 2; in the empty `folder` nothing is written, and nothing is started.
+
+    The sentence holds all of these words.
+    """
     monkeypatch.chdir(folder)
     started = ray.is_initialized()
     code, said = run_main(*arguments, capsys=capsys, monkeypatch=monkeypatch)
     assert code == 2
-    assert sentence in said
+    assert said.startswith("error: ")
+    for words in (sentence,) if isinstance(sentence, str) else sentence:
+        assert words in said
     assert said.count("\n") == 1
     assert list(folder.iterdir()) == []
     assert ray.is_initialized() == started
@@ -48,4 +54,4 @@ def check_refused(
 class Refusal(Protocol):
     """`check_refused` in a folder of the test's own: the fixture of that name."""
 
-    def __call__(self, *arguments: str, sentence: str) -> None: ...
+    def __call__(self, *arguments: str, sentence: str | tuple[str, ...]) -> None: ...

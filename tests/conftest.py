@@ -1,11 +1,11 @@
-"""Shared by all tests: threads, the order in which files are begun, and tables that tests measured, in the summary."""
+"""Shared by all tests: threads, which files are begun first and which stay together, and tables in the summary."""
 
 from __future__ import annotations
 
 import os
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 # OpenMP threads spin while they wait, and test processes beside each other would starve each other. Read when torch is
 # first imported, here and in the processes that tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+TOGETHER = (("tests/seal_ray/serving/test_hostile.py", "tests/seal_ray/serving/test_serve.py"),)
+"""Files that share something of which each process would start one of its own: parallel workers do not part them."""
 
 TABLE = "table"
 """Name of the property under which a test records text for the summary: `record_property("table", text)`."""
@@ -30,6 +33,23 @@ def check_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatc
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """`--dist loadfile` that takes files which are kept together for one."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
+
+    first = {file: files[0] for files in TOGETHER for file in files}
+
+    class Together(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
+        def _split_scope(self, nodeid: str) -> str:
+            file = str(super()._split_scope(nodeid))
+            return first.get(file, file)
+
+    return Together(config, log)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

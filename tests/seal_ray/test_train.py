@@ -170,12 +170,13 @@ def same(one: float | None, other: float | None) -> bool:
 
 
 def test_a_run_can_be_evaluated(undisturbed: Path) -> None:
+    """On the other engine, with the result of the run's own evaluation on vLLM."""
     folder = undisturbed.parent.parent
     found = subprocess.run(
         [
             *(sys.executable, "-c", "from seal_ray.cli import main; main()"),
             *example("seal-ray", "evaluate", "--model", "runs/NAME", but={"NAME": "whole"}),
-            *("--limit", "4", "--context", "3072", "--response", "192"),
+            *("--limit", "4", "--context", "3072", "--response", "192", "--engine", "transformers"),
         ],
         cwd=folder,
         capture_output=True,

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.command_line import Refusal, run_main
 from tests.policies.chat_models import random_chat_model
 from tests.seal_ray.test_cli import seal_ray
 
@@ -35,7 +36,7 @@ def rows_of(out: Path) -> list[dict[str, object]]:
 
 
 def test_a_llama_plays_the_toolworld_on_transformers_and_a_second_call_plays_nothing(
-    llama: Path, tmp_path: Path
+    llama: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = ("--model", str(llama), "--limit", "6", "--engine", "transformers", "--response", "24", "--seeds", "2")
     arguments = ("evaluate", *options, "--temperature", "1.0", "--out", str(tmp_path / "out"))
@@ -45,10 +46,11 @@ def test_a_llama_plays_the_toolworld_on_transformers_and_a_second_call_plays_not
     assert len(rows) == 12
     assert len({row["task"] for row in rows}) == 6
     assert len({row["seed"] for row in rows}) == 12
-    again = seal_ray(*arguments)
-    assert "12 dialogues were already there" in again.stdout
+    code, again = run_main(*arguments, capsys=capsys, monkeypatch=monkeypatch)
+    assert code == 0
+    assert "12 dialogues were already there" in again
     assert rows_of(tmp_path / "out") == rows
-    tables = [re.sub(r"\d+ tokens sampled.*", "", shown.stdout).split("success %")[1][:900] for shown in (first, again)]
+    tables = [re.sub(r"\d+ tokens sampled.*", "", shown).split("success %")[1][:900] for shown in (first.stdout, again)]
     assert tables[0] == tables[1]
 
 
@@ -58,7 +60,7 @@ def test_stopped_with_ctrl_c_it_goes_on_where_it_was(qwen: Path, tmp_path: Path)
         "--model",
         str(qwen),
         "--limit",
-        "40",
+        "24",
         "--engine",
         "transformers",
         "--response",
@@ -77,7 +79,7 @@ def test_stopped_with_ctrl_c_it_goes_on_where_it_was(qwen: Path, tmp_path: Path)
     _, errors = running.communicate(timeout=180)
     assert running.returncode == 130, errors.decode()[-2000:]
     before = rows_of_partial(out)
-    assert 5 <= len(before) < 40
+    assert 5 <= len(before) < 24
     with (out / "trajectories.jsonl").open("a") as file:
         file.write('{"task": "cut off')  # as a kill in the middle of a line leaves it
     resumed = seal_ray("evaluate", *options, "--out", str(out))
@@ -85,12 +87,12 @@ def test_stopped_with_ctrl_c_it_goes_on_where_it_was(qwen: Path, tmp_path: Path)
     assert f"{len(before)} dialogues were already there" in resumed.stdout
     by_task = [{row["task"]: row["token_ids"] for row in rows_of(folder)} for folder in (out, tmp_path / "whole")]
     assert by_task[0] == by_task[1]
-    assert len(rows_of(out)) == 40
+    assert len(rows_of(out)) == 24
 
 
 def test_stopped_on_vllm_it_leaves_no_process_behind(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    options = ["--limit", "4000", "--concurrent", "8", "--context", "2048", "--response", "128", "--out", str(out)]
+    options = ["--limit", "1000", "--concurrent", "8", "--context", "2048", "--response", "128", "--out", str(out)]
     running = subprocess.Popen([*PROGRAM, *options], stderr=subprocess.PIPE, start_new_session=True)
     for _ in range(3000):
         if running.poll() is not None or ((out / "trajectories.jsonl").exists() and len(rows_of_partial(out)) >= 3):
@@ -114,13 +116,19 @@ def rows_of_partial(out: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in text[: text.rfind("\n") + 1].split("\n") if line]
 
 
-def test_another_evaluation_is_not_mixed_in(qwen: Path, tmp_path: Path) -> None:
+def test_another_evaluation_is_not_mixed_in(
+    qwen: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     options = ("--model", str(qwen), "--limit", "2", "--engine", "transformers", "--out", str(tmp_path / "out"))
-    assert seal_ray("evaluate", *options, "--response", "5").returncode == 0
-    other = seal_ray("evaluate", *options, "--response", "6")
-    assert (other.returncode, other.stderr.count("\n")) == (2, 1)
-    assert "holds another evaluation; give another folder, or --fresh" in other.stderr
-    assert seal_ray("evaluate", *options, "--response", "6", "--fresh").returncode == 0
+
+    def evaluate(*more: str) -> tuple[int, str]:
+        return run_main("evaluate", *options, *more, capsys=capsys, monkeypatch=monkeypatch)
+
+    assert evaluate("--response", "5")[0] == 0
+    code, said = evaluate("--response", "6")
+    assert (code, said.count("\n")) == (2, 1)
+    assert "holds another evaluation; give another folder, or --fresh" in said
+    assert evaluate("--response", "6", "--fresh")[0] == 0
 
 
 REFUSED: dict[tuple[str, ...], str] = {
@@ -144,23 +152,22 @@ REFUSED: dict[tuple[str, ...], str] = {
 
 
 @pytest.mark.parametrize("options", REFUSED, ids=lambda options: options[0])
-def test_a_mistake_is_one_sentence_before_anything_starts(options: tuple[str, ...], tmp_path: Path) -> None:
-    refused = seal_ray("evaluate", *options, cwd=tmp_path)
-    assert refused.returncode == 2
-    assert refused.stderr.startswith(f"error: {REFUSED[options]}"), refused.stderr
-    assert refused.stderr.count("\n") == 1
-    assert refused.stdout == ""
-    assert list(tmp_path.iterdir()) == []
+def test_a_mistake_is_one_sentence_before_anything_starts(options: tuple[str, ...], check_refused: Refusal) -> None:
+    check_refused("evaluate", *options, sentence=f"error: {REFUSED[options]}")
 
 
-def test_a_model_whose_context_is_too_small_for_a_prompt(qwen: Path, tmp_path: Path) -> None:
+def test_a_model_whose_context_is_too_small_for_a_prompt(
+    qwen: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = Path(shutil.copytree(qwen, tmp_path / "model"))
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 2048}))
-    refused = seal_ray("evaluate", "--model", str(folder), "--env", "bfcl", "--limit", "4", cwd=tmp_path)
-    assert refused.returncode == 2
+    monkeypatch.chdir(tmp_path)
+    arguments = ("evaluate", "--model", str(folder), "--env", "bfcl", "--limit", "4")
+    code, said = run_main(*arguments, capsys=capsys, monkeypatch=monkeypatch)
+    assert code == 2
     assert re.search(
         r"context: 2048 tokens are too few for the prompt of multi_turn_\w+, which has \d+; a model with more",
-        refused.stderr,
+        said,
     )
     assert not (tmp_path / "runs").exists()

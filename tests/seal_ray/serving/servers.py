@@ -19,6 +19,9 @@ from openai import OpenAI
 from tests.processes import free_port, title, tree
 
 KEY = "sesame"
+NAME = "openbmb/MiniCPM-SALA-FC"
+"""What the served model is called: a registered name that BFCL's own client asks by chat completions."""
+CONTEXT, RESPONSE = 16_384, 128
 _START = 400
 
 

@@ -23,25 +23,20 @@ from policies.model_folder import open_model
 from seal_ray.serving.prompt import ServedFormat
 from tests.conftest import TABLE
 from tests.processes import tree
-from tests.seal_ray.serving.servers import KEY, Running, joined, serving
+from tests.seal_ray.serving.servers import KEY, NAME, RESPONSE, Running, joined
 
 pytestmark = pytest.mark.long
 
-NAME = "tiny"
 HELLO = {"role": "user", "content": "Hello."}
 CHAT: dict[str, Any] = {"model": NAME, "messages": [HELLO], "max_tokens": 4}
-RESPONSE = 400
 PATIENCE = 2.0
 """Seconds in which a normal client is answered, whatever happens beside it."""
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    options = ("--name", NAME, "--api-key", KEY, "--response", str(RESPONSE))
-    with serving(tmp_path_factory.mktemp("server"), "serve", "tiny", *options) as running:
-        for _ in range(3):
-            assert running.post(CHAT).status_code == 200
-        yield running
+@pytest.fixture(scope="module", autouse=True)
+def warm(server: Running) -> None:
+    for _ in range(3):
+        assert server.post(CHAT).status_code == 200
 
 
 @contextmanager
@@ -107,7 +102,7 @@ def raw(server: Running, body: bytes, length: int) -> socket.socket:
 
 def slow_readers(server: Running) -> list[int]:
     body = json.dumps({**CHAT, "stream": True, "max_tokens": RESPONSE, "ignore_eos": True}).encode()
-    connections = [raw(server, body, len(body)) for _ in range(16)]
+    connections = [raw(server, body, len(body)) for _ in range(48)]
     time.sleep(4)
     for each in connections:
         each.close()
@@ -149,7 +144,7 @@ ATTACKS: dict[str, tuple[int, Callable[[Running], list[int]]]] = {
         200,
         lambda server: posted(
             server,
-            8,
+            24,
             lambda seed: {
                 **{key: value for key, value in CHAT.items() if key != "max_tokens"},
                 "response_format": {"type": "json_object"},

@@ -1,0 +1,58 @@
+"""One server for all tests of this folder, since it takes a minute to start.
+
+`tests/conftest.py` sends the files that use it to the same process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml  # type: ignore[import-untyped]
+from safetensors.torch import load_file
+
+from policies import tiny
+from policies.engine import Adapter
+from policies.model_folder import open_model
+from seal_ray.run.export import export_adapter, export_model
+from tests.policies.models import random_adapter
+from tests.readme import example
+from tests.seal_ray.serving.servers import CONTEXT, KEY, NAME, RESPONSE, Running, serving
+
+
+@pytest.fixture(scope="session")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that has learnt nothing: its checkpoint is the tiny model, written by the exporter."""
+    folder = tmp_path_factory.mktemp("runs") / "trained"
+    base = open_model(tiny.NAME)
+    state = {f"language_model.{name}": each for name, each in load_file(base.path / "model.safetensors").items()}
+    export_model(base, state, folder / "checkpoints" / "round_000001" / "model", dtype="float32")
+    (folder / "config.yaml").write_text(yaml.safe_dump({"solver": {"model": "tiny"}}), "utf-8")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def learnt() -> Adapter:
+    """A random adapter of the tiny model, strong enough to change what it says."""
+    adapter = random_adapter(open_model(tiny.NAME).path, seed=1)
+    return Adapter(adapter.config, {name: 2 * tensor for name, tensor in adapter.tensors.items()})
+
+
+@pytest.fixture(scope="session")
+def adapter(learnt: Adapter, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of that adapter, written by the exporter."""
+    folder = tmp_path_factory.mktemp("adapters") / "other"
+    tensors = learnt.tensors.items()
+    state = {f"language_model.{name.replace('.weight', '.default.weight')}": each for name, each in tensors}
+    export_adapter(open_model(tiny.NAME), state, folder, rank=8, alpha=12)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def server(run: Path, adapter: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """The README's server of that run and that adapter."""
+    command = example("seal-ray", "serve", "runs/NAME", but={"runs/NAME": str(run), "KEY": KEY})
+    options = ("--name", NAME, "--adapter", str(adapter), "--context", str(CONTEXT), "--response", str(RESPONSE))
+    with serving(tmp_path_factory.mktemp("server"), *command, *options) as running:
+        yield running
