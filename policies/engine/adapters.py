@@ -99,12 +99,14 @@ def own_copy(adapter: Adapter) -> Adapter:
 
 
 @contextmanager
-def saved(adapter: Adapter, parent: str | None) -> Iterator[Path]:
-    """The adapter as a folder in PEFT's format, below `parent`; it is removed afterwards.
+def saved(adapter: Adapter) -> Iterator[Path]:
+    """The adapter as a folder in PEFT's format, in memory; it is removed afterwards.
 
     Of the config, only what `check_adapter` leaves open is written: a config made in memory may hold sets and enums.
     """
     from safetensors.torch import save_file
+
+    from policies.engine.stored import shared_memory
 
     config = {
         "peft_type": "LORA",
@@ -114,7 +116,8 @@ def saved(adapter: Adapter, parent: str | None) -> Iterator[Path]:
         "use_rslora": bool(adapter.config.get("use_rslora")),
         "target_modules": sorted({name.split(".")[-3] for name in adapter.tensors}),
     }
-    with tempfile.TemporaryDirectory(dir=parent, prefix="adapter-") as name:
+    size = sum(tensor.nbytes for tensor in adapter.tensors.values())
+    with tempfile.TemporaryDirectory(dir=shared_memory(size), prefix="adapter-") as name:
         folder = Path(name)
         (folder / CONFIG_FILE).write_text(json.dumps(config), "utf-8")
         save_file(dict(adapter.tensors), folder / TENSOR_FILE)

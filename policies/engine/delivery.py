@@ -8,7 +8,6 @@ are multiplied straight from the buffer of their slot, so that it is enough to r
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,16 +20,6 @@ _PROBE_ROWS = 4
 
 _WRAPPED = ".base_layer"
 """The end of a layer's name in a layer that adds adapters to it."""
-
-
-def digest(tensors: Mapping[str, torch.Tensor]) -> str:
-    """A fingerprint of named tensors: names, types, shapes and every byte."""
-    total = hashlib.sha256()
-    for name in sorted(tensors):
-        tensor = tensors[name].detach().cpu().contiguous()
-        total.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        total.update(tensor.view(torch.uint8).numpy().tobytes() if tensor.numel() else b"")
-    return total.hexdigest()
 
 
 def stale_modules(model: nn.Module, tensors: Mapping[str, torch.Tensor]) -> list[str]:

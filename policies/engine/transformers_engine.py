@@ -22,9 +22,9 @@ from policies.engine.requests import (
     check_scored,
     check_shapes,
     checkpoint_shapes,
-    own_tensors,
     vocabulary_of,
 )
+from policies.engine.stored import StoredWeights, store
 from policies.engine.transformers_batch import Row, RunningBatch, Slot
 from policies.engine.transformers_model import BASE_SLOT, ServedModel
 from policies.engine.types import (
@@ -63,7 +63,7 @@ class TransformersEngine:
         self._settings = settings
         self._expected_shapes = checkpoint_shapes(settings.model)
         self._vocabulary = vocabulary_of(settings.model)
-        self._last_weights: Mapping[str, torch.Tensor] | None = None
+        self._last_weights: StoredWeights | None = None
         self._last_adapters: dict[str, Adapter] = {}
         self._versions = {BASE: 0}
         self._updating = asyncio.Lock()
@@ -102,11 +102,11 @@ class TransformersEngine:
 
     async def update_weights(self, weights: Mapping[str, torch.Tensor], version: int) -> None:
         check_shapes({name: tuple(tensor.shape) for name, tensor in weights.items()}, self._expected_shapes)
-        tensors = own_tensors(weights)
+        stored = store(weights)
         async with self._updating:
             self._check_alive()
-            await self._delivered(lambda: self._load(tensors, version))
-            self._last_weights, self._versions[BASE] = tensors, version
+            await self._delivered(lambda: self._load(stored, version))
+            self._last_weights, self._versions[BASE] = stored, version
 
     async def update_adapter(self, policy: str, adapter: Adapter, version: int) -> None:
         if policy == BASE:

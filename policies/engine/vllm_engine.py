@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
-import tempfile
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Self
@@ -16,7 +14,6 @@ from policies.engine.requests import (
     check_scored,
     check_shapes,
     checkpoint_shapes,
-    own_tensors,
     vocabulary_of,
 )
 from policies.engine.types import (
@@ -37,10 +34,9 @@ from policies.engine.vllm_setup import VllmSettings, start_llm
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["VllmEngine", "VllmSettings"]
+    from policies.engine.stored import StoredWeights
 
-_SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the file in it gets a random name and is ours alone
-"""Where weights cross from process to process without touching a disk, where there is such a place."""
+__all__ = ["VllmEngine", "VllmSettings"]
 
 _PULSE = 0.2
 """Seconds between two looks at whether the core is alive, while it is at work for a caller."""
@@ -54,7 +50,7 @@ class VllmEngine:
         self._expected_shapes = checkpoint_shapes(settings.model)
         self._vocabulary = vocabulary_of(settings.model)
         self._version = 0
-        self._last_weights: Mapping[str, torch.Tensor] | None = None
+        self._last_weights: StoredWeights | None = None
         self._llm: Any = None
         self._undelivered = False
         self._adapters = AdapterSlots(settings.max_adapters)
@@ -97,10 +93,11 @@ class VllmEngine:
         return tuple(logprob_of(step, token) for step, token in zip(steps, token_ids[start:], strict=True))
 
     async def update_weights(self, weights: Mapping[str, torch.Tensor], version: int) -> None:
-        shapes = {name: tuple(tensor.shape) for name, tensor in weights.items()}
-        check_shapes(shapes, self._expected_shapes)
+        from policies.engine.stored import store
+
+        check_shapes({name: tuple(tensor.shape) for name, tensor in weights.items()}, self._expected_shapes)
         async with self._updating:
-            await self._deliver(own_tensors(weights), version)
+            await self._deliver(store(weights), version)
 
     async def update_adapter(self, policy: str, adapter: Adapter, version: int) -> None:
         if policy == BASE or not self._settings.max_adapters:
@@ -130,7 +127,10 @@ class VllmEngine:
 
     def processes(self) -> list[int]:
         """Process ids of the engine's core, for tests that kill it."""
-        return [process.pid for process in self._llm.engine_core.resources.engine_manager.processes]
+        return [process.pid for process in self._core_processes()]
+
+    def _core_processes(self) -> Any:
+        return self._llm.engine_core.resources.engine_manager.processes
 
     async def close(self) -> None:
         if self._llm is not None:
@@ -138,6 +138,9 @@ class VllmEngine:
 
             # Without this word, requests under way would wait for ever.
             self._llm.output_processor.propagate_error(EngineDeadError())
+            # The core has nothing to save, and takes seconds to end by itself.
+            for process in self._core_processes():
+                process.kill()
             self._llm.shutdown()
             self._llm = None
 
@@ -156,31 +159,25 @@ class VllmEngine:
             shapes = {name: self._expected_shapes.get(f"{name}.weight", ()) for name in names}
             self._adaptable = {name: shape for name, shape in shapes.items() if len(shape) == 2}
 
-    async def _deliver(self, tensors: Mapping[str, torch.Tensor], version: int) -> None:
-        from safetensors.torch import save_file
-
-        from policies.engine.delivery import digest
-
-        with tempfile.NamedTemporaryFile(dir=_shared_memory(), suffix=".safetensors") as file:
-            save_file(dict(tensors), file.name)
-            # Cached prefixes were computed with the old weights; kept requests compute theirs again when they resume.
-            await self._call(self._core.pause_generation(mode="keep", clear_cache=True))
-            self._undelivered = True
-            await self._load(f"version {version}", "update_full_weights", file.name, digest(tensors))
+    async def _deliver(self, weights: StoredWeights, version: int) -> None:
+        # Cached prefixes were computed with the old weights; kept requests compute theirs again when they resume.
+        await self._call(self._core.pause_generation(mode="keep", clear_cache=True))
+        self._undelivered = True
+        await self._load(f"version {version}", "update_full_weights", weights.path, weights.digest)
         await self._call(self._core.update_weight_version(str(version)))
         self._version = version
-        self._last_weights = tensors
+        self._last_weights = weights
         self._undelivered = False
         await self._call(self._core.resume_generation())
 
     async def _deliver_adapter(self, policy: str, adapter: Adapter, version: int) -> None:
-        from policies.engine.delivery import digest
+        from policies.engine.stored import digest
 
         await self._remove_unused_adapters()
         while self._adapters.is_full():
             await self._adapters.release()
             await self._remove_unused_adapters()
-        with self._adapters.add(policy, version) as held, saved(adapter, _shared_memory()) as folder:
+        with self._adapters.add(policy, version) as held, saved(adapter) as folder:
             sent = (str(folder), held.name, held.number, digest(adapter.tensors), scaling(adapter.config))
             await self._load(f"version {version} of {policy!r}", "update_adapter", *sent)
         self._adapters.delivered[policy] = (adapter, version)
@@ -253,10 +250,6 @@ class VllmEngine:
             raise EngineDead(f"the engine failed: {error}") from error
         except (VLLMClientError, ValueError, TypeError) as error:
             raise BadRequest(str(error)) from error
-
-
-def _shared_memory() -> str | None:
-    return _SHARED_MEMORY if os.path.isdir(_SHARED_MEMORY) else None
 
 
 async def _last(stream: Any) -> Any:

@@ -16,7 +16,8 @@ from safetensors.torch import load_file
 from torch import nn
 
 from policies.engine.adapters import TENSOR_FILE
-from policies.engine.delivery import digest, stale_adapter_modules, stale_modules
+from policies.engine.delivery import stale_adapter_modules, stale_modules
+from policies.engine.stored import digest
 from policies.engine.vllm_patches import apply_patches
 
 apply_patches()  # this module is imported by workers only

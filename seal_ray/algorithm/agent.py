@@ -15,7 +15,7 @@ from policies.engine import BASE
 from policies.engine.requests import checkpoint_shapes
 from policies.model_folder import ModelFolder, open_model
 from seal_ray.algorithm.learning.learner_group import SealLearnerGroup
-from seal_ray.algorithm.learning.weights import full_weights, lora_adapter
+from seal_ray.algorithm.learning.weights import lora_adapter
 from seal_ray.algorithm.sampling.engine_pool import EnginePool, EngineSpec, Payload, RemoteEngine
 from seal_ray.algorithm.sampling.runner import Target
 from seal_ray.config import sections
@@ -92,14 +92,15 @@ class Agent:
         """Gives its engines the weights that it has learnt, each with the proof that it computes with them."""
         if not self.learns:
             return
-        state, settings = self.weights(), self.settings
-        if settings.lora_rank:
-            adapter = lora_adapter(state, rank=settings.lora_rank, alpha=settings.lora_alpha)
-            payload = Payload(self.name, self.version, adapter=adapter)
-        else:
-            weights = full_weights(state, checkpoint_shapes(self.model.path), self.dtype)
-            payload = Payload(BASE, self.version, weights=weights)
-        self.engines.deliver(payload)
+        if self.settings.lora_rank:
+            adapter = lora_adapter(self.weights(), rank=self.settings.lora_rank, alpha=self.settings.lora_alpha)
+            self.engines.deliver(Payload(self.name, self.version, adapter=adapter))
+            return
+        stored = self._learners.store(self.name, checkpoint_shapes(self.model.path), self.dtype)
+        self.engines.deliver(
+            Payload(BASE, self.version, weights=stored),
+            elsewhere=lambda: Payload(BASE, self.version, weights=self._learners.copied(stored)),
+        )
 
     def heal(self) -> None:
         """Looks after the engines that it owns, without waiting. Raises `EngineLost`."""

@@ -81,9 +81,12 @@ def parts(config: Settings, model: ModelFolder) -> tuple[Part, ...]:
     learning = Place.GPU if on_gpu else Place.HOST
     sampling = Place.GPU if engine.num_gpus_per_engine else Place.HOST
     engine_bytes = DTYPES[engine.dtype]
-    # Learners read whole float32 models into host memory, then move or shard them; new weights pass through it whole.
-    loading = _FLOAT32 * actors * (parameters + reference) if on_gpu or learners.fsdp else 0
-    delivering = (_FLOAT32 + (_FLOAT32 if solver.lora_rank else engine_bytes)) * learnt
+    # Learners read whole float32 models into host memory, then move or shard them. New weights pass through it whole,
+    # in the engine's type, and the two newest versions stay; an adapter passes through it twice.
+    apart = on_gpu or learners.fsdp
+    loading = _FLOAT32 * actors * (parameters + reference) if apart else 0
+    cast = engine_bytes if engine_bytes != _FLOAT32 else 0
+    delivering = 2 * _FLOAT32 if solver.lora_rank else 2 * engine_bytes + cast + (_FLOAT32 if apart else 0)
     processes = 2 + 2 * engine.num_engines + config.num_env_runners + learners.num_learners
     return (
         Part("learner weights", learning, copies * _FLOAT32 * base),
@@ -92,7 +95,7 @@ def parts(config: Settings, model: ModelFolder) -> tuple[Part, ...]:
         Part("learner activations", learning, actors * _activations(model, solver, training)),
         Part("engine weights", sampling, engine.num_engines * engine_bytes * parameters),
         Part("engine cache", sampling, engine.num_engines * _cache(model, engine, solver)),
-        Part("loading and delivering weights", Place.HOST, max(loading, delivering)),
+        Part("loading and delivering weights", Place.HOST, max(loading, delivering * learnt)),
         Part("processes", Place.HOST, _PROCESS * processes),
         *_curator_parts(config, sampling=sampling, learning=learning, copies=copies),
     )

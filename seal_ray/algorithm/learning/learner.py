@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,8 +18,10 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor
 
 from envs.errors import SealError
+from policies.engine.stored import StoredWeights, store
 from seal_ray.algorithm.learning.alignment import ArmGradients
 from seal_ray.algorithm.learning.module import LOGPROBS, PACKED, REFERENCE, LMModule, fill, whole
+from seal_ray.algorithm.learning.weights import full_weights
 from seal_ray.algorithm.objects import make_loss
 from seal_ray.algorithm.rllib import RowsLearner
 from seal_ray.config.agents import learning_agents, training_of
@@ -71,6 +74,7 @@ class SealLearner(RowsLearner):
         self._microbatch_tokens = self.config.section(Training).microbatch_tokens
         self.counted = LossSums()
         self._arms: dict[str, ArmGradients] = {}
+        self._stored: dict[str, deque[StoredWeights]] = defaultdict(lambda: deque(maxlen=2))
 
     def build(self) -> None:
         if self._learners.threads is not None:
@@ -251,6 +255,19 @@ class SealLearner(RowsLearner):
         super().set_state(state)
         for name, steps in state.get(_STEPS, {}).items():
             self._agents[name].steps = steps
+
+    def store(self, module_id: str, shapes: Mapping[str, tuple[int, ...]], dtype: str) -> StoredWeights | None:
+        """What learns of a module as an engine takes it (`full_weights`), in this machine's shared memory.
+
+        All ranks must call this; the first gets it, and keeps it until the call after the next.
+        """
+        learning = self._plain(module_id).learning()
+        state = {name: whole(parameter, copy=False) for name, parameter in learning.items()}
+        if self.distributed and dist.get_rank():
+            return None
+        stored = store(full_weights(state, shapes, dtype))
+        self._stored[module_id].append(stored)
+        return stored
 
     def write_shards(self, folder: Path) -> None:
         """Writes weights and optimizer, each rank its part. All ranks must call this, with one folder for all."""

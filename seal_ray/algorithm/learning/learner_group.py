@@ -13,6 +13,7 @@ from ray.rllib.core import COMPONENT_LEARNER, COMPONENT_OPTIMIZER, COMPONENT_RL_
 from ray.rllib.policy.sample_batch import MultiAgentBatch, SampleBatch
 
 from envs.errors import SealError
+from policies.engine.stored import StoredWeights
 from seal_ray.algorithm.learning.alignment import cosines
 from seal_ray.algorithm.learning.learner import LEARNT, columns
 from seal_ray.algorithm.rllib import RowsLearnerGroup, cause_of, learner_index
@@ -72,6 +73,27 @@ class SealLearnerGroup(RowsLearnerGroup):
         state = self._state_of_first([f"{COMPONENT_RL_MODULE}/{module_id}"], None)
         weights: Mapping[str, Any] = state[COMPONENT_RL_MODULE][module_id]["weights"]
         return weights
+
+    def store(self, module_id: str, shapes: Mapping[str, tuple[int, ...]], dtype: str) -> StoredWeights:
+        """What learns of a module as an engine takes it, in shared memory of the first learner's machine.
+
+        It is there until the call after the next.
+        """
+        everyone = [(module_id, shapes, dtype)] * max(1, len(self))
+        found: list[StoredWeights | None] = self._on_each(lambda learner, asked: learner.store(*asked), everyone)
+        first, *_ = found
+        assert first is not None, "the first learner has it"
+        return first
+
+    def copied(self, stored: StoredWeights) -> dict[str, Any]:
+        """What `store` has given, as copies that travel to any machine."""
+
+        def copies(learner: Any, asked: StoredWeights) -> dict[str, Any] | None:
+            return None if learner_index(learner) else {name: tensor.clone() for name, tensor in asked.items()}
+
+        first, *_ = self._on_each(copies, [stored] * max(1, len(self)))
+        assert first is not None, "the first learner has them"
+        return first
 
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
         """As RLlib's. Sharded weights and their optimizer are left out unless asked for by name.

@@ -132,15 +132,18 @@ class LMModule(RowsModule):
             fill(parameter, weights[name])
 
 
-def whole(tensor: Tensor) -> Tensor:
-    """A copy on the CPU. A sharded tensor is put together, for the first rank alone; all ranks must call this."""
+def whole(tensor: Tensor, *, copy: bool = True) -> Tensor:
+    """A copy on the CPU; without `copy` the tensor itself where that is there already.
+
+    A sharded tensor is put together, for the first rank alone; all ranks must call this.
+    """
     found = tensor.detach()
     if isinstance(found, DTensor):
         first = found.device_mesh.get_rank() == 0
         found = found.full_tensor()
         if not first:
             return found.new_empty(0)
-    return found.to("cpu", copy=True)
+    return found.to("cpu", copy=copy)
 
 
 def fill(tensor: Tensor, value: Tensor) -> None:

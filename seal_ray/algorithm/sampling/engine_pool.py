@@ -17,6 +17,7 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
 from envs.errors import SealError
 from policies.engine import BASE, Adapter, Engine, EngineDead, EngineReport, GenRequest, GenResult
+from policies.engine.stored import StoredWeights
 from seal_ray.algorithm.rllib import actor_state, cause_of
 from seal_ray.config import sections
 
@@ -88,7 +89,13 @@ class EngineActor:
             raise
 
     async def update(self, *payloads: Payload) -> Mapping[str, int]:
-        """Delivers weights, with the engine's proof, and returns the versions held."""
+        """Delivers weights, with the engine's proof, and returns the versions held.
+
+        Raises `OutOfReach` for weights that are stored on another machine.
+        """
+        for payload in payloads:
+            if isinstance(payload.weights, StoredWeights) and not payload.weights.is_here():
+                raise OutOfReach(f"version {payload.version} of {payload.policy!r} is stored on another machine.")
         engine = await self._ready()
         try:
             for payload in payloads:
@@ -148,8 +155,28 @@ async def start(spec: EngineSpec) -> Engine:
     )
 
 
+class OutOfReach(SealError, RuntimeError):
+    """An engine cannot read the weights that it is to take: they are in the memory of another machine."""
+
+
 class EngineLost(SealError, RuntimeError):
     """An engine died more often than it may, or did not come back in time."""
+
+
+@dataclass(slots=True)
+class _Sent:
+    """References to a policy's payload: as it is on the learner's machine, and once it is needed, for others."""
+
+    here: Any
+    make: Callable[[], Payload] | None
+    there: Any = None
+
+    def to(self, *, elsewhere: bool) -> Any:
+        if not elsewhere or self.make is None:
+            return self.here
+        if self.there is None:
+            self.there = ray.put(self.make())
+        return self.there
 
 
 @dataclass(slots=True)
@@ -159,6 +186,8 @@ class _Member:
     actor: Any
     look: Any = None
     since: float | None = None
+    elsewhere: bool = False
+    """Whether it runs on another machine than the learner that stores the weights."""
 
 
 class EnginePool:
@@ -180,7 +209,7 @@ class EnginePool:
         for member in self._members:
             member.look = member.actor.versions.remote()  # starts the engine, while others start too
         self._timeout = limits.engine_timeout
-        self._payloads: dict[str, Any] = {}
+        self._payloads: dict[str, _Sent] = {}
         self._held: dict[str, int] = {}
         self.restarts = 0
 
@@ -188,27 +217,32 @@ class EnginePool:
     def actors(self) -> list[Any]:
         return [member.actor for member in self._members]
 
-    def deliver(self, payload: Payload) -> None:
+    def deliver(self, payload: Payload, *, elsewhere: Callable[[], Payload] | None = None) -> None:
         """Gives every engine a policy's weights and waits for the proofs, the first time for the engines' start too.
 
-        Raises `DeliveryError`, `EngineLost`, or what an engine's start raised.
+        `elsewhere` makes the payload for engines to which its weights are `OutOfReach`. Raises `DeliveryError`,
+        `EngineLost`, or what an engine's start raised.
         """
-        self._payloads[payload.policy] = ray.put(payload)
+        self._payloads[payload.policy] = _Sent(ray.put(payload), elsewhere)
         self._held[payload.policy] = payload.version
         for member in self._members:
             member.look = None  # a look that is under way would see the weights of before
         deadline = time.monotonic() + self._timeout
-        sent = self._payloads[payload.policy]
-        waiting = {member.actor.update.remote(sent): member for member in self._members}
+        waiting = {self._update(member, payload.policy): member for member in self._members}
         while waiting:
             ref, member = waiting.popitem()
             try:
                 _answer(ref, max(0.0, deadline - time.monotonic()))
+            except OutOfReach:
+                if member.elsewhere:
+                    raise
+                member.elsewhere = True
+                waiting[self._update(member)] = member
             except RayActorError:
                 self._check_coming_back(member, deadline)
                 self.restarts += 1
                 time.sleep(_PAUSE)
-                waiting[member.actor.update.remote(*self._payloads.values())] = member
+                waiting[self._update(member)] = member
             except GetTimeoutError:
                 self._give_up()
 
@@ -226,16 +260,25 @@ class EnginePool:
                 member.since = member.since or time.monotonic()
                 self._check_coming_back(member, member.since + self._timeout)
                 continue
+            except OutOfReach:
+                member.elsewhere = True
+                member.look = self._update(member)
+                continue
             member.since = None
             if any(held.get(name) != version for name, version in self._held.items()):
                 self.restarts += 1
-                member.look = member.actor.update.remote(*self._payloads.values())
+                member.look = self._update(member)
 
     def close(self) -> None:
         refs = [member.actor.close.remote() for member in self._members]
         ray.wait(refs, num_returns=len(refs), timeout=10.0)
         for member in self._members:
             ray.kill(member.actor)
+
+    def _update(self, member: _Member, *policies: str) -> Any:
+        """Sends an engine the weights of these policies, or of all."""
+        sent = [self._payloads[policy] for policy in policies or self._payloads]
+        return member.actor.update.remote(*(each.to(elsewhere=member.elsewhere) for each in sent))
 
     def _check_coming_back(self, member: _Member, deadline: float) -> None:
         if actor_state(member.actor) == "DEAD":

@@ -8,12 +8,15 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from envs.sources import find_task
 from policies.engine import Engine, GenRequest, GenResult
 from policies.engine.scripted import ScriptedEngine
+from policies.engine.stored import StoredWeights
 from policies.model_folder import open_model
 from policies.prompting import ChatFormat
 from seal_ray.algorithm.sampling.engine_pool import EngineSpec
@@ -48,8 +51,14 @@ class Half:
     garbage: float = 0.0
     hangs: float = 0.0
     version_offset: int = 0
+    elsewhere: str | None = None
+    """A file that is there once an engine has begun which reads no other process's memory, as on another machine."""
 
     async def __call__(self, spec: EngineSpec) -> Engine:
+        with suppress(FileExistsError):
+            if self.elsewhere is not None:
+                Path(self.elsewhere).open("x").close()  # the first alone
+                StoredWeights.is_here = lambda _: False  # type: ignore[method-assign]
         model = open_model(spec.model)
         form = ChatFormat.load(model.path, model.dialect)
         stream = TaskStream(Environment(tasks=TASKS), self.seed)

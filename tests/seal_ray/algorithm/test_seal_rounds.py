@@ -200,6 +200,37 @@ def test_killed_runners_and_engines_change_nothing(undisturbed: dict[str, Any]) 
         assert all(torch.equal(weights(algorithm)[name], tensor) for name, tensor in undisturbed["weights"].items())
 
 
+def deliveries(actor: Any) -> tuple[list[str], dict[str, torch.Tensor]]:
+    """The types of what an engine's actor was given since it began, and the content of the last of them."""
+
+    def read(self: Any) -> tuple[list[str], dict[str, torch.Tensor]]:
+        given = [weights for weights, _ in self._engine.weight_updates]
+        return [type(weights).__name__ for weights in given], {name: each.clone() for name, each in given[-1].items()}
+
+    found: tuple[list[str], dict[str, torch.Tensor]] = ray.get(actor.__ray_call__.remote(read))
+    return found
+
+
+@pytest.mark.parametrize("learners", [0, 1])
+def test_an_engine_on_another_machine_gets_copies(learners: int, undisturbed: dict[str, Any], tmp_path: Path) -> None:
+    """The memory that the learner stores its weights in is not there: it gets the same weights another way."""
+    told = Half(pause=0.1, elsewhere=str(tmp_path / "begun"))
+    config = small_config(told, num_learners=learners, num_cpus_per_learner=0.1).engine(num_engines=2)
+    with built(config) as algorithm:
+        assert train(algorithm, 2) == undisturbed["rounds"][:2]
+        actors = algorithm.solver.engines.actors
+        found = [deliveries(actor) for actor in actors]
+        assert sorted(types for types, _ in found) == [["StoredWeights"] * 3, ["dict"] * 3]
+        for _, last in found:
+            held = {f"language_model.{name}": tensor for name, tensor in last.items()}
+            assert all(torch.equal(held[name], tensor) for name, tensor in weights(algorithm).items())
+        (there,) = (actor for actor, (types, _) in zip(actors, found, strict=True) if "dict" in types)
+        killer = kill_soon(ray.get(there.processes.remote()), 0.2)
+        assert train(algorithm, 1) == undisturbed["rounds"][2:3]
+        killer.join()
+        assert algorithm.solver.engines.restarts == 1
+
+
 def test_an_engine_that_dies_too_often_ends_the_run() -> None:
     config = small_config(Half(pause=0.15)).fault_tolerance(max_engine_restarts=0)
     with built(config) as algorithm:

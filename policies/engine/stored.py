@@ -1,0 +1,110 @@
+"""`StoredWeights`: named tensors in memory that all processes of a machine share, as a file that they map."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import uuid
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from shutil import disk_usage, rmtree
+from typing import Any
+
+import torch
+from blake3 import blake3
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+_SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the folder in it gets a random name and is ours alone
+_PROCESSES = Path("/proc")
+"""Where Linux shows, by process, the files that each has open."""
+_MARK = "mark"
+
+
+class StoredWeights(Mapping[str, torch.Tensor]):
+    """Tensors by name, in a safetensors file in memory. Pickled it is the file's path: no tensor is copied.
+
+    They are read as they lie there, and must not be written to. The file is gone with the object that `store` has
+    returned. `digest` is that of the tensors. Reading raises `OSError` or `SafetensorError` where `is_here` is false.
+    """
+
+    def __init__(self, path: str, mark: str, digest: str, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        self.path = path
+        self.digest = digest
+        self.shapes = shapes
+        self._mark = mark
+
+    def __reduce__(self) -> Any:
+        return StoredWeights, (self.path, self._mark, self.digest, self.shapes)
+
+    def is_here(self) -> bool:
+        """Whether this process can read them: it runs on the machine that they were stored on, and they still are."""
+        try:
+            with safe_open(self.path, framework="pt") as file:
+                return (file.metadata() or {}).get(_MARK) == self._mark
+        except (OSError, SafetensorError):
+            return False
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        if name not in self.shapes:
+            raise KeyError(name)
+        with safe_open(self.path, framework="pt") as file:
+            tensor: torch.Tensor = file.get_tensor(name)
+            return tensor
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.shapes)
+
+    def __len__(self) -> int:
+        return len(self.shapes)
+
+
+def store(weights: Mapping[str, torch.Tensor]) -> StoredWeights:
+    """Copies the tensors into memory that this machine's processes share. What is stored already stays as it is.
+
+    Raises `OSError` or `SafetensorError` where there is no room.
+    """
+    if isinstance(weights, StoredWeights):
+        return weights
+    tensors: dict[str, torch.Tensor] = {}
+    places = set[int]()
+    for name, tensor in weights.items():
+        found = tensor.detach().cpu().contiguous()
+        # A file holds no tensor twice: one of two that share their memory is copied.
+        tensors[name] = found.clone() if found.data_ptr() in places else found
+        places.add(found.data_ptr())
+    mark, shapes = uuid.uuid4().hex, {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    folder = Path(tempfile.mkdtemp(dir=shared_memory(sum(each.nbytes for each in tensors.values()))))
+    path: Path = folder / "weights"
+    free: Callable[[], None] = partial(rmtree, folder, ignore_errors=True)
+    try:
+        save_file(tensors, path, metadata={_MARK: mark})
+        descriptors = _PROCESSES / str(os.getpid()) / "fd"
+        if descriptors.is_dir():
+            # Without a name the file is gone with this process, however that ends.
+            descriptor = os.open(path, os.O_RDONLY)
+            free()
+            path, free = descriptors / str(descriptor), partial(os.close, descriptor)
+    except BaseException:
+        free()
+        raise
+    stored = StoredWeights(str(path), mark, digest(tensors), shapes)
+    weakref.finalize(stored, free)
+    return stored
+
+
+def shared_memory(size: int) -> str | None:
+    """Where a file of so many bytes lies in memory; None, which is where temporary files lie, if it has no room."""
+    return _SHARED_MEMORY if os.path.isdir(_SHARED_MEMORY) and disk_usage(_SHARED_MEMORY).free > size else None
+
+
+def digest(tensors: Mapping[str, torch.Tensor]) -> str:
+    """A fingerprint of named tensors: names, types, shapes and every byte (BLAKE3)."""
+    total = blake3(max_threads=blake3.AUTO)
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu().contiguous()
+        total.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        total.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return total.hexdigest()
