@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,18 @@ TOGETHER = (("tests/seal_ray/serving/test_hostile.py", "tests/seal_ray/serving/t
 
 TABLE = "table"
 """Name of the property under which a test records text for the summary: `record_property("table", text)`."""
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[str]:
+    """The address of a small Ray cluster for all tests that a test process runs, which has joined it."""
+    import logging
+
+    import ray  # which most tests do without
+
+    ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    yield ray.get_runtime_context().gcs_address
+    ray.shutdown()
 
 
 @pytest.fixture

@@ -16,7 +16,8 @@ from policies.engine.requests import checkpoint_shapes
 from policies.model_folder import ModelFolder, open_model
 from seal_ray.algorithm.learning.learner_group import SealLearnerGroup
 from seal_ray.algorithm.learning.weights import lora_adapter
-from seal_ray.algorithm.sampling.engine_pool import EnginePool, EngineSpec, Payload, RemoteEngine
+from seal_ray.algorithm.sampling.engine_actor import EngineSpec, Payload
+from seal_ray.algorithm.sampling.engine_pool import EnginePool, RemoteEngine
 from seal_ray.algorithm.sampling.runner import Target
 from seal_ray.config import sections
 from seal_ray.config.agents import Settings, all_engines, engines_of, host_of, learning_agents, model_agents, model_of

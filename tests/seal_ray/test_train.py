@@ -85,14 +85,14 @@ START = (*example("seal-ray", "train", "training.rounds=10"), "--name", "whole",
 RESUME = example("seal-ray", "train", "--resume", but={"NAME": "whole"})
 
 
-def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+def start(folder: Path, *arguments: str, cluster: str = "local") -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", "from seal_ray.cli import main; main()", *arguments, "--wandb", "off"],
         cwd=folder,
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        env={**os.environ, "RAY_ADDRESS": "local"},
+        env={**os.environ, "RAY_ADDRESS": cluster},
     )
 
 
@@ -139,20 +139,20 @@ def test_a_run_shows_its_progress_and_leaves_everything_behind(undisturbed: Path
     assert [path.name for path in sorted((undisturbed / "checkpoints").iterdir())] == ["round_000003", "round_000006"]
 
 
-def test_killed_and_stopped_it_goes_on_as_if_undisturbed(undisturbed: Path, tmp_path: Path) -> None:
+def test_killed_and_stopped_it_goes_on_as_if_undisturbed(undisturbed: Path, cluster: str, tmp_path: Path) -> None:
     run = tmp_path / "runs" / "whole"
-    process = start(tmp_path, *START)
+    process = start(tmp_path, *START, cluster=cluster)
     read_until(process, "round 3/6: success")
     process.kill()
     process.communicate()
-    process = start(tmp_path, *RESUME)
+    process = start(tmp_path, *RESUME, cluster=cluster)
     read_until(process, "round 4/6: success")
     process.send_signal(signal.SIGINT)
     said = done(process)
     stopped = re.search(r"stopped after round ([45]); go on with: seal-ray train --resume runs/whole", said)
     assert stopped, said
     assert (run / "checkpoints" / f"round_{int(stopped[1]):06d}").is_dir(), "of no interval, but of the stop"
-    done(start(tmp_path, *RESUME))
+    done(start(tmp_path, *RESUME, cluster=cluster))
     left, right = rows_of(run), rows_of(undisturbed)
     assert [row["round"] for row in left] == [row["round"] for row in right]
     for one, other in zip(left, right, strict=True):

@@ -14,14 +14,14 @@ PATIENCE = 300.0
 _AGENTS = ("ray::DashboardAgent", "ray::RuntimeEnvAgent")
 
 
-def drive(module: str, command: str, out: Path) -> subprocess.Popen[str]:
-    """Runs a driver module, which takes a command and a folder, on a cluster of its own."""
+def drive(module: str, command: str, out: Path, *, cluster: str = "local") -> subprocess.Popen[str]:
+    """Runs a driver module, which takes a command and a folder; without an address on a cluster of its own."""
     return subprocess.Popen(
         [sys.executable, "-m", module, command, str(out)],
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        env={**os.environ, "RAY_ADDRESS": "local"},
+        env={**os.environ, "RAY_ADDRESS": cluster},
     )
 
 

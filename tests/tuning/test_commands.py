@@ -24,23 +24,25 @@ SMALL = (
 )
 
 
-def run(folder: Path, *words: str) -> str:
+def run(folder: Path, *words: str, cluster: str) -> str:
     done = subprocess.run(
         [sys.executable, "-c", "from seal_ray.cli import main; main()", *words],
         cwd=folder,
         text=True,
         capture_output=True,
         check=False,
-        env={**os.environ, "RAY_ADDRESS": "local", "COLUMNS": "200"},
+        env={**os.environ, "RAY_ADDRESS": cluster, "COLUMNS": "200"},
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
-def test_a_fixed_curator_is_compared_with_one_that_learns(tmp_path: Path) -> None:
+def test_a_fixed_curator_is_compared_with_one_that_learns(cluster: str, tmp_path: Path) -> None:
     command = example("seal-ray", "compare", "--arms", "fixed,coevolved")
     engines = ("engine.kind=transformers", "curator.engine=transformers")
-    said = run(tmp_path, *command, *SMALL, "--seeds", "1", "--name", "two", "curator.proposals=2", *engines)
+    said = run(
+        tmp_path, *command, *SMALL, "--seeds", "1", "--name", "two", "curator.proposals=2", *engines, cluster=cluster
+    )
     assert "2 of 2 trials done" in said
     for arm in ("fixed", "coevolved"):
         folder = RunFolder(tmp_path / "runs" / "two" / "trials" / f"{arm}-seed0")
@@ -50,10 +52,10 @@ def test_a_fixed_curator_is_compared_with_one_that_learns(tmp_path: Path) -> Non
     assert after["curator/proposals"] == 2
 
 
-def test_a_sweep_leaves_a_preset_to_train(tmp_path: Path) -> None:
+def test_a_sweep_leaves_a_preset_to_train(cluster: str, tmp_path: Path) -> None:
     command = example("seal-ray", "sweep", "--trials", "16")
-    run(tmp_path, *command, *SMALL, "--trials", "1", "--name", "one")
+    run(tmp_path, *command, *SMALL, "--trials", "1", "--name", "one", cluster=cluster)
     with (tmp_path / "runs" / "one" / "results.csv").open(encoding="utf-8", newline="") as file:
         assert len(list(csv.DictReader(file))) == 1
     train = example("seal-ray", "train", "--preset", "runs/NAME/best.yaml", but={"NAME": "one"})
-    assert "rounds: 1" in run(tmp_path, *train, "--dry-run")
+    assert "rounds: 1" in run(tmp_path, *train, "--dry-run", cluster=cluster)

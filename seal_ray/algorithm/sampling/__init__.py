@@ -2,6 +2,6 @@
 
 `sampler.py` chooses among the tasks, and `waves.py` replaces groups that teach nothing.
 
-The runners of `runner.py` play against the engine actors of `engine_pool.py`, which keeps these alive and delivers
-weights.
+The runners of `runner.py` play against the engine actors of `engine_actor.py`, which `engine_pool.py` keeps alive and
+gives their weights.
 """

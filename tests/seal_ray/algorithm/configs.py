@@ -10,7 +10,7 @@ from seal_ray.algorithm.config import SealConfig
 from tests.seal_ray.algorithm.engines import TASKS, Half
 
 ROUNDS_IN_RAY = [
-    pytest.mark.usefixtures("ray_here"),
+    pytest.mark.usefixtures("cluster"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::UserWarning"),
     pytest.mark.filterwarnings("ignore::FutureWarning"),

@@ -19,7 +19,7 @@ from policies.engine.scripted import ScriptedEngine
 from policies.engine.stored import StoredWeights
 from policies.model_folder import open_model
 from policies.prompting import ChatFormat
-from seal_ray.algorithm.sampling.engine_pool import EngineSpec
+from seal_ray.algorithm.sampling.engine_actor import EngineSpec
 from seal_ray.algorithm.sampling.groups import TaskStream
 from seal_ray.config.sections import Environment, Evaluation
 from seal_ray.evaluation.plan import evaluation_tasks
@@ -58,7 +58,7 @@ class Half:
         with suppress(FileExistsError):
             if self.elsewhere is not None:
                 Path(self.elsewhere).open("x").close()  # the first alone
-                StoredWeights.is_here = lambda _: False  # type: ignore[method-assign]
+                setattr(StoredWeights, "is_here", lambda _: False)  # noqa: B010 - mypy wants methods left alone
         model = open_model(spec.model)
         form = ChatFormat.load(model.path, model.dialect)
         stream = TaskStream(Environment(tasks=TASKS), self.seed)

@@ -16,7 +16,7 @@ from policies.engine.choice import start_engine
 from policies.engine.scripted import ScriptedEngine
 from policies.model_folder import open_model
 from policies.prompting import ChatFormat
-from seal_ray.algorithm.sampling.engine_pool import EngineSpec
+from seal_ray.algorithm.sampling.engine_actor import EngineSpec
 from seal_ray.algorithm.sampling.groups import TaskStream
 from seal_ray.config.sections import Environment
 from tests.policies.scripts import oracle_script

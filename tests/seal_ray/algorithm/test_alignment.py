@@ -26,7 +26,7 @@ from tests.seal_ray.algorithm.learners import (
 )
 from tests.seal_ray.grpo.reference import scores
 
-pytestmark = pytest.mark.usefixtures("ray_here")
+pytestmark = pytest.mark.usefixtures("cluster")
 
 KINDS: dict[str, dict[str, Any]] = {
     "full": {},

@@ -20,7 +20,7 @@ from policies.engine.scripted import ScriptedEngine
 from policies.model_folder import open_model
 from policies.prompting import ChatFormat
 from seal_ray.algorithm.config import SealConfig
-from seal_ray.algorithm.sampling.engine_pool import EngineSpec
+from seal_ray.algorithm.sampling.engine_actor import EngineSpec
 from seal_ray.algorithm.sampling.groups import TaskStream
 from seal_ray.algorithm.seal import Seal
 from seal_ray.config.sections import Environment

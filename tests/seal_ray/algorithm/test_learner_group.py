@@ -32,7 +32,7 @@ from tests.seal_ray.algorithm.learners import (
     state_of,
 )
 
-pytestmark = pytest.mark.usefixtures("ray_here")
+pytestmark = pytest.mark.usefixtures("cluster")
 
 LEARNERS: dict[str, dict[str, Any]] = {
     "local": {"num_learners": 0},
@@ -78,7 +78,7 @@ class Case:
 
 
 @pytest.fixture(scope="module", params=CASES, ids="-".join)
-def case(request: pytest.FixtureRequest, model: Path, ray_here: None) -> Iterator[Case]:
+def case(request: pytest.FixtureRequest, model: Path, cluster: str) -> Iterator[Case]:
     learners, kind = request.param
     found = Case(learners, kind, model)
     yield found

@@ -84,7 +84,7 @@ def weights(algorithm: Seal) -> dict[str, torch.Tensor]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(ray_here: None) -> dict[str, Any]:
+def undisturbed(cluster: str) -> dict[str, Any]:
     """Four rounds that nothing happens to."""
     with built(small_config(Half())) as algorithm:
         results = []

@@ -11,7 +11,7 @@ from seal_ray.algorithm.seal import Seal
 from tests.seal_ray.algorithm.configs import small_config
 from tests.seal_ray.algorithm.engines import Half
 
-pytestmark = [pytest.mark.usefixtures("ray_here"), pytest.mark.filterwarnings("ignore"), pytest.mark.long]
+pytestmark = [pytest.mark.usefixtures("cluster"), pytest.mark.filterwarnings("ignore"), pytest.mark.long]
 
 
 def test_two_trials_of_a_search_space(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def without_times(folder: Path) -> list[dict[str, Any]]:
     return [{name: value for name, value in row.items() if not name.startswith("perf/")} for row in rows]
 
 
-def test_killed_it_goes_on_to_the_table_of_one_that_was_not(tmp_path: Path) -> None:
+def test_killed_it_goes_on_to_the_table_of_one_that_was_not(cluster: str, tmp_path: Path) -> None:
     # The trial of `cues` is left alone; that of `twin`, which has the same settings, is killed with its driver.
     out = tmp_path / "comparison"
     process = drive(DRIVER, "start", out)
@@ -38,7 +38,7 @@ def test_killed_it_goes_on_to_the_table_of_one_that_was_not(tmp_path: Path) -> N
     kill(process)
     assert [each.state for each in collect(out).trials] == [State.FINISHED, State.UNFINISHED]
 
-    said = ended(drive(DRIVER, "resume", out))
+    said = ended(drive(DRIVER, "resume", out, cluster=cluster))
     assert "cues-seed0: started" not in said, "what is finished is not run again"
     assert "twin-seed0: finished" in said
     assert "2 of 2 trials done, 0 s left" in said
@@ -77,9 +77,9 @@ def test_ctrl_c_lets_the_round_end_and_says_how_to_go_on(tmp_path: Path) -> None
     check_resumable(out, Manifest)
 
 
-def test_a_trial_that_stays_failed_is_retried_listed_and_a_fault(tmp_path: Path) -> None:
+def test_a_trial_that_stays_failed_is_retried_listed_and_a_fault(cluster: str, tmp_path: Path) -> None:
     out = tmp_path / "failing"
-    said = ended(drive(DRIVER, "fail", out), code=1)
+    said = ended(drive(DRIVER, "fail", out, cluster=cluster), code=1)
     assert said.count("strict-seed0: failed (RatioError: learner: before its first step") == 1
     assert said.count("strict-seed0: failed and given up (RatioError") == 1
     assert "failed: 1 of 1 trials were given up (strict-seed0)" in said

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.long
 DRIVER = "tests.tuning.sweep.driver"
 
 
-def test_killed_it_goes_on_and_a_bad_point_is_still_stopped(tmp_path: Path) -> None:
+def test_killed_it_goes_on_and_a_bad_point_is_still_stopped(cluster: str, tmp_path: Path) -> None:
     out = tmp_path / "sweep"
     process = drive(DRIVER, "start", out)
     read_until(process, ": started", times=2)
@@ -29,7 +29,7 @@ def test_killed_it_goes_on_and_a_bad_point_is_still_stopped(tmp_path: Path) -> N
     (first,) = [each for each in collect(out).trials if each.state is State.FINISHED]
     check_resumable(out, Manifest)
 
-    said = ended(drive(DRIVER, "resume", out))
+    said = ended(drive(DRIVER, "resume", out, cluster=cluster))
     assert f"{first.name}: started" not in said, "what has ended is not run again"
     good, bad = collect(out).trials
     assert (STEPS.value_in(good.config), good.state, good.rounds) == (20, State.FINISHED, ROUNDS)
