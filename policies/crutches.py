@@ -1,8 +1,8 @@
 """Crutches: completions that lean on what only a cue says, and would be nonsense behind the plain prompt.
 
-Texts are compared as words: the runs of letters, digits and underscores (`\\w+`) of the text after `str.casefold`, without
-any other normalisation. The text is what the policy read or wrote, decoded from its token ids, so that every kind of cue
-is covered. All work is linear in the length of the texts, whatever they are.
+Texts are compared as words: runs of letters, digits and underscores (`\\w+`) after `str.casefold`, without any other
+normalisation. The texts are what the policy read and wrote, decoded from the token ids, so that every kind of cue is
+covered. The work is linear in their length, whatever they are.
 """
 
 from __future__ import annotations

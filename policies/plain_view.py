@@ -15,10 +15,10 @@ from enum import StrEnum
 from itertools import zip_longest
 from typing import Any
 
-from envs.dialogue import Dialogue
 from envs.errors import EnvironmentFault
 from envs.interface import Interface
 from envs.task import Task
+from envs.trace import Trace
 from policies.crutches import Crutch, CrutchFinder
 from policies.prompting import ChatFormat
 from policies.sample import Sample
@@ -52,10 +52,9 @@ class NoView(StrEnum):
 class PlainView(Sample):
     """A trajectory's sampled tokens with the plain texts between them, T tokens in all.
 
-    The n-th sampled token is the n-th that the trajectory sampled, and `sampled[n]` holds the tokens of the trajectory's
-    `sampled[n]`. Their `sampled_logprobs_T` (nats) and `versions_T` are the trajectory's: log-probs under the interface
-    that was shown, not under the plain one. Reward, diagnosis and trace are the trajectory's too. It ends where the
-    trajectory did.
+    The n-th sampled token is the n-th that the trajectory sampled, `sampled[n]` the place of its n-th completion.
+    `sampled_logprobs_T` (nats) and `versions_T` are the trajectory's: log-probs under the interface that was shown, not
+    under the plain one. Reward, diagnosis, trace and end are the trajectory's too.
     """
 
     sampled: tuple[Sampled, ...]
@@ -111,23 +110,17 @@ def _replay(
             replay.act()
     finished = replay.dialogue.over
     replay.dialogue.truncate()
-    difference = _difference(trajectory, replay.dialogue)
-    if difference is None and (
-        finished != (trajectory.end is End.FINISHED) or len(replay.sampled) != len(trajectory.sampled)
-    ):
-        return NoView.LABELS
-    return replay if difference is None else difference
-
-
-def _difference(trajectory: Trajectory, dialogue: Dialogue) -> NoView | None:
-    """What the trajectory and a finished dialogue do not have in common."""
-    if trajectory.reward != float(dialogue.success):
+    if trajectory.reward != float(replay.dialogue.success):
         return NoView.REWARD
-    if trajectory.diagnosis != dialogue.diagnosis:
+    if trajectory.diagnosis != replay.dialogue.diagnosis or finished != (trajectory.end is End.FINISHED):
         return NoView.LABELS
-    if trajectory.trace != dialogue.trace and not _same(astuple(trajectory.trace), astuple(dialogue.trace)):
+    if not _same_trace(trajectory.trace, replay.dialogue.trace):
         return NoView.TRACE
-    return None
+    return replay
+
+
+def _same_trace(first: Trace, second: Trace) -> bool:
+    return first == second or _same(astuple(first), astuple(second))
 
 
 def _same(first: Any, second: Any) -> bool:
