@@ -126,6 +126,8 @@ class Case:
     interface: Interface
     budgets: Budgets
     trajectory: Trajectory
+    leaning: bool
+    """Whether the policy was made to quote cues and to use their words."""
 
 
 def random_case(seed: int, number: int) -> Case:
@@ -134,11 +136,12 @@ def random_case(seed: int, number: int) -> Case:
     name, form = rng.choice(list(forms().items()))
     interface = random_interface(rng)
     protocol = rng.choice(list(Protocol))
-    completions = list(_completions(rng, task, form, interface))
+    leaning = rng.random() < 0.1
+    completions = list(_completions(rng, task, form, interface, leaning=leaning))
     budgets = _budgets(rng, task, form, interface)
     trajectory = play(task, form, completions, interface=interface, protocol=protocol, budgets=budgets, seed=number)
     source = "bfcl" if task in _bfcl() else "toolworld"
-    return Case(f"{name} {source}", task, form, interface, budgets, trajectory)
+    return Case(f"{name} {source}", task, form, interface, budgets, trajectory, leaning)
 
 
 def _budgets(rng: random.Random, task: Task, form: ChatFormat, interface: Interface) -> Budgets:
@@ -157,12 +160,11 @@ def _budgets(rng: random.Random, task: Task, form: ChatFormat, interface: Interf
 
 
 def _completions(
-    rng: random.Random, task: Task, form: ChatFormat, interface: Interface
+    rng: random.Random, task: Task, form: ChatFormat, interface: Interface, *, leaning: bool
 ) -> Iterator[str | Sequence[int]]:
     """The ground truth, with other completions among it in a share of the turns that is the trajectory's own."""
     dialect = form.dialect
     share = rng.choice((0.0, 0.0, 0.3, 0.3, 0.8))
-    leaning = rng.random() < 0.1
     recent = [dialect.render_calls(turn.ground_truth) for turn in task.turns]
     for turn in task.turns:
         while rng.random() < share:
@@ -268,6 +270,8 @@ class Counted:
 
     views: Counter[str] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
+    unprompted: Counter[str] = field(default_factory=Counter)
+    """Reasons where the policy was not made to lean on cues."""
     ends: Counter[str] = field(default_factory=Counter)
     labels: Counter[str] = field(default_factory=Counter)
     rewards: Counter[float] = field(default_factory=Counter)
@@ -292,6 +296,7 @@ class Counted:
         self.cues["guidelines"] += bool(case.interface.guidelines)
         if isinstance(view, NoView):
             self.reasons[view] += 1
+            self.unprompted[view] += not case.leaning
         else:
             check_view(view, case)
             self.views[case.kind] += 1
@@ -314,8 +319,9 @@ def main() -> None:
         if number % 1_000 == 999:
             known_values.cache_clear()
             print(f"… {number + 1 - given.first}", flush=True)
-    print(f"views: {counted.views.total()} of {counted.played.total()}; by format and source: {dict(counted.views)}")
-    for name in ("reasons", "ends", "labels", "rewards", "cues"):
+    shares = {kind: f"{counted.views[kind]} of {played}" for kind, played in sorted(counted.played.items())}
+    print(f"views: {counted.views.total()} of {counted.played.total()}; {shares}")
+    for name in ("reasons", "unprompted", "ends", "labels", "rewards", "cues"):
         print(f"{name}: {dict(getattr(counted, name).most_common())}")
     for kind, seconds in sorted(counted.seconds.items()):
         print(f"{kind}: {1e3 * seconds / counted.played[kind]:.1f} ms of CPU a view")
