@@ -1,8 +1,8 @@
 """Crutches: completions that lean on what only a cue says, and would be nonsense behind the plain prompt.
 
-Texts are compared as words: runs of letters, digits and underscores (`\\w+`) after `str.casefold`, without any other
-normalisation. The texts are what the policy read and wrote, decoded from the token ids, so that every kind of cue is
-covered. The work is linear in their length, whatever they are.
+Texts are compared as words after `str.casefold`, without any other normalisation: runs of letters, digits and
+underscores, and numbers with a point. The texts are what the policy read and wrote, decoded from the token ids, so that
+every kind of cue is covered. The work is linear in their length, whatever they are.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from policies.prompting import ChatFormat
 RUN_OF_WORDS = 6
 """Consecutive words that are a quotation."""
 
-_WORD = re.compile(r"\w+")
+_WORD = re.compile(r"\d+\.\d+|\w+")
 _LARGEST = 1 << 64
 """Whole numbers beyond this are in no cue, and Python refuses to write out very long ones."""
 
@@ -30,10 +30,11 @@ class Crutch(StrEnum):
     """What a completion has from a cue alone."""
 
     QUOTE = "crutch_quote"
-    """It has `RUN_OF_WORDS` consecutive words that stand in what was shown, and not in what the plain view shows."""
+    """It has `RUN_OF_WORDS` consecutive words, also inside of a call's argument, that stand in what was shown before it
+    and not in what the plain view shows before it."""
     VALUE = "crutch_value"
-    """A call has a tool's name, an argument's name, a text or a number, in words, of which the same holds. Such words
-    that were used by an earlier call, before they were shown or though they were, are the policy's own."""
+    """It calls with a name of a tool or an argument, a text or a number of which the same holds, as fewer words in a row.
+    What an earlier call had already is the policy's own."""
 
 
 @dataclass(slots=True)
@@ -76,11 +77,10 @@ class CrutchFinder:
         """The crutch of the next completion, if it has one. `calls` are those that it made."""
         parts = {run for call in calls for part in _parts(call) for run in _pieces(_words(part))}
         if self._shown.spans:
-            quotes = _windows(_words(self._form.text(completion)), RUN_OF_WORDS)
-            if any(map(self._only_shown, quotes)):
-                return Crutch.QUOTE
-            if any(map(self._only_shown, parts - self._own)):
-                return Crutch.VALUE
+            said = _windows(_words(self._form.text(completion)), RUN_OF_WORDS)
+            borrowed = set(filter(self._only_shown, chain(said, parts - self._own)))
+            if borrowed:
+                return Crutch.QUOTE if max(map(len, borrowed)) == RUN_OF_WORDS else Crutch.VALUE
         self._own |= parts
         return None
 
