@@ -33,7 +33,7 @@ class Crutch(StrEnum):
     """It has `RUN_OF_WORDS` consecutive words, also inside of a call's argument, that stand in what was shown before it
     and not in what the plain view shows before it."""
     VALUE = "crutch_value"
-    """It calls with a name of a tool or an argument, a text or a number of which the same holds, as fewer words in a row.
+    """It calls with a name of a tool or an argument, a text or a number of fewer words, of which the same holds.
     What an earlier call had already is the policy's own."""
 
 

@@ -165,7 +165,7 @@ def test_feedback_that_took_the_room_of_a_result_leaves_another_trace(monkeypatc
     monkeypatch.setattr(allowance, "CHARACTERS_A_TOKEN", 1)
     bad = FORM.dialect.render_calls([ToolCall(TASK.tools[0].name, {"none": 1})])
     seen = set()
-    for context in range(1_600, 2_400, 80):
+    for context in range(4_000, 6_000, 200):
         budgets = Budgets(prompt=context, response=512, context=context)
         trajectory = play(TASK, FORM, [bad] * 20, interface=FEEDBACK, budgets=budgets, protocol=Protocol.SEAL)
         view = view_of(trajectory, budgets=budgets)
