@@ -31,7 +31,7 @@ class NoView(StrEnum):
     """Why a trajectory has no plain view."""
 
     PROMPT = "prompt"
-    """Its opening, as it was shown or plain, is longer than the prompt budget."""
+    """Its opening, as it was shown or plain, is longer than the prompt budget, or left no room to sample."""
     CONTEXT = "context"
     """With the plain texts its completions do not fit into the context."""
     REWARD = "reward"
@@ -63,7 +63,8 @@ class PlainView(Sample):
 def plain_view(trajectory: Trajectory, task: Task, form: ChatFormat, budgets: Budgets) -> PlainView | NoView:
     """The plain view of a trajectory, or why there is none. A plain trajectory is its own view and is not replayed.
 
-    `task`, `form` and `budgets` are those that it was played with. Nothing in a trajectory makes this raise.
+    `task`, `form` and `budgets` are those that it was played with. A task's user must give the same answers again.
+    Nothing in a trajectory makes this raise.
     """
     if trajectory.interface == interface_id(Interface.plain()):
         return _view(trajectory, trajectory.sampled)
