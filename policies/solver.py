@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from envs.dialogue import Dialogue, Protocol
+from envs.dialogue import Protocol
 from envs.errors import UserError
 from envs.interface import Interface
 from envs.task import Task
 from policies.engine import BASE, Engine, Finish, GenRequest
 from policies.prompting import ChatFormat
-from policies.sample import Recording
-from policies.trajectory import End, Sampled, Trajectory, derive_seed, interface_id
+from policies.token_dialogue import TokenDialogue
+from policies.trajectory import End, Trajectory, derive_seed, interface_id
 from policies.watch import Watch
 
 
@@ -65,22 +65,20 @@ class Solver:
 
         Raises `EnvironmentFault` for a broken task, and the engine's own errors; nothing that a model says raises.
         """
-        dialogue = Dialogue(
-            task, dialect=self.form.dialect, interface=interface, protocol=protocol, context=self.budgets.context
-        )
         with self.watch.over(task.id, seed):
-            _, info = dialogue.reset()
-            record, sampled = Recording(), list[Sampled]()
-            record.read(self.form.opening(info["messages"], info["tools"]))
-        end = End.PROMPT if len(record.token_ids_T) > self.budgets.prompt else None
+            played = TokenDialogue(
+                task, self.form, interface=interface, protocol=protocol, context=self.budgets.context
+            )
+        end = End.PROMPT if len(played) > self.budgets.prompt else None
         while end is None:
-            room = min(self.budgets.response, self.budgets.context - len(record.token_ids_T))
+            room = min(self.budgets.response, self.budgets.context - len(played))
             if room < 1:
                 end = End.CONTEXT
-            elif len(sampled) == self.budgets.steps:
+            elif len(played.sampled) == self.budgets.steps:
                 end = End.STEPS
             else:
-                end = await self._step(dialogue, record, sampled, room, seed)
+                end = await self._step(played, room, seed)
+        dialogue, record = played.dialogue, played.record
         if end is not End.FINISHED:
             dialogue.truncate()
         return Trajectory(
@@ -94,34 +92,27 @@ class Solver:
             mask_T=tuple(record.mask_T),
             sampled_logprobs_T=tuple(record.sampled_logprobs_T),
             versions_T=tuple(record.versions_T),
-            sampled=tuple(sampled),
+            sampled=tuple(played.sampled),
             reward=float(dialogue.success),
             diagnosis=dialogue.diagnosis,
             trace=dialogue.trace,
             end=end,
         )
 
-    async def _step(
-        self, dialogue: Dialogue, record: Recording, sampled: list[Sampled], room: int, seed: int
-    ) -> End | None:
+    async def _step(self, played: TokenDialogue, room: int, seed: int) -> End | None:
         """Samples one completion and lets the environment answer. Returns what ended the dialogue, if it ended."""
         request = GenRequest(
-            prompt_ids=tuple(record.token_ids_T),
+            prompt_ids=tuple(played.record.token_ids_T),
             max_tokens=room,
             temperature=self.temperature,
             top_p=self.top_p,
-            seed=derive_seed(seed, len(sampled)),
+            seed=derive_seed(seed, len(played.sampled)),
             stop_token_ids=self.form.stop_token_ids,
             policy=self.policy,
         )
         result = await self.engine.generate(request)
-        record.write(result.token_ids_T, result.sampled_logprobs_T, result.versions_T)
-        sampled.append(Sampled(len(request.prompt_ids), len(record.token_ids_T), result.cached_tokens))
+        played.say(result.token_ids_T, result.sampled_logprobs_T, result.versions_T, cached=result.cached_tokens)
         if result.finish is Finish.LENGTH:
             return End.RESPONSE if room == self.budgets.response else End.CONTEXT
-        with self.watch.over(dialogue.task.id, seed):
-            *_, info = dialogue.step(self.form.text(result.token_ids_T))
-            if dialogue.over:
-                return End.FINISHED
-            record.read(self.form.continuation(info["messages"]))
-        return None
+        with self.watch.over(played.dialogue.task.id, seed):
+            return None if played.act() else End.FINISHED

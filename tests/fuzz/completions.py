@@ -102,8 +102,8 @@ def _play(rng: random.Random, measured: Measured, marker: Path) -> None:
     for _ in range(rng.randint(1, 30)):
         if dialogue.over:
             break
-        kind = rng.choices(list(_KINDS), [weight for weight, _ in _KINDS.values()])[0]
-        text = _KINDS[kind][1](rng, task, dialect, recent).replace(MARK, str(marker))
+        kind = rng.choices(list(KINDS), [weight for weight, _ in KINDS.values()])[0]
+        text = KINDS[kind][1](rng, task, dialect, recent).replace(MARK, str(marker))
         recent = [*recent[-20:], text[:2_000]]
         started = time.thread_time()
         observation, reward, terminated, truncated, info = dialogue.step(text)
@@ -201,7 +201,7 @@ def _silence(rng: random.Random, _: Task, __: Dialect, ___: Sequence[str]) -> st
     return rng.choice(("", "Done.", "I cannot do this."))
 
 
-_KINDS: Mapping[str, tuple[float, Callable[[random.Random, Task, Dialect, Sequence[str]], str]]] = {
+KINDS: Mapping[str, tuple[float, Callable[[random.Random, Task, Dialect, Sequence[str]], str]]] = {
     "sensible": (30, _sensible),
     "mutated": (24, _mutated),
     "scraps": (10, _scraps),

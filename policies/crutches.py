@@ -1,0 +1,118 @@
+"""Crutches: completions that lean on what only a cue says, and would be nonsense behind the plain prompt.
+
+Texts are compared as words after `str.casefold`, without any other normalisation: runs of letters, digits and
+underscores, and numbers with a point. The texts are what the policy read and wrote, decoded from the token ids, so that
+every kind of cue is covered. The work is linear in their length, whatever they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import chain
+
+from envs.task import JSON, ToolCall
+from policies.prompting import ChatFormat
+
+RUN_OF_WORDS = 6
+"""Consecutive words that are a quotation."""
+
+_WORD = re.compile(r"\d+\.\d+|\w+")
+_LARGEST = 1 << 64
+"""Whole numbers beyond this are in no cue, and Python refuses to write out very long ones."""
+
+Run = tuple[str, ...]
+
+
+class Crutch(StrEnum):
+    """What a completion has from a cue alone."""
+
+    QUOTE = "crutch_quote"
+    """It has `RUN_OF_WORDS` consecutive words, also inside of a call's argument, that stand in what was shown before it
+    and not in what the plain view shows before it."""
+    VALUE = "crutch_value"
+    """It calls with a name of a tool or an argument, a text or a number of fewer words, of which the same holds.
+    What an earlier call had already is the policy's own."""
+
+
+@dataclass(slots=True)
+class _Read:
+    """What was read so far; a run of words is looked up in constant time."""
+
+    form: ChatFormat
+    spans: list[Sequence[int]] = field(default_factory=list)
+    _words: list[list[str]] = field(default_factory=list)
+    _runs: dict[int, tuple[set[Run], int]] = field(default_factory=dict)
+
+    def holds(self, run: Run) -> bool:
+        """Whether these words stand in one of the spans, one after the other."""
+        # Spans are decoded when something is looked up, and runs of a length indexed when one of it is.
+        for span in self.spans[len(self._words) :]:
+            self._words.append(_words(self.form.text(span)))
+        runs, indexed = self._runs.get(len(run), (set(), 0))
+        for words in self._words[indexed:]:
+            runs.update(_windows(words, len(run)))
+        self._runs[len(run)] = (runs, len(self._words))
+        return run in runs
+
+
+class CrutchFinder:
+    """Follows a dialogue as it was shown beside its plain view, completion by completion."""
+
+    def __init__(self, form: ChatFormat) -> None:
+        self._form = form
+        self._shown = _Read(form)
+        self._plain = _Read(form)
+        self._own: set[Run] = set()
+
+    def read(self, shown: Sequence[int], plain: Sequence[int]) -> None:
+        """Takes in the tokens that were read since the last completion, and those of the plain view."""
+        self._plain.spans.append(plain)
+        if shown != plain:
+            self._shown.spans.append(shown)
+
+    def crutch(self, completion: Sequence[int], calls: Sequence[ToolCall]) -> Crutch | None:
+        """The crutch of the next completion, if it has one. `calls` are those that it made."""
+        parts = {run for call in calls for part in _parts(call) for run in _pieces(_words(part))}
+        if self._shown.spans:
+            said = _windows(_words(self._form.text(completion)), RUN_OF_WORDS)
+            borrowed = set(filter(self._only_shown, chain(said, parts - self._own)))
+            if borrowed:
+                return Crutch.QUOTE if max(map(len, borrowed)) == RUN_OF_WORDS else Crutch.VALUE
+        self._own |= parts
+        return None
+
+    def _only_shown(self, run: Run) -> bool:
+        return self._shown.holds(run) and not self._plain.holds(run)
+
+
+def _words(text: str) -> list[str]:
+    return _WORD.findall(text.casefold())
+
+
+def _windows(words: Sequence[str], size: int) -> Iterator[Run]:
+    return zip(*(words[start:] for start in range(size)), strict=False)
+
+
+def _pieces(words: Sequence[str]) -> Iterator[Run]:
+    """The words as one run, or as runs of `RUN_OF_WORDS` where there are more."""
+    return _windows(words, min(len(words), RUN_OF_WORDS)) if words else iter(())
+
+
+def _parts(call: ToolCall) -> Iterator[str]:
+    """The tool's name, and the names, texts and numbers of its arguments."""
+    yield call.name
+    yield from _leaves(dict(call.arguments))
+
+
+def _leaves(value: JSON) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        yield from chain.from_iterable(map(_leaves, chain.from_iterable(value.items())))
+    elif isinstance(value, list | tuple | set | frozenset):
+        yield from chain.from_iterable(map(_leaves, value))
+    elif isinstance(value, float) or (isinstance(value, int) and not isinstance(value, bool) and abs(value) < _LARGEST):
+        yield str(value)

@@ -1,0 +1,332 @@
+"""`python -m tests.policies.plain_views -n TRAJECTORIES`: plays under cues, takes plain views, checks and counts them.
+
+A trajectory follows from the seed and its number. Its policy is a script that knows the task and the cues: it makes
+right calls, wrong ones, hostile texts, abstentions and quotations, and budgets cut it off.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+
+from envs.bfcl.tasks import load_tasks
+from envs.dialects import DIALECTS
+from envs.dialogue import Dialogue, Protocol
+from envs.interface import Interface
+from envs.interface.show import HINT, guidelines_text
+from envs.interface.value import CueKind, RecoveryLevel, SchemaCue
+from envs.task import Task, ToolCall
+from envs.toolworld import generate
+from policies import tiny
+from policies.engine import GenRequest, GenResult
+from policies.engine.scripted import ScriptedEngine
+from policies.plain_view import NoView, PlainView, plain_view
+from policies.prompting import ChatFormat
+from policies.solver import Budgets, Solver
+from policies.trajectory import Trajectory
+from tests.envs.advice import ADVICE
+from tests.envs.test_fuzz import known_values
+from tests.fuzz.completions import KINDS
+from tests.policies.chat_models import chat_format, chat_tokenizer
+
+WIDE = Budgets(prompt=60_000, response=4096, context=131_072)
+_COMPLETION = 4_000
+"""Characters of a completion that is made at random, save a few."""
+_HOSTILE = {name: made for name, made in KINDS.items() if name != "many"}
+_GENERATED = 400
+"""Toolworld tasks that are drawn from."""
+
+
+@cache
+def forms() -> Mapping[str, ChatFormat]:
+    """Every dialect in the format of its family, and the shipped model's."""
+    llama = chat_tokenizer("llama3_json")
+    made = {
+        "qwen": chat_format("qwen"),
+        "llama3_json": chat_format("llama3_json"),
+        "toolace": ChatFormat(llama, DIALECTS["toolace"], name="toolace"),
+        "tiny": ChatFormat.load(tiny.FOLDER, DIALECTS["qwen"]),
+    }
+    assert {form.dialect.name for form in made.values()} == set(DIALECTS)
+    return made
+
+
+@cache
+def _bfcl() -> Sequence[Task]:
+    return tuple(load_tasks().values())
+
+
+@cache
+def _generated(number: int) -> Task:
+    return generate(number, split="train")
+
+
+def random_interface(rng: random.Random) -> Interface:
+    """Any interface that is not plain; each kind of cue alone as well as together with others."""
+    while True:
+        kinds = [kind for kind in CueKind if rng.random() < 0.3]
+        levels = rng.choice([[RecoveryLevel.NONE], list(RecoveryLevel)])
+        made = Interface(
+            schema_cues=tuple(SchemaCue(kind) for kind in kinds),
+            recovery=rng.choice(levels),
+            guidelines=tuple(rng.sample(ADVICE, rng.choice((0, 0, 1, 2, 4)))),
+        )
+        if not made.is_plain:
+            return made
+
+
+class Script(ScriptedEngine):
+    """Says the given token ids, one completion after another, and then the last one for ever.
+
+    The log-prob of a token tells the token and its place.
+    """
+
+    def __init__(self, completions: Sequence[Sequence[int]]) -> None:
+        waiting = iter(completions)
+        last = completions[-1]
+        super().__init__(lambda _: next(waiting, last))
+
+    async def generate(self, request: GenRequest) -> GenResult:
+        tokens, finish = self._cut(request)
+        places = range(len(request.prompt_ids), len(request.prompt_ids) + len(tokens))
+        logprobs = tuple(-(place + token / 1e6) for place, token in zip(places, tokens, strict=True))
+        return GenResult(tokens, logprobs, (7,) * len(tokens), finish, cached_tokens=len(request.prompt_ids) // 2)
+
+
+def play(
+    task: Task,
+    form: ChatFormat,
+    completions: Sequence[str | Sequence[int]],
+    *,
+    interface: Interface,
+    protocol: Protocol = Protocol.SEAL,
+    budgets: Budgets = WIDE,
+    seed: int = 0,
+) -> Trajectory:
+    """The trajectory of a policy that says these completions, as texts or token ids, and then repeats the last one."""
+    said = [form.completion(each) if isinstance(each, str) else each for each in completions]
+    engine = Script([each if each[-1] in form.stop_token_ids else [*each, *each] * 5_000 for each in said])
+    solver = Solver(engine, form, budgets)
+    return asyncio.run(solver.play(task, seed=seed, interface=interface, protocol=protocol))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A trajectory with what it was played with."""
+
+    kind: str
+    task: Task
+    form: ChatFormat
+    interface: Interface
+    budgets: Budgets
+    trajectory: Trajectory
+    leaning: bool
+    """Whether the policy was made to quote cues and to use their words."""
+
+
+def random_case(seed: int, number: int) -> Case:
+    rng = random.Random(f"plain views {seed} {number}")
+    task = rng.choice(_bfcl()) if rng.random() < 0.3 else _generated(rng.randrange(_GENERATED))
+    name, form = rng.choice(list(forms().items()))
+    interface = random_interface(rng)
+    protocol = rng.choice(list(Protocol))
+    leaning = rng.random() < 0.1
+    completions = list(_completions(rng, task, form, interface, leaning=leaning))
+    budgets = _budgets(rng, task, form, interface)
+    trajectory = play(task, form, completions, interface=interface, protocol=protocol, budgets=budgets, seed=number)
+    source = "bfcl" if task in _bfcl() else "toolworld"
+    return Case(f"{name} {source}", task, form, interface, budgets, trajectory, leaning)
+
+
+def _budgets(rng: random.Random, task: Task, form: ChatFormat, interface: Interface) -> Budgets:
+    kind = rng.random()
+    if kind < 0.7:
+        return WIDE
+    if kind < 0.8:
+        return Budgets(prompt=60_000, response=rng.randint(5, 60), context=131_072)
+    if kind < 0.85:
+        return Budgets(prompt=60_000, response=4096, context=131_072, steps=rng.randint(1, 6))
+    _, info = Dialogue(task, dialect=form.dialect, interface=interface).reset()
+    opening = len(form.opening(info["messages"], info["tools"]))
+    if kind < 0.88:
+        return Budgets(prompt=opening - 1, response=4096, context=131_072)
+    return Budgets(prompt=opening, response=4096, context=opening + rng.randint(0, 900))
+
+
+def _completions(
+    rng: random.Random, task: Task, form: ChatFormat, interface: Interface, *, leaning: bool
+) -> Iterator[str | Sequence[int]]:
+    """The ground truth, with other completions among it in a share of the turns that is the trajectory's own."""
+    dialect = form.dialect
+    share = rng.choice((0.0, 0.0, 0.3, 0.3, 0.8))
+    recent = [dialect.render_calls(turn.ground_truth) for turn in task.turns]
+    for turn in task.turns:
+        while rng.random() < share:
+            yield _other(rng, task, form, recent)
+        if leaning and rng.random() < 0.5:
+            yield _leaning(rng, task, form, interface)
+        if turn.ground_truth and rng.random() < 0.95:
+            yield dialect.render_calls(turn.ground_truth)
+        yield rng.choice(("Done.", "I cannot do this.", "", "Which one do you mean?"))
+
+
+def _other(rng: random.Random, task: Task, form: ChatFormat, recent: Sequence[str]) -> str | Sequence[int]:
+    if rng.random() < 0.1:
+        ids = [rng.randrange(700) for _ in range(rng.randint(1, 60))]
+        return [*(each for each in ids if each not in form.stop_token_ids), form.stop_token_ids[-1]]
+    kind = rng.choices(list(_HOSTILE), [weight for weight, _ in _HOSTILE.values()])[0]
+    text = _HOSTILE[kind][1](rng, task, form.dialect, recent)
+    return text.encode("utf-8", "replace").decode()[:_COMPLETION]
+
+
+def _leaning(rng: random.Random, task: Task, form: ChatFormat, interface: Interface) -> str:
+    """A completion that quotes a cue, or calls with words of one."""
+    tool = rng.choice(task.all_tools)
+    shown = [
+        *interface.guidelines,
+        "The call was well-formed but failed. Read the error, mend its cause, then try again.",
+        "This tool is not available now. Use only the tools that are listed, or call none.",
+        f"{tool.name} Required arguments: {', '.join(tool.required)}.",
+        form.dialect.call_format,
+    ]
+    text = rng.choice(shown)
+    if rng.random() < 0.5:
+        return f"I was told: {text}"
+    words = text.split()
+    start = rng.randrange(len(words))
+    value = " ".join(words[start : start + rng.randint(1, 3)])
+    return form.dialect.render_calls([ToolCall(tool.name, {parameter.name: value for parameter in tool.parameters})])
+
+
+def check_view(view: PlainView, case: Case) -> None:
+    """Asserts, with a plain dialogue of its own, that a view is the trajectory's tokens among plain ones.
+
+    Whatever was not sampled is, id for id, what a plain dialogue renders, so that no token of a cue is there.
+    """
+    trajectory, form = case.trajectory, case.form
+    dialogue = Dialogue(case.task, dialect=form.dialect, protocol=trajectory.protocol, context=case.budgets.context)
+    _, info = dialogue.reset()
+    expected = form.opening(info["messages"], info["tools"])
+    steps = [step for turn in trajectory.trace.turns for step in turn]
+    read, place = [], 0
+    assert len(view.sampled) == len(trajectory.sampled)
+    for number, (span, original) in enumerate(zip(view.sampled, trajectory.sampled, strict=True)):
+        assert view.token_ids_T[place : span.begin] == expected, "what was read is not plain"
+        read.append(expected)
+        here, there = slice(span.begin, span.end), slice(original.begin, original.end)
+        assert view.token_ids_T[here] == trajectory.token_ids_T[there]
+        assert view.sampled_logprobs_T[here] == trajectory.sampled_logprobs_T[there]
+        assert view.versions_T[here] == trajectory.versions_T[there]
+        assert all(view.mask_T[here])
+        assert not any(view.mask_T[place : span.begin])
+        place, expected = span.end, ()
+        if number < len(steps):
+            *_, info = dialogue.step(form.text(view.token_ids_T[here]))
+            expected = () if dialogue.over else form.continuation(info["messages"])
+    assert view.token_ids_T[place:] == expected, "what was read is not plain"
+    read.append(expected)
+    dialogue.truncate()
+    assert float(dialogue.success) == trajectory.reward
+    assert dialogue.diagnosis == trajectory.diagnosis
+    assert [[step.completion for step in turn] for turn in dialogue.trace.turns] == [
+        [step.completion for step in turn] for turn in trajectory.trace.turns
+    ]
+    sampled = {len(view.token_ids_T), len(view.mask_T), len(view.sampled_logprobs_T), len(view.versions_T)}
+    assert sampled == {len(view.token_ids_T)}
+    assert sum(view.mask_T) == trajectory.sampled_tokens
+    _check_no_cue(read, case, " ".join(step.completion for step in steps))
+
+
+def _check_no_cue(read: Sequence[Sequence[int]], case: Case, said: str) -> None:
+    """Asserts that no text of a cue was read, as words or as ids, save where the policy wrote it and reads it back."""
+    texts = [*case.interface.guidelines, HINT]
+    if case.interface.guidelines:
+        texts.append(guidelines_text(case.interface))
+    shown = [case.form.text(span) for span in read]
+    for text in texts:
+        if text not in said:
+            assert not any(text in span for span in shown)
+    # The ids inside of a guideline are the same wherever it stands.
+    for text in case.interface.guidelines:
+        inner = case.form.tokens(text)[1:-1]
+        if text not in said:
+            assert not any(_stands_in(inner, span) for span in read)
+
+
+def _stands_in(inner: Sequence[int], outer: Sequence[int]) -> bool:
+    found = [place for place, token in enumerate(outer) if token == inner[0]]
+    return any(tuple(outer[place : place + len(inner)]) == tuple(inner) for place in found)
+
+
+@dataclass
+class Counted:
+    """What trajectories came to. Times are CPU seconds of the view alone, by source."""
+
+    views: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
+    unprompted: Counter[str] = field(default_factory=Counter)
+    """Reasons where the policy was not made to lean on cues."""
+    ends: Counter[str] = field(default_factory=Counter)
+    labels: Counter[str] = field(default_factory=Counter)
+    rewards: Counter[float] = field(default_factory=Counter)
+    cues: Counter[str] = field(default_factory=Counter)
+    seconds: Counter[str] = field(default_factory=Counter)
+    played: Counter[str] = field(default_factory=Counter)
+    slowest: float = 0.0
+
+    def add(self, case: Case) -> PlainView | NoView:
+        """Takes the view of a case, checks it and counts it."""
+        started = time.process_time()
+        view = plain_view(case.trajectory, case.task, case.form, case.budgets)
+        spent = time.process_time() - started
+        self.seconds[case.kind] += spent  # type: ignore[assignment]
+        self.slowest = max(self.slowest, spent)
+        self.played[case.kind] += 1
+        self.ends[case.trajectory.end] += 1
+        self.labels.update(case.trajectory.diagnosis.labels)
+        self.rewards[case.trajectory.reward] += 1
+        self.cues.update(cue.kind for cue in case.interface.schema_cues)
+        self.cues[f"recovery {case.interface.recovery}"] += 1
+        self.cues["guidelines"] += bool(case.interface.guidelines)
+        if isinstance(view, NoView):
+            self.reasons[view] += 1
+            self.unprompted[view] += not case.leaning
+        else:
+            check_view(view, case)
+            self.views[case.kind] += 1
+        return view
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("-n", type=int, default=10_000, help="trajectories")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--first", type=int, default=0)
+    given = parser.parse_args()
+    counted = Counted()
+    for number in range(given.first, given.first + given.n):
+        try:
+            counted.add(random_case(given.seed, number))
+        except BaseException:
+            print(f"trajectory {number} of seed {given.seed}", flush=True)
+            raise
+        if number % 1_000 == 999:
+            known_values.cache_clear()
+            print(f"… {number + 1 - given.first}", flush=True)
+    shares = {kind: f"{counted.views[kind]} of {played}" for kind, played in sorted(counted.played.items())}
+    print(f"views: {counted.views.total()} of {counted.played.total()}; {shares}")
+    for name in ("reasons", "unprompted", "ends", "labels", "rewards", "cues"):
+        print(f"{name}: {dict(getattr(counted, name).most_common())}")
+    for kind, seconds in sorted(counted.seconds.items()):
+        print(f"{kind}: {1e3 * seconds / counted.played[kind]:.1f} ms of CPU a view")
+    print(f"slowest: {1e3 * counted.slowest:.0f} ms")
+
+
+if __name__ == "__main__":
+    main()
