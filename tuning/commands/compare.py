@@ -70,7 +70,7 @@ def command(
 
         if any(each is not None for each in (*of_trials, resume, report, storage)):
             raise UserError(
-                "--merge: it joins trials as they are; give --baseline, --threshold, --out or --name alone."
+                "--merge: it joins trials as they are; only --baseline, --threshold, --out and --name go with it."
             )
         folder = new_folder(out, name, runs, prefix="compare")
         join([Path(each) for each in words or []], folder, baseline=baseline, threshold=share)
