@@ -24,7 +24,7 @@ DIFFICULTY = 2.0
 
 @dataclass(frozen=True)
 class World:
-    """In logits: standard deviations of seeds for each arm, of seeds that arms share, and of the rest; level and gain."""
+    """In logits: level and gain, and the standard deviations of seeds, of what arms share of them, and of the rest."""
 
     name: str
     seed: float
