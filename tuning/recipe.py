@@ -44,7 +44,7 @@ def check_arms(arms: Mapping[str, Sections]) -> None:
 
 
 def differences(left: Sections, right: Sections) -> Iterator[tuple[str, tuple[Any, Any]]]:
-    """ "section.key" → both values, of each setting that is not the same in both; the seed is none."""
+    """(section.key, both values) of each setting that is not the same in both; None where one lacks it. No seed."""
     for section in dict.fromkeys([*left, *right]):
         if section != "seed":
             ours, theirs = left.get(section) or {}, right.get(section) or {}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import cast
 
-from envs.task import in_order
+from envs.task import Task, in_order
 from policies.trajectory import Trajectory
 from seal_ray.config.sections import Environment, Evaluation
 from seal_ray.evaluation.suites import PLAIN, PlainSuite, Suites
@@ -17,11 +18,22 @@ class Played:
         self.task, self.reward = task, reward
 
 
+class FirstSuite(PlainSuite):
+    """The first of the plain suite's tasks, which is played once for both."""
+
+    name = "first"
+
+    def tasks(self, environment: Environment, evaluation: Evaluation) -> Sequence[Task]:
+        return super().tasks(environment, evaluation)[:1]
+
+
 def test_every_task_has_its_outcome_and_a_lost_one_none() -> None:
-    suites = Suites([PlainSuite()], Environment(), Evaluation(tasks=8))
+    suites = Suites([PlainSuite(), FirstSuite()], Environment(), Evaluation(tasks=8))
     first, lost, *others = suites.tasks
     played = [Played(first.id, 1.0), *(Played(task.id, 0.0) for task in others)]
-    found = suites.outcomes(cast(list[Trajectory], played))[PLAIN]
+    outcomes = suites.outcomes(cast(list[Trajectory], played))
+    assert outcomes["first"] == {first.category: {first.id: 1}}
+    found = outcomes[PLAIN]
     assert list(found) == in_order(task.category for task in suites.tasks)
     assert {name: category for category, tasks in found.items() for name in tasks} == {
         task.id: task.category for task in suites.tasks
