@@ -20,6 +20,12 @@ from seal_ray.report.drawing import Row
 from seal_ray.report.files import JsonLines, replace_file, replace_yaml
 
 _FAILURE, _ENDED = "failed.txt", "ended.txt"
+_CONFIG, _METRICS, _EVALUATIONS, _INTERFACES = (
+    *("config.yaml", "metrics.jsonl", "evaluations.jsonl", "interfaces.jsonl"),
+)
+
+READ = (_CONFIG, _METRICS, _EVALUATIONS, _INTERFACES, _FAILURE, _ENDED)
+"""The files of a run folder that are read here, all of them small; a trial need not have each."""
 
 
 class State(StrEnum):
@@ -52,12 +58,17 @@ class TrialRecord:
     @cached_property
     def interfaces(self) -> Sequence[Row]:
         """What it showed, by round."""
-        return JsonLines(self.folder / "interfaces.jsonl").rows()
+        return JsonLines(self.folder / _INTERFACES).rows()
+
+    @cached_property
+    def evaluations(self) -> Sequence[Row]:
+        """What came of each task in its evaluations, by round."""
+        return _by_round(self.folder / _EVALUATIONS)
 
     @cached_property
     def config(self) -> Mapping[str, JSON]:
         """Its settings, by section; empty where it has not written them down."""
-        path = self.folder / "config.yaml"
+        path = self.folder / _CONFIG
         found = yaml.safe_load(path.read_bytes()) if path.is_file() else None
         return found if isinstance(found, dict) else {}
 
@@ -68,9 +79,7 @@ class TrialRecord:
     @classmethod
     def read(cls, folder: Path, *, of_rounds: int, **more: Any) -> Self:
         """The trial in a run folder, which need not exist; it is finished after `of_rounds`. `more` are own fields."""
-        # A retried trial can have been killed in between: of rows of one round the last counts.
-        by_round = {row["round"]: row for row in JsonLines(folder / "metrics.jsonl").rows()}
-        rows = [by_round[number] for number in sorted(by_round)]
+        rows = _by_round(folder / _METRICS)
         done = rows[-1]["round"] if rows else 0
         failure = folder / _FAILURE
         if done >= of_rounds:
@@ -89,6 +98,12 @@ class TrialRecord:
             failure=failure.read_text("utf-8", "replace").strip() if state is State.FAILED else None,
             **more,
         )
+
+
+def _by_round(path: Path) -> list[Row]:
+    """The rows of a file. A retried trial can have been killed in between: of rows of one round the last counts."""
+    by_round = {row["round"]: row for row in JsonLines(path).rows()}
+    return [by_round[number] for number in sorted(by_round)]
 
 
 def mark_started(trial: Path) -> None:

@@ -21,24 +21,6 @@ RUN, CONFIG, MAIN = "run", "config", "main_cpus"
 main process asks for, in the place of RLlib's one. Left out, the file is `config.yaml` in the run folder, or the run
 folder is `trials/<trial id>` beside the file."""
 
-SAME = {
-    "environment": (
-        "source",
-        "split",
-        "division",
-        "categories",
-        "difficulty",
-        "tasks",
-        "sampler",
-        "sampler_floor",
-        "protocol",
-    ),
-    "training": ("rounds", "groups", "group_size", "fill", "fill_limit"),
-    "evaluation": tuple(sections.Evaluation.model_fields),
-    "solver": ("model",),
-}
-"""Section → settings that trials must share to be held against each other."""
-
 
 class SealTrial(Seal):
     """A training run as a trial. Its config holds `RUN` or `CONFIG`, and flat settings (`lr`) that win over the file's.

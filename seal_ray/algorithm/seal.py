@@ -37,6 +37,7 @@ from seal_ray.algorithm.sampling.planner import Planner
 from seal_ray.algorithm.sampling.waves import play_waves
 from seal_ray.config import sections
 from seal_ray.config.agents import all_engines
+from seal_ray.evaluation.suites import Outcomes
 from seal_ray.grpo.arms import PLAIN
 
 _STATE = "seal"
@@ -45,8 +46,8 @@ _STATE = "seal"
 class Seal(RoundAlgorithm):
     """The algorithm. `train()` plays and learns one round; its result has the metrics of `seal_ray/report/metrics.py`.
 
-    `agents` are the language models of the run by name. `last_round` holds the groups played last, `profile` what the
-    curator sees, and `curation` the curator's side.
+    `agents` are the language models of the run by name. `last_round` holds the groups played last, `last_evaluation`
+    what came of each task of the last evaluation, `profile` what the curator sees, and `curation` the curator's side.
     """
 
     config: SealConfig
@@ -88,6 +89,7 @@ class Seal(RoundAlgorithm):
         )
         self.profile = FailureProfile()
         self.last_round: Sequence[PlayedGroup] = ()
+        self.last_evaluation: Outcomes = {}
         self._deliver()
 
     @property
@@ -162,6 +164,7 @@ class Seal(RoundAlgorithm):
         groups = self._play(self._evaluation_plans)
         check_faults(groups, most=self._limits.max_fault_share)
         trajectories = [each for group in groups for each in group.trajectories]
+        self.last_evaluation = self._suites.outcomes(trajectories)
         return {**self._suites.count(trajectories), "seconds": perf_counter() - started}
 
     def _propose(self) -> bool:

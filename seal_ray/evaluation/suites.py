@@ -19,6 +19,9 @@ from seal_ray.report.metrics import Metric, check, mean, register
 PLAIN = "plain"
 """The suite whose metrics have no suite's name: `evaluation/success` and so on."""
 
+Outcomes = Mapping[str, Mapping[str, Mapping[str, int | None]]]
+"""Suite → category → task → the reward of its dialogue, 0 or 1; None where the dialogue was lost."""
+
 
 class Suite(Protocol):
     """Chooses tasks and counts their dialogues.
@@ -77,6 +80,17 @@ class Suites:
             check(named)
             found |= {name.removeprefix("evaluation/"): value for name, value in named.items()}
         return found
+
+    def outcomes(self, trajectories: Sequence[Trajectory]) -> Outcomes:
+        """The reward of each task of each suite; None where its dialogue was lost to a fault."""
+        rewards = {each.task: int(each.reward) for each in trajectories}
+        return {
+            suite.name: {
+                category: {name: rewards.get(name) for name, task in chosen.items() if task.category == category}
+                for category in in_order(task.category for task in chosen.values())
+            }
+            for suite, chosen in zip(self._suites, self._chosen, strict=True)
+        }
 
 
 def _path(suite: Suite, metric: str) -> str:

@@ -120,6 +120,8 @@ class RunFolder:
         """The resolved configuration."""
         self.metrics = JsonLines(path / "metrics.jsonl")
         """One row a round: `round` and the round's metrics."""
+        self.evaluations = JsonLines(path / "evaluations.jsonl")
+        """One row an evaluation: `round` and `suites`, suite → category → task → 1, 0, or null where it was lost."""
         self.interfaces = JsonLines(path / "interfaces.jsonl")
         """One row a round: `round` and `interfaces`, those shown, each with its `id`."""
         self.profiles = JsonLines(path / "profiles.jsonl")
@@ -171,7 +173,7 @@ class RunFolder:
 
         Checkpoints are not touched. Raises `UserError` where a file holds something else.
         """
-        for lines in (self.metrics, self.interfaces, self.proposals, self.profiles):
+        for lines in (self.metrics, self.evaluations, self.interfaces, self.proposals, self.profiles):
             if lines.path.exists():
                 lines.replace(row for row in lines.rows() if _round_of(row, lines.path) <= round_number)
         for path in self.trajectories.iterdir():

@@ -77,6 +77,8 @@ class Recorder:
     def _write(self, metrics: Metrics) -> None:
         algorithm, folder = self._algorithm, self._folder
         number = int(metrics["round"])
+        if "perf/evaluation_seconds" in metrics:  # first, so that no run is seen as finished without them
+            folder.evaluations.append({"round": number, "suites": algorithm.last_evaluation})
         folder.append_metrics(number, {name: value for name, value in metrics.items() if name != "round"})
         if number:
             arms = {group.plan.arm.number: group.plan.arm for group in algorithm.last_round}

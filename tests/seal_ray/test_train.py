@@ -134,7 +134,14 @@ def test_a_run_shows_its_progress_and_leaves_everything_behind(undisturbed: Path
             assert row["solver/ratio_first"] == pytest.approx(1.0, abs=1e-4)
             assert row["solver/ratio_first_error"] < 1e-4
     assert (undisturbed / "curves.png").stat().st_size > 10_000
-    for name in ("config.yaml", "interfaces.jsonl", "profiles.jsonl", "tensorboard", "trajectories"):
+    for name in (
+        "config.yaml",
+        "evaluations.jsonl",
+        "interfaces.jsonl",
+        "profiles.jsonl",
+        "tensorboard",
+        "trajectories",
+    ):
         assert (undisturbed / name).exists()
     assert [path.name for path in sorted((undisturbed / "checkpoints").iterdir())] == ["round_000003", "round_000006"]
 

@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from envs.errors import UserError
 from seal_ray.cli.options import Runs, Storage
 from tuning.commands.shared import Standing, check_alone, new_folder, tell_end, tell_missing, teller
 
@@ -22,16 +23,28 @@ if TYPE_CHECKING:
 
 
 def command(
-    overrides: Annotated[
+    words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="section.key=value …", help="Settings of all arms, for instance training.groups=8."),
+        typer.Argument(
+            metavar="section.key=value … | RUN …",
+            help="Settings of all arms, for instance training.groups=8; with --merge the folders to join.",
+        ),
     ] = None,
     arms: Annotated[str | None, typer.Option(help="Method presets, for instance vanilla,fixed,rules.")] = None,
-    seeds: Annotated[int | None, typer.Option(help="Runs of each arm, with the seeds 0, 1, …; 3 if not given.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Runs of each arm, each with its own seed; 3 if not given.")] = None,
+    first_seed: Annotated[int | None, typer.Option(help="The first of the seeds; 0 if not given.", min=0)] = None,
     rounds: Annotated[int | None, typer.Option(help="Rounds of each run, instead of the preset's.")] = None,
     preset: Annotated[str | None, typer.Option(help="The model preset under all arms.")] = None,
     baseline: Annotated[
         str | None, typer.Option(help="The arm that the others are held against; vanilla, or else the first.")
+    ] = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option(
+            help="Success in % to which rounds and rollouts are counted; the baseline's mean final one if not given.",
+            min=0,
+            max=100,
+        ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the comparison; it must not exist.")] = None,
     name: Annotated[str | None, typer.Option(help="Name of that folder in --runs.")] = None,
@@ -41,15 +54,33 @@ def command(
     ] = None,
     storage: Storage = None,
     report: Annotated[Path | None, typer.Option(help="Folder of a comparison to draw again; nothing is run.")] = None,
+    merge: Annotated[
+        bool, typer.Option("--merge", help="Join comparisons that were run in pieces; nothing is run.")
+    ] = False,
 ) -> None:
     """Compare curators: arms × seeds, with intervals and paired differences. Ctrl-C stops; --resume goes on."""
-    from tuning.comparison.collect import Manifest, collect
+    from tuning.comparison.collect import Manifest, check_unmerged, collect, set_threshold
     from tuning.comparison.report import write_results
 
     console = Console(highlight=False)
-    new = [overrides or None, arms, seeds, rounds, preset, baseline, out, name]
-    check_alone(resume, report, new)
+    share = None if threshold is None else threshold / 100
+    of_trials = [arms, seeds, first_seed, rounds, preset]
+    if merge:
+        from tuning.comparison.merge import merge as join
+
+        if any(each is not None for each in (*of_trials, resume, report, storage)):
+            raise UserError(
+                "--merge: it joins trials as they are; only --baseline, --threshold, --out and --name go with it."
+            )
+        folder = new_folder(out, name, runs, prefix="compare")
+        join([Path(each) for each in words or []], folder, baseline=baseline, threshold=share)
+        _show(console, write_results(folder))
+        return
+    new = [words or None, *of_trials, baseline, out, name]
+    check_alone(resume, report, new if report else [*new, threshold])
     if report is not None:
+        if share is not None:
+            set_threshold(report, share)
         _show(console, write_results(report))
         return
     from seal_ray.run.cluster import connected
@@ -60,6 +91,7 @@ def command(
     job: Callable[..., None]
     if resume is not None:
         folder, storage = fetched(resume, runs, storage)
+        check_unmerged(folder)
         check_resumable(folder, Manifest)
         job = partial(resume_trials, folder, Manifest)
     else:
@@ -67,10 +99,12 @@ def command(
         plan = compare.make_plan(
             [each.strip() for each in (arms or "").split(",") if each.strip()],
             seeds=3 if seeds is None else seeds,
+            first_seed=first_seed or 0,
             rounds=rounds,
             model=preset,
             baseline=baseline,
-            overrides=overrides or [],
+            threshold=share,
+            overrides=words or [],
         )
         compare.check_plan(plan)
         job = partial(compare.start, plan, folder)

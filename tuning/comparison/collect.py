@@ -2,27 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from pydantic import Field
 
+from envs.errors import UserError
+from seal_ray.evaluation.suites import PLAIN
+from seal_ray.report.drawing import Row
 from tuning.record import State, TrialRecord, TrialsManifest
+
+EVALUATION = "evaluation/success"
+"""The metric of a trial that comparisons are about; by category with its name behind."""
 
 
 class Manifest(TrialsManifest):
-    """What a comparison runs: `arms`, name → what it is, each with all `seeds`."""
+    """What a comparison runs: `arms`, name → what it is, each with all `seeds`.
+
+    `threshold` is the success, as a share, that the report holds trials to, where one was given. A comparison that was
+    joined from others names their folders in `merged`; it has no folder in which it was started.
+    """
 
     FILE, WHAT, COMMAND = "comparison.yaml", "comparison", "compare"
 
     arms: dict[str, str] = Field(min_length=1)
     seeds: tuple[int, ...] = Field(min_length=1)
     baseline: str
+    threshold: float | None = None
+    merged: tuple[str, ...] = ()
 
     def trials(self) -> Iterator[tuple[str, int]]:
         """Arm and seed of every trial, a seed's arms after one another so that pairs are complete early."""
         yield from ((arm, seed) for seed in self.seeds for arm in self.arms)
+
+
+def set_threshold(out: Path, threshold: float) -> None:
+    """Has the reports of a comparison hold trials to this success, as a share, from now on."""
+    Manifest.read(out).model_copy(update={"threshold": threshold}).write(out)
+
+
+def check_unmerged(out: Path) -> None:
+    """Raises `UserError` for a comparison that was joined from others: its trials cannot go on."""
+    merged = Manifest.read(out).merged
+    if merged:
+        raise UserError(f"{out} was merged from {', '.join(merged)}; go on with these, and merge them again.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +56,23 @@ class ArmTrial(TrialRecord):
 
     arm: str
     seed: int
+
+    @cached_property
+    def rows_by_task(self) -> Mapping[str, Sequence[Row]]:
+        """Task → rows as those of the metrics, but of the evaluation of this task alone.
+
+        A row lacks a dialogue that was lost. Empty where not every evaluation was written down by task.
+        """
+        there = {row["round"]: row["suites"].get(PLAIN, {}) for row in self.evaluations}
+        if not {row["round"] for row in self.rows if row.get(EVALUATION) is not None} <= there.keys():
+            return {}
+        found: dict[str, list[Row]] = {}
+        for number, by_category in there.items():
+            for category, outcomes in by_category.items():
+                for task, outcome in outcomes.items():
+                    names = (EVALUATION, f"{EVALUATION}/{category}")
+                    found.setdefault(task, []).append({"round": number, **dict.fromkeys(names, outcome)})
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,17 +16,22 @@ from seal_ray.config import sections
 from seal_ray.config.presets import about, preset_names
 from seal_ray.report.files import RunFolder
 from tuning.comparison.collect import Manifest, trial_folder
+from tuning.recipe import check_arms
 from tuning.running import RETRIES, Tell, cpus_of_main, run_trials
-from tuning.trial import MAIN, RUN, SAME
+from tuning.trial import MAIN, RUN
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be compared: arm → its settings, each with every seed. The settings' own seed does not count."""
+    """What is to be compared: arm → its settings, each with every seed. The settings' own seed does not count.
+
+    `threshold` is the success that the report holds trials to, as a share, where it is not the baseline's own.
+    """
 
     arms: Mapping[str, SealConfig]
     seeds: Sequence[int]
     baseline: str
+    threshold: float | None = None
 
     @property
     def rounds(self) -> int:
@@ -38,9 +43,11 @@ def make_plan(
     arms: Sequence[str],
     *,
     seeds: int,
+    first_seed: int = 0,
     rounds: int | None = None,
     model: str | None = None,
     baseline: str | None = None,
+    threshold: float | None = None,
     overrides: Sequence[str] = (),
 ) -> Plan:
     """The plan for method presets as arms, on a model preset, with `overrides` in all of them.
@@ -67,13 +74,13 @@ def make_plan(
     words = [*overrides, *([] if rounds is None else [f"training.rounds={rounds}"])]
     under = [] if model is None else [model]
     configs = {arm: make_config([*under, arm], overrides=words) for arm in arms}
-    return Plan(configs, range(seeds), baseline or ("vanilla" if "vanilla" in arms else arms[0]))
+    against = baseline or ("vanilla" if "vanilla" in arms else arms[0])
+    return Plan(configs, range(first_seed, first_seed + seeds), against, threshold)
 
 
 def check_plan(plan: Plan, *, memory: bool = True) -> None:
     """Raises `UserError` where an arm cannot run, or arms differ in what must be equal."""
-    first = next(iter(plan.arms))
-    for arm, config in plan.arms.items():
+    for config in plan.arms.values():
         model = check_config(config)
         if memory:
             check_memory(config, model)
@@ -81,14 +88,7 @@ def check_plan(plan: Plan, *, memory: bool = True) -> None:
             raise UserError(
                 "evaluation.interval: 0 leaves nothing to compare; give the rounds between two evaluations."
             )
-        left, right = plan.arms[first].to_sections(), config.to_sections()
-        for section, keys in SAME.items():
-            for key in keys:
-                if left[section][key] != right[section][key]:
-                    raise UserError(
-                        f"{section}.{key}: it is {left[section][key]!r:.80} in the arm {first} and "
-                        f"{right[section][key]!r:.80} in {arm}; arms are compared at equal tasks, rounds and rollouts."
-                    )
+    check_arms({arm: config.to_sections() for arm, config in plan.arms.items()})
 
 
 def start(plan: Plan, out: Path, *, tell: Tell, retries: int = RETRIES, engine_factory: Any = None) -> None:
@@ -101,7 +101,14 @@ def start(plan: Plan, out: Path, *, tell: Tell, retries: int = RETRIES, engine_f
     main = cpus_of_main(plan.arms)
     names = {arm: about(arm) if arm in preset_names("method") else "" for arm in plan.arms}
     seeds, here = tuple(plan.seeds), str(out.resolve())
-    manifest = Manifest(arms=names, seeds=seeds, rounds=plan.rounds, baseline=plan.baseline, folder=here)
+    manifest = Manifest(
+        arms=names,
+        seeds=seeds,
+        rounds=plan.rounds,
+        baseline=plan.baseline,
+        folder=here,
+        threshold=plan.threshold,
+    )
     runs = []
     for arm, seed in manifest.trials():
         folder = RunFolder(trial_folder(out, arm, seed).resolve())

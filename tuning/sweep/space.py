@@ -18,8 +18,8 @@ from seal_ray.algorithm.config import SealConfig, apply
 from seal_ray.config.fields import attribute, current
 from seal_ray.config.presets import problem_of, read_yaml
 from seal_ray.config.sections import SECTIONS, check_key, make_section
+from tuning.recipe import SAME
 from tuning.sweep.parameter import Parameter, Value
-from tuning.trial import SAME
 
 DEFAULT_SPACE = Path(__file__).with_name("default_space.yaml")
 

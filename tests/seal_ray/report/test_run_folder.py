@@ -32,6 +32,7 @@ def folder(tmp_path: Path) -> RunFolder:
 def fill(folder: RunFolder, rounds: int) -> None:
     for number in range(1, rounds + 1):
         folder.append_metrics(number, {"solver/success": number / 100})
+        folder.evaluations.append({"round": number, "suites": {"plain": {"base": {"a": 1, "b": None}}}})
         folder.append_interfaces(number, [Interface.plain(), SHOWN])
         folder.profiles.append({"round": number, "profile": FailureProfile().to_dict()})
         folder.trajectories_of(number).replace([{"task": "a", "seed": number}, {"task": STRANGE}])
@@ -128,7 +129,7 @@ def test_later_rounds_are_dropped(folder: RunFolder) -> None:
             file.write(b'{"round": 6, "int')
     kept = {number: folder.trajectories_of(number).path.read_bytes() for number in (1, 2, 3)}
     folder.truncate_after(3)
-    for lines in (folder.metrics, folder.interfaces, folder.profiles):
+    for lines in (folder.metrics, folder.evaluations, folder.interfaces, folder.profiles):
         assert rounds(lines) == [1, 2, 3]
         assert lines.path.read_bytes().endswith(b"}\n")
     assert {path.name for path in folder.trajectories.iterdir()} == {f"round_{n:06d}.jsonl" for n in kept}

@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import numpy as np
+
 from envs.diagnosis import Label
 from envs.interface import CueKind, Interface, RecoveryLevel, SchemaCue
 from envs.task import Category
 from seal_ray.report.files import RunFolder
+from seal_ray.report.metrics import mean
 from tuning.comparison.collect import Manifest, trial_folder
 
 ROUNDS = 8
+ROLLOUTS = 16
+"""Training rollouts of a round."""
+Solved = Callable[[int], Mapping[str, Mapping[str, int | None]]]
+"""Round → category → task → what came of it."""
 CUES = Interface(schema_cues=(SchemaCue(CueKind.REQUIRED),))
 GUIDED = Interface(
     schema_cues=CUES.schema_cues,
@@ -20,18 +27,26 @@ GUIDED = Interface(
 )
 
 
-def make_comparison(out: Path, arms: tuple[str, ...] = ("vanilla", "rules"), seeds: int = 3, **changes: object) -> None:
-    """A comparison of which no trial has started."""
+def make_comparison(
+    out: Path,
+    arms: tuple[str, ...] = ("vanilla", "rules"),
+    seeds: int = 3,
+    *,
+    first_seed: int = 0,
+    settings: Mapping[str, Mapping[str, object]] | None = None,
+    **changes: object,
+) -> None:
+    """A comparison of which no trial has started. `settings` are those of all trials beside the curator's."""
     manifest = Manifest(
         arms={arm: f"About {arm}." for arm in arms},
-        seeds=tuple(range(seeds)),
+        seeds=tuple(range(first_seed, first_seed + seeds)),
         rounds=ROUNDS,
         baseline=arms[0],
         folder=str(out.resolve()),
     )
     for arm, seed in manifest.trials():
-        kind = "none" if arm == arms[0] else "rules"
-        RunFolder(trial_folder(out, arm, seed)).write_config({"seed": seed, "curator": {"kind": kind}})
+        config = {"seed": seed, "curator": {"kind": "none" if arm == "vanilla" else "rules"}, **(settings or {})}
+        RunFolder(trial_folder(out, arm, seed)).write_config(config)
     manifest.model_copy(update=changes).write(out)
 
 
@@ -53,10 +68,12 @@ def play(
     *,
     rounds: int = ROUNDS,
     shown: Mapping[int, Interface] | None = None,
+    solved: Solved | None = None,
 ) -> None:
     """The rows of a trial up to `rounds`: evaluated at 0, 4 and 8, with `success` of the round everywhere.
 
-    `shown` says from which round on which interface is shown.
+    `shown` says from which round on which interface is shown; `solved` what came of each task, in the place of
+    `success` in evaluations.
     """
     folder = RunFolder(trial_folder(out, arm, seed))
     interface = Interface.plain()
@@ -68,11 +85,36 @@ def play(
                 number, [Interface.plain(), *([interface] if interface != Interface.plain() else [])]
             )
             metrics = {
+                "solver/rollouts": ROLLOUTS,
                 "solver/success_plain": success(number) / 2,
                 f"diagnosis/share/{Label.PASS}": success(number),
                 f"diagnosis/share/{Label.STATE_MISMATCH}": 1 - success(number),
             }
-        if number % 4 == 0:
+        if number % 4 == 0 and solved:
+            outcomes = solved(number)
+            folder.evaluations.append({"round": number, "suites": {"plain": outcomes}})
+            every = [each for tasks in outcomes.values() for each in tasks.values() if each is not None]
+            metrics["evaluation/success"] = mean(every)
+            for category, tasks in outcomes.items():
+                found = [each for each in tasks.values() if each is not None]
+                metrics[f"evaluation/success/{category}"] = mean(found)
+        elif number % 4 == 0:
             metrics["evaluation/success"] = success(number)
             metrics |= {f"evaluation/success/{each}": success(number) / (i + 1) for i, each in enumerate(Category)}
         folder.append_metrics(number, metrics)
+
+
+def drawn(levels: Mapping[str, float], seed: int, *, tasks: int = 40) -> Solved:
+    """In each category so many tasks, solved by chance at its level, less in earlier rounds."""
+
+    def solved(number: int) -> Mapping[str, Mapping[str, int | None]]:
+        rng = np.random.default_rng([seed, number])
+        return {
+            category: {
+                f"{category}-{task}": int(value)
+                for task, value in enumerate(rng.random(tasks) < level * (0.2 + 0.1 * number))
+            }
+            for category, level in levels.items()
+        }
+
+    return solved

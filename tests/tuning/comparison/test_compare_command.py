@@ -40,6 +40,11 @@ ARMS = ("--arms", "vanilla,rules")
         (["--report", "/nowhere"], "/nowhere is no comparison"),
         (["--resume", "a", "--seeds", "3"], "--resume: it goes on with its own settings"),
         (["--report", "a", "training.lr=1"], "--report: it goes on with its own settings"),
+        (["--resume", "a", "--threshold", "40"], "--resume: it goes on with its own settings"),
+        (["--resume", "a", "--first-seed", "4"], "--resume: it goes on with its own settings"),
+        (["--merge"], "--merge: give the folders of comparisons"),
+        (["--merge", "a", "--storage", "s3://b"], "--merge: it joins trials as they are"),
+        (["--merge", "/nowhere"], "/nowhere is no comparison"),
         (["--report", "a", "--resume", "a"], "--resume: it goes on with its own settings"),
     ],
 )
@@ -95,6 +100,7 @@ def test_arms_differ_in_the_curator_alone() -> None:
         assert values["training"]["lr"] == 0.001
         assert values["reweighting"]["mode"] == "none"
     assert make_plan(["rules", "fixed"], seeds=1).baseline == "rules"
+    assert list(make_plan(["rules"], seeds=3, first_seed=4).seeds) == [4, 5, 6]
 
 
 def test_the_dense_reward_is_vanilla_but_for_the_reward() -> None:

@@ -57,6 +57,12 @@ def test_killed_it_goes_on_to_the_table_of_one_that_was_not(cluster: str, tmp_pa
         assert [row["round"] for row in rows] == list(range(ROUNDS + 1))
         # At the begin, by the interval, and at the end though it is not of the interval.
         assert [row["round"] for row in rows if "evaluation/success" in row] == [0, 2, 3]
+        evaluations = {row["round"]: row["suites"]["plain"] for row in folder.evaluations.rows()}
+        assert list(evaluations) == [0, 2, 3]
+        for number, by_category in evaluations.items():
+            found = [each for outcomes in by_category.values() for each in outcomes.values()]
+            assert len(found) == 4
+            assert sum(found) / 4 == rows[number]["evaluation/success"]
         assert [row["round"] for row in folder.interfaces.rows()] == list(range(1, ROUNDS + 1))
         assert [row["round"] for row in folder.profiles.rows()] == list(range(1, ROUNDS + 1))
         assert len(list(folder.trajectories.iterdir())) == ROUNDS

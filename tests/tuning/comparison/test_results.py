@@ -18,10 +18,12 @@ from tests.tuning.comparison.folders import CUES, GUIDED, constant, growing, mak
 from tuning.commands import compare as cli
 from tuning.commands.shared import tell_end
 from tuning.comparison.collect import collect, trial_folder
-from tuning.comparison.measures import AREA, FINAL, HINT_OFF, arm_result, value_of
-from tuning.comparison.report import CURVES, INTERFACES, LABELS, REPORT, TABLE, changes_of, short_table, write_results
+from tuning.comparison.measures import AREA, FINAL, HINT_OFF, value_of
+from tuning.comparison.report import CURVES, INTERFACES, LABELS, REPORT, TABLE, short_table, write_results
+from tuning.comparison.results import results_of
+from tuning.comparison.timeline import changes_of
 from tuning.record import State, mark_failed, mark_started
-from tuning.statistics import mean_estimate, paired_estimate
+from tuning.statistics import mean_estimate
 
 LEVELS = {("vanilla", 0): 0.2, ("vanilla", 1): 0.3, ("vanilla", 2): 0.4, ("rules", 0): 0.4, ("rules", 1): 0.6}
 
@@ -89,16 +91,16 @@ def test_measures_of_a_trial(partial: Path) -> None:
 
 
 def test_arms_are_means_over_finished_trials_and_differences_over_shared_seeds(partial: Path, whole: Path) -> None:
-    left = arm_result(collect(partial), "rules", FINAL)
+    _, left = results_of(collect(partial), FINAL)
     assert left.estimate == mean_estimate([0.4])
     assert left.difference is not None
     assert left.difference.mean == pytest.approx(0.2)
     assert left.difference.low is None
     assert left.difference.count == 1
-    right = arm_result(collect(whole), "rules", FINAL)
+    baseline, right = results_of(collect(whole), FINAL)
     assert right.estimate == mean_estimate([0.4, 0.6])
-    assert right.difference == paired_estimate([0.4 - 0.2, 0.6 - 0.3])
-    assert arm_result(collect(whole), "vanilla", FINAL).difference is None
+    assert right.difference == mean_estimate([0.4 - 0.2, 0.6 - 0.3])
+    assert baseline.difference is None
 
 
 def test_the_table_has_every_trial_and_arm(partial: Path) -> None:
@@ -139,8 +141,8 @@ def test_the_report_of_a_whole_comparison(whole: Path) -> None:
     assert "in no number below" not in text
     assert "2 arms × 2 seeds, 8 rounds each; 4 of 4 trials are finished" in text
     assert (
-        "**rules** − vanilla: +25.0 [+20.0, +30.0] points of final success over 2 pairs; the interval lies above 0"
-        in text
+        "**rules** − vanilla: +25.0 [-38.5, +88.5] points of final success over 2 pairs, seeds only; the interval "
+        "holds 0, so that neither is shown to be better (p = 0.13, 0.13 after Holm's correction)." in text
     )
     assert "2 pairs are few" in text
     assert re.search(r"\| rules \| 2 of 2 \| 50\.0 \[", text)

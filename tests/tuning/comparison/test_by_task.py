@@ -1,0 +1,169 @@
+"""Intervals of differences that take in the choice of tasks, what is said where they cannot, and regressions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from seal_ray.report.files import RunFolder
+from tests.tuning.comparison.folders import constant, drawn, make_comparison, play
+from tuning.comparison.collect import collect, trial_folder
+from tuning.comparison.measures import AREA, FINAL, HINT_OFF, by_task, in_category, value_of
+from tuning.comparison.report import REPORT, TABLE, write_results
+from tuning.comparison.results import ArmResult, regressions, results_of
+from tuning.statistics import crossed_estimate, holm, mean_estimate
+
+BASELINE = {"base": 0.5, "miss_func": 0.8}
+ARMS = {"vanilla": BASELINE, "rules": {"base": 0.9, "miss_func": 0.3}, "fixed": {"base": 0.55, "miss_func": 0.75}}
+
+
+@pytest.fixture
+def played(tmp_path: Path) -> Path:
+    """Three arms with four seeds, each evaluated on the same 80 tasks of two categories."""
+    out = tmp_path / "comparison"
+    make_comparison(out, arms=tuple(ARMS), seeds=4)
+    for arm, levels in ARMS.items():
+        for seed in range(4):
+            play(out, arm, seed, constant(0.5), solved=drawn(levels, 10 * seed + list(ARMS).index(arm)))
+    return out
+
+
+def of(results: list[ArmResult], arm: str) -> ArmResult:
+    (found,) = [each for each in results if each.arm == arm]
+    return found
+
+
+def rewrite(out: Path, arm: str, seed: int, change: object) -> None:
+    """Changes the evaluations of a trial as they are written down."""
+    lines = RunFolder(trial_folder(out, arm, seed)).evaluations
+    rows = lines.rows()
+    change(rows)  # type: ignore[operator]
+    lines.replace(rows)
+
+
+@pytest.mark.parametrize("measure", [FINAL, AREA, in_category(FINAL, "base"), in_category(AREA, "miss_func")])
+def test_a_measure_is_the_mean_of_the_same_measure_by_task(played: Path, measure: object) -> None:
+    for trial in collect(played).trials:
+        tasks = by_task(trial, measure)  # type: ignore[arg-type]
+        assert len(tasks) == (40 if "/" in measure.name else 80)  # type: ignore[attr-defined]
+        assert np.mean(list(tasks.values())) == pytest.approx(value_of(trial, measure))  # type: ignore[arg-type]
+
+
+def test_the_interval_is_over_seeds_and_tasks(played: Path) -> None:
+    comparison = collect(played)
+    results = results_of(comparison, FINAL)
+    found = of(results, "rules").difference
+    assert found is not None
+    table = [
+        [by_task(ours, FINAL)[task] - value for task, value in sorted(by_task(theirs, FINAL).items())]
+        for ours, theirs in zip(comparison.of("rules"), comparison.of("vanilla"), strict=True)
+    ]
+    expected = crossed_estimate([float(np.mean(row)) for row in table], np.array(table))
+    assert (found.count, found.tasks) == (4, 80)
+    assert (found.mean, found.low, found.high) == pytest.approx((expected.mean, expected.low, expected.high))
+    adjusted = holm([None if each.difference is None else each.difference.p for each in results])
+    assert [each.adjusted_p for each in results] == adjusted
+    assert adjusted[0] is None
+    hint_off = of(results_of(comparison, HINT_OFF), "rules").difference
+    assert hint_off is not None
+    assert hint_off.tasks == 0
+
+
+def test_the_report_tells_pairs_tasks_and_corrected_p_values(played: Path) -> None:
+    write_results(played)
+    text = (played / REPORT).read_text("utf-8")
+    assert "points of final success over 4 pairs and 80 tasks; the interval" in text
+    assert "after Holm's correction" in text
+    assert "2 arms are held against the baseline: Holm's correction" in text
+    assert "seeds only" not in text.replace("**Seeds only**", "")
+    head, *lines = (played / TABLE).read_text("utf-8").splitlines()
+    rows = [dict(zip(head.split(","), line.split(","), strict=True)) for line in lines]
+    (row,) = [each for each in rows if (each["arm"], each["seed"], each["measure"]) == ("rules", "all", "final")]
+    assert (row["pairs"], row["tasks"]) == ("4", "80")
+    assert float(row["p_holm"]) >= float(row["p"])
+    (row,) = [each for each in rows if (each["arm"], each["seed"], each["measure"]) == ("rules", "all", "hint_off")]
+    assert row["tasks"] == "0"
+
+
+def test_a_category_that_suffers_is_named(played: Path) -> None:
+    found = [(category, each.arm, each.measure.name) for category, each in regressions(collect(played))]
+    assert ("miss_func", "rules", "final/miss_func") in found
+    assert not [each for each in found if each[0] == "base" or each[1] == "fixed"]
+    write_results(played)
+    text = (played / REPORT).read_text("utf-8")
+    assert "**Regressions**, categories in which an arm is below vanilla" in text
+    assert "* **rules**, miss_func: -" in text
+    assert "nothing is corrected for their number" in text
+
+
+def test_without_results_by_task_in_one_seed_the_interval_is_over_seeds_and_says_so(played: Path) -> None:
+    (trial_folder(played, "rules", 2) / "evaluations.jsonl").unlink()
+    comparison = write_results(played)
+    results = results_of(comparison, FINAL)
+    found, other = of(results, "rules").difference, of(results, "fixed").difference
+    values = [value_of(trial, FINAL) for arm in ("rules", "vanilla") for trial in comparison.of(arm)]
+    assert found == mean_estimate([values[place] - values[place + 4] for place in range(4)])  # type: ignore[operator]
+    assert other is not None
+    assert other.tasks == 80
+    text = (played / REPORT).read_text("utf-8")
+    assert "**Without results by task:** rules-seed2; differences with these have intervals over seeds only." in text
+    assert "over 4 pairs, seeds only; the interval" in text
+    assert "] seeds only |" in text
+
+
+def test_an_evaluation_that_lacks_rounds_does_not_count_as_by_task(played: Path) -> None:
+    rewrite(played, "rules", 1, lambda rows: rows.pop(0))
+    trial = collect(played).of("rules")[1]
+    assert trial.rows_by_task == {}
+    assert by_task(trial, FINAL) == {}
+
+
+def test_a_lost_dialogue_leaves_its_task_out_for_all(played: Path) -> None:
+    rewrite(played, "rules", 1, lambda rows: rows[-1]["suites"]["plain"]["base"].update({"base-3": None}))
+    lost = {"base-3": None, "base-4": None}
+    rewrite(played, "vanilla", 3, lambda rows: rows[-1]["suites"]["plain"]["base"].update(lost))
+    results = results_of(collect(played), FINAL)
+    counts = [None if each.difference is None else each.difference.tasks for each in results]
+    assert counts == [None, 78, 78]
+
+
+def test_a_round_that_was_written_twice_counts_as_it_was_last(played: Path) -> None:
+    before = by_task(collect(played).of("rules")[0], FINAL)
+    folder = RunFolder(trial_folder(played, "rules", 0))
+    last = folder.evaluations.rows()[-1]
+    turned = {task: 1 - int(value) for task, value in last["suites"]["plain"]["base"].items()}
+    folder.evaluations.append(
+        {"round": last["round"], "suites": {"plain": {**last["suites"]["plain"], "base": turned}}}
+    )
+    found = by_task(collect(played).of("rules")[0], FINAL)
+    assert {task: value for task, value in found.items() if value != before[task]}.keys() == turned.keys()
+
+
+def test_one_seed_has_no_interval_though_it_has_tasks(tmp_path: Path) -> None:
+    make_comparison(tmp_path, seeds=1)
+    for place, arm in enumerate(("vanilla", "rules")):
+        play(tmp_path, arm, 0, constant(0.5), solved=drawn(BASELINE, place))
+    (_, found) = results_of(write_results(tmp_path), FINAL)
+    assert found.difference is not None
+    assert found.difference.low is None
+    assert found.adjusted_p is None
+    assert "[n/a] points of final success over 1 pair; no interval from one pair" in (tmp_path / REPORT).read_text(
+        "utf-8"
+    )
+
+
+def test_equal_outcomes_are_no_difference(tmp_path: Path) -> None:
+    make_comparison(tmp_path, seeds=3)
+    for arm in ("vanilla", "rules"):
+        for seed in range(3):
+            play(tmp_path, arm, seed, constant(0.5), solved=drawn(BASELINE, seed))
+    comparison = write_results(tmp_path)
+    (_, found) = results_of(comparison, FINAL)
+    assert found.difference is not None
+    assert (found.difference.low, found.difference.high, found.difference.p) == (0.0, 0.0, 1.0)
+    assert list(regressions(comparison)) == []
+    text = (tmp_path / REPORT).read_text("utf-8")
+    assert "the interval holds 0, so that neither is shown to be better (p = 1, 1 after" in text
+    assert "**Regressions:** in no category is an arm below vanilla" in text

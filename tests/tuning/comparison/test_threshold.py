@@ -1,0 +1,128 @@
+"""Rounds and rollouts to a threshold: trials that never reach it are censored, counted and named."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from tests.tuning.comparison.folders import ROLLOUTS, constant, growing, make_comparison, play
+from tuning.comparison.collect import Comparison, collect, set_threshold, trial_folder
+from tuning.comparison.measures import value_of
+from tuning.comparison.report import REPORT, TABLE, write_results
+from tuning.comparison.results import results_of
+from tuning.comparison.threshold import Threshold, threshold_of
+from tuning.record import mark_failed
+from tuning.statistics import mean_estimate
+
+LEVELS = {"vanilla": (0.6, 0.4, 0.5), "rules": (1.0, 1.0, 0.5)}
+"""Success after the last round; evaluated at 0, 4 and 8, it grows in a straight line."""
+
+
+@pytest.fixture
+def played(tmp_path: Path) -> Path:
+    make_comparison(tmp_path, seeds=3)
+    for arm, levels in LEVELS.items():
+        for seed, level in enumerate(levels):
+            play(tmp_path, arm, seed, growing(level))
+    return tmp_path
+
+
+def of(comparison: Comparison) -> Threshold:
+    found = threshold_of(comparison)
+    assert found is not None
+    return found
+
+
+def test_the_threshold_is_the_baselines_mean_final_success_or_what_is_given(played: Path) -> None:
+    found = of(collect(played))
+    assert found.level == pytest.approx(0.5)
+    assert not found.given
+    set_threshold(played, 0.3)
+    found = of(collect(played))
+    assert (found.level, found.given) == (0.3, True)
+
+
+def test_the_first_evaluation_at_or_above_it_counts(played: Path) -> None:
+    comparison = collect(played)
+    threshold = of(comparison)
+    rounds = {trial.name: value_of(trial, threshold.rounds) for trial in comparison.trials}
+    assert rounds == {
+        "vanilla-seed0": 8,
+        "vanilla-seed1": 8,  # at 0.4 when it ended
+        "vanilla-seed2": 8,
+        "rules-seed0": 4,
+        "rules-seed1": 4,
+        "rules-seed2": 8,
+    }
+    for trial in comparison.trials:
+        assert value_of(trial, threshold.rollouts) == ROLLOUTS * rounds[trial.name]  # type: ignore[operator]
+    baseline, rules = results_of(comparison, threshold.rounds)
+    assert baseline.estimate == mean_estimate([8.0, 8.0, 8.0])
+    assert rules.estimate == mean_estimate([4.0, 4.0, 8.0])
+    assert rules.difference == mean_estimate([-4.0, -4.0, 0.0])
+    assert rules.adjusted_p == pytest.approx(rules.difference.p)
+
+
+def test_trials_that_never_reach_it_are_censored_and_named(played: Path) -> None:
+    comparison = write_results(played)
+    threshold = of(comparison)
+    found, other = threshold.reached(comparison, "vanilla"), threshold.reached(comparison, "rules")
+    assert (found.trials, found.never, found.median_rounds) == (3, ["vanilla-seed1"], 8)
+    assert (other.never, other.median_rounds, other.median_rollouts) == ([], 4, 4 * ROLLOUTS)
+    text = (played / REPORT).read_text("utf-8")
+    assert "success of 50.0 %, the mean final success of vanilla." in text
+    assert "| vanilla | 2 of 3 | 8 | 8.0 [8.0, 8.0] | baseline | 128 | 128 [128, 128] | baseline |" in text
+    assert "| rules | 3 of 3 | 4 | 5.3 [-0.4, 11.1] | -2.7 [-8.4, +3.1] | 64 | 85 [-6, 177] | -43 [-134, +49] |" in text
+    assert "**1 never reached it, and are censored at their last round:** vanilla-seed1." in text
+    with (played / TABLE).open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    censored = {(row["arm"], row["seed"]): row["censored"] for row in rows if row["measure"] == "rounds_to_threshold"}
+    assert censored["vanilla", "1"] == "1"
+    assert censored["vanilla", "0"] == "0"
+    assert (censored["vanilla", "all"], censored["rules", "all"]) == ("1", "0")
+    assert {row["censored"] for row in rows if row["measure"] == "final"} == {""}
+
+
+def test_where_nobody_gets_there_there_is_no_median(played: Path) -> None:
+    set_threshold(played, 1.0)
+    (trial_folder(played, "rules", 0) / "metrics.jsonl").unlink()
+    (trial_folder(played, "rules", 1) / "metrics.jsonl").unlink()
+    comparison = write_results(played)
+    found = of(comparison).reached(comparison, "rules")
+    assert (found.trials, found.never, found.median_rounds) == (1, ["rules-seed2"], None)
+    assert "as given by `--threshold`" in (played / REPORT).read_text("utf-8")
+    assert "| rules | 0 of 1 | – | 8.0 [n/a] | +0.0 [n/a] |" in (played / REPORT).read_text("utf-8")
+
+
+def test_rollouts_are_restricted_to_the_time_for_which_all_were_watched(tmp_path: Path) -> None:
+    make_comparison(tmp_path, seeds=2)
+    for arm in ("vanilla", "rules"):
+        for seed in range(2):
+            play(tmp_path, arm, seed, growing(0.5))
+    # One trial plays half as many: what others did later than it could be seen does not count.
+    path = trial_folder(tmp_path, "vanilla", 0) / "metrics.jsonl"
+    path.write_text(
+        path.read_text("utf-8").replace(f'"solver/rollouts": {ROLLOUTS}', f'"solver/rollouts": {ROLLOUTS // 2}')
+    )
+    comparison = collect(tmp_path)
+    assert {value_of(trial, of(comparison).rollouts) for trial in comparison.trials} == {8 * ROLLOUTS // 2}
+    path.write_text(path.read_text("utf-8").replace('"solver/rollouts"', '"solver/groups"'))
+    comparison = collect(tmp_path)
+    assert [value_of(trial, of(comparison).rollouts) for trial in comparison.of("vanilla")] == [None, 8 * ROLLOUTS]
+    assert of(comparison).reached(comparison, "vanilla").median_rollouts is None
+
+
+def test_failed_trials_are_in_no_time_and_without_a_baseline_there_is_none(tmp_path: Path) -> None:
+    make_comparison(tmp_path, seeds=1)
+    play(tmp_path, "rules", 0, constant(0.5), rounds=4)
+    mark_failed(trial_folder(tmp_path, "rules", 0), "it broke")
+    assert threshold_of(collect(tmp_path)) is None
+    write_results(tmp_path)
+    assert "## To the threshold" not in (tmp_path / REPORT).read_text("utf-8")
+    play(tmp_path, "vanilla", 0, constant(0.5))
+    comparison = write_results(tmp_path)
+    assert of(comparison).reached(comparison, "rules").trials == 0
+    assert of(comparison).reached(comparison, "vanilla").median_rounds == 0
+    assert "| rules | 0 of 0 | – | – | – | – | – | – |" in (tmp_path / REPORT).read_text("utf-8")

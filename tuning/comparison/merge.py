@@ -1,0 +1,112 @@
+"""Merging: comparisons that were computed in pieces, as one. No Ray."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from envs.errors import UserError, unknown_value
+from seal_ray.report.files import replace_file
+from tuning.comparison.collect import ArmTrial, Comparison, Manifest, collect, trial_folder
+from tuning.recipe import check_arms, differences
+from tuning.record import READ, State
+
+
+def merge(pieces: Sequence[Path], out: Path, *, baseline: str | None = None, threshold: float | None = None) -> None:
+    """Joins comparisons into a new one in the folder `out`, whose arms and seeds are those of all pieces.
+
+    Of the trials it takes the small files that reports are made of; solvers and checkpoints stay where they are. What
+    no piece has is not started. Baseline and threshold are the first piece's where they are not given.
+
+    Raises `UserError`, before anything is written, for pieces with other recipes or tasks, and for a trial that several
+    of them have.
+    """
+    if not pieces:
+        raise UserError("--merge: give the folders of comparisons, for instance --merge runs/a runs/b.")
+    parts = [collect(piece) for piece in pieces]
+    trials = _trials(parts)
+    _check_rounds(parts)
+    _check_settings(list(trials.values()))
+    _check_tasks(list(trials.values()))
+    first = parts[0].manifest
+    arms = {arm: about for part in reversed(parts) for arm, about in part.manifest.arms.items()}
+    order = dict.fromkeys(arm for part in parts for arm in part.manifest.arms)
+    if baseline is not None and baseline not in arms:
+        raise unknown_value("--baseline", baseline, list(order))
+    for trial in trials.values():
+        for name in READ:
+            if (trial.folder / name).is_file():
+                target = trial_folder(out, trial.arm, trial.seed) / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                replace_file(target, (trial.folder / name).read_bytes())
+    out.mkdir(parents=True, exist_ok=True)
+    Manifest(
+        arms={arm: arms[arm] for arm in order},
+        seeds=tuple(sorted({seed for part in parts for seed in part.manifest.seeds})),
+        rounds=first.rounds,
+        folder="",
+        baseline=baseline or first.baseline,
+        threshold=first.threshold if threshold is None else threshold,
+        merged=tuple(piece.resolve().name for piece in pieces),
+    ).write(out)
+
+
+def _trials(parts: Sequence[Comparison]) -> Mapping[tuple[str, int], ArmTrial]:
+    """(arm, seed) → its trial. One that has not started in one piece may have in another."""
+    found: dict[tuple[str, int], ArmTrial] = {}
+    for trial in (trial for part in parts for trial in part.trials):
+        other = found.get((trial.arm, trial.seed))
+        if other is None or other.state is State.NOT_STARTED:
+            found[trial.arm, trial.seed] = trial
+        elif trial.state is not State.NOT_STARTED:
+            raise UserError(
+                f"--merge: {trial.name} is in {_piece(other)} and in {_piece(trial)}; a trial is taken from one piece."
+            )
+    return found
+
+
+def _check_rounds(parts: Sequence[Comparison]) -> None:
+    first, *others = parts
+    for part in others:
+        if part.manifest.rounds != first.manifest.rounds:
+            raise UserError(
+                f"--merge: {first.folder} has {first.manifest.rounds} rounds and {part.folder} has "
+                f"{part.manifest.rounds}; pieces have the same."
+            )
+
+
+def _check_settings(trials: Sequence[ArmTrial]) -> None:
+    """An arm has the same settings everywhere but for the seed, and arms have those that make them comparable."""
+    of_arms: dict[str, ArmTrial] = {}
+    for trial in (each for each in trials if each.config):
+        first = of_arms.setdefault(trial.arm, trial)
+        for name, (left, right) in differences(first.config, trial.config):
+            raise UserError(
+                f"--merge: {name} is {left!r:.80} in {first.name} of {_piece(first)} and {right!r:.80} in {trial.name} "
+                f"of {_piece(trial)}; an arm has the same settings in all pieces, but for the seed."
+            )
+    check_arms({arm: trial.config for arm, trial in of_arms.items()})
+
+
+def _check_tasks(trials: Sequence[ArmTrial]) -> None:
+    """All evaluations that were written down by task have the same tasks."""
+    known: tuple[ArmTrial, set[Any]] | None = None
+    for trial in trials:
+        for tasks in _tasks(trial):
+            first, expected = known = known or (trial, tasks)
+            if tasks != expected:
+                raise UserError(
+                    f"--merge: {first.name} of {_piece(first)} and {trial.name} of {_piece(trial)} were evaluated on "
+                    "other tasks; pieces have the same."
+                )
+
+
+def _tasks(trial: ArmTrial) -> Iterator[set[Any]]:
+    for row in trial.evaluations:
+        yield {(suite, task) for suite, found in row["suites"].items() for tasks in found.values() for task in tasks}
+
+
+def _piece(trial: ArmTrial) -> str:
+    """The comparison of a trial, by its folder."""
+    return str(trial.folder.parent.parent)

@@ -1,0 +1,45 @@
+"""How estimates, numbers of things and tables are written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tuning.comparison.measures import SHARE
+from tuning.comparison.results import ArmResult
+from tuning.statistics import Estimate
+
+_DIGITS = {SHARE: 1, "rounds": 1}
+"""Unit → digits behind the point, where there are any."""
+
+
+def shown(estimate: Estimate | None, *, unit: str = SHARE, sign: bool = False) -> str:
+    """An estimate with its interval, shares in percent; "–" where there is none."""
+    if estimate is None:
+        return "–"
+    scale, form = 100 if unit == SHARE else 1, f"{'+' if sign else ''}.{_DIGITS.get(unit, 0)}f"
+    if estimate.low is None or estimate.high is None:
+        return f"{scale * estimate.mean:{form}} [n/a]"
+    return f"{scale * estimate.mean:{form}} [{scale * estimate.low:{form}}, {scale * estimate.high:{form}}]"
+
+
+def shown_difference(result: ArmResult) -> str:
+    """The difference to the baseline; where its interval ought to take in tasks and cannot, it says so."""
+    found, measure = result.difference, result.measure
+    text = shown(found, unit=measure.unit, sign=True)
+    over_seeds = found is not None and found.low is not None and measure.by_task and not found.tasks
+    return f"{text} seeds only" if over_seeds else text
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things in words."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a table in Markdown."""
+    return [f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows)]
+
+
+def cell(text: str) -> str:
+    """A text that can stand in a cell."""
+    return text.replace("|", "\\|").replace("\n", " ")

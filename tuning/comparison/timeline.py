@@ -1,0 +1,53 @@
+"""The timeline of a comparison: what each curator showed when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from envs.interface import Interface, interface_diff
+from envs.interface.document import interface_from_dict
+from seal_ray.report.drawing import Row
+from tuning.comparison.collect import Comparison
+
+Change = tuple[int, tuple[str, ...]]
+"""A round, and what was shown from then on: lines of differences."""
+
+
+def timeline_as_markdown(comparison: Comparison) -> str:
+    """The timelines of all arms in Markdown. Seeds with one and the same timeline share it."""
+    lines = ["# What the curators showed", ""]
+    lines += ["Differences to what was shown before; at first that is the plain interface.", ""]
+    for arm, about in comparison.manifest.arms.items():
+        lines += [f"## {arm}", "", *([about, ""] if about else [])]
+        names_of: dict[tuple[Change, ...], list[str]] = {}
+        for trial in comparison.of(arm):
+            if trial.interfaces:
+                names_of.setdefault(changes_of(trial.interfaces), []).append(trial.name)
+        for changes, names in names_of.items():
+            lines += [f"### {', '.join(names)}", ""]
+            if not changes:
+                lines += ["The plain interface throughout.", ""]
+            for number, difference in changes:
+                lines += [f"From round {number}:", "", "```diff", *difference, "```", ""]
+    return "\n".join(lines)
+
+
+def changes_of(rows: Sequence[Row]) -> tuple[Change, ...]:
+    """The rounds in which what was shown beside the plain interface became another, and how."""
+    found: list[Change] = []
+    before: tuple[Interface, ...] = ()
+    for row in rows:
+        documents = ({key: value for key, value in each.items() if key != "id"} for each in row["interfaces"])
+        shown = tuple(each for each in map(interface_from_dict, documents) if each != Interface.plain())
+        if shown != before:
+            found.append((row["round"], tuple(_differences(before, shown))))
+            before = shown
+    return tuple(found)
+
+
+def _differences(before: Sequence[Interface], after: Sequence[Interface]) -> Iterator[str]:
+    for place, interface in enumerate(after or (Interface.plain(),)):
+        if len(after) > 1:
+            yield f"@@ interface {place + 1} of {len(after)} @@"
+        old = before[place] if place < len(before) else before[0] if before else Interface.plain()
+        yield from interface_diff(old, interface) or ("  unchanged",)

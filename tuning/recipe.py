@@ -1,0 +1,53 @@
+"""Recipes: the settings in which trials must agree to be held against each other. No Ray."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from envs.errors import UserError
+from seal_ray.config import sections
+
+Sections = Mapping[str, Any]
+"""The settings of a trial, section → setting → value."""
+
+SAME = {
+    "environment": (
+        "source",
+        "split",
+        "division",
+        "categories",
+        "difficulty",
+        "tasks",
+        "sampler",
+        "sampler_floor",
+        "protocol",
+    ),
+    "training": ("rounds", "groups", "group_size", "fill", "fill_limit"),
+    "evaluation": tuple(sections.Evaluation.model_fields),
+    "solver": ("model",),
+}
+"""Section → settings that trials must share to be held against each other."""
+
+
+def check_arms(arms: Mapping[str, Sections]) -> None:
+    """Raises `UserError` where arms differ in what must be equal."""
+    first = next(iter(arms), "")
+    for arm, settings in arms.items():
+        for name, (left, right) in differences(arms[first], settings):
+            section, _, key = name.partition(".")
+            if key in SAME.get(section, ()):
+                raise UserError(
+                    f"{name}: it is {left!r:.80} in the arm {first} and {right!r:.80} in {arm}; arms are compared at "
+                    "equal tasks, rounds and rollouts."
+                )
+
+
+def differences(left: Sections, right: Sections) -> Iterator[tuple[str, tuple[Any, Any]]]:
+    """(section.key, both values) of each setting that is not the same in both; None where one lacks it. No seed."""
+    for section in dict.fromkeys([*left, *right]):
+        if section != "seed":
+            ours, theirs = left.get(section) or {}, right.get(section) or {}
+            for key in dict.fromkeys([*ours, *theirs]):
+                if ours.get(key) != theirs.get(key):
+                    yield f"{section}.{key}", (ours.get(key), theirs.get(key))
