@@ -46,7 +46,7 @@ def test_a_round_is_played_learnt_and_played_again_without_ray() -> None:
 
 
 @pytest.mark.long
-def test_a_benchmark_of_one_s_own_needs_no_line_elsewhere(tmp_path: Path) -> None:
+def test_a_benchmark_of_one_s_own_needs_no_line_elsewhere(cluster: str, tmp_path: Path) -> None:
     """Played, trained on, evaluated and compared by the ordinary commands, from the folder that its file lies in.
 
     All on Transformers: which engine plays makes no difference to a benchmark, and each start of vLLM is 20 seconds.
@@ -57,7 +57,7 @@ def test_a_benchmark_of_one_s_own_needs_no_line_elsewhere(tmp_path: Path) -> Non
     settings = (f"environment.source={OWN.stem}:SOURCE", "engine.kind=transformers", *small)
 
     def said(*arguments: str) -> str:
-        done = seal_ray(*arguments, cwd=tmp_path)
+        done = seal_ray(*arguments, cwd=tmp_path, cluster=cluster)
         assert done.returncode == 0, done.stderr[-2000:]
         return done.stdout
 

@@ -273,11 +273,16 @@ def test_a_suite_of_training_tasks_is_refused(written: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_run_with_all_of_them_in_the_folder_where_they_lie(written: Path) -> None:
+def test_a_run_with_all_of_them_in_the_folder_where_they_lie(written: Path, cluster: str) -> None:
     """The learner and the env runner are processes of Ray, which import the modules by themselves."""
     # Without -P Python itself would add the folder, which the installed command must do.
     command = [sys.executable, "-P", "-c", "from seal_ray.cli import main; main()", "train"]
-    here = {"cwd": written, "env": {**os.environ, "PYTHONPATH": str(ROOT)}, "capture_output": True, "text": True}
+    here = {
+        "cwd": written,
+        "env": {**os.environ, "PYTHONPATH": str(ROOT), "RAY_ADDRESS": cluster},
+        "capture_output": True,
+        "text": True,
+    }
     words = ["--config", "mine.yaml", *SMALL, "--name", "mine", "--wandb", "off"]
     done = subprocess.run([*command, *words], check=False, **here)  # type: ignore[call-overload]
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -17,7 +18,9 @@ ROOT = Path(__file__).parent.parent.parent
 EXAMPLE = ROOT / "docs" / "examples" / "interface.json"
 
 
-def seal_ray(*arguments: str, stdin: str = "", cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+def seal_ray(
+    *arguments: str, stdin: str = "", cwd: Path | None = None, cluster: str = ""
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", "from seal_ray.cli import main; main()", *arguments],
         input=stdin,
@@ -25,6 +28,7 @@ def seal_ray(*arguments: str, stdin: str = "", cwd: Path | None = None) -> subpr
         text=True,
         cwd=cwd,
         check=False,
+        env={**os.environ, "RAY_ADDRESS": cluster} if cluster else None,
     )
 
 
