@@ -187,7 +187,8 @@ async def _listened_to(
 ) -> AsyncGenerator[Any, None]:
     """Passes on the answers of an engine, in parts or whole, and each answer's tokens to `keep` when it has ended.
 
-    The engine must have been asked for tokens. Clients see them only with `show_tokens`.
+    They are kept before a client has the end of an answer, and so before it can ask on. The engine must have been asked
+    for tokens. Clients see them only with `show_tokens`.
     """
     answers: dict[int, _Answer] = {}
 
@@ -198,6 +199,8 @@ async def _listened_to(
         for choice in document.get("choices") or ():
             answer = answers.setdefault(choice.get("index", 0), _Answer())
             answer.add(choice.get("delta") or {}, choice.get("token_ids"))
+            if choice.get("finish_reason"):
+                keep(answer)
             if not show_tokens:
                 choice.pop("token_ids", None)
         if show_tokens:
@@ -214,15 +217,14 @@ async def _listened_to(
             else:
                 for choice in getattr(part, "choices", ()):
                     _make_valid(choice.message)
-                    answer = answers.setdefault(choice.index, _Answer())
+                    answer = _Answer()
                     answer.add(choice.message.model_dump(), choice.token_ids)
+                    keep(answer)
                     if not show_tokens:
                         choice.token_ids = None
                 if not show_tokens and hasattr(part, "prompt_token_ids"):
                     part.prompt_token_ids = None
                 yield part
-    for answer in answers.values():
-        keep(answer)
 
 
 def _make_valid(message: Any) -> None:

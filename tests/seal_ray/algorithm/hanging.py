@@ -9,7 +9,7 @@ from typing import Any
 
 from envs.dialogue import Dialogue
 from envs.errors import EnvironmentFault
-from policies import solver
+from policies import token_dialogue
 from seal_ray.algorithm.sampling.runner import SealEnvRunner
 from tests.seal_ray.algorithm.engines import HANG
 
@@ -46,7 +46,7 @@ def runner_that(hangs: Callable[[], None]) -> type[SealEnvRunner]:
     class HangingRunner(SealEnvRunner):
         def __init__(self, **settings: Any) -> None:
             super().__init__(**settings)
-            solver.Dialogue = HangingDialogue  # type: ignore[attr-defined]
+            token_dialogue.Dialogue = HangingDialogue  # type: ignore[attr-defined]
 
     return HangingRunner
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from policies import solver
+from policies import token_dialogue
 from policies.rollouts import Fault
 from policies.watch import Watch
 from seal_ray.algorithm.config import SealConfig
@@ -29,9 +29,9 @@ pytestmark = [*ROUNDS_IN_RAY, pytest.mark.long]
 
 @pytest.fixture(autouse=True)
 def dialogues_are_restored() -> Iterator[None]:
-    before = solver.Dialogue  # type: ignore[attr-defined]
+    before = token_dialogue.Dialogue  # type: ignore[attr-defined]
     yield
-    solver.Dialogue = before  # type: ignore[attr-defined]
+    token_dialogue.Dialogue = before  # type: ignore[attr-defined]
 
 
 def hanging(kind: str, *, runners: int, share: float = 0.15) -> SealConfig:
