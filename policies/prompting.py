@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -81,6 +82,8 @@ class ChatFormat:
         if not tokenizer.chat_template:
             raise UserError(f"model: {name} has no chat template; a model that was trained to chat is needed.")
         self._control = ControlTokens(tokenizer, dialect)
+        # All dialogues of a group have one opening.
+        self._opening_tokens = lru_cache(maxsize=64)(self.tokens)
         self._exchange = [{"role": "user", "content": _QUESTION}, {"role": "assistant", "content": _ANSWER}]
         _, _, after = self._render(self._exchange).partition(_ANSWER)
         ending = self.tokens(after)
@@ -121,8 +124,8 @@ class ChatFormat:
                 chat[0] = {"role": "system", "content": f"{own}\n{chat[0]['content']}"}
             else:
                 chat.insert(0, {"role": "system", "content": own})
-            return self.tokens(self._render(chat, add_generation_prompt=True))
-        return self.tokens(self._render(chat, tools=documents, add_generation_prompt=True))
+            return self._opening_tokens(self._render(chat, add_generation_prompt=True))
+        return self._opening_tokens(self._render(chat, tools=documents, add_generation_prompt=True))
 
     def chat(self, messages: Sequence[Message]) -> tuple[int, ...]:
         """The prompt of an answer to these messages, where no tools are in play."""

@@ -8,11 +8,8 @@ the engine's own time. Overhead is the share of the round that is neither this n
 from __future__ import annotations
 
 import asyncio
-import os
-import threading
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import torch
 
@@ -26,39 +23,10 @@ from seal_ray.algorithm.learning.weights import full_weights
 from seal_ray.algorithm.seal import Seal
 from seal_ray.config import sections
 from seal_ray.run.cluster import connected
-from tests.processes import tree
+from tests.bench.memory import Memory
 
 ROUNDS = 4
 GOAL_OVERHEAD, GOAL_GIB = 0.15, 6.0
-
-
-class Memory:
-    """The most memory that this process and all below it hold together, shared pages counted once (PSS)."""
-
-    def __init__(self) -> None:
-        self.peak = 0
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def __enter__(self) -> Memory:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._ended.wait(0.5):
-            self.peak = max(self.peak, sum(map(_pss, tree(os.getpid()))))
-
-
-def _pss(pid: int) -> int:
-    try:
-        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) << 10 for line in text.splitlines() if line.startswith("Pss:")), 0)
 
 
 def _requests(trajectory: Trajectory, form: ChatFormat, most: int) -> list[GenRequest]:
