@@ -10,6 +10,7 @@ import resource
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +45,8 @@ class Recorder:
         folder.truncate_after(-1 if after is None else after)
         config = algorithm.config.to_sections()
         self._writers = Writers(folder, config=config, wandb=wandb, after_round=after)
+        self._drawer = ThreadPoolExecutor(1)
+        self._drawing: Future[None] | None = None
 
     def write_start(self) -> Metrics:
         """Evaluates the model as it is, and writes that down as round 0."""
@@ -71,8 +74,10 @@ class Recorder:
         return metrics
 
     def close(self) -> None:
-        """Finishes what is being written. It may be called twice."""
+        """Finishes what is being written. It may be called twice. Raises what failed."""
         self._writers.close()
+        self._drawer.shutdown()
+        self._end_drawing()
 
     def _write(self, metrics: Metrics) -> None:
         algorithm, folder = self._algorithm, self._folder
@@ -89,9 +94,17 @@ class Recorder:
             firsts = [group.trajectories[0] for group in algorithm.last_round if group.trajectories]
             folder.trajectories_of(number).replace(trajectory.to_dict() for trajectory in firsts[:most])
         self._writers.write(number, metrics)
-        # Drawing takes about a second: with what took far longer, and so before every end of a run.
+        # Drawing takes about a second: with what took far longer, and so before every end of a run; and while the next
+        # round is played.
         if {"evaluation/success", "perf/checkpoint_seconds"} & metrics.keys():
-            draw_curves(folder.metrics.rows(), folder.curves, title=folder.path.name)
+            self._end_drawing()
+            rows = folder.metrics.rows()
+            self._drawing = self._drawer.submit(draw_curves, rows, folder.curves, title=folder.path.name)
+
+    def _end_drawing(self) -> None:
+        drawing, self._drawing = self._drawing, None
+        if drawing is not None:
+            drawing.result()
 
 
 def _numbers(result: Mapping[str, Any]) -> Metrics:
