@@ -30,10 +30,11 @@ format: setup ## lay the code out
 fuzz: setup ## play N hostile completions, and send a twentieth as many hostile requests (N=20000)
 	$(BIN)/python -m tests.fuzz -n $(N)
 
-bench: setup ## measure the learner against TRL's, the world against the official checker, engines, a round, and what a curator adds
+bench: setup ## measure the learner against TRL's, the world against the official checker, engines, deliveries, a round, and what a curator adds
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target .venv/trl $(TRL)
 	PYTHONPATH=.venv/trl $(BIN)/python -m tests.bench.learner
 	$(BIN)/python -m tests.bench.world
 	$(BIN)/python -m tests.bench.engines
+	$(BIN)/python -m tests.bench.deliveries
 	$(BIN)/python -m tests.bench.rounds
 	$(BIN)/python -m tests.bench.curator
