@@ -1,16 +1,19 @@
 """What arms are worth, from tasks that they have in common: a Gaussian posterior over windows, with a discount.
 
-The value of an arm is how far it lies above the plain arm, whose value is 0. The model is that of a block design, in
-which a task is a block: `y = u_task + θ_arm + noise`, where `u` is anything and the noise of a mean of n rollouts has
-the variance σ²/n. With u taken out, the arms that played a task with n rollouts each (a vector n, its sum N) add
+The value of an arm is how far its success lies above that of the plain arm, whose value is 0, in the mean over strata
+(categories of tasks). The model is that of a block design, in which a task is a block: `y = u_task + θ_arm,stratum +
+noise`, where `u` is anything and the noise of a mean of n rollouts has the variance σ²/n. With u taken out, the arms
+that played a task with n rollouts each (a vector n, its sum N) add, in the task's stratum,
 
     S += diag(n) − n nᵀ / N        b += n · (y − Σ n y / N)
 
 (intra-block equations: Montgomery, Design and Analysis of Experiments, section 4.4, here with weights). A task that one
-arm alone played adds nothing. With the prior θ ~ N(0, τ²) the posterior is Gaussian (Gelman et al., Bayesian Data
+arm alone played adds nothing. The prior of a value is N(0, τ²); half of its variance is that of the arm, half that of
+how arms differ in what they do for a stratum, so that an arm that met one stratum more often is not judged by it:
+cov(θ_arm,c , θ_arm,d) = τ²/2 · (1 + C · [c = d]) with C strata. The posterior is Gaussian (Gelman et al., Bayesian Data
 Analysis, 3rd edition, section 14.8):
 
-    precision = S / σ² + I / τ²    mean = precision⁻¹ · b / σ²
+    precision = S / σ² + prior⁻¹    mean = precision⁻¹ · b / σ²
 
 All sums are multiplied by a discount between 0 and 1 once a window, since the policy that plays changes (discounted
 Thompson sampling: Raj and Kalyani, arXiv 1707.09727).
@@ -21,6 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
@@ -34,7 +38,7 @@ NOISE = 0.15
 """Variance of one rollout's success that is assumed before any was played."""
 NOISE_WEIGHT = 16.0
 """Degrees of freedom that an assumed variance counts for, beside those that were measured."""
-MOST_ARMS = 64
+MOST_ARMS = 32
 """Arms that are remembered at most; those with the least information are forgotten."""
 LEAST_INFORMATION = 0.25
 """Effective rollouts under which an arm is forgotten."""
@@ -68,10 +72,11 @@ class Posterior:
     discount: float = 0.8
     noise: float = NOISE
     arms: tuple[str, ...] = ()
-    information_AA: Floats = field(default_factory=lambda: np.zeros((0, 0)))
-    """S without the plain arm, discounted."""
-    evidence_A: Floats = field(default_factory=lambda: np.zeros(0))
-    """b without the plain arm, discounted."""
+    strata: tuple[str, ...] = ()
+    information_CAA: Floats = field(default_factory=lambda: np.zeros((0, 0, 0)))
+    """S of each stratum without the plain arm, discounted."""
+    evidence_CA: Floats = field(default_factory=lambda: np.zeros((0, 0)))
+    """b of each stratum without the plain arm, discounted."""
     within: tuple[float, float] = (0.0, 0.0)
     """Sum of squares of rollouts around the mean of their cell, and its degrees of freedom, discounted."""
     between: tuple[float, float] = (0.0, 0.0)
@@ -89,15 +94,17 @@ class Posterior:
 
     def after(self, cells: Sequence[Cell]) -> Posterior:
         """The posterior after a window with these cells."""
-        found = self._discounted(sorted({cell.arm for cell in cells} - {self.plain}))
-        information, evidence = found.information_AA.copy(), found.evidence_A.copy()
+        found = self._discounted(
+            sorted({cell.arm for cell in cells} - {self.plain}), sorted({cell.stratum for cell in cells})
+        )
+        information, evidence = found.information_CAA.copy(), found.evidence_CA.copy()
         squares, freedom = found.between
-        for _, alike in groupby(sorted(cells, key=attrgetter("stratum", "block")), key=attrgetter("stratum")):
+        for stratum, alike in groupby(sorted(cells, key=attrgetter("stratum", "block")), key=attrgetter("stratum")):
             names, sums_KK, right_K, total, contrasts = _reduced(list(alike))
             kept = [place for place, name in enumerate(names) if name != self.plain]
-            at = [found.arms.index(names[place]) for place in kept]
-            information[np.ix_(at, at)] += sums_KK[np.ix_(kept, kept)]
-            evidence[at] += right_K[kept]
+            at, c = [found.arms.index(names[place]) for place in kept], found.strata.index(stratum)
+            information[c][np.ix_(at, at)] += sums_KK[np.ix_(kept, kept)]
+            evidence[c, at] += right_K[kept]
             fitted = np.linalg.pinv(sums_KK, hermitian=True)
             squares += max(0.0, total - float(right_K @ fitted @ right_K))
             freedom += contrasts - int(np.linalg.matrix_rank(sums_KK, hermitian=True))
@@ -106,30 +113,50 @@ class Posterior:
         ]
         within = (found.within[0] + sum(each for each, _ in inside), found.within[1] + sum(n for _, n in inside))
         return replace(
-            found, information_AA=information, evidence_A=evidence, within=within, between=(squares, freedom)
+            found, information_CAA=information, evidence_CA=evidence, within=within, between=(squares, freedom)
         )
+
+    @cached_property
+    def _moments(self) -> tuple[Floats, Floats]:
+        """Means (A) and covariances (A, A) of the values of all arms that are known."""
+        strata, arms = self.evidence_CA.shape
+        if not strata or not arms:
+            return np.zeros(arms), np.eye(arms) * self.prior**2
+        prior_CC = self.prior**2 / 2 * (1 + strata * np.eye(strata))
+        precision = np.kron(np.linalg.inv(prior_CC), np.eye(arms))
+        for c in range(strata):
+            inner = slice(c * arms, (c + 1) * arms)
+            precision[inner, inner] += self.information_CAA[c] / self.variance
+        covariance = np.linalg.inv(precision)
+        means = covariance @ self.evidence_CA.ravel() / self.variance
+        mean_AX = np.kron(np.full((1, strata), 1 / strata), np.eye(arms))
+        return mean_AX @ means, mean_AX @ covariance @ mean_AX.T
 
     def moments(self, arms: Sequence[str]) -> tuple[Floats, Floats]:
         """Means (K) and covariances (K, K) of these arms' values. An arm that never played has the prior's."""
+        means_A, covariances_AA = self._moments
         known = {name: place for place, name in enumerate(self.arms)}
-        precision = self.information_AA / self.variance + np.eye(len(self.arms)) / self.prior**2
-        covariance = np.linalg.inv(precision)
-        means = covariance @ self.evidence_A / self.variance
         means_K, covariances_KK = np.zeros(len(arms)), np.zeros((len(arms), len(arms)))
-        new = [name for name in dict.fromkeys(arms) if name not in known and name != self.plain]
         for row, name in enumerate(arms):
             if name in known:
-                means_K[row] = means[known[name]]
+                means_K[row] = means_A[known[name]]
             for column, other in enumerate(arms):
                 if name in known and other in known:
-                    covariances_KK[row, column] = covariance[known[name], known[other]]
-                elif name == other and name in new:
+                    covariances_KK[row, column] = covariances_AA[known[name], known[other]]
+                elif name == other and name not in known and name != self.plain:
                     covariances_KK[row, column] = self.prior**2
         return means_K, covariances_KK
 
+    def information(self, arm: str) -> float:
+        """How many rollouts' worth of comparison there is about an arm; 0 where it is not known."""
+        return float(self.information_CAA[:, at, at].sum()) if (at := self._place(arm)) is not None else 0.0
+
     def knows(self, arm: str) -> bool:
         """Whether the arm has played a task with another arm, and not too long ago."""
-        return arm in self.arms and float(self.information_AA[self.arms.index(arm), self.arms.index(arm)]) > 0
+        return self.information(arm) > 0
+
+    def _place(self, arm: str) -> int | None:
+        return self.arms.index(arm) if arm in self.arms else None
 
     def probability_above(self, arm: str, other: str, margin: float = 0.0) -> float:
         """The probability that an arm's value is more than `margin` above that of another."""
@@ -141,56 +168,69 @@ class Posterior:
         return normal_cdf(distance / math.sqrt(variance))
 
     def share_out(self, arms: Sequence[str], slots: int, generator: np.random.Generator) -> list[int]:
-        """Thompson sampling: how many of `slots` each arm gets, a draw of all values deciding about one slot.
+        """Top-two Thompson sampling: how many of `slots` each arm gets, a draw of all values deciding about one slot.
 
-        Where there are enough, each arm has one before the draws begin.
+        A slot goes to the best or to the second best arm of its draw with equal probability, since an arm is to be told
+        from its rivals (Russo, arXiv 1602.08448); plain Thompson sampling settles on one. Half of the slots are shared
+        out evenly before.
         """
-        first = int(slots >= len(arms))
-        counts = [first] * len(arms)
+        each = slots // (2 * len(arms))
+        counts = [each] * len(arms)
+        left = slots - sum(counts)
         means_K, covariances_KK = self.moments(arms)
-        drawn_SK = generator.multivariate_normal(means_K, covariances_KK, size=slots - sum(counts), method="eigh")
-        for best in drawn_SK.argmax(axis=1):
-            counts[int(best)] += 1
+        drawn_SK = generator.multivariate_normal(means_K, covariances_KK, size=left, method="eigh")
+        ranks_SK = (-drawn_SK).argsort(axis=1)
+        for ranks, rank in zip(ranks_SK, generator.integers(min(2, len(arms)), size=left), strict=True):
+            counts[int(ranks[rank])] += 1
         return counts
 
     def to_dict(self) -> dict[str, Any]:
         """What a checkpoint must keep, as JSON values."""
         return {
             "arms": list(self.arms),
-            "information": self.information_AA.tolist(),
-            "evidence": self.evidence_A.tolist(),
+            "strata": list(self.strata),
+            "information": self.information_CAA.tolist(),
+            "evidence": self.evidence_CA.tolist(),
             "within": list(self.within),
             "between": list(self.between),
         }
 
     def with_state(self, state: Mapping[str, Any]) -> Posterior:
         """The inverse of `to_dict`, under the settings of this one."""
-        size = len(state["arms"])
+        shape = (len(state["strata"]), len(state["arms"]))
         return replace(
             self,
             arms=tuple(state["arms"]),
-            information_AA=np.array(state["information"], dtype=np.float64).reshape(size, size),
-            evidence_A=np.array(state["evidence"], dtype=np.float64),
+            strata=tuple(state["strata"]),
+            information_CAA=np.array(state["information"], dtype=np.float64).reshape(*shape, shape[1]),
+            evidence_CA=np.array(state["evidence"], dtype=np.float64).reshape(shape),
             within=tuple(state["within"]),
             between=tuple(state["between"]),
         )
 
-    def _discounted(self, played: Sequence[str]) -> Posterior:
-        """A window later, with room for the arms that played, and without those of which too little is left."""
-        information, evidence = self.discount * self.information_AA, self.discount * self.evidence_A
-        left = {name: float(information[place, place]) for place, name in enumerate(self.arms)}
+    def _discounted(self, played: Sequence[str], strata: Sequence[str]) -> Posterior:
+        """A window later, with room for what was played, and without the arms of which too little is left."""
+        left = {name: self.discount * self.information(name) for name in self.arms}
         most = sorted((name for name in left if name not in played), key=lambda name: -left[name])
         others = [name for name in most[: max(0, MOST_ARMS - len(played))] if left[name] >= LEAST_INFORMATION]
-        names = (
-            *(name for name in self.arms if name in others or name in played),
-            *(name for name in played if name not in left),
-        )
-        at = [place for place, name in enumerate(names) if name in left]
-        source = [self.arms.index(names[place]) for place in at]
-        wide, right = np.zeros((len(names), len(names))), np.zeros(len(names))
-        wide[np.ix_(at, at)], right[at] = information[np.ix_(source, source)], evidence[source]
+        names = [name for name in left if name in others or name in played]
+        source = [self.arms.index(name) for name in names]
+        names += [name for name in played if name not in left]
+        layers = [*self.strata, *(name for name in strata if name not in self.strata)]
+        information, evidence = np.zeros((len(layers), len(names), len(names))), np.zeros((len(layers), len(names)))
+        old, kept = len(self.strata), len(source)
+        information[:old, :kept, :kept] = self.discount * self.information_CAA[np.ix_(range(old), source, source)]
+        evidence[:old, :kept] = self.discount * self.evidence_CA[:, source]
         sums = [(self.discount * squares, self.discount * freedom) for squares, freedom in (self.within, self.between)]
-        return replace(self, arms=names, information_AA=wide, evidence_A=right, within=sums[0], between=sums[1])
+        return replace(
+            self,
+            arms=tuple(names),
+            strata=tuple(layers),
+            information_CAA=information,
+            evidence_CA=evidence,
+            within=sums[0],
+            between=sums[1],
+        )
 
 
 def _reduced(cells: Sequence[Cell]) -> tuple[list[str], Floats, Floats, float, int]:
@@ -228,17 +268,21 @@ def choose_by_posterior(
     return better[int(means_K.argmax())]
 
 
-def most_that_can_be_told(posterior: Posterior, rollouts: int, most: int, *, beside: int, promote_at: float) -> int:
+def most_that_can_be_told(
+    posterior: Posterior, rollouts: int, most: int, *, beside: int, margin: float, promote_at: float
+) -> int:
     """How many new arms a window can tell apart, at most `most`; `beside` arms share its `rollouts` in any case.
 
     With n rollouts an arm, the difference of two has the standard error s = √(2σ²/n). New arms can be told apart where
-    one that seems to be worth two deviations of the prior, 2τ, would be believed to be better than an arm of value 0:
-    Φ(2τ² / (s·√(τ² + s²))) > `promote_at`.
+    one whose success is two deviations of the prior above that of an arm of value 0 would be promoted: where
+    Φ((2τ · τ²/(τ² + s²) − margin) / (τ s / √(τ² + s²))) is above `promote_at`.
     """
     prior = posterior.prior
     for new in range(most, 0, -1):
-        error = math.sqrt(2 * posterior.variance * (new + beside) / max(1, rollouts))
-        if normal_cdf(2 * prior**2 / (error * math.sqrt(prior**2 + error**2))) > promote_at:
+        squared = 2 * posterior.variance * (new + beside) / max(1, rollouts)
+        mean = 2 * prior * prior**2 / (prior**2 + squared)
+        deviation = prior * math.sqrt(squared / (prior**2 + squared))
+        if normal_cdf((mean - margin) / deviation) > promote_at:
             return new
     return 0
 

@@ -106,9 +106,9 @@ class Curation:
         """Begins a window with the curator's proposals. Returns whether the incumbent is another than before.
 
         A curator without a model proposes what is shown from now on. The proposals of a model are tried out first; the
-        guard holds them against the `upcoming` tasks of the window. `heal` is called while it writes. With the posterior
-        there are no more new arms than `rollouts`, those that the window has for all arms but the plain one, can tell
-        apart, and one of them may be of an earlier window; where there is none, nothing is proposed.
+        guard holds them against the `upcoming` tasks of the window. `heal` is called while it writes. With the
+        posterior there are no more new arms than `rollouts`, those that the window has for all arms but the plain one,
+        can tell apart, and one of them may be of an earlier window; where there is none, nothing is proposed.
         """
         if self._guard is not None:
             self._guard.start_window(upcoming)

@@ -80,8 +80,14 @@ class ArmMemory:
 
     def room(self, rollouts: int, most: int, *, beside: int) -> int:
         """How many new arms a window with that many rollouts under arms can tell apart, at most `most`."""
+        settings = self._settings
         return most_that_can_be_told(
-            self.posterior, rollouts, most, beside=beside, promote_at=self._settings.promote_at
+            self.posterior,
+            rollouts,
+            most,
+            beside=beside,
+            margin=settings.margin,
+            promote_at=settings.promote_at,
         )
 
     def share_out(self, window: Window, slots: int, seed: int) -> list[int]:

@@ -1,10 +1,10 @@
 """Which arm plays which task, where all arms of a window play the same ones (`curator.tasks: common`).
 
-A round's tasks are put in an order in which the categories take turns, and an arm that has n groups plays
-the first n of them. So all arms that have as many groups play the same tasks, under the same weights of the solver; the
-tasks of an arm with fewer groups are among those of an arm with more; and all of them meet the categories equally
-often, up to one group. The order goes on over the window: a category that was shown least comes first. Plain groups beyond
-those of the arms play tasks of their own, and so do groups that `training.fill: resample` plays in the place of others.
+A round's tasks are put in an order in which the categories take turns, and an arm that has n groups plays the first n
+of them. So all arms that have as many groups play the same tasks, under the same weights of the solver; the tasks of an
+arm with fewer groups are among those of an arm with more; and all of them meet the categories equally often, up to one
+group. The order goes on over the window: a category that was shown least comes first. Plain groups beyond those of the
+arms play tasks of their own, and so do groups that `training.fill: resample` plays in the place of others.
 """
 
 from __future__ import annotations
