@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -22,6 +22,7 @@ from seal_ray.grpo.posterior import Cell, Posterior, choose_by_posterior
 RATES = Path(__file__).parents[3] / "docs" / "results" / "task-rates.csv"
 PLAIN = "plain"
 Effect = Literal["even", "one category"]
+EFFECTS: tuple[Effect, ...] = ("one category", "even")
 
 
 def recorded() -> dict[str, list[tuple[int, int]]]:
@@ -42,7 +43,7 @@ class Setting:
     rounds: int = 2
     plain: int = 8
     """Groups of a round on the plain interface."""
-    arms: int = 4
+    arms: int = 3
     """Arms of a window beside the plain one and the incumbent."""
     pairs: bool = False
     """Whether half of a group under an arm is plain."""
@@ -180,21 +181,34 @@ def promoted_within_two(setting: Setting, *, runs: int, seed: int = 10_000) -> t
     return first / runs, second / runs
 
 
-if __name__ == "__main__":
-    import sys
+TINY = Setting()
+"""The preset tiny with the preset coevolved, before the fade-out."""
+QUARTER = replace(TINY, plain=4)
+"""The same with a quarter of the groups plain."""
+PAIRED = replace(TINY, plain=1, pairs=True)
+"""Half of each group under an arm is plain, and one group of a round."""
+TABLE = {
+    "half plain": TINY,
+    "a quarter plain": QUARTER,
+    "pairs": PAIRED,
+    "pairs, taking turns": replace(PAIRED, thompson=False),
+    "a quarter plain, taking turns": replace(QUARTER, thompson=False),
+    "a quarter plain, 4 arms": replace(QUARTER, arms=4),
+    "pairs, 4 arms": replace(PAIRED, arms=4),
+    "pairs, margin 0": replace(PAIRED, margin=0.0),
+    "pairs, prior 0.2": replace(PAIRED, prior=0.2),
+}
 
-    runs = int(sys.argv[1])
-    for name, setting in {
-        "tiny, thompson": Setting(),
-        "tiny, turns": Setting(thompson=False),
-        "tiny even": Setting(effect="even"),
-        "pairs, plain 1": Setting(pairs=True, plain=1),
-        "pairs, plain 1 even": Setting(pairs=True, plain=1, effect="even"),
-        "pairs, plain 8": Setting(pairs=True, plain=8),
-        "margin 0": Setting(margin=0.0),
-    }.items():
-        print(
-            f"{name:24} null {replaced_without_effect(setting, runs=runs, windows=6):.3f}  good %.3f %.3f"
-            % promoted_within_two(setting, runs=runs),
-            flush=True,
-        )
+
+def main(runs: int = 400) -> None:
+    print("| | replaced without effect | +0.15 in one category | +0.15 in all |")
+    print("| --- | --- | --- | --- |")
+    for name, setting in TABLE.items():
+        null = replaced_without_effect(setting, runs=runs, windows=5)
+        shares = [promoted_within_two(replace(setting, effect=effect), runs=runs) for effect in EFFECTS]
+        cells = [f"{second:.0%} ({first:.0%})" for first, second in shares]
+        print(f"| {name} | {null:.1%} | {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
