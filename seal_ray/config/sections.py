@@ -177,7 +177,7 @@ class Curator(Section):
     """Probability that it does, above which the posterior has an arm take the incumbent's place."""
     prior: Positive = 0.1
     """Standard deviation of an arm's value in the posterior before it was played; the mean is 0, the plain arm's."""
-    discount: Annotated[float, Field(gt=0.0, le=1.0)] = 0.8
+    discount: Annotated[float, Field(gt=0.0, le=1.0)] = 0.9
     """What a window still counts in the posterior one window later."""
     advantage: Literal["group", "centred"] = "group"
     """Advantages of proposals: group is GRPO's (as published), centred their value less the mean, undivided."""

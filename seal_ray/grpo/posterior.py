@@ -69,7 +69,7 @@ class Posterior:
 
     plain: str
     prior: float = 0.1
-    discount: float = 0.8
+    discount: float = 0.9
     noise: float = NOISE
     arms: tuple[str, ...] = ()
     strata: tuple[str, ...] = ()
@@ -100,14 +100,14 @@ class Posterior:
         information, evidence = found.information_CAA.copy(), found.evidence_CA.copy()
         squares, freedom = found.between
         for stratum, alike in groupby(sorted(cells, key=attrgetter("stratum", "block")), key=attrgetter("stratum")):
-            names, sums_KK, right_K, total, contrasts = _reduced(list(alike))
+            names, sums_AA, right_A, total, contrasts = _reduced(list(alike))
             kept = [place for place, name in enumerate(names) if name != self.plain]
             at, c = [found.arms.index(names[place]) for place in kept], found.strata.index(stratum)
-            information[c][np.ix_(at, at)] += sums_KK[np.ix_(kept, kept)]
-            evidence[c, at] += right_K[kept]
-            fitted = np.linalg.pinv(sums_KK, hermitian=True)
-            squares += max(0.0, total - float(right_K @ fitted @ right_K))
-            freedom += contrasts - int(np.linalg.matrix_rank(sums_KK, hermitian=True))
+            information[c][np.ix_(at, at)] += sums_AA[np.ix_(kept, kept)]
+            evidence[c, at] += right_A[kept]
+            fitted = np.linalg.pinv(sums_AA, hermitian=True)
+            squares += max(0.0, total - float(right_A @ fitted @ right_A))
+            freedom += contrasts - int(np.linalg.matrix_rank(sums_AA, hermitian=True))
         inside = [
             (cell.variance * (cell.rollouts - 1), cell.rollouts - 1) for cell in cells if cell.variance is not None
         ]
@@ -129,23 +129,23 @@ class Posterior:
             precision[inner, inner] += self.information_CAA[c] / self.variance
         covariance = np.linalg.inv(precision)
         means = covariance @ self.evidence_CA.ravel() / self.variance
-        mean_AX = np.kron(np.full((1, strata), 1 / strata), np.eye(arms))
-        return mean_AX @ means, mean_AX @ covariance @ mean_AX.T
+        averaging = np.kron(np.full((1, strata), 1 / strata), np.eye(arms))
+        return averaging @ means, averaging @ covariance @ averaging.T
 
     def moments(self, arms: Sequence[str]) -> tuple[Floats, Floats]:
-        """Means (K) and covariances (K, K) of these arms' values. An arm that never played has the prior's."""
-        means_A, covariances_AA = self._moments
+        """Means (A) and covariances (A, A) of these arms' values. An arm that never played has the prior's."""
+        known_means, known_covariances = self._moments
         known = {name: place for place, name in enumerate(self.arms)}
-        means_K, covariances_KK = np.zeros(len(arms)), np.zeros((len(arms), len(arms)))
+        means_A, covariances_AA = np.zeros(len(arms)), np.zeros((len(arms), len(arms)))
         for row, name in enumerate(arms):
             if name in known:
-                means_K[row] = means_A[known[name]]
+                means_A[row] = known_means[known[name]]
             for column, other in enumerate(arms):
                 if name in known and other in known:
-                    covariances_KK[row, column] = covariances_AA[known[name], known[other]]
+                    covariances_AA[row, column] = known_covariances[known[name], known[other]]
                 elif name == other and name not in known and name != self.plain:
-                    covariances_KK[row, column] = self.prior**2
-        return means_K, covariances_KK
+                    covariances_AA[row, column] = self.prior**2
+        return means_A, covariances_AA
 
     def information(self, arm: str) -> float:
         """How many rollouts' worth of comparison there is about an arm; 0 where it is not known."""
@@ -177,10 +177,10 @@ class Posterior:
         each = slots // (2 * len(arms))
         counts = [each] * len(arms)
         left = slots - sum(counts)
-        means_K, covariances_KK = self.moments(arms)
-        drawn_SK = generator.multivariate_normal(means_K, covariances_KK, size=left, method="eigh")
-        ranks_SK = (-drawn_SK).argsort(axis=1)
-        for ranks, rank in zip(ranks_SK, generator.integers(min(2, len(arms)), size=left), strict=True):
+        means_A, covariances_AA = self.moments(arms)
+        drawn_SA = generator.multivariate_normal(means_A, covariances_AA, size=left, method="eigh")
+        ranks_SA = (-drawn_SA).argsort(axis=1)
+        for ranks, rank in zip(ranks_SA, generator.integers(min(2, len(arms)), size=left), strict=True):
             counts[int(ranks[rank])] += 1
         return counts
 
@@ -236,20 +236,20 @@ class Posterior:
 def _reduced(cells: Sequence[Cell]) -> tuple[list[str], Floats, Floats, float, int]:
     """The arms of these cells, S, b, the sum of squares within blocks, and the degrees of freedom that blocks leave."""
     names = sorted({cell.arm for cell in cells})
-    sums_KK, right_K = np.zeros((len(names), len(names))), np.zeros(len(names))
+    sums_AA, right_A = np.zeros((len(names), len(names))), np.zeros(len(names))
     total, contrasts = 0.0, 0
     for _, block in groupby(cells, key=attrgetter("block")):
         found = list(block)
         at = [names.index(cell.arm) for cell in found]
-        n_K = np.array([cell.rollouts for cell in found], dtype=np.float64)
-        away_K = np.array([cell.value for cell in found]) - float(
-            np.average([cell.value for cell in found], weights=n_K)
+        n_A = np.array([cell.rollouts for cell in found], dtype=np.float64)
+        away_A = np.array([cell.value for cell in found]) - float(
+            np.average([cell.value for cell in found], weights=n_A)
         )
-        sums_KK[np.ix_(at, at)] += np.diag(n_K) - np.outer(n_K, n_K) / n_K.sum()
-        right_K[at] += n_K * away_K
-        total += float(n_K @ away_K**2)
+        sums_AA[np.ix_(at, at)] += np.diag(n_A) - np.outer(n_A, n_A) / n_A.sum()
+        right_A[at] += n_A * away_A
+        total += float(n_A @ away_A**2)
         contrasts += len(found) - 1
-    return names, sums_KK, right_K, total, contrasts
+    return names, sums_AA, right_A, total, contrasts
 
 
 def choose_by_posterior(
@@ -264,8 +264,8 @@ def choose_by_posterior(
     ]
     if not better:
         return incumbent
-    means_K, _ = posterior.moments(better)
-    return better[int(means_K.argmax())]
+    means_A, _ = posterior.moments(better)
+    return better[int(means_A.argmax())]
 
 
 def most_that_can_be_told(

@@ -49,13 +49,13 @@ class ArmMemory:
         """Number of an arm → posterior mean, for the plain arm and those that are known."""
         names = {arm.number: interface_id(arm.interface) for arm in window.arms}
         known = [number for number, name in names.items() if number == PLAIN or self.posterior.knows(name)]
-        means_K, _ = self.posterior.moments([names[number] for number in known])
-        return dict(zip(known, map(float, means_K), strict=True))
+        means_A, _ = self.posterior.moments([names[number] for number in known])
+        return dict(zip(known, map(float, means_A), strict=True))
 
     def value(self, interface: Interface) -> tuple[float, float]:
         """Mean and standard deviation of what an interface is worth."""
-        means_K, covariances_KK = self.posterior.moments([interface_id(interface)])
-        return float(means_K[0]), float(covariances_KK[0, 0]) ** 0.5
+        means_A, covariances_AA = self.posterior.moments([interface_id(interface)])
+        return float(means_A[0]), float(covariances_AA[0, 0]) ** 0.5
 
     def choose(self, window: Window, incumbent: Interface) -> tuple[Interface, float]:
         """The interface that stays, and the largest probability with which one is better than the incumbent."""
