@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 from tests.seal_ray.algorithm.telling import (
+    EFFECTS,
     PAIRED,
     QUARTER,
+    Effect,
     Setting,
     promoted_within_two,
     recorded,
@@ -28,9 +30,9 @@ def test_without_an_effect_the_incumbent_is_replaced_in_few_windows(name: str) -
     assert replaced_without_effect(SETTINGS[name], runs=150, windows=5) <= 0.05
 
 
-@pytest.mark.parametrize("effect", ["even", "one category"])
+@pytest.mark.parametrize("effect", EFFECTS)
 @pytest.mark.parametrize("name", SETTINGS)
-def test_an_arm_that_is_better_is_promoted_within_two_windows(name: str, effect: str) -> None:
+def test_an_arm_that_is_better_is_promoted_within_two_windows(name: str, effect: Effect) -> None:
     setting = replace(SETTINGS[name], effect=effect)
     assert promoted_within_two(setting, runs=200)[1] >= 0.85
 

@@ -166,8 +166,10 @@ def test_groups_go_to_those_that_may_be_best_and_to_all() -> None:
 
 
 def test_fewer_rollouts_tell_fewer_arms_apart() -> None:
-    rule = {"beside": 1, "margin": 0.05, "promote_at": 0.8}
-    found = [most_that_can_be_told(EMPTY, rollouts, 4, **rule) for rollouts in (0, 32, 64, 128, 256, 512)]
+    found = [
+        most_that_can_be_told(EMPTY, rollouts, 4, beside=1, margin=0.05, promote_at=0.8)
+        for rollouts in (0, 32, 64, 128, 256, 512)
+    ]
     assert found == sorted(found)
     assert found[0] == 0
     assert found[-1] == 4
