@@ -34,4 +34,6 @@ def command(
         return
     console = Console(highlight=False)
     console.print(history_table(arms))
+    for arm in arms:
+        console.print(f"{arm.id}: {arm.shows}", markup=False, soft_wrap=True)
     console.print(f"{len(arms)} arms, picture in {out}", markup=False, soft_wrap=True)

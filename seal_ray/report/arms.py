@@ -108,18 +108,17 @@ def read_history(path: Path) -> list[History]:
 
 
 def history_table(arms: Sequence[History]) -> Table:
-    """A row an arm. The gain is that after its last window, with an interval of 95 %."""
+    """A row an arm, without its text. The gain is that after its last window, with an interval of 95 %."""
     table = Table()
-    for name in ("arm", "rounds"):
-        table.add_column(name, no_wrap=True)
+    table.add_column("arm", no_wrap=True)
+    table.add_column("rounds")
     for name in ("groups", "rollouts", "gain"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("promoted")
-    table.add_column("shows", overflow="fold")
     now = incumbent_of(arms)
     for arm in arms:
         last = arm.last
-        promoted = ", ".join(map(str, arm.promoted_at)) or "no"
+        promoted = ", ".join(map(str, arm.promoted_at)) or "–"
         table.add_row(
             Text(arm.id),
             _rounds(arm),
@@ -127,7 +126,6 @@ def history_table(arms: Sequence[History]) -> Table:
             str(sum(window.rollouts for window in arm.windows)),
             _gain(last),
             f"{promoted}{', in force' if now is not None and arm.id == now.id else ''}",
-            Text(arm.shows),
         )
     return table
 
@@ -151,11 +149,12 @@ def draw_history(arms: Sequence[History], path: Path, *, title: str = "") -> Non
     played = [arm for arm in arms if any(window.gain is not None for window in arm.windows) and arm.id != "plain"]
     named = sorted(played, key=lambda arm: (not arm.promoted_at, -(arm.last.gain or 0.0)))[:_NAMED]
     colours = (BLUE, RED, "#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#332288", "#7A3B5E")
-    for arm in played:
+    for place, arm in enumerate(played):
+        beside = 0.3 * (place / max(1, len(played) - 1) - 0.5)  # so that intervals of one round do not hide each other
         there = [window for window in arm.windows if window.gain is not None]
         colour = colours[named.index(arm)] if arm in named else GREY
         axes.errorbar(
-            [window.round for window in there],
+            [window.round + beside for window in there],
             [window.gain or 0.0 for window in there],
             yerr=[_INTERVAL * (window.error or 0.0) for window in there],
             color=colour,
@@ -167,7 +166,9 @@ def draw_history(arms: Sequence[History], path: Path, *, title: str = "") -> Non
             label=_name(arm) if arm in named else None,
         )
         promoted = [window for window in there if window.promoted]
-        axes.plot([w.round for w in promoted], [w.gain or 0.0 for w in promoted], "o", color=colour, markersize=9)
+        axes.plot(
+            [w.round + beside for w in promoted], [w.gain or 0.0 for w in promoted], "o", color=colour, markersize=9
+        )
     axes.axhline(0.0, color=BLACK, linewidth=1.0)
     axes.set_xlabel("round (a filled mark: promoted after it)")
     axes.set_ylabel("gain over the plain interface, 95 % interval")

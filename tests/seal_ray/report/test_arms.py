@@ -66,7 +66,7 @@ def test_what_a_model_wrote_does_not_act(run: Path) -> None:
     found = row([GOOD], {}, GOOD, GOOD)
     found["arms"][1] |= {"id": "x\x1b[2J", "guidelines": [HOSTILE, "[bold]not markup[/bold] $x_$"]}
     folder.arms.append({"round": 8, **found})
-    text = printed(run)
+    text = printed(run) + "".join(f"{arm.id} {arm.shows}" for arm in read_history(run))
     assert all(each.isprintable() for line in text.splitlines() for each in line)
     assert "not markup[/bold]" in text
     draw_history(read_history(run), run / "picture.png")
