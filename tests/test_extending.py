@@ -36,7 +36,8 @@ from policies.solver import Budgets, Solver
 from policies.trajectory import Trajectory
 from seal_ray.algorithm import objects
 from seal_ray.algorithm.config import SealConfig, apply, make_config
-from seal_ray.algorithm.curation.curation import Curation, Window
+from seal_ray.algorithm.curation.curation import Curation
+from seal_ray.algorithm.curation.window import Window
 from seal_ray.algorithm.sampling.groups import number_arms
 from seal_ray.config import sections
 from seal_ray.evaluation.suites import SUITES

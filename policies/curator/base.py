@@ -26,6 +26,15 @@ class Proposal:
     sample: Sample | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """An interface that was played, and what it is worth: success above the plain interface, and its standard error."""
+
+    interface: Interface
+    gain: float
+    error: float
+
+
 class Curator(Protocol):
     """Proposes interfaces. It sees the failure profile and the incumbent interface, never a task or an answer.
 

@@ -7,7 +7,7 @@ otherwise rejected. Whatever it writes, the solver's training goes on with the i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from envs.errors import UserError
@@ -15,8 +15,8 @@ from envs.interface import Interface
 from envs.interface.document import interface_from_dict, interface_to_dict
 from envs.profile import FailureProfile
 from envs.task import JSON
-from policies.curator.base import Curator, Proposal
-from policies.curator.proposal_text import PROPOSAL_SCHEMA, messages_for, read_proposal
+from policies.curator.base import Curator, Proposal, Tried
+from policies.curator.proposal_text import PROPOSAL_SCHEMA, best_and_worst, messages_for, read_proposal
 from policies.engine import BASE, BadRequest, Engine, EngineDead, Finish, GenRequest, GenResult
 from policies.prompting import ChatFormat
 from policies.sample import Recording
@@ -24,6 +24,8 @@ from policies.trajectory import derive_seed
 
 _MAX_RESTARTS = 3
 """Times that an engine may die over one proposal."""
+_SHOWN = 4
+"""Interfaces of earlier windows that a prompt has at most."""
 
 Check = Callable[[Interface], str | None]
 """Why an interface may not be shown, in one sentence; None where it may."""
@@ -46,7 +48,7 @@ class Writing:
 
 
 class LLMCurator(Curator):
-    """Proposes what a language model writes, through an engine. It sees the profile and the incumbent, nothing else.
+    """Proposes what a language model writes, through an engine. It sees the profile, the incumbent, what was `tried`.
 
     `connect()` gives the engine, anew for each proposal; `policy` names the adapter that writes, or the base. `check`
     is the leak guard's.
@@ -72,6 +74,8 @@ class LLMCurator(Curator):
         self._check = check
         self._policy = policy
         self._before = self._last = Interface.plain()
+        self.tried: Sequence[Tried] = ()
+        """Interfaces of earlier windows, the best first; its caller sets them before it asks."""
 
     async def propose(
         self, profile: FailureProfile, *, incumbent: Interface, n: int, round_number: int, seed: int
@@ -80,10 +84,20 @@ class LLMCurator(Curator):
         del round_number  # the seed is another one each round
         if incumbent != self._last:
             self._before, self._last = self._last, incumbent
-        prompt = self._form.chat(messages_for(profile, incumbent=incumbent, before=self._before))
+        prompt = self._prompt(profile, incumbent)
         engine = self._connect()
         writing = [self._write(engine, prompt, incumbent, derive_seed(seed, place)) for place in range(n)]
         return tuple(await asyncio.gather(*writing))
+
+    def _prompt(self, profile: FailureProfile, incumbent: Interface) -> tuple[int, ...]:
+        """The prompt, with as many of the best and worst interfaces as leave a whole proposal its room."""
+        for most in range(_SHOWN, -1, -1):
+            tried = best_and_worst(self.tried, most)
+            messages = messages_for(profile, incumbent=incumbent, before=self._before, tried=tried)
+            prompt = self._form.chat(messages)
+            if len(prompt) + self._writing.max_tokens <= self._writing.context:
+                break
+        return prompt
 
     def get_state(self) -> dict[str, JSON]:
         return {**super().get_state(), "before": interface_to_dict(self._before), "last": interface_to_dict(self._last)}

@@ -6,6 +6,7 @@ It reads counts and labels, never a task or an answer. What it writes is not tru
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +16,7 @@ from envs.interface import CueKind, Interface, RecoveryLevel, interface_diff
 from envs.interface.document import interface_from_json, interface_to_dict
 from envs.interface.value import MAX_GUIDELINE_CHARACTERS, MAX_GUIDELINES
 from envs.profile import FailureProfile
+from policies.curator.base import Tried
 
 _FADE = "fade"
 """The key of an interface that a proposal does not set: it is a setting of the run."""
@@ -71,10 +73,13 @@ def read_proposal(text: str) -> Interface:
     return replace(interface_from_json(text[begin : end + 1], source="proposal"), fade=0.0)
 
 
-def messages_for(profile: FailureProfile, *, incumbent: Interface, before: Interface) -> tuple[Message, ...]:
+def messages_for(
+    profile: FailureProfile, *, incumbent: Interface, before: Interface, tried: Sequence[Tried] = ()
+) -> tuple[Message, ...]:
     """The messages that ask for a proposal: the window's profile, what is shown now, and what was changed for it.
 
-    `before` is the interface before the one in force.
+    `before` is the interface before the one in force. `tried` are interfaces of earlier windows, the best first; what a
+    model wrote is in them as JSON text, which the guard had passed before it was shown.
     """
     changed = "\n".join(interface_diff(before, incumbent)) or "nothing"
     total = profile.total.get("all")
@@ -82,4 +87,15 @@ def messages_for(profile: FailureProfile, *, incumbent: Interface, before: Inter
         f"{profile.render(most=_LISTED)}\nSuccess since the begin of training: {total.success_rate:.1%}\n"
         f"Interface in force: {write_proposal(incumbent)}\nChanged last: {changed}"
     )
+    if tried:
+        lines = [f"{each.gain:+.3f} ± {each.error:.3f} {write_proposal(each.interface)}" for each in tried]
+        asked += "\nTried, with the gain in success over no interface, the best first:\n" + "\n".join(lines)
     return Message("system", INSTRUCTIONS), Message("user", asked)
+
+
+def best_and_worst(tried: Sequence[Tried], most: int) -> list[Tried]:
+    """At most `most` of these, which come the best first: as many from either end, the best in doubt."""
+    if len(tried) <= most:
+        return list(tried)
+    worst = most // 2
+    return [*tried[: most - worst], *tried[len(tried) - worst :]]

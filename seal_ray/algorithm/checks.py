@@ -18,6 +18,7 @@ from envs.sources import check_disjoint, get_source
 from policies.curator.choice import learns, shows_given_interface
 from policies.engine.requests import checkpoint_shapes
 from policies.model_folder import ModelFolder, open_model
+from seal_ray.algorithm.curation.rewards import by_rounds
 from seal_ray.algorithm.objects import check_objects, make_curator_reward, make_suites
 from seal_ray.algorithm.sampling.groups import training_pool
 from seal_ray.config import sections
@@ -118,6 +119,7 @@ def _check_curator(curator: sections.Curator, learners: sections.Learners) -> No
         raise UserError(
             f"curator.reward: {curator.reward} compares whole gradients, which learners.fsdp does not hold."
         )
+    _check_posterior(curator)
     if curator.interface is None:
         return
     if not shows_given_interface(curator.kind):
@@ -129,6 +131,20 @@ def _check_curator(curator: sections.Curator, learners: sections.Learners) -> No
         raise UserError(
             f"curator.keep: {curator.keep} guidelines do not fit beside the {len(interface.guidelines)} of "
             f"curator.interface; an interface shows at most {MAX_GUIDELINES}."
+        )
+
+
+def _check_posterior(curator: sections.Curator) -> None:
+    if curator.played is not None and curator.played > curator.proposals:
+        raise UserError(f"curator.played: {curator.played} is more than curator.proposals, {curator.proposals}.")
+    if curator.choose == "posterior" and curator.tasks != "common" and not by_rounds(make_curator_reward(curator)):
+        raise UserError(
+            "curator.choose: the posterior compares arms on tasks that they share; set curator.tasks=common."
+        )
+    if curator.share_out == "thompson" and (curator.choose, curator.tasks) != ("posterior", "common"):
+        raise UserError(
+            "curator.share_out: thompson draws from the posterior over common tasks; "
+            "set curator.choose=posterior and curator.tasks=common."
         )
 
 

@@ -103,7 +103,7 @@ class Seal(RoundAlgorithm):
             changed = self._propose()
         with _timed(times, "rollout"):
             waves = play_waves(
-                self._planner.plan(self.curation.arms, self.round),
+                self._planner.plan(self.curation.arms, self.round, self.curation.share_out),
                 play=self._play,
                 is_equal=self._compare.is_equal,
                 replace=self._planner.replace,
@@ -176,6 +176,7 @@ class Seal(RoundAlgorithm):
             round_number=self.round,
             seed=derive_seed(self._seed, "curator", self.round),
             upcoming=self._planner.upcoming(),
+            rollouts=self._planner.shown_rollouts(self.round),
             heal=self._heal,
         )
         if self.round:

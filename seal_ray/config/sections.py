@@ -148,7 +148,14 @@ class Curator(Section):
     response: Count = 512
     """Tokens of a proposal at most."""
     proposals: Count = 3
-    """Proposals for one profile; each is an arm, and some of the groups play it."""
+    """Proposals that are written for one profile."""
+    played: Count | None = None
+    """Arms beside the plain one and the incumbent at most: the first accepted proposals of different text, and with the
+    posterior one of an earlier window. None is all proposals."""
+    tasks: Literal["drawn", "common"] = "drawn"
+    """Tasks of a window's arms: drawn is one of its own for each group (as published), common the same for all arms."""
+    share_out: Literal["turns", "thompson"] = "turns"
+    """How groups are shared out over arms: in turn, or by draws from the posterior (Thompson sampling)."""
     guideline_tokens: Count = 256
     """Tokens that a proposal may add to the solver's prompt as guidelines."""
     retries: Annotated[int, Field(ge=0)] = 2
@@ -157,11 +164,25 @@ class Curator(Section):
     """Temperature at which proposals are sampled."""
     reward: str = "gain"
     """Value of an arm: gain (success above the plain interface), frontier or alpha (success near one half: 4p(1-p), or
-    GenEnv's formula), transfer (what training under it does for the plain interface), or one's own."""
+    GenEnv's formula), transfer (what training under it does for the plain interface), internalised (what it did), or
+    one's own."""
     reward_settings: Settings = Field(default_factory=dict)
     """Settings of a curator's reward of one's own."""
+    choose: Literal["margin", "posterior"] = "margin"
+    """Which arm takes the incumbent's place: margin looks at a window's values alone (as published), posterior asks for
+    a probability, from all windows."""
     margin: NotNegative = 0.05
     """How far the value of a proposal must lie above that of the incumbent to take its place."""
+    promote_at: Annotated[float, Field(ge=0.5, lt=1.0)] = 0.8
+    """Probability that it does, above which the posterior has an arm take the incumbent's place."""
+    prior: Positive = 0.1
+    """Standard deviation of an arm's value in the posterior before it was played; the mean is 0, the plain arm's."""
+    discount: Annotated[float, Field(gt=0.0, le=1.0)] = 0.9
+    """What a window still counts in the posterior one window later."""
+    advantage: Literal["group", "centred"] = "group"
+    """Advantages of proposals: group is GRPO's (as published), centred their value less the mean, undivided."""
+    rejection_step: Positive = 0.1
+    """How far a rejected proposal lies below the worst accepted one where advantages are centred."""
     lora_rank: Annotated[int, Field(ge=0)] = 0
     """Rank of the adapter of a curator that learns on an engine of its own; 0 trains all weights. On the solver's
     engines its adapter has the solver's rank."""

@@ -128,6 +128,8 @@ class RunFolder:
         """One row a round: `round` and `profile`, the failure profile's JSON form."""
         self.proposals = JsonLines(path / "proposals.jsonl")
         """One row a round: `round` and `proposals` of the window it belongs to, with reward or rejection."""
+        self.arms = JsonLines(path / "arms.jsonl")
+        """One row a window of the curator, at its end: `round`, `rounds` and `arms`, each with what is known of it."""
         self.trajectories = path / "trajectories"
         """The folder of the stored trajectories, one file a round."""
         self.checkpoints = path / "checkpoints"
@@ -173,7 +175,7 @@ class RunFolder:
 
         Checkpoints are not touched. Raises `UserError` where a file holds something else.
         """
-        for lines in (self.metrics, self.evaluations, self.interfaces, self.proposals, self.profiles):
+        for lines in (self.metrics, self.evaluations, self.interfaces, self.proposals, self.arms, self.profiles):
             if lines.path.exists():
                 lines.replace(row for row in lines.rows() if _round_of(row, lines.path) <= round_number)
         for path in self.trajectories.iterdir():

@@ -89,6 +89,9 @@ class Recorder:
             arms = {group.plan.arm.number: group.plan.arm for group in algorithm.last_round}
             folder.append_interfaces(number, [arms[at].interface for at in sorted(arms)] or [Interface.plain()])
             folder.proposals.append({"round": number, "proposals": algorithm.curation.last_proposals})
+            if algorithm.curation.last_arms:
+                window = algorithm.curation.window
+                folder.arms.append({"round": number, "rounds": window.rounds, "arms": algorithm.curation.last_arms})
             folder.profiles.append({"round": number, "profile": algorithm.profile.to_dict()})
             most = algorithm.config.section(sections.Diagnosis).trajectories_kept
             firsts = [group.trajectories[0] for group in algorithm.last_round if group.trajectories]

@@ -8,14 +8,11 @@ learns takes one GRPO step on its proposals, whose rewards are compared with eac
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from envs.interface import Interface
 from envs.interface.document import interface_from_dict, interface_to_dict
-from envs.interface.guard import LeakGuard
 from envs.profile import FailureProfile
 from envs.task import JSON, Task
 from policies.curator import Curator, Proposal
@@ -24,136 +21,33 @@ from policies.curator.llm import LLMCurator, Writing
 from policies.engine.choice import default_kind
 from policies.model_folder import ModelFolder
 from policies.prompting import ChatFormat
-from policies.sample import Sample
 from policies.trajectory import interface_id
 from seal_ray.algorithm.agent import Agent
+from seal_ray.algorithm.curation.guard import RunGuard
+from seal_ray.algorithm.curation.memory import ArmMemory
+from seal_ray.algorithm.curation.rewards import needs_internalised
+from seal_ray.algorithm.curation.rewards.gain import GainReward
+from seal_ray.algorithm.curation.window import Verdict, Window, arms_as_rows, first_distinct, proposals_as_rows
 from seal_ray.algorithm.objects import make_curator_reward, make_plain_curator
 from seal_ray.algorithm.sampling.dispatch import while_healing
-from seal_ray.algorithm.sampling.groups import PLAIN_ARM, Arm, PlayedGroup, number_arms
+from seal_ray.algorithm.sampling.groups import Arm, PlayedGroup, number_arms
 from seal_ray.config import sections
 from seal_ray.config.agents import Settings
 from seal_ray.grpo.advantages import group_advantages
-from seal_ray.grpo.arms import ArmGroup, choose_incumbent
+from seal_ray.grpo.advantages.proposals import centred_advantages
+from seal_ray.grpo.arms import choose_incumbent
 from seal_ray.grpo.rows import Minibatch, Row, row_of
 
 LEARNT = ("loss", "kl", "ratio_first_error", "gradient_norm", "learning_rate")
 """What is logged of the curator's update."""
 
 
-@dataclass
-class Window:
-    """The arms of a window, the plain one first, and the groups that were played under them."""
-
-    arms: tuple[Arm, ...] = (PLAIN_ARM,)
-    proposals: tuple[Proposal, ...] = ()
-    groups: list[ArmGroup] = field(default_factory=list)
-    alignments: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
-    """Number of an arm → cosine of its policy gradient with the plain arm's, for each round in which it played."""
-
-    def arm_of(self, interface: Interface) -> Arm:
-        return next(arm for arm in self.arms if arm.interface == interface)
-
-    def observe(self, groups: Sequence[PlayedGroup], alignments: Mapping[int, float]) -> None:
-        """Adds a round of the window."""
-        for group in groups:
-            played = group.trajectories
-            if played:
-                rate = sum(each.reward for each in played) / len(played)
-                self.groups.append(ArmGroup(group.plan.arm.number, played[0].category, rate))
-        for arm, value in alignments.items():
-            self.alignments[arm].append(value)
-
-    def to_dict(self) -> dict[str, JSON]:
-        return {
-            "interfaces": [interface_to_dict(arm.interface) for arm in self.arms],
-            "proposals": [
-                {
-                    "interface": interface_to_dict(each.interface),
-                    "rejection": each.rejection,
-                    "sample": None if each.sample is None else asdict(each.sample),
-                }
-                for each in self.proposals
-            ],
-            "groups": [[group.arm, group.category, group.success] for group in self.groups],
-            "alignments": [[arm, list(values)] for arm, values in self.alignments.items()],
-        }
-
-    @classmethod
-    def from_dict(cls, value: Mapping[str, JSON]) -> Window:
-        return cls(
-            number_arms(map(interface_from_dict, value["interfaces"])),
-            tuple(
-                Proposal(interface_from_dict(each["interface"]), each["rejection"], _sample_from(each["sample"]))
-                for each in value["proposals"]
-            ),
-            [ArmGroup(*group) for group in value["groups"]],
-            defaultdict(list, {arm: list(values) for arm, values in value["alignments"]}),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """The end of a window: each proposal's reward, and the rows that the curator learns from."""
-
-    rewards: tuple[float | None, ...]
-    """One a proposal; None where its arm was not played."""
-    rows: list[Row]
-    promoted: bool
-
-
-def proposals_as_rows(window: Window, verdict: Verdict | None) -> list[dict[str, JSON]]:
-    """The window's proposals for people to read: the interface, the reason of a rejection, and the reward."""
-    rewards = verdict.rewards if verdict else (None,) * len(window.proposals)
-    return [
-        {
-            "id": interface_id(each.interface),
-            **interface_to_dict(each.interface),
-            "rejection": each.rejection,
-            "reward": reward,
-        }
-        for each, reward in zip(window.proposals, rewards, strict=True)
-    ]
-
-
-def _sample_from(value: Mapping[str, JSON] | None) -> Sample | None:
-    if value is None:
-        return None
-    tuples = {key: tuple(each) for key, each in value.items() if key != "seed"}
-    # Checkpoints of earlier versions have the log-probs under a shorter name.
-    logprobs = tuples.pop("logprobs_T", ())
-    return Sample(**{"sampled_logprobs_T": logprobs, **tuples}, seed=value["seed"])
-
-
-class RunGuard:
-    """Checks proposals against the tasks of the whole run, and against those of the window that they are for.
-
-    Where training tasks have no end, those that are over are not played again. `most_tokens` is what a proposal may add
-    to the prompt of `solver`.
-    """
-
-    def __init__(self, tasks: Iterable[Task], solver: ModelFolder, *, most_tokens: int) -> None:
-        self._form = ChatFormat.load(solver.path, solver.dialect)
-        self._most_tokens = most_tokens
-        self._always = self._guard(tasks)
-        self._window = self._guard(())
-
-    def start_window(self, tasks: Iterable[Task]) -> None:
-        """Forgets the tasks of the last window."""
-        self._window = self._guard(tasks)
-
-    def check(self, interface: Interface) -> str | None:
-        """Why the interface may not be shown, in one sentence; None where it may."""
-        return self._always.check(interface) or self._window.check(interface)
-
-    def _guard(self, tasks: Iterable[Task]) -> LeakGuard:
-        return LeakGuard(tasks, max_tokens=self._most_tokens, count_tokens=lambda text: len(self._form.tokens(text)))
-
-
 class Curation:
     """Owns the curator, the incumbent and the window. `incumbent` is the interface with the best value so far.
 
     A curator that is a language model is an `agent` of the run, and has a `guard` against leaks.
-    `last_proposals` are those of the window that the last round belongs to, for people to read.
+    `last_proposals` are those of the window that the last round belongs to, for people to read, and `last_arms` what is
+    known of its arms where that round ended it. `memory` is what is known of the arms of all windows.
     """
 
     def __init__(
@@ -165,7 +59,9 @@ class Curation:
         self.reward = make_curator_reward(settings)
         self.incumbent = Interface.plain()
         self.window = Window()
+        self.memory = ArmMemory(settings, self.reward)
         self.last_proposals: list[dict[str, JSON]] = []
+        self.last_arms: list[dict[str, JSON]] = []
         self._guard = guard
 
     @property
@@ -178,6 +74,21 @@ class Curation:
         """Whether the curator's reward is about an arm's gradient and that of the plain arm."""
         return self.agent is not None and self.reward.needs_gradients
 
+    @property
+    def needs_internalised(self) -> bool:
+        """Whether the curator's reward is about what training on an arm's views did."""
+        return self.agent is not None and needs_internalised(self.reward)
+
+    @property
+    def _by_posterior(self) -> bool:
+        return self.agent is not None and self.settings.choose == "posterior"
+
+    def share_out(self, slots: int, seed: int) -> list[int] | None:
+        """How many of a round's groups each arm but the plain one plays; None where they take turns."""
+        if not self._by_posterior or self.settings.share_out == "turns":
+            return None
+        return self.memory.share_out(self.window, slots, seed)
+
     def begins_at(self, round_number: int) -> bool:
         """Whether a window begins with this round, counted from 0."""
         return round_number % self.settings.update_every == 0
@@ -189,49 +100,86 @@ class Curation:
         round_number: int,
         seed: int,
         upcoming: Iterable[Task] = (),
+        rollouts: int | None = None,
         heal: Callable[[], None],
     ) -> bool:
         """Begins a window with the curator's proposals. Returns whether the incumbent is another than before.
 
         A curator without a model proposes what is shown from now on. The proposals of a model are tried out first; the
-        guard holds them against the `upcoming` tasks of the window. `heal` is called while it writes.
+        guard holds them against the `upcoming` tasks of the window. `heal` is called while it writes. With the
+        posterior there are no more new arms than `rollouts`, those that the window has for all arms but the plain one,
+        can tell apart, and one of them may be of an earlier window; where there is none, nothing is proposed.
         """
         if self._guard is not None:
             self._guard.start_window(upcoming)
         before = self.incumbent
-        work = self.curator.propose(
-            profile,
-            incumbent=before,
-            n=1 if self.agent is None else self.settings.proposals,
-            round_number=round_number,
-            seed=seed,
-        )
+        earlier, new = self._room(rollouts)
+        work = self.curator.propose(profile, incumbent=before, n=self._asked(new), round_number=round_number, seed=seed)
         proposals: tuple[Proposal, ...] = while_healing(lambda: asyncio.run(work), heal)
         accepted = [each.interface for each in proposals if each.rejection is None]
         if self.agent is None:
             self.incumbent, accepted = (accepted or [before])[0], []
-        self.window = Window(number_arms([self.incumbent, *accepted]), proposals)
+        elif self._by_posterior or self.settings.played is not None:
+            accepted = first_distinct(proposals, [Interface.plain(), before, *earlier], new)
+        self.window = Window(number_arms([self.incumbent, *earlier, *accepted]), proposals)
         return self.incumbent != before
 
+    def _room(self, rollouts: int | None) -> tuple[list[Interface], int]:
+        """The arm of an earlier window that plays again, if any, and how many new ones can play beside it."""
+        most = self.settings.played or self.settings.proposals
+        if not self._by_posterior:
+            return [], most
+        if isinstance(self.curator, LLMCurator):
+            self.curator.tried = self.memory.tried()
+        if rollouts is not None:
+            most = self.memory.room(rollouts, most, beside=int(not self.incumbent.is_plain))
+        earlier = self.memory.challenger(self.incumbent) if most else None
+        if earlier is None or (self._guard is not None and self._guard.check(earlier) is not None):
+            return [], most
+        return [earlier], most - 1
+
+    def _asked(self, new: int) -> int:
+        if self.agent is None:
+            return 1
+        return self.settings.proposals if new else 0
+
     def close_round(
-        self, round_number: int, groups: Sequence[PlayedGroup], alignments: Mapping[int, float]
+        self,
+        round_number: int,
+        groups: Sequence[PlayedGroup],
+        alignments: Mapping[int, float],
+        internalised: Mapping[int, float] | None = None,
     ) -> dict[str, float]:
         """Adds a round to the window, and ends the window where it is time. Returns what was counted.
 
-        At a window's end a curator that learns takes its step, and its engines get the new weights.
+        `internalised` has arm → what the round's training on its views did, where `needs_internalised`. At a window's
+        end a curator that learns takes its step, and its engines get the new weights.
         """
-        self.window.observe(groups, alignments)
+        self.window.observe(groups, alignments, internalised)
         begun, proposals = self.begins_at(round_number), self.window.proposals
         counted: dict[str, float] = {
             "curator/proposals": len(proposals) * begun,
             "curator/rejections": sum(each.rejection is not None for each in proposals) * begun,
+            "curator/arms": (len(self.window.arms) - 1) * begun,
         }
+        incumbent = self.incumbent
         verdict = self.judge() if self.begins_at(round_number + 1) else None
         self.last_proposals = proposals_as_rows(self.window, verdict)
+        self.last_arms = []
+        if verdict is not None:
+            known = {
+                arm.number: self.memory.value(arm.interface)
+                for arm in self.window.arms
+                if self.memory.posterior.knows(interface_id(arm.interface))
+            }
+            self.last_arms = arms_as_rows(self.window, known, before=incumbent, after=self.incumbent)
         if verdict is None or self.agent is None:
             return counted
         rewards = [reward for reward in verdict.rewards if reward is not None]
         counted["curator/promoted"] = int(verdict.promoted)
+        if self._by_posterior:
+            gain, error = self.memory.value(self.incumbent)
+            counted |= {"curator/gain": gain, "curator/gain_error": error, "curator/better": verdict.probability}
         if rewards:
             counted |= {"curator/reward": sum(rewards) / len(rewards), "curator/reward_best": max(rewards)}
         if verdict.rows and self.agent.learns:
@@ -241,45 +189,82 @@ class Curation:
         return counted
 
     def judge(self) -> Verdict:
-        """Ends the window. The incumbent is replaced where a proposal's value is enough above it."""
-        if self.agent is None:
-            return Verdict((None,) * len(self.window.proposals), [], promoted=False)
+        """Ends the window. The incumbent is replaced where an arm is enough above it (`curator.choose`)."""
         window, settings = self.window, self.settings
-        values = self.reward(window.groups, window.alignments)
-        rewards = tuple(
-            self.reward.worst if each.rejection is not None else values.get(window.arm_of(each.interface).number)
-            for each in window.proposals
+        if self._by_posterior or isinstance(self.reward, GainReward):
+            self.memory.observe(window)
+        if self.agent is None:
+            return Verdict((None,) * len(window.proposals), [], promoted=False)
+        before, probability = self.incumbent, 0.0
+        if self._by_posterior:
+            played = {group.arm for group in window.groups}
+            values: Mapping[int, float] = {
+                arm: value for arm, value in self.memory.values(window).items() if arm in played
+            }
+            self.incumbent, probability = self.memory.choose(window, before)
+        else:
+            measured = window.internalised if self.needs_internalised else window.alignments
+            values = self.reward(window.groups, measured)
+            self.incumbent = window.arms[
+                choose_incumbent(values, window.arm_of(before).number, settings.margin)
+            ].interface
+        rewards = self._rewards(values)
+        return Verdict(rewards, self._rows(rewards), self.incumbent != before, probability)
+
+    def _rewards(self, values: Mapping[int, float]) -> tuple[float | None, ...]:
+        """Those of the window's proposals: a rejected one gets the least, one that shows what no arm did gets none."""
+        arms = [self.window.arm_that_shows(each.interface) for each in self.window.proposals]
+        found = [None if arm is None else values.get(arm.number) for arm in arms]
+        worst = self.reward.worst
+        if self.settings.advantage == "centred":
+            accepted = [
+                value
+                for each, value in zip(self.window.proposals, found, strict=True)
+                if each.rejection is None and value is not None
+            ]
+            worst = min(accepted, default=0.0) - self.settings.rejection_step
+        return tuple(
+            worst if each.rejection is not None else value
+            for each, value in zip(self.window.proposals, found, strict=True)
         )
-        kept = choose_incumbent(values, window.arm_of(self.incumbent).number, settings.margin)
-        promoted = window.arms[kept].interface != self.incumbent
-        self.incumbent = window.arms[kept].interface
-        return Verdict(rewards, _rows(window.proposals, rewards), promoted)
+
+    def _rows(self, rewards: Sequence[float | None]) -> list[Row]:
+        """What the curator learns from; nothing where all proposals are worth the same."""
+        found = [
+            (each, reward)
+            for each, reward in zip(self.window.proposals, rewards, strict=True)
+            if each.sample is not None and reward is not None and any(each.sample.mask_T)
+        ]
+        if len(found) < 2:
+            return []
+        values = [reward for _, reward in found]
+        if self.settings.advantage == "centred":
+            rejected = [each.rejection is not None for each, _ in found]
+            advantages = centred_advantages(values, rejected, step=self.settings.rejection_step)
+        else:
+            advantages = group_advantages(values)
+        if advantages is None:
+            return []
+        return [
+            row_of(each.sample, float(advantage))
+            for (each, _), advantage in zip(found, advantages, strict=True)
+            if each.sample is not None
+        ]
 
     def get_state(self) -> dict[str, JSON]:
         """What a checkpoint must keep, as JSON values."""
         return {
             "curator": self.curator.get_state(),
             "incumbent": interface_to_dict(self.incumbent),
+            "memory": self.memory.get_state(),
             **self.window.to_dict(),
         }
 
     def set_state(self, state: Mapping[str, JSON]) -> None:
         self.curator.set_state(state["curator"])
         self.incumbent = interface_from_dict(state["incumbent"])
+        self.memory.set_state(state.get("memory", {}))
         self.window = Window.from_dict(state)
-
-
-def _rows(proposals: Sequence[Proposal], rewards: Sequence[float | None]) -> list[Row]:
-    """Rows with group-relative advantages; none where all rewards are the same."""
-    found = [
-        (each.sample, reward)
-        for each, reward in zip(proposals, rewards, strict=True)
-        if each.sample is not None and reward is not None and any(each.sample.mask_T)
-    ]
-    advantages = group_advantages([reward for _, reward in found]) if len(found) > 1 else None
-    if advantages is None:
-        return []
-    return [row_of(sample, float(advantage)) for (sample, _), advantage in zip(found, advantages, strict=True)]
 
 
 def start_curation(

@@ -90,16 +90,24 @@ def plan_round(
     protocol: Protocol,
     temperature: float,
     seed: int,
+    assigned: Sequence[Arm] | None = None,
 ) -> list[GroupPlan]:
     """The groups of one round, one for each of `tasks`.
 
     `plain_share` of them, rounded and at least one, play the first arm, which is the plain one; the others take the
     other arms in turn. Arms vary between groups and never within one, so that a group's prompts share a prefix.
+    `assigned` is the arm of each task where that was decided before; the groups come in any order then.
     """
     plain_arm, *shown = arms
-    plain = max(1, round(plain_share * len(tasks))) if shown else len(tasks)
+    plain = plain_groups(plain_share, len(tasks), shown=bool(shown))
     drawn = [plain_arm] * plain + [shown[place % len(shown)] for place in range(len(tasks) - plain)]
-    random.Random(f"arms {seed} {first_number}").shuffle(drawn)
+    order = random.Random(f"arms {seed} {first_number}")
+    if assigned is None:
+        order.shuffle(drawn)
+    else:
+        pairs = list(zip(tasks, assigned, strict=True))
+        order.shuffle(pairs)
+        tasks, drawn = [task for task, _ in pairs], [arm for _, arm in pairs]
     return [
         GroupPlan(
             number=number,
@@ -127,6 +135,11 @@ def replacements(plans: Sequence[GroupPlan], tasks: Sequence[str], *, first_numb
 
 def _seeds(seed: int, number: int, members: int) -> tuple[int, ...]:
     return tuple(derive_seed(seed, "rollout", number, member) for member in range(members))
+
+
+def plain_groups(share: float, groups: int, *, shown: bool) -> int:
+    """How many of a round's groups play the plain arm; all where no other arm is `shown`."""
+    return max(1, round(share * groups)) if shown else groups
 
 
 def plain_share_at(round_number: int, rounds: int, curator: Curator) -> float:

@@ -7,11 +7,14 @@ from typing import Any
 
 from envs.dialogue import Protocol
 from envs.task import JSON, Task
+from policies.trajectory import derive_seed
+from seal_ray.algorithm.sampling.common import ShareOut, WindowTally, category_in, common_tasks, take_turns
 from seal_ray.algorithm.sampling.groups import (
     Arm,
     GroupPlan,
     PlayedGroup,
     TaskStream,
+    plain_groups,
     plain_share_at,
     plan_round,
     replacements,
@@ -23,6 +26,8 @@ from seal_ray.config.agents import Settings
 
 class Planner:
     """Counts a run's groups and draws their tasks. A run that goes on with its state plans what it would have planned.
+
+    Groups and tasks are counted apart: where arms have tasks in common, a round has fewer tasks than groups.
 
     `tasks` is the stream that tasks are drawn from.
     """
@@ -36,20 +41,34 @@ class Planner:
         self.tasks = TaskStream(self._environment, self._seed)
         self._sampler = make_sampler(self._environment, self.tasks, self._seed)
         self._next_group = 0
+        self._next_task = 0
+        self._tally = WindowTally()
 
     def upcoming(self) -> Iterator[Task]:
         """The tasks that a window which begins now can play, without any that is broken."""
         ahead = self._training.most_groups * self._curator.update_every
-        return self._sampler.upcoming(range(self._next_group, self._next_group + ahead))
+        return self._sampler.upcoming(range(self._next_task, self._next_task + ahead))
 
-    def plan(self, arms: Sequence[Arm], round_number: int) -> list[GroupPlan]:
-        """The groups that a round begins with."""
-        numbers = self._numbers(self._training.groups)
+    def shown_rollouts(self, round_number: int) -> int:
+        """The rollouts under arms that are not plain, in the window that begins with this round."""
+        numbers = range(round_number, min(round_number + self._curator.update_every, self._training.rounds))
+        plain = sum(plain_groups(self._plain_share(number), self._training.groups, shown=True) for number in numbers)
+        return (len(numbers) * self._training.groups - plain) * self._training.group_size
+
+    def plan(self, arms: Sequence[Arm], round_number: int, share_out: ShareOut | None = None) -> list[GroupPlan]:
+        """The groups that a round begins with. `share_out` says how many each arm plays, beside the plain one."""
+        numbers, share = self._numbers(self._training.groups), self._plain_share(round_number)
+        assigned: list[Arm] | None = None
+        if self._curator.tasks == "common":
+            tasks, assigned = self._common_tasks(arms, round_number, numbers, share, share_out)
+        else:
+            tasks = self._draw(len(numbers))
         return plan_round(
-            self._sampler.draw(numbers),
+            tasks,
             arms,
+            assigned=assigned,
             first_number=numbers.start,
-            plain_share=plain_share_at(round_number, self._training.rounds, self._curator),
+            plain_share=share,
             group_size=self._training.group_size,
             protocol=Protocol(self._environment.protocol),
             temperature=self._temperature,
@@ -59,7 +78,7 @@ class Planner:
     def replace(self, plans: Sequence[GroupPlan]) -> list[GroupPlan]:
         """New groups in the place of these, with the same arms."""
         numbers = self._numbers(len(plans))
-        return replacements(plans, self._sampler.draw(numbers), first_number=numbers.start, seed=self._seed)
+        return replacements(plans, self._draw(len(numbers)), first_number=numbers.start, seed=self._seed)
 
     def observe(self, groups: Sequence[PlayedGroup]) -> None:
         """Takes note of the groups of a round."""
@@ -67,14 +86,44 @@ class Planner:
 
     def get_state(self) -> dict[str, JSON]:
         """What a checkpoint must keep, as JSON values."""
-        return {"next_group": self._next_group, "sampler": self._sampler.get_state()}
+        return {
+            "next_group": self._next_group,
+            "next_task": self._next_task,
+            "tally": self._tally.to_dict(),
+            "sampler": self._sampler.get_state(),
+        }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """The inverse of `get_state`. Checkpoints of earlier versions know no sampler."""
+        """The inverse of `get_state`. Checkpoints of earlier versions know no sampler, and no tasks beside groups."""
         self._next_group = state["next_group"]
+        self._next_task = state.get("next_task", self._next_group)
+        self._tally = WindowTally.from_dict(state.get("tally", {}))
         self._sampler.set_state(state.get("sampler", {}))
 
     def _numbers(self, count: int) -> range:
         numbers = range(self._next_group, self._next_group + count)
         self._next_group = numbers.stop
         return numbers
+
+    def _draw(self, count: int) -> list[str]:
+        first, self._next_task = self._next_task, self._next_task + count
+        return self._sampler.draw(range(first, self._next_task))
+
+    def _plain_share(self, round_number: int) -> float:
+        return plain_share_at(round_number, self._training.rounds, self._curator)
+
+    def _common_tasks(
+        self, arms: Sequence[Arm], round_number: int, numbers: range, share: float, share_out: ShareOut | None
+    ) -> tuple[list[str], list[Arm]]:
+        if round_number % self._curator.update_every == 0:
+            self._tally = WindowTally()
+        shown = [arm.number for arm in arms[1:]]
+        plain = plain_groups(share, len(numbers), shown=bool(shown))
+        counts: Sequence[int] = ()
+        if shown:
+            seed = derive_seed(self._seed, "arms", numbers.start)
+            asked = share_out(len(numbers) - plain, seed) if share_out else None
+            counts = asked or take_turns(len(numbers) - plain, shown, self._tally.arms)
+        return common_tasks(
+            arms, [plain, *counts], draw=self._draw, category=category_in(self.tasks), tally=self._tally
+        )

@@ -164,8 +164,20 @@ TWO = tuple(
 )
 
 
-def test_a_restored_run_goes_on_in_the_middle_of_a_window(tmp_path: Path) -> None:
-    settings = {"reward": "transfer", "update_every": 2, "plain_share": 0.5}
+TELLING = {
+    "tasks": "common",
+    "choose": "posterior",
+    "share_out": "thompson",
+    "advantage": "centred",
+    "proposals": 4,
+    "played": 2,
+    "prior": 1.0,  # so that few rollouts tell arms apart
+}
+
+
+@pytest.mark.parametrize("judged", [{"reward": "transfer"}, TELLING], ids=["transfer", "posterior"])
+def test_a_restored_run_goes_on_in_the_middle_of_a_window(tmp_path: Path, judged: dict[str, Any]) -> None:
+    settings = {**judged, "update_every": 2, "plain_share": 0.5}
 
     def config() -> SealConfig:
         return writing_config(*TWO, **settings).reweighting(mode="dynamic")

@@ -15,7 +15,8 @@ from policies.model_folder import open_model
 from policies.prompting import ChatFormat
 from policies.sample import Sample
 from seal_ray.algorithm.agent import Agent
-from seal_ray.algorithm.curation.curation import Curation, Window
+from seal_ray.algorithm.curation.curation import Curation
+from seal_ray.algorithm.curation.window import Window
 from seal_ray.algorithm.sampling.groups import number_arms
 from seal_ray.config import sections
 
@@ -54,7 +55,8 @@ def judging(**settings: Any) -> Curation:
         (FIRST, {1: [0.1], 2: [0.2]}, SECOND),
         (FIRST, {1: [0.1], 2: [0.12]}, FIRST),
         (FIRST, {1: [-0.2], 2: [-0.1]}, Interface.plain()),
-        (FIRST, {2: [0.9]}, FIRST),
+        (FIRST, {2: [0.9]}, SECOND),
+        (FIRST, {2: [0.04]}, FIRST),
     ],
 )
 def test_transfer_compares_proposals_with_the_incumbent_and_with_nothing(

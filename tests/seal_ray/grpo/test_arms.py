@@ -61,7 +61,10 @@ def test_the_incumbent_stays_unless_something_is_worth_clearly_more() -> None:
     assert choose_incumbent(values, 1, 0.05) == 3
     assert choose_incumbent({0: 0.0, 1: -0.2}, 1, 0.05) == 0
     assert choose_incumbent({0: 0.1, 2: 0.1}, 2, 0.0) == 2
-    assert choose_incumbent({0: 1.0}, 1, 0.05) == 1
+    assert choose_incumbent({0: 1.0}, 1, 0.05) == 1  # as much as the plain arm
+    assert choose_incumbent({0: 0.0, 2: 0.2}, 1, 0.05) == 2
+    assert choose_incumbent({2: 0.2}, 1, 0.05) == 2
+    assert choose_incumbent({2: 0.04}, 1, 0.05) == 1
     assert choose_incumbent({}, 0, 0.05) == 0
 
 
@@ -76,4 +79,4 @@ def test_values_are_bounded_and_order_changes_nothing(played: list[ArmGroup], in
         assert values_of(name, shuffled) == pytest.approx(values, abs=1e-9)
         assert all(CURATOR_REWARDS.make(name).worst <= value <= 1.0 for value in values.values())
         kept = choose_incumbent(values, incumbent, margin)
-        assert kept == incumbent or values[kept] > values[incumbent] + margin
+        assert kept == incumbent or values[kept] > values.get(incumbent, values.get(0, 0.0)) + margin

@@ -1,0 +1,172 @@
+"""`Window`: the arms of some rounds, what was played under them, and how proposals become arms."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+
+from envs.interface import Interface
+from envs.interface.document import interface_from_dict, interface_to_dict
+from envs.task import JSON
+from policies.curator import Proposal
+from policies.sample import Sample
+from policies.trajectory import interface_id
+from seal_ray.algorithm.sampling.groups import PLAIN_ARM, Arm, PlayedGroup, number_arms
+from seal_ray.grpo.arms import ArmGroup
+from seal_ray.grpo.rows import Row
+
+
+@dataclass
+class Window:
+    """The arms of a window, the plain one first, and the groups that were played under them."""
+
+    arms: tuple[Arm, ...] = (PLAIN_ARM,)
+    proposals: tuple[Proposal, ...] = ()
+    groups: list[ArmGroup] = field(default_factory=list)
+    alignments: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
+    """Number of an arm → cosine of its policy gradient with the plain arm's, for each round in which it played."""
+    internalised: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
+    """Number of an arm → what training on its views did, for each round in which it has such (`internalised.py`)."""
+    rounds: int = 0
+    """Rounds that were played."""
+
+    def arm_of(self, interface: Interface) -> Arm:
+        return next(arm for arm in self.arms if arm.interface == interface)
+
+    def arm_that_shows(self, interface: Interface) -> Arm | None:
+        """The arm that shows what this interface shows; None where none does."""
+        same = [arm for arm in self.arms if arm.interface == interface]
+        alike = [arm for arm in self.arms if shown_text(arm.interface) == shown_text(interface)]
+        return next(iter([*same, *alike]), None)
+
+    def observe(
+        self,
+        groups: Sequence[PlayedGroup],
+        alignments: Mapping[int, float],
+        internalised: Mapping[int, float] | None = None,
+    ) -> None:
+        """Adds a round of the window."""
+        self.rounds += 1
+        for group in groups:
+            played = group.trajectories
+            if played:
+                rate = sum(each.reward for each in played) / len(played)
+                number = group.plan.arm.number
+                self.groups.append(ArmGroup(number, str(played[0].category), rate, group.plan.task, len(played)))
+        for arm, value in alignments.items():
+            self.alignments[arm].append(value)
+        for arm, value in (internalised or {}).items():
+            self.internalised[arm].append(value)
+
+    def to_dict(self) -> dict[str, JSON]:
+        return {
+            "interfaces": [interface_to_dict(arm.interface) for arm in self.arms],
+            "proposals": [
+                {
+                    "interface": interface_to_dict(each.interface),
+                    "rejection": each.rejection,
+                    "sample": None if each.sample is None else asdict(each.sample),
+                }
+                for each in self.proposals
+            ],
+            "groups": [[each.arm, each.category, each.success, each.task, each.rollouts] for each in self.groups],
+            "alignments": [[arm, list(values)] for arm, values in self.alignments.items()],
+            "internalised": [[arm, list(values)] for arm, values in self.internalised.items()],
+            "rounds": self.rounds,
+        }
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, JSON]) -> Window:
+        """The inverse of `to_dict`. Checkpoints of earlier versions know neither tasks nor rounds."""
+        return cls(
+            number_arms(map(interface_from_dict, value["interfaces"])),
+            tuple(
+                Proposal(interface_from_dict(each["interface"]), each["rejection"], _sample_from(each["sample"]))
+                for each in value["proposals"]
+            ),
+            [ArmGroup(*group) for group in value["groups"]],
+            defaultdict(list, {arm: list(values) for arm, values in value["alignments"]}),
+            defaultdict(list, {arm: list(values) for arm, values in value.get("internalised", ())}),
+            value.get("rounds", 0),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The end of a window: each proposal's reward, and the rows that the curator learns from."""
+
+    rewards: tuple[float | None, ...]
+    """One a proposal; None where its arm was not played."""
+    rows: list[Row]
+    promoted: bool
+    probability: float = 0.0
+    """The largest probability with which an arm is better than the incumbent was; 0 without a posterior."""
+
+
+def proposals_as_rows(window: Window, verdict: Verdict | None) -> list[dict[str, JSON]]:
+    """The window's proposals for people to read: the interface, the reason of a rejection, and the reward."""
+    rewards = verdict.rewards if verdict else (None,) * len(window.proposals)
+    return [
+        {
+            "id": interface_id(each.interface),
+            **interface_to_dict(each.interface),
+            "rejection": each.rejection,
+            "reward": reward,
+        }
+        for each, reward in zip(window.proposals, rewards, strict=True)
+    ]
+
+
+def arms_as_rows(
+    window: Window, known: Mapping[int, tuple[float, float]], *, before: Interface, after: Interface
+) -> list[dict[str, JSON]]:
+    """The arms of a window that has ended, for people to read: what was played and what is known of them.
+
+    `known` has number of an arm → value and standard deviation over all windows. `before` and `after` are incumbents.
+    """
+    rows: list[dict[str, JSON]] = []
+    for arm in window.arms:
+        played = [group for group in window.groups if group.arm == arm.number]
+        rollouts = sum(group.rollouts for group in played)
+        gain, error = known.get(arm.number, (0.0, 0.0) if arm.plain else (None, None))
+        rows.append(
+            {
+                "id": interface_id(arm.interface),
+                **interface_to_dict(arm.interface),
+                "groups": len(played),
+                "rollouts": rollouts,
+                "success": sum(each.success * each.rollouts for each in played) / rollouts if rollouts else None,
+                "gain": gain,
+                "error": error,
+                "incumbent": arm.interface == before,
+                "promoted": arm.interface == after and after != before,
+            }
+        )
+    return rows
+
+
+def _sample_from(value: Mapping[str, JSON] | None) -> Sample | None:
+    if value is None:
+        return None
+    tuples = {key: tuple(each) for key, each in value.items() if key != "seed"}
+    # Checkpoints of earlier versions have the log-probs under a shorter name.
+    logprobs = tuples.pop("logprobs_T", ())
+    return Sample(**{"sampled_logprobs_T": logprobs, **tuples}, seed=value["seed"])
+
+
+def shown_text(interface: Interface) -> tuple[object, ...]:
+    """What an interface shows, without what makes no difference to a reader: case, spaces, full stops and order."""
+    guidelines = {" ".join(text.split()).rstrip(" .").casefold() for text in interface.guidelines}
+    return (frozenset(interface.schema_cues), interface.recovery, frozenset(guidelines))
+
+
+def first_distinct(proposals: Sequence[Proposal], known: Sequence[Interface], most: int) -> list[Interface]:
+    """The first accepted interfaces, at most `most`, that show something else than each other and those `known`."""
+    seen = {shown_text(interface) for interface in known}
+    found: list[Interface] = []
+    for each in proposals:
+        if each.rejection is None and len(found) < most and shown_text(each.interface) not in seen:
+            seen.add(shown_text(each.interface))
+            found.append(each.interface)
+    return found

@@ -1,0 +1,189 @@
+"""The posterior of arms: by hand on one task, against a dense regression, its discount, its bounds and its state."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from seal_ray.grpo.advantages.proposals import centred_advantages
+from seal_ray.grpo.posterior import (
+    LEAST_INFORMATION,
+    MOST_ARMS,
+    NOISE,
+    Cell,
+    Posterior,
+    choose_by_posterior,
+    most_that_can_be_told,
+    normal_cdf,
+)
+
+EMPTY = Posterior("plain")
+
+
+def test_one_task_and_one_arm_by_hand() -> None:
+    found = EMPTY.after([Cell("plain", "t", "base", 0.25, 8), Cell("a", "t", "base", 0.75, 8)])
+    # Two means of eight rollouts: a difference of 0.5 with the variance 2σ²/8, and the prior N(0, 0.1²).
+    assert found.variance == pytest.approx(NOISE)
+    noise = 2 * NOISE / 8
+    (mean,), covariance = found.moments(["a"])
+    assert mean == pytest.approx(0.5 * 0.01 / (0.01 + noise))
+    assert covariance[0, 0] == pytest.approx(0.01 * noise / (0.01 + noise))
+    probability = normal_cdf(mean / math.sqrt(covariance[0, 0]))
+    assert found.probability_above("a", "plain") == pytest.approx(probability)
+    assert found.probability_above("a", "plain", 0.05) < probability
+    assert found.probability_above("plain", "a") == pytest.approx(1 - probability)
+    assert found.probability_above("plain", "plain") == 0.0
+
+
+def test_it_is_the_regression_on_tasks_arms_and_strata() -> None:
+    random = np.random.default_rng(1)
+    cells = [
+        Cell(arm, f"t{task}", f"c{task % 3}", float(random.random()), int(random.integers(2, 9)))
+        for task in range(9)
+        for arm in ("plain", "a", "b", "c")
+        if random.random() < 0.8
+    ]
+    found = EMPTY.after(cells)
+    arms, strata, tasks = ["a", "b", "c"], found.strata, sorted({cell.block for cell in cells})
+    # Dense: a column a task with next to no prior, one an arm and stratum with the prior of the docstring.
+    columns = [*tasks, *((arm, stratum) for arm in arms for stratum in strata)]
+    rows = np.array(
+        [[c == cell.block if isinstance(c, str) else c == (cell.arm, cell.stratum) for c in columns] for cell in cells],
+        dtype=float,
+    )
+    weights = np.diag([cell.rollouts for cell in cells]) / found.variance
+    prior = np.zeros((len(columns), len(columns)))
+    inner = np.linalg.inv(0.005 * (1 + len(strata) * np.eye(len(strata))))
+    prior[len(tasks) :, len(tasks) :] = np.kron(np.eye(len(arms)), inner)
+    covariance = np.linalg.inv(rows.T @ weights @ rows + prior)
+    means = covariance @ rows.T @ weights @ np.array([cell.value for cell in cells])
+    mean_of = np.zeros((len(arms), len(columns)))
+    for place in range(len(arms)):
+        start = len(tasks) + place * len(strata)
+        mean_of[place, start : start + len(strata)] = 1 / len(strata)
+    means_A, covariances_AA = found.moments(arms)
+    assert means_A == pytest.approx(mean_of @ means)
+    assert covariances_AA == pytest.approx(mean_of @ covariance @ mean_of.T)
+
+
+def test_a_task_of_one_arm_alone_tells_nothing() -> None:
+    found = EMPTY.after([Cell("a", "t", "base", 1.0, 8), Cell("plain", "u", "base", 0.0, 8)])
+    assert found.moments(["a"])[0] == pytest.approx([0.0])
+    assert found.moments(["a"])[1] == pytest.approx(0.01)
+    assert not found.knows("a")
+    assert found.after([]).arms == ()
+
+
+def test_the_order_and_the_split_of_windows_change_nothing_without_discount() -> None:
+    cells = [
+        Cell(arm, f"t{task}", "base", 0.1 * task + 0.05 * place, 4, 0.2)
+        for task in range(4)
+        for place, arm in enumerate(("plain", "a", "b"))
+    ]
+    at_once = Posterior("plain", discount=1.0).after(cells)
+    one_by_one = Posterior("plain", discount=1.0)
+    for task in (3, 1, 0, 2):
+        one_by_one = one_by_one.after([cell for cell in cells if cell.block == f"t{task}"])
+    # A stratum's residuals need two of its tasks in a window, so that the noise alone is known less well.
+    assert one_by_one.information_CAA == pytest.approx(at_once.information_CAA)
+    assert one_by_one.evidence_CA == pytest.approx(at_once.evidence_CA)
+    assert one_by_one.within == pytest.approx(at_once.within)
+
+
+def test_old_windows_count_less_and_are_forgotten() -> None:
+    first = EMPTY.after([Cell("plain", "t", "", 0.0, 8), Cell("a", "t", "", 1.0, 8)])
+    second = first.after([Cell("plain", "u", "", 0.0, 8), Cell("b", "u", "", 0.0, 8)])
+    assert second.information("a") == pytest.approx(0.9 * first.information("a"))
+    assert second.moments(["a"])[0][0] < first.moments(["a"])[0][0]
+    for _ in range(40):
+        second = second.after([])
+    assert second.arms == ()
+    assert LEAST_INFORMATION > 0
+
+
+def test_a_long_run_keeps_a_bounded_state_that_reads_back() -> None:
+    found = EMPTY
+    for window in range(30):
+        names = ["plain", *(f"{window}.{place}" for place in range(6))]
+        found = found.after([Cell(name, f"t{window}", f"c{window % 4}", 0.5, 8, 0.25) for name in names])
+    assert len(found.arms) == MOST_ARMS
+    state = json.loads(json.dumps(found.to_dict()))
+    assert len(json.dumps(state)) < 150_000
+    read = EMPTY.with_state(state)
+    assert read.to_dict() == found.to_dict()
+    assert read.moments(found.arms)[0] == pytest.approx(found.moments(found.arms)[0])
+
+
+def test_the_noise_is_what_arms_and_tasks_leave_unexplained() -> None:
+    random = np.random.default_rng(0)
+    cells = [
+        Cell(arm, f"t{task}", "base", float(task + 0.3 * place + random.normal(0, math.sqrt(0.4 / 8))), 8)
+        for task in range(400)
+        for place, arm in enumerate(("plain", "a", "b"))
+    ]
+    found = EMPTY.after(cells)
+    assert found.variance == pytest.approx(0.4, rel=0.1)
+    assert found.moments(["a", "b"])[0] == pytest.approx([0.3, 0.6], abs=0.04)
+
+
+def test_the_incumbent_stays_unless_an_arm_is_probably_better() -> None:
+    def after(gain: float, tasks: int) -> Posterior:
+        cells = [
+            Cell(arm, f"t{task}", "base", value, 8)
+            for task in range(tasks)
+            for arm, value in (("plain", 0.25), ("a", 0.25 + gain), ("b", 0.25))
+        ]
+        return EMPTY.after(cells)
+
+    rule = {"margin": 0.05, "promote_at": 0.8}
+    arms = ["plain", "a", "b"]
+    assert choose_by_posterior(after(0.15, 20), arms, "plain", **rule) == "a"
+    assert choose_by_posterior(after(0.15, 2), arms, "plain", **rule) == "plain"
+    assert choose_by_posterior(after(0.04, 200), arms, "plain", **rule) == "plain"
+    assert choose_by_posterior(after(-0.2, 20), arms, "a", **rule) != "a"
+    # One that never played is no bar.
+    assert choose_by_posterior(after(0.3, 40), arms, "never played", **rule) == "a"
+
+
+def test_groups_go_to_those_that_may_be_best_and_to_all() -> None:
+    cells = [
+        Cell(arm, f"t{task}", "base", value, 8)
+        for task in range(20)
+        for arm, value in (("plain", 0.25), ("a", 0.5), ("b", 0.0), ("c", 0.25))
+    ]
+    found = EMPTY.after(cells)
+    counts = found.share_out(["a", "b", "c"], 30, np.random.default_rng(0))
+    assert sum(counts) == 30
+    assert counts == found.share_out(["a", "b", "c"], 30, np.random.default_rng(0))
+    assert counts[0] > counts[2] > counts[1] >= 5
+    assert sum(EMPTY.share_out(["a"], 3, np.random.default_rng(0))) == 3
+    assert EMPTY.share_out(["a", "b"], 0, np.random.default_rng(0)) == [0, 0]
+    even = EMPTY.share_out(["a", "b", "c"], 3000, np.random.default_rng(0))
+    assert min(even) > 900
+
+
+def test_fewer_rollouts_tell_fewer_arms_apart() -> None:
+    found = [
+        most_that_can_be_told(EMPTY, rollouts, 4, beside=1, margin=0.05, promote_at=0.8)
+        for rollouts in (0, 32, 64, 128, 256, 512)
+    ]
+    assert found == sorted(found)
+    assert found[0] == 0
+    assert found[-1] == 4
+    assert found[3] < found[4]
+
+
+def test_a_rejection_does_not_set_the_scale() -> None:
+    # Divided by their deviation these were +0.91, +0.49 and −1.39.
+    found = centred_advantages([0.1, -0.1, -1.0], [False, False, True])
+    assert found is not None
+    assert found.sum() == pytest.approx(0.0)
+    assert found[1] - found[2] == pytest.approx(0.1)
+    assert found[0] - found[1] == pytest.approx(0.2)
+    assert centred_advantages([0.1, 0.1], [False, False]) is None
+    assert centred_advantages([0.0, 0.0], [True, True]) is None
+    with pytest.raises(ValueError, match="finite"):
+        centred_advantages([math.nan, 0.0], [False, False])
