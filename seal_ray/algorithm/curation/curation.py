@@ -54,12 +54,10 @@ class Window:
         return next(arm for arm in self.arms if arm.interface == interface)
 
     def observe(self, groups: Sequence[PlayedGroup], alignments: Mapping[int, float]) -> None:
-        """Adds a round of the window."""
+        """Adds a round of the window. A pair counts for both of its arms."""
         for group in groups:
-            played = group.trajectories
-            if played:
-                rate = sum(each.reward for each in played) / len(played)
-                self.groups.append(ArmGroup(group.plan.arm.number, played[0].category, rate))
+            for arm, success in group.success().items():
+                self.groups.append(ArmGroup(arm, group.trajectories[0].category, success))
         for arm, value in alignments.items():
             self.alignments[arm].append(value)
 

@@ -54,6 +54,7 @@ class Planner:
             protocol=Protocol(self._environment.protocol),
             temperature=self._temperature,
             seed=self._seed,
+            pairs=self._curator.pairs,
         )
 
     def replace(self, plans: Sequence[GroupPlan]) -> list[GroupPlan]:
