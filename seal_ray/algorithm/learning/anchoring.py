@@ -83,8 +83,8 @@ class RowLoss:
             # A loss is not asked about no token at all.
             some = bool(chosen_M.any())
             found.append(_losses(loss, [each[chosen_M] for each in values], reference, proximal) if some else None)
-        sums = [_NOTHING if each is None else each.sums for each in found]
-        return torch.stack([each.loss_sum for each in found if each is not None]).sum(), Counts(*sums)
+        sampled, anchored = (_NOTHING if each is None else each.sums for each in found)
+        return torch.stack([each.loss_sum for each in found if each is not None]).sum(), Counts(sampled, anchored)
 
 
 def _losses(loss: Loss, values: Sequence[Tensor], reference_M: Tensor | None, proximal_M: Tensor | None) -> TokenLosses:
