@@ -43,6 +43,7 @@ def check_config(config: Settings) -> ModelFolder:
     reweighting = config.section(sections.Reweighting)
     check_known("reweighting.overrides", rho_table(reweighting.rho), *reweighting.overrides)
     _check_curator(config.section(sections.Curator), config.section(sections.Learners))
+    _check_pairs(config.section(sections.Curator), config.section(sections.Training))
     check_objects(
         config.section(sections.Environment), config.section(sections.Training), config.section(sections.Curator)
     )
@@ -87,6 +88,17 @@ def _check_training(training: sections.Training, learners: sections.Learners) ->
         raise UserError(
             f"learners.fsdp: it shards over 2 learners or more, and learners.num_learners is {learners.num_learners}."
         )
+
+
+def _check_pairs(curator: sections.Curator, training: sections.Training) -> None:
+    if curator.pairs and training.group_size % 2:
+        raise UserError(
+            f"training.group_size: {training.group_size} is odd; curator.pairs plays half of a group plain."
+        )
+    if curator.show == "when_failing" and not curator.pairs:
+        raise UserError("curator.show: when_failing plays the plain half of a group first; set curator.pairs to true.")
+    if training.anchor_cap_end is not None and training.anchor_cap is None:
+        raise UserError("training.anchor_cap_end: there is no training.anchor_cap that could move there.")
 
 
 def _check_curator_model(config: Settings) -> None:

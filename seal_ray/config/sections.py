@@ -102,8 +102,8 @@ class Curator(Section):
     """Who proposes the training-time interface, and how much of the training sees it."""
 
     kind: str = "rules"
-    """none, fixed, rules (the released closed loop), llm (a frozen language model), coevolved (one that learns), or
-    one's own."""
+    """none, fixed, placebo (idle guidelines), rules (the released closed loop), llm (a frozen language model),
+    coevolved (one that learns), or one's own."""
     kind_settings: Settings = Field(default_factory=dict)
     """Settings of a curator of one's own."""
     interface: str | None = None
