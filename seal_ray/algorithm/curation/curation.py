@@ -56,8 +56,9 @@ class Window:
     def observe(self, groups: Sequence[PlayedGroup], alignments: Mapping[int, float]) -> None:
         """Adds a round of the window. A pair counts for both of its arms."""
         for group in groups:
-            for arm, success in group.success().items():
-                self.groups.append(ArmGroup(arm, group.trajectories[0].category, success))
+            for arm, played in group.by_arm().items():
+                rate = sum(each.reward for each in played) / len(played)
+                self.groups.append(ArmGroup(arm, played[0].category, rate))
         for arm, value in alignments.items():
             self.alignments[arm].append(value)
 

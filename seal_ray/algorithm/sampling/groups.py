@@ -122,10 +122,12 @@ class PlayedGroup:
         """The dialogues that were lost."""
         return [each for each in self.outcomes if isinstance(each, Fault)]
 
-    def success(self) -> dict[int, float]:
-        """Number of an arm → the share of its dialogues that succeeded, for the arms that were played."""
-        arms = sorted({each.arm.number for each in self.members})
-        return {arm: _success([each.trajectory for each in self.members if each.arm.number == arm]) for arm in arms}
+    def by_arm(self) -> dict[int, list[Trajectory]]:
+        """Number of an arm → its dialogues that were played, for the arms that have some: a pair's are two."""
+        found: dict[int, list[Trajectory]] = {}
+        for each in self.members:
+            found.setdefault(each.arm.number, []).append(each.trajectory)
+        return found
 
 
 def plan_round(

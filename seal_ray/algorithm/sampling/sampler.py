@@ -11,6 +11,7 @@ from envs.task import JSON, Task
 from seal_ray.algorithm.sampling.groups import PlayedGroup, TaskStream
 from seal_ray.config.sections import Environment
 from seal_ray.grpo.arms import PLAIN
+from seal_ray.report.metrics import mean
 
 _PRIOR = 0.5
 """Success that is assumed where nothing was played: the weight is then 1."""
@@ -110,11 +111,11 @@ class SuccessSampler:
 
     def observe(self, groups: Sequence[PlayedGroup]) -> None:
         for group in groups:
-            success = group.success().get(PLAIN)
-            if success is not None:
+            plain = group.by_arm().get(PLAIN)
+            if plain:
                 key = self._key(group.plan.task)
                 before = self._success.get(key, _PRIOR)
-                self._success[key] = before + _RATE * (success - before)
+                self._success[key] = before + _RATE * (mean(each.reward for each in plain) - before)
 
     def weight(self, task_id: str) -> float:
         """The probability with which the task is drawn when it comes up."""
