@@ -125,6 +125,7 @@ class Seal(RoundAlgorithm):
             self._observe(groups)
         with _timed(times, "learn"):
             learnt = self.solver.learn(rows.minibatches)
+            internalised = self.solver.internalised() if learnt else {}
         with _timed(times, "sync"):
             if learnt:
                 self.solver.deliver()
@@ -143,7 +144,7 @@ class Seal(RoundAlgorithm):
             "solver/waves": len(waves),
             **rows.measured,
             **{f"solver/{key}": value for key, value in learnt.items()},
-            **(of_internalised(self.solver.internalised()) if learnt else {}),
+            **of_internalised(internalised),
             **curated,
             "interface/changed": int(changed or curated.get("curator/promoted", 0.0)),
             "interface/guidelines": len(self.curation.incumbent.guidelines),
