@@ -110,7 +110,7 @@ def dialogues() -> list[Trajectory]:
 
 
 def test_every_section_of_the_table_has_a_class_of_at_most_40_lines() -> None:
-    assert len(SOURCES) == 7
+    assert len(SOURCES) == 8
     for text in SOURCES.values():
         assert len(text.splitlines()) <= 41, "the file's name, and 40 lines"
         tree = ast.parse(text)
@@ -135,6 +135,12 @@ def test_the_baseline_and_the_advantage(config: SealConfig) -> None:
     found = objects.make_advantages(config.section(sections.Training))([1.0, 0.0, 0.0, 0.0])
     assert found is not None
     assert found.tolist() == pytest.approx([1 / (0.375 + 1e-3), 0.0, 0.0, 0.0])
+
+
+def test_the_weight_of_anchored_rows(config: SealConfig) -> None:
+    weight = objects.make_anchor_weight(config.section(sections.Training))
+    rho_M = torch.tensor([0.05, 0.2, 1.8], dtype=torch.float64)
+    assert weight(rho_M.log()).tolist() == pytest.approx([0.2, 0.5, 0.9])
 
 
 def test_the_loss(config: SealConfig) -> None:

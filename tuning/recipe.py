@@ -24,6 +24,7 @@ SAME = {
         "protocol",
     ),
     "training": ("rounds", "groups", "group_size", "fill", "fill_limit"),
+    "curator": ("show",),
     "evaluation": tuple(sections.Evaluation.model_fields),
     "solver": ("model",),
 }

@@ -16,6 +16,7 @@ CURATORS: Registry[type[Curator]] = Registry(
     {
         "none": "policies.curator.fixed:NoCurator",
         "fixed": "policies.curator.fixed:FixedCurator",
+        "placebo": "policies.curator.fixed:PlaceboCurator",
         "rules": "policies.curator.rules:RulesCurator",
         "llm": "policies.curator.llm:LLMCurator",
         "coevolved": "policies.curator.llm:CoevolvedCurator",

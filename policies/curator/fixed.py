@@ -1,4 +1,4 @@
-"""`NoCurator` and `FixedCurator`: one static interface from the start, whatever the solver does."""
+"""`NoCurator`, `FixedCurator` and `PlaceboCurator`: one static interface from the start, whatever the solver does."""
 
 from __future__ import annotations
 
@@ -14,6 +14,14 @@ from policies.curator.base import Curator, Proposal
 
 STATIC_CUES = Interface(schema_cues=(SchemaCue(CueKind.ENUM), SchemaCue(CueKind.REQUIRED)))
 """The schema cues that the main recipe of SEAL (arXiv 2605.24426) shows throughout training."""
+IDLE = Interface(
+    guidelines=(
+        "Be brief and polite. Use the simplest call that works.",
+        "Think about the order of the calls. Write valid calls only.",
+        "Keep to the documented names of arguments. The user speaks English.",
+    )
+)
+"""Guidelines as many and as long as a curator's, which tell the solver nothing that it does not know."""
 
 
 GivenInterface = Annotated[
@@ -59,3 +67,13 @@ class FixedCurator(ConstantCurator):
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.interface = (settings or self.Settings()).interface or STATIC_CUES
+
+
+class PlaceboCurator(ConstantCurator):
+    """Always proposes `IDLE`: what a run gains under it is the machinery's, and not the guidance's.
+
+    It has no settings.
+    """
+
+    kind = "placebo"
+    interface = IDLE

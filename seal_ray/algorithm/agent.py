@@ -14,6 +14,7 @@ from envs.errors import SealError
 from policies.engine import BASE
 from policies.engine.requests import checkpoint_shapes
 from policies.model_folder import ModelFolder, open_model
+from seal_ray.algorithm.learning.anchoring import Internalised
 from seal_ray.algorithm.learning.learner_group import SealLearnerGroup
 from seal_ray.algorithm.learning.weights import lora_adapter
 from seal_ray.algorithm.sampling.engine_actor import EngineSpec, Payload
@@ -88,6 +89,10 @@ class Agent:
     def alignments(self, arms: Sequence[int]) -> tuple[list[list[float]], float]:
         """As `SealLearnerGroup.alignments`, of the update that it made last."""
         return self._learners.alignments(self.name, arms)
+
+    def internalised(self) -> dict[int, Internalised]:
+        """Arm → what became of its anchored rows in the update that it made last."""
+        return self._learners.internalised(self.name)
 
     def deliver(self) -> None:
         """Gives its engines the weights that it has learnt, each with the proof that it computes with them."""

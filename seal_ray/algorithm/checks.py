@@ -18,7 +18,7 @@ from envs.sources import check_disjoint, get_source
 from policies.curator.choice import learns, shows_given_interface
 from policies.engine.requests import checkpoint_shapes
 from policies.model_folder import ModelFolder, open_model
-from seal_ray.algorithm.curation.rewards import by_rounds
+from seal_ray.algorithm.curation.rewards import by_rounds, needs_internalised
 from seal_ray.algorithm.objects import check_objects, make_curator_reward, make_suites
 from seal_ray.algorithm.sampling.groups import training_pool
 from seal_ray.config import sections
@@ -44,6 +44,7 @@ def check_config(config: Settings) -> ModelFolder:
     reweighting = config.section(sections.Reweighting)
     check_known("reweighting.overrides", rho_table(reweighting.rho), *reweighting.overrides)
     _check_curator(config.section(sections.Curator), config.section(sections.Learners))
+    _check_pairs(config.section(sections.Curator), config.section(sections.Training))
     check_objects(
         config.section(sections.Environment), config.section(sections.Training), config.section(sections.Curator)
     )
@@ -90,11 +91,29 @@ def _check_training(training: sections.Training, learners: sections.Learners) ->
         )
 
 
+def _check_pairs(curator: sections.Curator, training: sections.Training) -> None:
+    if curator.pairs and training.group_size % 2:
+        raise UserError(
+            f"training.group_size: {training.group_size} is odd; curator.pairs plays half of a group plain."
+        )
+    if curator.show == "when_failing" and not curator.pairs:
+        raise UserError("curator.show: when_failing plays the plain half of a group first; set curator.pairs to true.")
+    if training.anchor_cap_end is not None and training.anchor_cap is None:
+        raise UserError("training.anchor_cap_end: there is no training.anchor_cap that could move there.")
+
+
 def _check_curator_model(config: Settings) -> None:
     """What must fit where the curator is a language model."""
     if not curator_is_model(config):
         return
     curator, solver = config.section(sections.Curator), config.section(sections.Solver)
+    training = config.section(sections.Training)
+    views = training.view == "plain" and training.internalised
+    if needs_internalised(make_curator_reward(curator)) and not views:
+        raise UserError(
+            f"curator.reward: {curator.reward} is about rows on plain views; set training.view to plain and "
+            "training.internalised to true."
+        )
     with _naming("curator.model"):
         folder = open_model(model_of(config, CURATOR).model, dialect=model_of(config, CURATOR).dialect)
     shares = shares_engines(config)

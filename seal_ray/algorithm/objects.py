@@ -19,6 +19,7 @@ from seal_ray.algorithm.curation.rewards import CURATOR_REWARDS, CuratorReward
 from seal_ray.config.sections import Curator, Environment, Evaluation, Section, Training
 from seal_ray.evaluation.suites import PLAIN, SUITES, Suite, Suites
 from seal_ray.grpo.advantages import ADVANTAGES, GroupAdvantages
+from seal_ray.grpo.anchor_weights import ANCHOR_WEIGHTS, AnchorWeight
 from seal_ray.grpo.baselines import BASELINES
 from seal_ray.grpo.losses import LOSSES, Loss
 from seal_ray.grpo.rewards import REWARDS, Reward
@@ -42,6 +43,15 @@ def make_advantages(training: Training) -> GroupAdvantages:
 
 def make_loss(training: Training) -> Loss:
     return _make(LOSSES, training, training.loss, training.loss_settings, "needs_proximal")
+
+
+def make_anchored_loss(training: Training) -> Loss:
+    """The loss of anchored rows. Their ratio is to the learner's own log-probs, so that there is nothing to correct."""
+    return make_loss(training.model_copy(update={"importance_cap": None}))
+
+
+def make_anchor_weight(training: Training) -> AnchorWeight:
+    return _make(ANCHOR_WEIGHTS, training, training.anchor_weight, training.anchor_weight_settings)
 
 
 def make_curator_reward(curator: Curator) -> CuratorReward:
@@ -81,6 +91,7 @@ def check_objects(environment: Environment, training: Training, curator: Curator
     make_reward(environment)
     make_advantages(training)
     make_loss(training)
+    make_anchor_weight(training)
     make_curator_reward(curator)
     if not is_model(curator.kind):
         make_plain_curator(curator)

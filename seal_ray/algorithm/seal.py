@@ -20,6 +20,7 @@ from policies.trajectory import derive_seed
 from seal_ray.algorithm.agent import Agent, start_agents
 from seal_ray.algorithm.config import SealConfig
 from seal_ray.algorithm.curation.curation import start_curation
+from seal_ray.algorithm.learning.anchoring import changes, of_internalised
 from seal_ray.algorithm.learning.learner_group import SealLearnerGroup
 from seal_ray.algorithm.learning.weigh import Comparison, Reweighter, make_rows
 from seal_ray.algorithm.objects import make_advantages, make_reward, make_suites
@@ -34,7 +35,7 @@ from seal_ray.algorithm.sampling.groups import (
     sampled_tokens,
 )
 from seal_ray.algorithm.sampling.planner import Planner
-from seal_ray.algorithm.sampling.waves import play_waves
+from seal_ray.algorithm.sampling.waves import play_on_demand, play_waves
 from seal_ray.config import sections
 from seal_ray.config.agents import all_engines
 from seal_ray.evaluation.suites import Outcomes
@@ -72,6 +73,7 @@ class Seal(RoundAlgorithm):
         self._environment = settings.section(sections.Environment)
         self._training = settings.section(sections.Training)
         self._evaluation = settings.section(sections.Evaluation)
+        self._show = settings.section(sections.Curator).show
         self._limits = settings.section(sections.FaultTolerance)
         self._reward = make_reward(self._environment)
         self._compare = Comparison(self._reward, make_advantages(self._training), self._training.group_floor)
@@ -104,7 +106,7 @@ class Seal(RoundAlgorithm):
         with _timed(times, "rollout"):
             waves = play_waves(
                 self._planner.plan(self.curation.arms, self.round, self.curation.share_out),
-                play=self._play,
+                play=self._play_for_training,
                 is_equal=self._compare.is_equal,
                 replace=self._planner.replace,
                 most=self._training.most_groups,
@@ -123,12 +125,13 @@ class Seal(RoundAlgorithm):
             self._observe(groups)
         with _timed(times, "learn"):
             learnt = self.solver.learn(rows.minibatches)
+            internalised = self.solver.internalised() if learnt else {}
         with _timed(times, "sync"):
             if learnt:
                 self.solver.deliver()
         with _timed(times, "curate"):
             alignments, seconds = self._alignments(groups, learnt)
-            curated = self.curation.close_round(self.round, groups, alignments)
+            curated = self.curation.close_round(self.round, groups, alignments, changes(internalised))
         # What the comparison took of the solver's update is the curator's.
         times["learn"] -= seconds
         times["curate"] += seconds
@@ -139,12 +142,9 @@ class Seal(RoundAlgorithm):
             **of_rollouts(groups, self._reward, get_source(self._environment.source).categories),
             "solver/groups_replaced": len(groups) - len(waves[0]),
             "solver/waves": len(waves),
-            "solver/groups_kept": rows.groups_kept,
-            "solver/groups_dropped_equal": rows.dropped_equal,
-            "solver/groups_dropped_short": rows.dropped_short,
-            "solver/weight_mean": rows.weight_mean,
-            "solver/weight_max": rows.weight_max,
+            **rows.measured,
             **{f"solver/{key}": value for key, value in learnt.items()},
+            **of_internalised(internalised),
             **curated,
             "interface/changed": int(changed or curated.get("curator/promoted", 0.0)),
             "interface/guidelines": len(self.curation.incumbent.guidelines),
@@ -188,6 +188,10 @@ class Seal(RoundAlgorithm):
         """The groups as the solver plays them now."""
         return play(self._runners, plans, self.solver.target(), heal=self._heal, timeout=self._limits.engine_timeout)
 
+    def _play_for_training(self, plans: Sequence[GroupPlan]) -> list[PlayedGroup]:
+        """The groups of a round; of pairs, as much as `curator.show` says."""
+        return play_on_demand(plans, play=self._play) if self._show == "when_failing" else self._play(plans)
+
     def _observe(self, groups: Sequence[PlayedGroup]) -> None:
         self._planner.observe(groups)
         for group in groups:
@@ -200,7 +204,7 @@ class Seal(RoundAlgorithm):
 
         And the seconds that it took while the solver learnt.
         """
-        arms = sorted({PLAIN, *(group.plan.arm.number for group in groups)})
+        arms = sorted({PLAIN, *(arm.number for group in groups for arm in group.plan.arms)})
         if not self.curation.compares_gradients or len(arms) == 1:
             return {}, 0.0
         if not learnt:

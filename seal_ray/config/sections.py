@@ -1,35 +1,21 @@
-"""Every setting, by section: name, type, default, bounds and meaning stand here and nowhere else."""
+"""Every setting, by section: name, type, default, bounds and meaning; those of training are in `training.py`."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from envs.errors import UserError, check_known, unknown_value
 from envs.interface.value import MAX_GUIDELINES
 from envs.sources import GENERATED
 from policies import tiny
 from seal_ray.config.fields import complaint, current, with_current_keys
-
-Count = Annotated[int, Field(ge=1)]
-Share = Annotated[float, Field(ge=0.0, le=1.0)]
-Positive = Annotated[float, Field(gt=0.0)]
-NotNegative = Annotated[float, Field(ge=0.0)]
-Settings = dict[str, Any]  # of the object that another key names, beside those of its section
-
-
-S = TypeVar("S", bound="Section")
-
-
-class Section(BaseModel):
-    """A group of settings. Values are checked strictly: no text is taken for a number."""
-
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
-    )
+from seal_ray.config.section import Count, NotNegative, Positive, Settings, Share
+from seal_ray.config.section import S as S
+from seal_ray.config.section import Section as Section
+from seal_ray.config.training import Training as Training
 
 
 class Environment(Section):
@@ -116,8 +102,8 @@ class Curator(Section):
     """Who proposes the training-time interface, and how much of the training sees it."""
 
     kind: str = "rules"
-    """none, fixed, rules (the released closed loop), llm (a frozen language model), coevolved (one that learns), or
-    one's own."""
+    """none, fixed, placebo (idle guidelines), rules (the released closed loop), llm (a frozen language model),
+    coevolved (one that learns), or one's own."""
     kind_settings: Settings = Field(default_factory=dict)
     """Settings of a curator of one's own."""
     interface: str | None = None
@@ -138,6 +124,10 @@ class Curator(Section):
     """That share at the end of the fade-out; None leaves it as it is."""
     fade_from: Share = 0.5
     """Share of the run after which the fade-out begins; it is linear, and done at the end."""
+    pairs: bool = False
+    """Whether a group under an interface that is not plain is a pair: half of its dialogues plain, half under it."""
+    show: Literal["always", "when_failing"] = "always"
+    """When the second half of a pair is played: always, or when_failing, only where all plain dialogues fail."""
     model: str | None = None
     """Model that writes proposals. None is the solver's: as an adapter on its engines where the solver is one too, else
     on an engine of its own."""
@@ -224,82 +214,6 @@ class Reweighting(Section):
     """Which advantages are weighted."""
     warm_up: Annotated[int, Field(ge=0)] = 0
     """Rounds over which the weights grow from 1."""
-
-
-class Training(Section):
-    """GRPO and its optimizer."""
-
-    rounds: Count = 75
-    """Length of the run; a round is one batch of rollouts and the update from it."""
-    groups: Count = 32
-    """Groups a round, each of one task."""
-    group_size: Annotated[int, Field(ge=2)] = 8
-    """Dialogues of a group: one task under one interface, their rewards compared with each other."""
-    fill: Literal["drop", "resample"] = "drop"
-    """What becomes of groups whose rewards are all equal, which teach nothing: drop leaves them out, resample plays
-    new groups in their place until as many teach (DAPO)."""
-    fill_limit: Count = 3
-    """Groups that resample plays in a round at most, as a multiple of the groups a round."""
-    minibatch_groups: Count = 8
-    """Groups a gradient step, at most; those that teach are shared out evenly."""
-    epochs: Count = 1
-    """Times that a round's rollouts are learnt from."""
-    baseline: str = "mean"
-    """What is subtracted from a group's rewards: mean, leave-one-out (RLOO), or one's own."""
-    baseline_settings: Settings = Field(default_factory=dict)
-    """Settings of a baseline of one's own."""
-    advantage: str = "grpo"
-    """What they are divided by: grpo (their deviation), dr-grpo (nothing), or one's own."""
-    advantage_settings: Settings = Field(default_factory=dict)
-    """Settings of the advantage: epsilon of grpo, or those of one's own."""
-    loss: str = "grpo"
-    """Loss of a token: grpo, cispo, or one's own, for the curator too. Keys that it does not use have no effect."""
-    loss_settings: Settings = Field(default_factory=dict)
-    """Settings of a loss of one's own."""
-    lr: NotNegative = 1e-6
-    """Learning rate of AdamW at its highest."""
-    schedule: Literal["constant", "linear", "cosine"] = "constant"
-    """Course of the rate after the warm-up; linear and cosine reach 0 at the end only where all groups teach."""
-    warm_up: Annotated[int, Field(ge=0)] = 0
-    """Gradient steps over which the learning rate grows."""
-    weight_decay: NotNegative = 0.0
-    """AdamW's decay of the weights."""
-    adam_epsilon: Positive = 1e-8
-    """ε of AdamW: weights whose gradients are small beside it are moved little, else every one by about the rate."""
-    grad_clip: Positive = 1.0
-    """Largest norm of the gradient."""
-    clip_low: Positive = 0.2
-    """ε of GRPO's clipping below: ratios under 1 − ε teach nothing more where the advantage is negative."""
-    clip_high: Positive = 0.2
-    """ε of GRPO's clipping above: ratios over 1 + ε teach nothing more where the advantage is positive."""
-    dual_clip: Annotated[float, Field(gt=1.0)] | None = 10.0
-    """Largest ratio that counts where the advantage is negative; None leaves it out."""
-    kl: NotNegative = 0.001
-    """Coefficient of the KL divergence to the reference policy; 0 needs none."""
-    importance_cap: Positive | None = None
-    """Cap of truncated importance sampling; None leaves it out."""
-    ratio_tolerance: Positive | None = None
-    """Log-ratio of learner to sampler (nats, root mean square over the tokens of a round's first step) at which the run
-    stops; None is 0.001 where both compute in float32, else 0.05."""
-    microbatch_tokens: Count = 16_384
-    """Tokens that go through the learner's model at once, those that a group's rows share once; a longer dialogue goes
-    alone."""
-    group_floor: Annotated[float, Field(gt=0.0, le=1.0)] = 0.5
-    """Share of a group's dialogues that must have been played; a smaller group is dropped."""
-    checkpoint_every: Count = 5
-    """Rounds between two checkpoints."""
-    checkpoints_kept: Count = 2
-    """Newest checkpoints that are kept."""
-
-    @property
-    def most_groups(self) -> int:
-        """Groups that a round plays at most."""
-        return self.groups * (self.fill_limit if self.fill == "resample" else 1)
-
-    @property
-    def gradient_steps(self) -> int:
-        """Gradient steps of the whole run, where no group is dropped."""
-        return self.rounds * self.epochs * math.ceil(self.groups / self.minibatch_groups)
 
 
 class Evaluation(Section):

@@ -18,6 +18,9 @@ class Row:
     `mask_T` is True where the policy sampled the token, never at the first one; `sampled_logprobs_T` are these tokens'
     log-probabilities (nats) under the distribution they were sampled from, and are not read elsewhere. `advantage` is
     that of each sampled token. `arm` is the one that the row counts for where the gradients of arms are compared.
+
+    An anchored row is the plain view of a rollout that was sampled under the arm `anchored`: `sampled_logprobs_T` are
+    those under that arm's interface. Its old log-probs are the learner's own before the round's first step.
     """
 
     token_ids_T: NDArray[np.int64]
@@ -25,6 +28,7 @@ class Row:
     sampled_logprobs_T: NDArray[np.float32]
     advantage: float
     arm: int | None = None
+    anchored: int | None = None
 
     def __len__(self) -> int:
         return len(self.token_ids_T)
@@ -51,9 +55,10 @@ class Minibatch:
         return cls(groups, sum(row.sampled_tokens for group in groups for row in group))
 
 
-def row_of(sample: Sample, advantage: float, *, arm: int | None = None) -> Row:
+def row_of(sample: Sample, advantage: float, *, arm: int | None = None, anchored: int | None = None) -> Row:
     """The row of a sample. Raises `ValueError` as `make_row` does."""
-    return make_row(sample.token_ids_T, sample.mask_T, sample.sampled_logprobs_T, advantage, arm=arm)
+    values = (sample.token_ids_T, sample.mask_T, sample.sampled_logprobs_T)
+    return make_row(*values, advantage, arm=arm, anchored=anchored)
 
 
 def make_row(
@@ -63,6 +68,7 @@ def make_row(
     advantage: float,
     *,
     arm: int | None = None,
+    anchored: int | None = None,
 ) -> Row:
     """A row of these values.
 
@@ -75,6 +81,7 @@ def make_row(
         np.asarray(sampled_logprobs_T, dtype=np.float32),
         float(advantage),
         arm,
+        anchored,
     )
     lengths = (len(row.token_ids_T), len(row.mask_T), len(row.sampled_logprobs_T))
     if len(set(lengths)) != 1:

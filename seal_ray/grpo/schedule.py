@@ -1,4 +1,4 @@
-"""The learning rate's schedule: a factor for every step."""
+"""Schedules: the learning rate's, a factor for every step, and that of values which fade over the rounds of a run."""
 
 from __future__ import annotations
 
@@ -10,6 +10,18 @@ from envs.errors import UserError, unknown_value
 
 Decay = Literal["constant", "linear", "cosine"]
 _DECAYS = ("constant", "linear", "cosine")
+
+
+def faded(start: float, end: float | None, *, begin: float, round_number: int, rounds: int) -> float:
+    """A value in a round, counted from 0: `start` up to the share `begin` of the run, then linearly to `end`.
+
+    Without an end it stays as it is.
+    """
+    if end is None:
+        return start
+    first = begin * rounds
+    done = (round_number - first) / max(1.0, rounds - 1 - first)
+    return start + (end - start) * min(1.0, max(0.0, done))
 
 
 @dataclass(frozen=True, slots=True)

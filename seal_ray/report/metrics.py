@@ -9,9 +9,14 @@ from envs.diagnosis import Label
 from envs.errors import UserError, unknown_value
 from envs.sources import known_sources
 from envs.task import Category, in_order
+from policies.plain_view import NoView
 
+MOST_ARMS = 16
+"""Arms of a window that have metrics of their own."""
 PLACEHOLDERS: Mapping[str, tuple[str, ...]] = {
     "CATEGORY": tuple(map(str, Category)),
+    "REASON": tuple(map(str, NoView)),
+    "ARM": tuple(map(str, range(1, MOST_ARMS + 1))),
     # Two labels of SEAL's Table 6 (arXiv 2605.24426) go by names of its own, and can have shares and weights too.
     "LABEL": (*Label, "empty_turn_model_response", "instance_mismatch"),
 }
@@ -43,11 +48,32 @@ METRICS = (
     Metric("solver/success/CATEGORY", "share", "Success of the training rollouts of one category."),
     Metric("solver/reward", "reward", "Mean reward of the training rollouts."),
     Metric("solver/groups", "count", "Groups played."),
+    Metric("solver/groups_shown", "count", "Groups with rollouts under an interface that is not plain; pairs count."),
     Metric("solver/groups_replaced", "count", "Groups played in the place of groups with equal rewards."),
     Metric("solver/waves", "count", "Waves in which the groups were played; 1 where none was replaced."),
     Metric("solver/groups_kept", "count", "Groups that the learner was given."),
     Metric("solver/groups_dropped_equal", "count", "Groups left out since all their rewards are equal."),
     Metric("solver/groups_dropped_short", "count", "Groups left out since faults left them too few rollouts."),
+    Metric("solver/groups_dropped_unseen", "count", "Groups left out since no rollout of theirs can be learnt from."),
+    Metric("solver/views", "count", "Rollouts under an interface that is not plain that have a plain view."),
+    Metric(
+        "solver/views/REASON", "count", "Such rollouts without a plain view, by the reason; crutches are two of them."
+    ),
+    Metric("solver/anchored_rows", "count", "Rollouts that are learnt from on their plain view (anchored rows)."),
+    Metric("solver/anchored_tokens", "tokens", "Their sampled tokens, each as often as it was learnt from."),
+    Metric("solver/anchored_ratio_first", "ratio", "Their mean importance ratio at the first mini-batch: 1."),
+    Metric("solver/anchored_clip_fraction", "share", "Their sampled tokens whose importance ratio was clipped."),
+    Metric("solver/anchor_weight", "factor", "Mean weight of their sampled tokens."),
+    Metric("solver/anchor_share", "factor", "Factor of the advantages of anchored rows in this round."),
+    Metric(
+        "solver/internalised_before",
+        "nats",
+        "Log-prob of anchored rows on the plain prompts before the round, "
+        "less that under the interface that they were sampled with: mean over rows, a token.",
+    ),
+    Metric("solver/internalised_after", "nats", "The same after the round."),
+    Metric("solver/internalised_before/ARM", "nats", "The same before the round, of the rows of an arm of the window."),
+    Metric("solver/internalised_after/ARM", "nats", "The same after the round."),
     Metric("solver/rollouts", "count", "Rollouts finished."),
     Metric("solver/tokens_sampled", "tokens", "Tokens that the solver sampled."),
     Metric("solver/steps", "count", "Gradient steps."),
@@ -68,7 +94,7 @@ METRICS = (
     Metric("diagnosis/faults", "count", "Dialogues lost to faults."),
     Metric("interface/guidelines", "count", "Guidelines of the incumbent interface."),
     Metric("interface/changed", "0 or 1", "Whether the incumbent interface is another than in the round before."),
-    Metric("interface/plain_share", "share", "Groups that were shown the plain interface."),
+    Metric("interface/plain_share", "share", "Groups that were shown the plain interface alone."),
     Metric("curator/proposals", "count", "Interfaces that the curator proposed."),
     Metric("curator/rejections", "count", "Proposals that were rejected."),
     Metric("curator/reward", "curator.reward", "Mean reward of the window's proposals, at its end."),

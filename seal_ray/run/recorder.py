@@ -86,7 +86,7 @@ class Recorder:
             folder.evaluations.append({"round": number, "suites": algorithm.last_evaluation})
         folder.append_metrics(number, {name: value for name, value in metrics.items() if name != "round"})
         if number:
-            arms = {group.plan.arm.number: group.plan.arm for group in algorithm.last_round}
+            arms = {arm.number: arm for group in algorithm.last_round for arm in group.plan.arms}
             folder.append_interfaces(number, [arms[at].interface for at in sorted(arms)] or [Interface.plain()])
             folder.proposals.append({"round": number, "proposals": algorithm.curation.last_proposals})
             if algorithm.curation.last_arms:

@@ -14,7 +14,7 @@ from policies import tiny
 from policies.engine.adapters import CONFIG_FILE, TENSOR_FILE
 from policies.engine.choice import DTYPES, cache_bytes
 from policies.model_folder import ModelFolder, open_model
-from seal_ray.config.sections import Count
+from seal_ray.config.section import Count
 from seal_ray.run.checkpoints import model_of
 from seal_ray.serving.limits import Limits
 

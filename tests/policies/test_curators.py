@@ -22,7 +22,7 @@ from envs.profile import FailureProfile
 from envs.verifier import Outcome, TurnVerdict
 from policies.curator import Curator, Proposal
 from policies.curator.choice import CURATORS, is_model, learns, make_curator
-from policies.curator.fixed import STATIC_CUES, FixedCurator, NoCurator
+from policies.curator.fixed import IDLE, STATIC_CUES, FixedCurator, NoCurator
 from policies.curator.rules import (
     GUIDELINE_FOR,
     RULES_BASE,
@@ -31,10 +31,11 @@ from policies.curator.rules import (
     pressures,
     select_guidelines,
 )
+from policies.tiny import behaviours
 from policies.tiny.behaviours import BOTH_ABSTENTIONS, GUIDELINES, HARMFUL, RATES, Behaviour
 
 ROOT = Path(__file__).parents[2]
-WITHOUT_MODEL = ("none", "fixed", "rules")
+WITHOUT_MODEL = ("none", "fixed", "placebo", "rules")
 OTHER = Interface((SchemaCue(CueKind.FORMAT),), RecoveryLevel.SCHEMA, ("Be brief and polite.",), fade=0.25)
 ABSTAIN = GUIDELINE_FOR[Label.SPURIOUS_TOOL_CALL]
 RECOVER = GUIDELINE_FOR[Label.RECOVERY_FAILURE]
@@ -100,6 +101,17 @@ def test_a_kind_says_whether_it_is_a_model_and_learns() -> None:
     assert [name for name in CURATORS.names() if learns(name)] == ["coevolved"]
     with pytest.raises(UserError, match="'llm' is a language model; it is made with an engine"):
         make("llm")
+
+
+def test_the_placebo_is_as_long_as_guidance_and_says_nothing() -> None:
+    assert proposals(make("placebo"), FailureProfile(), incumbent=OTHER) == (Proposal(IDLE),)
+    guidance = [text for wordings in behaviours.GUIDELINES.values() for text in wordings]
+    lengths = [sum(map(len, texts)) / len(texts) for texts in (IDLE.guidelines, guidance)]
+    assert abs(lengths[0] / lengths[1] - 1) < 0.15
+    assert len(IDLE.guidelines) == 3, "as many as the rules show"
+    # Put together from what changes nothing in the world of the small model.
+    assert all(any(idle in text for idle in behaviours.IDLE) for text in IDLE.guidelines)
+    assert Interface(guidelines=IDLE.guidelines) == IDLE
 
 
 @pytest.mark.parametrize("kind", WITHOUT_MODEL)

@@ -46,14 +46,12 @@ class Window:
         alignments: Mapping[int, float],
         internalised: Mapping[int, float] | None = None,
     ) -> None:
-        """Adds a round of the window."""
+        """Adds a round of the window. A pair counts for both of its arms."""
         self.rounds += 1
         for group in groups:
-            played = group.trajectories
-            if played:
+            for arm, played in group.by_arm().items():
                 rate = sum(each.reward for each in played) / len(played)
-                number = group.plan.arm.number
-                self.groups.append(ArmGroup(number, str(played[0].category), rate, group.plan.task, len(played)))
+                self.groups.append(ArmGroup(arm, str(played[0].category), rate, group.plan.task, len(played)))
         for arm, value in alignments.items():
             self.alignments[arm].append(value)
         for arm, value in (internalised or {}).items():

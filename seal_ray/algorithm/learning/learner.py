@@ -6,7 +6,7 @@ import math
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -20,13 +20,13 @@ from torch.distributed.tensor import DTensor
 from envs.errors import SealError
 from policies.engine.stored import StoredWeights, store
 from seal_ray.algorithm.learning.alignment import ArmGradients
+from seal_ray.algorithm.learning.anchoring import Counts, Internalised, RowLoss, internalised, shifts
 from seal_ray.algorithm.learning.module import LOGPROBS, PACKED, REFERENCE, LMModule, fill, whole
 from seal_ray.algorithm.learning.weights import full_weights
-from seal_ray.algorithm.objects import make_loss
 from seal_ray.algorithm.rllib import RowsLearner
 from seal_ray.config.agents import learning_agents, training_of
 from seal_ray.config.sections import Learners, Solver, Training
-from seal_ray.grpo.losses.sums import LossSums, global_mean
+from seal_ray.grpo.losses.sums import global_mean
 from seal_ray.grpo.packing import Groups, Packed, collate, pack
 from seal_ray.grpo.rows import Minibatch, Row, make_row
 from seal_ray.grpo.schedule import Schedule
@@ -37,15 +37,19 @@ if TYPE_CHECKING:
 MINIBATCHES = "minibatches"
 """Column: a learner's share of each minibatch of the round, in the order of the gradient steps."""
 PROXIMAL = "proximal_logprobs_M"
-"""The learner's own log-probs of a micro-batch's sampled tokens before the round's first step, or None."""
+"""The learner's own log-probs of a micro-batch's sampled tokens before the round's first step, where they are asked
+for; None where none is."""
 
 LEARNT = (
     *("steps", "tokens", "loss", "kl", "kl_sampler", "clip_fraction", "capped_fraction"),
     *("ratio_first", "ratio_first_error", "gradient_norm", "learning_rate"),
+    *("anchored_tokens", "anchored_ratio_first", "anchored_clip_fraction", "anchor_weight"),
 )
 """What a round's update counts; `seal_ray/report/metrics.py` defines each."""
 
 _STEPS = "gradient_steps"
+
+T = TypeVar("T")
 
 
 class _Agent:
@@ -53,9 +57,10 @@ class _Agent:
 
     def __init__(self, training: Training) -> None:
         self.training = training
-        self.loss = make_loss(training)
+        self.loss = RowLoss(training)
         self.schedule = Schedule(training.schedule, training.warm_up, training.gradient_steps)
         self.steps = 0
+        self.internalised: dict[int, Internalised] = {}
 
 
 class SealLearner(RowsLearner):
@@ -72,7 +77,7 @@ class SealLearner(RowsLearner):
         self._learners = self.config.section(Learners)
         self._agents = {agent: _Agent(training_of(self.config, agent)) for agent in learning_agents(self.config)}
         self._microbatch_tokens = self.config.section(Training).microbatch_tokens
-        self.counted = LossSums()
+        self.counted = Counts()
         self._arms: dict[str, ArmGradients] = {}
         self._stored: dict[str, deque[StoredWeights]] = defaultdict(lambda: deque(maxlen=2))
 
@@ -113,31 +118,38 @@ class SealLearner(RowsLearner):
 
     def _learn(self, module_id: str, minibatches: Sequence[Minibatch]) -> None:
         optimizer, agent = self.get_optimizer(module_id), self._agents[module_id]
-        proximal = self._proximal(module_id, minibatches) if agent.loss.needs_proximal else {}
+        groups = list({tuple(map(id, group)): group for each in minibatches for group in each.groups}.values())
+        proximal = self._own_logprobs(module_id, groups)
         self._arms[module_id] = ArmGradients(self._plain(module_id))
-        total = first = LossSums()
+        counts = first = Counts()
         norm, rate = 0.0, 0.0
         for place, minibatch in enumerate(minibatches):
             sums = self._backward(module_id, minibatch, proximal)
             if not place:
                 first = sums
-            total = total + sums
+            counts = counts + sums
             rate = agent.training.lr * agent.schedule.factor(agent.steps)
             norm = self._step(module_id, optimizer, rate)
             agent.steps += 1
+        agent.internalised = self._measure(module_id, groups, proximal)
+        total, sampled, anchored = counts.all, counts.sampled, counts.anchored
         values = {
             "steps": len(minibatches),
             "tokens": total.tokens,
             "loss": total.loss / max(1, total.tokens),
             "kl": total.reference_kl / max(1, total.tokens),
-            "kl_sampler": total.sampler_kl / max(1, total.tokens),
-            "clip_fraction": (total.clipped_low + total.clipped_high + total.clipped_dual) / max(1, total.tokens),
-            "capped_fraction": total.capped / max(1, total.tokens),
-            "ratio_first": first.ratio / max(1, first.tokens),
+            "kl_sampler": sampled.sampler_kl / max(1, sampled.tokens),
+            "clip_fraction": total.clipped / max(1, total.tokens),
+            "capped_fraction": sampled.capped / max(1, sampled.tokens),
+            "ratio_first": first.sampled.ratio / max(1, first.sampled.tokens),
             # k3 is x²/2 for small x: the root mean square of the log-ratio.
-            "ratio_first_error": math.sqrt(2 * max(0.0, first.sampler_kl) / max(1, first.tokens)),
+            "ratio_first_error": math.sqrt(2 * max(0.0, first.sampled.sampler_kl) / max(1, first.sampled.tokens)),
             "gradient_norm": norm,
             "learning_rate": rate,
+            "anchored_tokens": anchored.tokens,
+            "anchored_ratio_first": first.anchored.ratio / max(1, first.anchored.tokens),
+            "anchored_clip_fraction": anchored.clipped / max(1, anchored.tokens),
+            "anchor_weight": counts.weight / max(1, anchored.tokens),
         }
         assert values.keys() == set(LEARNT)
         for key, value in values.items():
@@ -149,20 +161,17 @@ class SealLearner(RowsLearner):
         """The loss of one micro-batch, summed over its sampled tokens. What is counted is added to `counted`."""
         del config  # our own sections have the settings
         packed: Packed = batch[PACKED]
-        losses = self._agents[module_id].loss(
-            fwd_out[LOGPROBS],
-            packed.sampled_logprobs_M,
-            packed.advantages_M,
-            reference_logprobs_M=fwd_out.get(REFERENCE),
-            proximal_logprobs_M=batch[PROXIMAL],
+        loss_sum, counts = self._agents[module_id].loss(
+            fwd_out[LOGPROBS], packed, reference_M=fwd_out.get(REFERENCE), proximal_M=batch[PROXIMAL]
         )
-        self.counted = self.counted + losses.sums
-        return losses.loss_sum
+        self.counted = self.counted + counts
+        return loss_sum
 
-    def _backward(self, module_id: str, minibatch: Minibatch, proximal: Mapping[int, Tensor]) -> LossSums:
+    def _backward(self, module_id: str, minibatch: Minibatch, proximal: Mapping[int, Tensor]) -> Counts:
         """Adds up the gradient of one step over micro-batches. Returns the sums over all learners."""
         module, config = self.wrapped(module_id), self.config.get_config_for_module(module_id)
-        self.counted = LossSums()
+        self.counted = Counts()
+        loss_of_rows = self._agents[module_id].loss
         # Not the module's: after a forward pass alone, FSDP has it hold whole parameters, which have no gradients.
         self.get_optimizer(module_id).zero_grad(set_to_none=True)
         batches = self._micro_batches(module_id, minibatch.groups)
@@ -173,17 +182,19 @@ class SealLearner(RowsLearner):
                 # Whole gradients are exchanged once a step; sharded ones each time, or they would be held whole.
                 module.require_backward_grad_sync = place == len(batches) - 1
             packed = collate(groups).to(self.device)
-            batch = {
-                PACKED: packed,
-                PROXIMAL: torch.cat([proximal[id(row)] for row in members]).to(self.device) if proximal else None,
-            }
+            proximal_M = None
+            if any(map(loss_of_rows.needs_own_logprobs, members)):
+                proximal_M = torch.cat([proximal.get(id(row), _as_sampled(row)) for row in members]).to(self.device)
+            packed, weight = loss_of_rows.anchor(packed, proximal_M)
+            self.counted = self.counted + Counts(weight=weight)
+            batch = {PACKED: packed, PROXIMAL: proximal_M}
             fwd_out = module({PACKED: packed})
             self._arms[module_id].add(members, packed, fwd_out[LOGPROBS])
             loss_sum = self.compute_loss_for_module(module_id=module_id, config=config, batch=batch, fwd_out=fwd_out)
             # Learners' gradients are averaged; the loss needs their sum.
             loss = global_mean(loss_sum, minibatch.global_tokens) * world
             loss.backward()  # type: ignore[no-untyped-call]
-        return self._over_learners(self.counted)
+        return sum(self._of_all(self.counted), Counts())
 
     def alignments(self, module_id: str, arms: Sequence[int]) -> tuple[Tensor, float]:
         """`products_AA` of the policy gradients of A arms in the last update, over all learners; see `alignment.py`.
@@ -216,17 +227,35 @@ class SealLearner(RowsLearner):
         return [*batches, *[[[_EMPTY]]] * (self._most(len(batches)) - len(batches))]
 
     @torch.no_grad()
-    def _proximal(self, module_id: str, minibatches: Sequence[Minibatch]) -> dict[int, Tensor]:
-        """The log-probs of every row's sampled tokens before the round's first step, by the row's identity."""
-        module = self.wrapped(module_id)
-        groups = list({tuple(map(id, group)): group for each in minibatches for group in each.groups}.values())
-        found = {id(_EMPTY): torch.empty(0)}
-        for batch in self._micro_batches(module_id, groups):
+    def _own_logprobs(self, module_id: str, groups: Sequence[Sequence[Row]]) -> dict[int, Tensor]:
+        """The log-probs of the sampled tokens of rows that the learner's own are asked for, by a row's identity."""
+        module, asks = self.wrapped(module_id), self._agents[module_id].loss.needs_own_logprobs
+        asked = [[row for row in group if asks(row)] for group in groups]
+        found: dict[int, Tensor] = {}
+        for batch in self._micro_batches(module_id, [group for group in asked if group]):
             members = [row for group in batch for row in group]
             logprobs = module({PACKED: collate(batch).to(self.device)})[LOGPROBS].cpu()
             parts = logprobs.split([row.sampled_tokens for row in members])
             found |= {id(row): part for row, part in zip(members, parts, strict=True)}
         return found
+
+    def _measure(
+        self, module_id: str, groups: Sequence[Sequence[Row]], before: Mapping[int, Tensor]
+    ) -> dict[int, Internalised]:
+        """What became of the anchored rows in the round, over all learners."""
+        anchored = [[row for row in group if row.anchored is not None] for group in groups]
+        rows = [row for group in anchored for row in group]
+        after = None
+        if self._agents[module_id].training.internalised:
+            after = shifts(rows, self._own_logprobs(module_id, anchored))
+            if self._learners.fsdp:
+                # It holds whole parameters after a forward pass alone, which are neither stored nor written.
+                self.wrapped(module_id).reshard()
+        return internalised(self._of_all((shifts(rows, before), after)))
+
+    def internalised(self, module_id: str) -> dict[int, Internalised]:
+        """Arm → what became of its anchored rows in the last update, over all learners."""
+        return self._agents[module_id].internalised
 
     def _most(self, count: int) -> int:
         if not self.distributed:
@@ -235,15 +264,13 @@ class SealLearner(RowsLearner):
         dist.all_reduce(most, op=dist.ReduceOp.MAX)
         return int(most)
 
-    def _over_learners(self, sums: LossSums) -> LossSums:
+    def _of_all(self, own: T) -> list[T]:
+        """What each learner has of something."""
         if not self.distributed:
-            return sums
+            return [own]
         parts: list[Any] = [None] * self.config.num_learners
-        dist.all_gather_object(parts, sums)
-        total = LossSums()
-        for part in parts:
-            total = total + part
-        return total
+        dist.all_gather_object(parts, own)
+        return parts
 
     def get_state(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """As RLlib's, with each agent's gradient steps so far, by which the learning rate goes."""
@@ -312,6 +339,11 @@ class SealLearner(RowsLearner):
 
 _EMPTY = make_row([0, 0], [False, False], [0.0, 0.0], 0.0)
 """A row without sampled tokens, for learners that have fewer than others."""
+
+
+def _as_sampled(row: Row) -> Tensor:
+    """The log-probs of a row's sampled tokens as it was sampled."""
+    return torch.from_numpy(row.sampled_logprobs_T[row.mask_T])
 
 
 def columns(minibatches: Sequence[Minibatch]) -> dict[str, Any]:

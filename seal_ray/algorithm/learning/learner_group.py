@@ -15,6 +15,7 @@ from ray.rllib.policy.sample_batch import MultiAgentBatch, SampleBatch
 from envs.errors import SealError
 from policies.engine.stored import StoredWeights
 from seal_ray.algorithm.learning.alignment import cosines
+from seal_ray.algorithm.learning.anchoring import Internalised
 from seal_ray.algorithm.learning.learner import LEARNT, columns
 from seal_ray.algorithm.rllib import RowsLearnerGroup, cause_of, learner_index
 from seal_ray.config.sections import Learners
@@ -58,6 +59,12 @@ class SealLearnerGroup(RowsLearnerGroup):
         """
         found = self._on_each(lambda learner, asked: learner.alignments(module_id, asked), [arms] * max(1, len(self)))
         return cosines(found[0][0]).tolist(), max(seconds for _, seconds in found)
+
+    def internalised(self, module_id: str) -> dict[int, Internalised]:
+        """Arm → what became of its anchored rows in what the module learnt last."""
+        found = self._on_each(lambda learner, asked: learner.internalised(asked), [module_id] * max(1, len(self)))
+        of_all: dict[int, Internalised] = found[0]
+        return of_all
 
     def _shares(self, minibatches: Sequence[Minibatch]) -> list[list[Minibatch]]:
         """Each learner's part of each minibatch. A row of several epochs is the same object in all of them."""

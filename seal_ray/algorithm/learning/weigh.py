@@ -7,18 +7,21 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from itertools import compress
 from typing import Any, TypeVar
 
 import numpy as np
 
 from envs.task import JSON
+from policies.plain_view import PlainView
 from policies.trajectory import Trajectory
-from seal_ray.algorithm.sampling.groups import PlayedGroup
+from seal_ray.algorithm.sampling.groups import Member, PlayedGroup
 from seal_ray.config.sections import Reweighting, Training
 from seal_ray.grpo.advantages import GroupAdvantages
 from seal_ray.grpo.rewards import Reward
 from seal_ray.grpo.reweighting import DynamicWeights, ReweightingSettings, labels_of, reweighted, rho_table
-from seal_ray.grpo.rows import Minibatch, row_of
+from seal_ray.grpo.rows import Minibatch, Row, row_of
+from seal_ray.grpo.schedule import faded
 
 Item = TypeVar("Item")
 
@@ -33,17 +36,38 @@ class RoundRows:
     """Groups in which all rewards were the same."""
     dropped_short: int
     """Groups that lost too many dialogues to faults."""
+    dropped_unseen: int
+    """Groups of which no dialogue gives a row: guided ones that succeeded without a plain view, or failed."""
+    anchored: int
+    anchor_share: float
     weight_mean: float
     weight_max: float
+
+    @property
+    def measured(self) -> dict[str, float]:
+        """What was counted, by the names of metrics."""
+        return {
+            "solver/groups_kept": self.groups_kept,
+            "solver/groups_dropped_equal": self.dropped_equal,
+            "solver/groups_dropped_short": self.dropped_short,
+            "solver/groups_dropped_unseen": self.dropped_unseen,
+            "solver/anchored_rows": self.anchored,
+            "solver/anchor_share": self.anchor_share,
+            "solver/weight_mean": self.weight_mean,
+            "solver/weight_max": self.weight_max,
+        }
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ComparedGroup:
-    """The trajectories of a group that are learnt from, with their group-relative advantages."""
+    """The dialogues of a group that are learnt from, with their group-relative advantages."""
 
-    arm: int
-    trajectories: Sequence[Trajectory]
+    members: Sequence[Member]
     advantages_G: np.ndarray
+
+    @property
+    def trajectories(self) -> list[Trajectory]:
+        return [each.trajectory for each in self.members]
 
 
 class Dropped(Enum):
@@ -53,13 +77,15 @@ class Dropped(Enum):
     """All rewards are the same."""
     SHORT = auto()
     """Faults left it too few dialogues."""
+    UNSEEN = auto()
+    """No dialogue of it gives a row."""
 
 
 @dataclass(frozen=True)
 class Comparison:
     """How the dialogues of a group are compared, and whether that teaches anything.
 
-    `floor` is the share of a group's dialogues that must have been played.
+    `floor` is the share of a group's dialogues that must have been played; of a pair's, the share of each half.
     """
 
     reward: Reward
@@ -67,12 +93,13 @@ class Comparison:
     floor: float
 
     def __call__(self, group: PlayedGroup) -> ComparedGroup | Dropped:
-        played = [each for each in group.trajectories if any(each.mask_T)]
-        if len(played) < max(2, self.floor * len(group.plan.seeds)):
+        played = [each for each in group.members if any(each.trajectory.mask_T)]
+        arms = [each.arm.number for each in played]
+        planned = Counter(arm.number for arm in group.plan.arms)
+        if len(played) < 2 or any(arms.count(arm) < self.floor * members for arm, members in planned.items()):
             return Dropped.SHORT
-        arm = group.plan.arm.number
-        advantages = self.advantages_of([self.reward(each) for each in played], [arm] * len(played))
-        return Dropped.EQUAL if advantages is None else ComparedGroup(arm, played, advantages)
+        advantages = self.advantages_of([self.reward(each.trajectory) for each in played], arms)
+        return Dropped.EQUAL if advantages is None else ComparedGroup(played, advantages)
 
     def is_equal(self, group: PlayedGroup) -> bool:
         """Whether the group teaches nothing since its rewards are all the same."""
@@ -159,6 +186,56 @@ class Reweighter:
         self._rewards = defaultdict(list, {label: list(rewards) for label, rewards in state["rewards"].items()})
 
 
+@dataclass(frozen=True, slots=True)
+class Taught:
+    """What of a compared group becomes rows in a round, by `training.view`.
+
+    On the plain view a dialogue under an interface becomes an anchored row where its advantage is positive and it has a
+    view: its advantage is then held by a `cap`, and multiplied by `share`.
+    """
+
+    plain: bool
+    share: float
+    cap: float | None
+
+    @classmethod
+    def of(cls, training: Training, round_number: int) -> Taught:
+        """That of a round, counted from 0."""
+
+        def now(start: float, end: float | None) -> float:
+            return faded(start, end, begin=training.anchor_fade_from, round_number=round_number, rounds=training.rounds)
+
+        cap = training.anchor_cap
+        return cls(
+            training.view == "plain",
+            now(training.anchor_share, training.anchor_share_end),
+            None if cap is None else now(cap, training.anchor_cap_end),
+        )
+
+    def __call__(self, group: ComparedGroup | Dropped) -> ComparedGroup | Dropped:
+        """The group with the members that give a row."""
+        if isinstance(group, Dropped) or not self.plain:
+            return group
+        found = zip(group.members, group.advantages_G, strict=True)
+        kept = np.array([each.arm.plain or self._is_anchored(each, float(advantage)) for each, advantage in found])
+        if not kept.any():
+            return Dropped.UNSEEN
+        return ComparedGroup(list(compress(group.members, kept)), group.advantages_G[kept])
+
+    def row(self, member: Member, advantage: float, *, compare_arms: bool) -> Row:
+        """The row of a member, whose weighted advantage this is."""
+        number = member.arm.number
+        arm = number if compare_arms else None
+        if member.arm.plain or not self.plain:
+            return row_of(member.trajectory, advantage, arm=arm)
+        assert isinstance(member.view, PlainView), "what has no view gives no row"
+        held = advantage if self.cap is None else min(advantage, self.cap)
+        return row_of(member.view, self.share * held, arm=arm, anchored=number)
+
+    def _is_anchored(self, member: Member, advantage: float) -> bool:
+        return advantage > 0 and self.share > 0 and isinstance(member.view, PlainView)
+
+
 def make_rows(
     groups: Sequence[PlayedGroup],
     *,
@@ -174,13 +251,14 @@ def make_rows(
     which too little was played. What is left is shared out evenly: AdamW moves as far for a
     minibatch of one left-over group as for a full one.
     """
-    compared = [compare(group) for group in groups]
+    taught = Taught.of(training, round_number)
+    compared = [taught(compare(group)) for group in groups]
     kept = [group for group in compared if isinstance(group, ComparedGroup)]
     weighted, weights = reweighter.weigh(kept, round_number)
     groups_of_rows = [
         [
-            row_of(each, float(advantage), arm=group.arm if compare_arms else None)
-            for each, advantage in zip(group.trajectories, advantages_G, strict=True)
+            taught.row(each, float(advantage), compare_arms=compare_arms)
+            for each, advantage in zip(group.members, advantages_G, strict=True)
         ]
         for group, advantages_G in zip(kept, weighted, strict=True)
     ]
@@ -190,6 +268,9 @@ def make_rows(
         groups_kept=len(kept),
         dropped_equal=compared.count(Dropped.EQUAL),
         dropped_short=compared.count(Dropped.SHORT),
+        dropped_unseen=compared.count(Dropped.UNSEEN),
+        anchored=sum(row.anchored is not None for rows in groups_of_rows for row in rows),
+        anchor_share=taught.share,
         weight_mean=float(weights.mean()) if len(weights) else 1.0,
         weight_max=float(weights.max()) if len(weights) else 1.0,
     )

@@ -19,11 +19,13 @@ from envs.errors import EnvironmentFault, SealError, UserError
 from envs.interface import Interface
 from envs.sources import TaskPool, get_source
 from envs.task import Task
+from policies.plain_view import NoView, PlainView
 from policies.rollouts import Fault
 from policies.trajectory import Trajectory, derive_seed
 from seal_ray.config.sections import Curator, Environment
 from seal_ray.grpo.arms import PLAIN
 from seal_ray.grpo.rewards import Reward
+from seal_ray.grpo.schedule import faded
 from seal_ray.report.metrics import mean
 
 
@@ -49,9 +51,10 @@ def number_arms(interfaces: Iterable[Interface]) -> tuple[Arm, ...]:
 
 @dataclass(frozen=True, slots=True)
 class GroupPlan:
-    """One group: a task, the arm that all its members play, and a seed for each of them.
+    """One group: a task, an arm, and a seed for each of its members.
 
-    `number` counts a run's groups from 0.
+    `number` counts a run's groups from 0. The first `plain_members` play the plain interface, the others the arm: where
+    there are some of both the group is a pair.
     """
 
     number: int
@@ -60,14 +63,54 @@ class GroupPlan:
     protocol: Protocol
     seeds: tuple[int, ...]
     temperature: float
+    plain_members: int = 0
+
+    @property
+    def arms(self) -> tuple[Arm, ...]:
+        """The arm of each member."""
+        return (PLAIN_ARM,) * self.plain_members + (self.arm,) * (len(self.seeds) - self.plain_members)
+
+    @property
+    def plain(self) -> bool:
+        """Whether all members play the plain interface."""
+        return self.arm.plain or self.plain_members == len(self.seeds)
+
+    @property
+    def parts(self) -> tuple[GroupPlan, ...]:
+        """The plain members of a pair, then the others; of another group all of them."""
+        plain = self.plain_members
+        if not 0 < plain < len(self.seeds):
+            return (self,)
+        return replace(self, seeds=self.seeds[:plain]), replace(self, seeds=self.seeds[plain:], plain_members=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A dialogue that was played, with its arm, and its plain view or why it has none where that was asked for."""
+
+    arm: Arm
+    trajectory: Trajectory
+    view: PlainView | NoView | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PlayedGroup:
-    """A group with the outcome of each of its dialogues, in the order of its seeds."""
+    """A group with the outcome of each of its dialogues, in the order of its seeds.
+
+    `views` are those of its members under an interface that is not plain, None for the others; empty where nobody asked
+    for them.
+    """
 
     plan: GroupPlan
     outcomes: tuple[Trajectory | Fault, ...]
+    views: tuple[PlainView | NoView | None, ...] = ()
+
+    @property
+    def members(self) -> list[Member]:
+        """The dialogues that were played."""
+        views = self.views or (None,) * len(self.outcomes)
+        found = zip(self.plan.arms, self.outcomes, views, strict=True)
+        return [Member(arm, each, view) for arm, each, view in found if isinstance(each, Trajectory)]
 
     @property
     def trajectories(self) -> list[Trajectory]:
@@ -78,6 +121,13 @@ class PlayedGroup:
     def faults(self) -> list[Fault]:
         """The dialogues that were lost."""
         return [each for each in self.outcomes if isinstance(each, Fault)]
+
+    def by_arm(self) -> dict[int, list[Trajectory]]:
+        """Number of an arm → its dialogues that were played, for the arms that have some: a pair's are two."""
+        found: dict[int, list[Trajectory]] = {}
+        for each in self.members:
+            found.setdefault(each.arm.number, []).append(each.trajectory)
+        return found
 
 
 def plan_round(
@@ -91,11 +141,12 @@ def plan_round(
     temperature: float,
     seed: int,
     assigned: Sequence[Arm] | None = None,
+    pairs: bool = False,
 ) -> list[GroupPlan]:
-    """The groups of one round, one for each of `tasks`.
+    """The groups of one round, one for each of `tasks`. With `pairs` those that are not plain are half plain.
 
     `plain_share` of them, rounded and at least one, play the first arm, which is the plain one; the others take the
-    other arms in turn. Arms vary between groups and never within one, so that a group's prompts share a prefix.
+    other arms in turn. A group has one arm beside the plain one at most.
     `assigned` is the arm of each task where that was decided before; the groups come in any order then.
     """
     plain_arm, *shown = arms
@@ -105,9 +156,9 @@ def plan_round(
     if assigned is None:
         order.shuffle(drawn)
     else:
-        pairs = list(zip(tasks, assigned, strict=True))
-        order.shuffle(pairs)
-        tasks, drawn = [task for task, _ in pairs], [arm for _, arm in pairs]
+        together = list(zip(tasks, assigned, strict=True))
+        order.shuffle(together)
+        tasks, drawn = [task for task, _ in together], [arm for _, arm in together]
     return [
         GroupPlan(
             number=number,
@@ -116,6 +167,7 @@ def plan_round(
             protocol=protocol,
             seeds=_seeds(seed, number, group_size),
             temperature=temperature,
+            plain_members=plain_members(group_size, pairs=pairs and not arm.plain),
         )
         for number, task, arm in zip(range(first_number, first_number + len(tasks)), tasks, drawn, strict=True)
     ]
@@ -142,17 +194,18 @@ def plain_groups(share: float, groups: int, *, shown: bool) -> int:
     return max(1, round(share * groups)) if shown else groups
 
 
+def plain_members(group_size: int, *, pairs: bool) -> int:
+    """How many members of a group under an arm play the plain interface: half in pairs, else none."""
+    return group_size // 2 if pairs else 0
+
+
 def plain_share_at(round_number: int, rounds: int, curator: Curator) -> float:
     """The share of groups on the plain interface in a round, counted from 0: constant, then linear to its end.
 
     A fade-out shows whether what the interface unlocked stays without it.
     """
     start, end = curator.plain_share, curator.plain_share_end
-    if end is None:
-        return start
-    begin = curator.fade_from * rounds
-    done = (round_number - begin) / max(1.0, rounds - 1 - begin)
-    return start + (end - start) * min(1.0, max(0.0, done))
+    return faded(start, end, begin=curator.fade_from, round_number=round_number, rounds=rounds)
 
 
 def training_pool(environment: Environment) -> TaskPool:
@@ -243,23 +296,36 @@ def check_faults(groups: Sequence[PlayedGroup], *, most: float) -> None:
 def of_rollouts(groups: Sequence[PlayedGroup], reward: Reward, categories: Sequence[str]) -> dict[str, float]:
     """Mean reward, success by category and kind of arm, the labels' shares of all turns, and the number of faults."""
     trajectories = _trajectories(groups)
+    members = [each for group in groups for each in group.members]
     labels = Counter(label for each in trajectories for label in each.diagnosis.labels)
     turns = max(1, labels.total())
     return {
         "solver/success": _success(trajectories),
-        "solver/success_plain": _success(_trajectories(group for group in groups if group.plan.arm.plain)),
-        "solver/success_shown": _success(_trajectories(group for group in groups if not group.plan.arm.plain)),
+        "solver/success_plain": _success([each.trajectory for each in members if each.arm.plain]),
+        "solver/success_shown": _success([each.trajectory for each in members if not each.arm.plain]),
         "solver/reward": mean(map(reward, trajectories)),
         "solver/rollouts": len(trajectories),
         "solver/groups": len(groups),
+        "solver/groups_shown": sum(not group.plan.plain for group in groups),
         "solver/tokens_sampled": sampled_tokens(groups),
-        "interface/plain_share": sum(group.plan.arm.plain for group in groups) / len(groups),
+        "interface/plain_share": sum(group.plan.plain for group in groups) / len(groups),
+        **_of_views([each.view for each in members if each.view is not None]),
         **{
             f"solver/success/{category}": _success([each for each in trajectories if each.category == category])
             for category in categories
         },
         **{f"diagnosis/share/{label}": labels[label] / turns for label in Label},
         "diagnosis/faults": sum(len(group.faults) for group in groups),
+    }
+
+
+def _of_views(views: Sequence[PlainView | NoView]) -> dict[str, float]:
+    if not views:
+        return {}
+    reasons = Counter(view for view in views if isinstance(view, NoView))
+    return {
+        "solver/views": len(views) - reasons.total(),
+        **{f"solver/views/{reason}": reasons[reason] for reason in NoView},
     }
 
 

@@ -15,6 +15,7 @@ from seal_ray.algorithm.sampling.groups import (
     PlayedGroup,
     TaskStream,
     plain_groups,
+    plain_members,
     plain_share_at,
     plan_round,
     replacements,
@@ -52,8 +53,9 @@ class Planner:
     def shown_rollouts(self, round_number: int) -> int:
         """The rollouts under arms that are not plain, in the window that begins with this round."""
         numbers = range(round_number, min(round_number + self._curator.update_every, self._training.rounds))
+        size = self._training.group_size
         plain = sum(plain_groups(self._plain_share(number), self._training.groups, shown=True) for number in numbers)
-        return (len(numbers) * self._training.groups - plain) * self._training.group_size
+        return (len(numbers) * self._training.groups - plain) * (size - plain_members(size, pairs=self._curator.pairs))
 
     def plan(self, arms: Sequence[Arm], round_number: int, share_out: ShareOut | None = None) -> list[GroupPlan]:
         """The groups that a round begins with. `share_out` says how many each arm plays, beside the plain one."""
@@ -73,6 +75,7 @@ class Planner:
             protocol=Protocol(self._environment.protocol),
             temperature=self._temperature,
             seed=self._seed,
+            pairs=self._curator.pairs,
         )
 
     def replace(self, plans: Sequence[GroupPlan]) -> list[GroupPlan]:

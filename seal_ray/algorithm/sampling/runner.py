@@ -24,7 +24,9 @@ from envs.co_evolution import CURATOR, SOLVER
 from envs.errors import EnvironmentFault, SealError, UserError
 from envs.sources import find_task
 from envs.spaces import UnicodeText
+from envs.task import Task
 from policies.model_folder import open_model
+from policies.plain_view import NoView, PlainView, plain_view
 from policies.prompting import ChatFormat
 from policies.rollouts import Fault, Job, Rollouts
 from policies.solver import Budgets, Solver
@@ -109,6 +111,7 @@ class _Player:
         engine = config.section(sections.Engine)
         self._concurrent = math.ceil(engine.concurrent / max(1, config.num_env_runners))
         model = open_model(solver.model, dialect=solver.dialect)
+        self._gives_views = config.section(sections.Training).view == "plain"
         self.watch = Watch()
         self._form = ChatFormat.load(model.path, model.dialect)
         self._vocabulary = int(model.config["vocab_size"])
@@ -143,15 +146,30 @@ class _Player:
             return PlayedGroup(plan, (fault,) * len(plan.seeds))
         outcomes = await rollouts.play_or_fault(
             [
-                Job(task, seed, plan.arm.interface, plan.protocol)
-                for seed in plan.seeds
+                Job(task, seed, arm.interface, plan.protocol)
+                for seed, arm in zip(plan.seeds, plan.arms, strict=True)
                 if (plan.task, seed) not in lost
             ],
             retries=self.limits.retries,
             check=lambda trajectory: self._check(trajectory, version),
         )
         played = iter(outcomes)
-        return PlayedGroup(plan, tuple(lost.get((plan.task, seed)) or next(played) for seed in plan.seeds))
+        found = tuple(lost.get((plan.task, seed)) or next(played) for seed in plan.seeds)
+        return PlayedGroup(plan, found, await self._views(task, plan, found) if self._gives_views else ())
+
+    async def _views(
+        self, task: Task, plan: GroupPlan, outcomes: Sequence[Trajectory | Fault]
+    ) -> tuple[PlainView | NoView | None, ...]:
+        """The plain views of the dialogues under an interface that is not plain."""
+        views: list[PlainView | NoView | None] = []
+        for arm, outcome in zip(plan.arms, outcomes, strict=True):
+            if arm.plain or isinstance(outcome, Fault):
+                views.append(None)
+                continue
+            await asyncio.sleep(0)  # other dialogues go on between two replays
+            with self.watch.over(task.id, outcome.seed):
+                views.append(plain_view(outcome, task, self._form, self._budgets))
+        return tuple(views)
 
     def _check(self, trajectory: Trajectory, version: int) -> None:
         """Raises `ValueError` for what no engine can have sampled, and `StaleWeights` for another version."""

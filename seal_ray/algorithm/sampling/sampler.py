@@ -10,6 +10,7 @@ from envs.errors import EnvironmentFault, UserError
 from envs.task import JSON, Task
 from seal_ray.algorithm.sampling.groups import PlayedGroup, TaskStream
 from seal_ray.config.sections import Environment
+from seal_ray.grpo.arms import PLAIN
 from seal_ray.report.metrics import mean
 
 _PRIOR = 0.5
@@ -76,7 +77,7 @@ class SuccessSampler:
     tasks never come twice, it is that of their category, number of turns and number of ground-truth calls, which is
     what a `Task` tells of its difficulty.
 
-    Groups on the plain interface alone count, of which each round has at least one: other interfaces come and go, and
+    Dialogues on the plain interface alone count, of which each round has some: other interfaces come and go, and
     success under them tells nothing about the task without them. A round draws with the memory of the rounds before.
     """
 
@@ -110,11 +111,11 @@ class SuccessSampler:
 
     def observe(self, groups: Sequence[PlayedGroup]) -> None:
         for group in groups:
-            if group.plan.arm.plain and group.trajectories:
+            plain = group.by_arm().get(PLAIN)
+            if plain:
                 key = self._key(group.plan.task)
                 before = self._success.get(key, _PRIOR)
-                success = mean(each.reward for each in group.trajectories)
-                self._success[key] = before + _RATE * (success - before)
+                self._success[key] = before + _RATE * (mean(each.reward for each in plain) - before)
 
     def weight(self, task_id: str) -> float:
         """The probability with which the task is drawn when it comes up."""

@@ -41,6 +41,11 @@ class LossSums:
     ratio_min: float = math.inf
     ratio_max: float = -math.inf
 
+    @property
+    def clipped(self) -> int:
+        """Tokens that a clip holds."""
+        return self.clipped_low + self.clipped_high + self.clipped_dual
+
     def __add__(self, other: LossSums) -> LossSums:
         return LossSums(
             self.tokens + other.tokens,

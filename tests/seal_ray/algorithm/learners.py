@@ -26,6 +26,7 @@ from tests.seal_ray.grpo.reference import batch_loss, scores
 PREFIX = "language_model."
 WHOLE = ["learner/rl_module", "learner/optimizer"]
 """What is asked for by name, so that sharded learners give it too."""
+ANCHOR_WEIGHT = "shaped"
 LENGTHS = ((19, 33, 8, 27, 14), (21,), (30, 9, 25, 12))
 """Rows of each minibatch; of the second, one of two learners gets none."""
 
@@ -66,7 +67,10 @@ def disturb(group: SealLearnerGroup) -> None:
 class PlainLearner:
     """The same learning as plainly as can be: row by row and token by token in float64, by torch's own AdamW."""
 
-    def __init__(self, config: SealConfig, model: Path, weights: Mapping[str, Tensor]) -> None:
+    def __init__(
+        self, config: SealConfig, model: Path, weights: Mapping[str, Tensor], *, anchored: bool = False
+    ) -> None:
+        self.anchored = anchored
         self.solver, self.training = config.section(Solver), config.section(Training)
         self.frozen = load(model).double()
         self.model: nn.Module = load(model)
@@ -103,10 +107,15 @@ class PlainLearner:
                 mask_T = numbers.random(length) < 0.6
                 mask_T[0], mask_T[-1] = False, True
                 advantage = (-1.0) ** number * (0.5 + number / 4)
-                row = make_row(numbers.integers(0, VOCABULARY, length), mask_T, np.full(length, -1.0), advantage)
+                # Every second row with a positive advantage.
+                anchored = 1 + number // 4 if self.anchored and not number % 4 else None
+                row = make_row(
+                    numbers.integers(0, VOCABULARY, length), mask_T, np.full(length, -1.0), advantage, anchored=anchored
+                )
                 sampled_logprobs_T = row.sampled_logprobs_T.copy()
                 current = np.array(self.values(self.model, [row])[0])
-                sampled_logprobs_T[mask_T] = current + numbers.normal(0, 0.2, len(current))
+                spread = 0.2 if anchored is None else 1.0
+                sampled_logprobs_T[mask_T] = current + numbers.normal(0, spread, len(current))
                 rows.append(replace(row, sampled_logprobs_T=sampled_logprobs_T))
             found.append(rows)
         return found
@@ -119,20 +128,21 @@ class PlainLearner:
         )
         proximal = [self.values(self.model, rows) for rows in minibatches]
         totals = {"loss": 0.0, "kl": 0.0, "kl_sampler": 0.0}
-        ratios: list[float] = []
-        tokens, norm, rate = 0, 0.0, 0.0
+        ratios: dict[bool, list[float]] = {False: [], True: []}
+        tokens, norm, rate = {False: 0, True: 0}, 0.0, 0.0
         for number, (rows, start) in enumerate(zip(minibatches, proximal, strict=True)):
-            reference = self.values(self.frozen, rows)
-            current = [value for row in self.values(self.model, rows) for value in row]
-            old = [float(value) for row in rows for value in row.sampled_logprobs_T[row.mask_T]]
-            anchor = old if t.importance_cap is None else [value for row in start for value in row]
-            if not number:
-                ratios = [math.exp(c - a) for c, a in zip(current, anchor, strict=True)]
-            totals["kl"] += sum(_k3(r - c) for c, r in zip(current, (v for row in reference for v in row), strict=True))
-            totals["kl_sampler"] += sum(_k3(c - o) for c, o in zip(current, old, strict=True))
-            loss = batch_loss(self.model, rows, settings, self.solver.temperature, reference, start)
-            totals["loss"] += loss.item() * len(current)
-            tokens += len(current)
+            reference, now = self.values(self.frozen, rows), self.values(self.model, rows)
+            for row, of_start, of_reference, current in zip(rows, start, reference, now, strict=True):
+                own = row.anchored is not None
+                sampled = row.sampled_logprobs_T[row.mask_T].tolist()
+                old = of_start if own or t.importance_cap is not None else sampled
+                if not number:
+                    ratios[own] += [math.exp(c - o) for c, o in zip(current, old, strict=True)]
+                totals["kl"] += sum(_k3(r - c) for c, r in zip(current, of_reference, strict=True))
+                totals["kl_sampler"] += sum(_k3(c - o) for c, o in zip(current, sampled, strict=True)) * (not own)
+                tokens[own] += len(current)
+            loss = batch_loss(self.model, rows, settings, self.solver.temperature, reference, start, ANCHOR_WEIGHT)
+            totals["loss"] += loss.item() * sum(map(len, now))
             self.optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             norm = float(nn.utils.clip_grad_norm_(self.learning.values(), t.grad_clip))
@@ -141,12 +151,16 @@ class PlainLearner:
                 group["lr"] = rate
             self.optimizer.step()
             self.steps += 1
+        self.proximal = proximal
+        every = sum(tokens.values())
         return {
-            **{name: value / tokens for name, value in totals.items()},
-            "ratio_first": sum(ratios) / len(ratios),
+            **{name: value / (tokens[False] if name == "kl_sampler" else every) for name, value in totals.items()},
+            "ratio_first": sum(ratios[False]) / len(ratios[False]),
+            "anchored_ratio_first": sum(ratios[True]) / max(1, len(ratios[True])),
             "gradient_norm": norm,
             "learning_rate": rate,
-            "tokens": tokens,
+            "tokens": every,
+            "anchored_tokens": tokens[True],
             "steps": len(minibatches),
         }
 

@@ -99,10 +99,11 @@ class Writes:
     """Engines as `Half`'s, and a curator that writes these texts in turn."""
 
     texts: tuple[str, ...]
+    pause: float = 0.0
 
     async def __call__(self, spec: EngineSpec) -> Engine:
         if spec.agent != CURATOR:
-            return await Half()(spec)
+            return await Half(pause=self.pause)(spec)
         model = open_model(spec.model)
         form = ChatFormat.load(model.path, model.dialect)
 

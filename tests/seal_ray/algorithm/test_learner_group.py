@@ -21,6 +21,7 @@ from seal_ray.algorithm.learning.learner_group import SealLearnerGroup
 from seal_ray.grpo.rows import Minibatch
 from tests.policies.models import VOCABULARY, byte_tokenizer, random_qwen2
 from tests.seal_ray.algorithm.learners import (
+    ANCHOR_WEIGHT,
     WHOLE,
     PlainLearner,
     build_group,
@@ -58,12 +59,14 @@ class Case:
         self.learners, self.kind = learners, kind
         # Adapters learn with an importance cap; but sharded, all weights do: embeddings are sharded with what is left.
         self.capped = (kind == "lora") != self.sharded
-        training = {"importance_cap": 1.1} if self.capped else {"grad_clip": 0.5}
+        training: dict[str, Any] = {"importance_cap": 1.1} if self.capped else {"grad_clip": 0.5}
+        training["anchor_weight"] = ANCHOR_WEIGHT
         self.config = learner_config(model, solver=KINDS[kind], training=training, **LEARNERS[learners])
         self.group = build_group(self.config)
         disturb(self.group)
         self.weights = self.group.module_weights(SOLVER)
-        self.plain = PlainLearner(self.config, model, self.weights)
+        # Without the cap, rows whose log-probs the learner knows and rows whose it does not are in one micro-batch.
+        self.plain = PlainLearner(self.config, model, self.weights, anchored=True)
         self.rows = self.plain.minibatches()
         self.minibatches = [Minibatch.of([each[:2], each[2:]]) for each in self.rows]
 
@@ -98,7 +101,29 @@ def test_steps_equal_the_plain_reference(case: Case) -> None:
         changed = {name: after[name].double() - tensor for name, tensor in start.items()}
         wanted = {name: case.plain.learning[name].detach() - tensor for name, tensor in start.items()}
         assert distance(changed, wanted) < 3e-3
+        check_internalised(case)
     assert (found["capped_fraction"] > 0) == case.capped
+    assert found["anchored_ratio_first"] == pytest.approx(1.0, abs=1e-5)
+    assert 0.2 < found["anchor_weight"] < 1.0
+
+
+def check_internalised(case: Case) -> None:
+    """Before and after the round, by the plain reference: the mean over an arm's rows of each row's mean."""
+    expected: dict[int, list[list[float]]] = {}
+    for rows, before in zip(case.rows, case.plain.proximal, strict=True):
+        after = case.plain.values(case.plain.model, rows)
+        for row, *both in zip(rows, before, after, strict=True):
+            if row.anchored is not None:
+                sampled = row.sampled_logprobs_T[row.mask_T]
+                expected.setdefault(row.anchored, []).append(
+                    [float((np.array(each) - sampled).mean()) for each in both]
+                )
+    found = case.group.internalised(SOLVER)
+    assert found.keys() == expected.keys() == {1, 2}
+    for arm, values in expected.items():
+        before, after = np.mean(values, axis=0)
+        assert found[arm].rows == len(values)
+        assert (found[arm].before, found[arm].after) == pytest.approx((before, after), abs=1e-4)
 
 
 def test_what_is_restored_goes_on_to_the_last_bit(case: Case, tmp_path: Path) -> None:

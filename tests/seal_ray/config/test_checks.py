@@ -51,6 +51,22 @@ def refusal(*words: str) -> str:
             ["reweighting.overrides={spurious_call: 1.0}"],
             "reweighting.overrides: 'spurious_call' is not known; did you mean 'spurious_tool_call'?",
         ),
+        (
+            ["training.group_size=7"],
+            "training.group_size: 7 is odd; curator.pairs plays half of a group plain.",
+        ),
+        (
+            ["curator.pairs=false", "curator.show=when_failing"],
+            "curator.show: when_failing plays the plain half of a group first; set curator.pairs to true.",
+        ),
+        (
+            ["training.anchor_cap_end=1.0"],
+            "training.anchor_cap_end: there is no training.anchor_cap that could move there.",
+        ),
+        (
+            ["training.anchor_weight=shapd"],
+            "training.anchor_weight: 'shapd' is not known; did you mean 'shaped'?",
+        ),
         (["curator.kind=rule"], "curator.kind: 'rule' is not known; did you mean 'rules'?"),
         (["environment.source=toolwrld"], "environment.source: 'toolwrld' is not known; did you mean 'toolworld'?"),
         (["evaluation.source=bfc"], "evaluation.source: 'bfc' is not known; did you mean 'bfcl'?"),

@@ -32,6 +32,8 @@ ARMS = {
     "vanilla": ("none", "gain", "success"),
     "progress-reward": ("none", "gain", "progress"),
     "fixed": ("fixed", "gain", "success"),
+    "placebo": ("placebo", "gain", "success"),
+    "published": ("coevolved", "gain", "success"),
     "rules": ("rules", "gain", "success"),
     "llm-frozen": ("llm", "gain", "success"),
     "coevolved": ("coevolved", "gain", "success"),
@@ -64,7 +66,14 @@ def test_arms_of_a_comparison_differ_in_the_curator_and_the_reward_alone(method:
     reward = config.section(sections.Environment).reward
     assert (curator.kind, curator.reward, str(reward)) == ARMS[method]
     assert weights.mode == "none"
+    # Whoever guides does it in pairs, on plain views, but for the method as it was published.
+    if method not in ("vanilla", "progress-reward"):
+        training = config.section(sections.Training)
+        assert (curator.pairs, training.view == "plain") == ((method != "published"),) * 2
     plain, found = make_config(["vanilla", model]).to_sections(), config.to_sections()
+    for config_of_arm in (plain, found):
+        config_of_arm["curator"].pop("pairs")
+        config_of_arm["training"].pop("view")
     for section in ("curator", "environment"):
         for key in ("kind", "reward", *(TELLING if method in ("llm-frozen", "coevolved") else ())):
             plain[section].pop(key, None)
@@ -87,8 +96,12 @@ def test_a_method_on_a_model_is_its_row_of_table_3(method: str, model: str) -> N
         assert weights.mode == ("dynamic" if closed else "fixed")
         assert weights.rho == "paper"
     base = make_config([model]).to_sections()
-    differing = {name for name, values in config.to_sections().items() if values != base[name]}
-    assert differing <= {"curator", "reweighting"}
+    if interface:
+        assert (curator.pairs, config.section(sections.Training).view) == (False, "shown"), "as published"
+    found = config.to_sections()
+    base["training"].pop("view")
+    found["training"].pop("view")
+    assert {name for name, values in found.items() if values != base[name]} <= {"curator", "reweighting"}
     assert make_config([model, method]).to_sections() == config.to_sections(), "the order does not matter"
 
 

@@ -30,18 +30,23 @@ def batch_loss(
     temperature: float,
     reference: Sequence[Sequence[float]],
     proximal: Sequence[Sequence[float]],
+    anchor_weight: str = "one",
 ) -> Tensor:
-    """The batch's loss: the mean over all sampled tokens of all rows. The last two go by row and sampled token."""
+    """The batch's loss: the mean over all sampled tokens of all rows. Log-probs go by row and sampled token."""
     losses = []
     for row, of_reference, of_proximal in zip(rows, reference, proximal, strict=True):
         old = [float(value) for value, sampled in zip(row.sampled_logprobs_T, row.mask_T, strict=True) if sampled]
         for current, sampler, ref, start in zip(
             scores(model, row, temperature), old, of_reference, of_proximal, strict=True
         ):
-            capped = settings.importance_cap is not None
-            weight = min(math.exp(start - sampler), settings.importance_cap) if settings.importance_cap else 1.0
-            ratio = (current - (start if capped else sampler)).exp()
+            anchored = row.anchored is not None
+            capped = settings.importance_cap is not None and not anchored
+            weight = min(math.exp(start - sampler), settings.importance_cap or 1.0) if capped else 1.0
+            ratio = (current - (start if capped or anchored else sampler)).exp()
             size = abs(row.advantage)
+            if anchored:
+                rho = math.exp(start - sampler)
+                size *= {"one": 1.0, "shaped": min(1.0, max(0.2, rho**0.5)), "truncated": min(1.0, rho)}[anchor_weight]
             if row.advantage >= 0:
                 most = torch.tensor(1 + settings.clip_high, dtype=torch.float64)
                 loss = -size * (ratio if ratio < most else most)

@@ -26,7 +26,7 @@ def test_every_metric_has_a_unit_and_a_meaning_of_its_own() -> None:
         assert metric.meaning.endswith(".")
     for name in names:
         assert name == "round" or name.split("/")[0] in PREFIXES
-        assert re.fullmatch(r"[a-z_]+(/[a-z_]+)*", name)
+        assert re.fullmatch(r"[a-z_]+(/[a-z0-9_]+)*", name)
 
 
 def test_a_name_of_a_family_is_found() -> None:

@@ -122,6 +122,7 @@ def test_every_method_preset_can_be_an_arm() -> None:
         "evaluation.tasks=3",
         "environment.difficulty=t2-3_c1-2_d1-3_s2-3",
         "training.fill=resample",
+        "curator.show=when_failing",
     ],
 )
 def test_arms_of_unequal_budgets_are_refused(word: str) -> None:
