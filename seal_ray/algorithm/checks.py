@@ -154,8 +154,6 @@ def _check_curator(curator: sections.Curator, learners: sections.Learners) -> No
 
 
 def _check_posterior(curator: sections.Curator) -> None:
-    if curator.played is not None and curator.played > curator.proposals:
-        raise UserError(f"curator.played: {curator.played} is more than curator.proposals, {curator.proposals}.")
     if curator.choose == "posterior" and curator.tasks != "common" and not by_rounds(make_curator_reward(curator)):
         raise UserError(
             "curator.choose: the posterior compares arms on tasks that they share; set curator.tasks=common."

@@ -262,7 +262,6 @@ def test_the_prompt_shows_the_best_and_the_worst_and_keeps_to_its_room() -> None
     [
         ({"choose": "posterior"}, "curator.tasks=common"),
         ({"share_out": "thompson", "tasks": "common"}, "curator.choose=posterior"),
-        ({"played": 4}, "more than curator.proposals"),
     ],
 )
 def test_settings_that_do_not_fit_are_said(settings: dict[str, Any], message: str) -> None:
