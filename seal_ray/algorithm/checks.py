@@ -92,7 +92,7 @@ def _check_training(training: sections.Training, learners: sections.Learners) ->
 
 
 def _check_pairs(curator: sections.Curator, training: sections.Training) -> None:
-    if curator.pairs and training.group_size % 2:
+    if curator.pairs and curator.kind != "none" and training.group_size % 2:
         raise UserError(
             f"training.group_size: {training.group_size} is odd; curator.pairs plays half of a group plain."
         )
@@ -157,6 +157,11 @@ def _check_posterior(curator: sections.Curator) -> None:
     if curator.choose == "posterior" and curator.tasks != "common" and not by_rounds(make_curator_reward(curator)):
         raise UserError(
             "curator.choose: the posterior compares arms on tasks that they share; set curator.tasks=common."
+        )
+    if curator.choose == "posterior" and curator.show == "when_failing":
+        raise UserError(
+            "curator.show: when_failing plays an arm where plain has failed, so that arms look better than they are; "
+            "set curator.choose=margin or curator.show=always."
         )
     if curator.share_out == "thompson" and (curator.choose, curator.tasks) != ("posterior", "common"):
         raise UserError(

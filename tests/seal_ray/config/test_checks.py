@@ -60,6 +60,25 @@ def refusal(*words: str) -> str:
             "curator.show: when_failing plays the plain half of a group first; set curator.pairs to true.",
         ),
         (
+            ["curator.kind=coevolved", "curator.tasks=common", "curator.choose=posterior", "curator.show=when_failing"],
+            "curator.show: when_failing plays an arm where plain has failed, so that arms look better than they are; "
+            "set curator.choose=margin or curator.show=always.",
+        ),
+        (
+            ["curator.kind=coevolved", "curator.choose=posterior"],
+            "curator.choose: the posterior compares arms on tasks that they share; set curator.tasks=common.",
+        ),
+        (
+            ["curator.kind=coevolved", "curator.tasks=common", "curator.share_out=thompson"],
+            "curator.share_out: thompson draws from the posterior over common tasks; set curator.choose=posterior and "
+            "curator.tasks=common.",
+        ),
+        (
+            ["curator.kind=coevolved", "curator.reward=internalised", "training.view=shown"],
+            "curator.reward: internalised is about rows on plain views; set training.view to plain and "
+            "training.internalised to true.",
+        ),
+        (
             ["training.anchor_cap_end=1.0"],
             "training.anchor_cap_end: there is no training.anchor_cap that could move there.",
         ),
