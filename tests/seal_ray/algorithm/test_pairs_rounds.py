@@ -86,3 +86,27 @@ def test_with_the_published_settings_nothing_has_changed_but_the_names() -> None
         assert [group.views for group in algorithm.last_round] == [()] * 4
     assert "solver/views" not in result or result["solver/views"] != result["solver/views"]
     assert result["solver/anchored_rows"] == 0
+
+
+def test_a_curator_is_paid_for_what_was_internalised(tmp_path: Path) -> None:
+    def config() -> SealConfig:
+        return pairs_config(reward="internalised", choose="posterior", update_every=1)
+
+    with built(config()) as algorithm:
+        results = []
+        for number in range(3):
+            before = measured(algorithm.train())
+            results.append(before)
+            if number == 0:
+                algorithm.save_to_path(str(tmp_path / "state"))
+            arms = {row["id"]: row for row in algorithm.curation.last_arms}
+            assert arms
+            for arm in algorithm.curation.arms[1:]:
+                name = f"solver/internalised_after/{arm.number}"
+                expected = [before[name] - before[f"solver/internalised_before/{arm.number}"]] if name in before else []
+                assert algorithm.curation.window.internalised.get(arm.number, []) == pytest.approx(expected)
+    assert any("solver/internalised_after/1" in result for result in results), results
+    with built(config()) as algorithm:
+        algorithm.restore_from_path(str(tmp_path / "state"))
+        for expected_result in results[1:]:
+            assert same(measured(algorithm.train()), expected_result)
