@@ -77,7 +77,7 @@ def proposed(algorithm: Seal) -> Counter[str]:
 def test_a_curator_moves_from_any_cue_to_the_one_that_helps(curator: Path) -> None:
     first, last = Counter[str](), Counter[str]()
     incumbents = Counter[Interface]()
-    for seed in range(5):
+    for seed in range(3):
         with built(planted_config(curator, seed)) as algorithm:
             for number in range(ROUNDS):
                 algorithm.train()
@@ -91,7 +91,7 @@ def test_a_curator_moves_from_any_cue_to_the_one_that_helps(curator: Path) -> No
     # … to the helping one.
     assert last[HELPS] / last.total() > 0.6, last
     assert last[HARMS] / last.total() < 0.1, last
-    assert incumbents[Interface(guidelines=(HELPS,))] >= 4, incumbents
+    assert incumbents[Interface(guidelines=(HELPS,))] >= 2, incumbents
 
 
 @dataclass(frozen=True)
