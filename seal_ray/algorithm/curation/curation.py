@@ -152,8 +152,8 @@ class Curation:
     ) -> dict[str, float]:
         """Adds a round to the window, and ends the window where it is time. Returns what was counted.
 
-        `internalised` has arm → what the round's training on its views did, where `needs_internalised`. At a window's
-        end a curator that learns takes its step, and its engines get the new weights.
+        `internalised` has arm → what the round's training on its views did, where that was measured. At a window's end
+        a curator that learns takes its step, and its engines get the new weights.
         """
         self.window.observe(groups, alignments, internalised)
         begun, proposals = self.begins_at(round_number), self.window.proposals

@@ -15,7 +15,7 @@ from torch import Tensor
 from envs.co_evolution import SOLVER
 from seal_ray.algorithm.learning.learner_group import SealLearnerGroup
 from seal_ray.grpo.rows import Minibatch, Row, make_row
-from tests.policies.models import VOCABULARY, byte_tokenizer, random_qwen2
+from tests.policies.models import VOCABULARY
 from tests.seal_ray.algorithm.learners import (
     PREFIX,
     PlainLearner,
@@ -33,13 +33,6 @@ KINDS: dict[str, dict[str, Any]] = {
     "lora": {"lora_rank": 4, "lora_alpha": 8},
     "checkpointed": {"gradient_checkpointing": True},
 }
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = random_qwen2(tmp_path_factory.mktemp("qwen2"), seed=1)
-    byte_tokenizer(folder)
-    return folder
 
 
 def compared(weights: dict[str, Tensor]) -> list[str]:

@@ -18,7 +18,7 @@ from seal_ray.algorithm.objects import make_anchor_weight
 from seal_ray.config.sections import Training
 from seal_ray.grpo.advantages import group_advantages
 from seal_ray.grpo.rows import Minibatch, Row, make_row
-from tests.policies.models import VOCABULARY, byte_tokenizer, random_qwen2
+from tests.policies.models import VOCABULARY
 from tests.seal_ray.algorithm.learners import (
     PlainLearner,
     build_group,
@@ -33,13 +33,6 @@ from tests.seal_ray.grpo.reference import scores
 pytestmark = pytest.mark.usefixtures("cluster")
 
 GUIDED = 1
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = random_qwen2(tmp_path_factory.mktemp("qwen2"), seed=1)
-    byte_tokenizer(folder)
-    return folder
 
 
 class Pairs:

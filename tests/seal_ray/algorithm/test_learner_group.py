@@ -19,7 +19,7 @@ from envs.errors import SealError
 from seal_ray.algorithm.learning import learner_group
 from seal_ray.algorithm.learning.learner_group import SealLearnerGroup
 from seal_ray.grpo.rows import Minibatch
-from tests.policies.models import VOCABULARY, byte_tokenizer, random_qwen2
+from tests.policies.models import VOCABULARY
 from tests.seal_ray.algorithm.learners import (
     ANCHOR_WEIGHT,
     WHOLE,
@@ -43,13 +43,6 @@ LEARNERS: dict[str, dict[str, Any]] = {
 }
 KINDS: dict[str, dict[str, Any]] = {"full": {}, "lora": {"lora_rank": 4, "lora_alpha": 8}}
 CASES = [(learners, kind) for learners in LEARNERS for kind in KINDS if (learners, kind) != ("remote", "lora")]
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = random_qwen2(tmp_path_factory.mktemp("qwen2"), seed=1)
-    byte_tokenizer(folder)
-    return folder
 
 
 class Case:

@@ -36,13 +36,6 @@ LORA = {"lora_rank": 4, "lora_alpha": 8}
 KINDS: dict[str, dict[str, Any]] = {"full": {}, "lora": LORA}
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = random_qwen2(tmp_path_factory.mktemp("qwen2"), seed=1)
-    byte_tokenizer(folder)
-    return folder
-
-
 class Learnt:
     """What a group of these settings learns in one round from the same disturbed weights and rows."""
 
