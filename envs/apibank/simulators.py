@@ -42,13 +42,15 @@ class Judged:
 class Played:
     """The result of the last of several calls.
 
-    `correct` has the places of the ground-truth calls that it is correct for; `changed` says if a database changed.
+    `correct` has the places of the ground-truth calls that it is correct for; `changed` says if a database changed,
+    `ended` that the process had to be ended.
     """
 
     result: JSON
     error: str | None
     correct: frozenset[int]
     changed: bool
+    ended: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,7 @@ class Simulators:
         if sent[-1] is not None:
             reply = self._ask({"op": "play", "calls": calls, "truths": [each.truth() for each in truths]})
         if reply is None:
-            return Played(None, _REFUSED, frozenset(), changed=False)
+            return Played(None, _REFUSED, frozenset(), changed=False, ended=sent[-1] is not None)
         return Played(reply["result"], reply["error"], frozenset(reply["correct"]), bool(reply.get("changed")))
 
     def close(self) -> None:
