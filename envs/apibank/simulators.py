@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import selectors
-import subprocess
 import sys
-import tempfile
-import threading
-import time
-import weakref
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from envs.apibank import worker
+from envs.bounded import BoundedProcess
 from envs.errors import EnvironmentFault
 from envs.task import JSON, ToolCall
 
@@ -25,8 +18,6 @@ MAX_CHARACTERS = 4_000
 """Characters of a call that are handed on, as JSON; the longest of a ground truth has 500. Beyond, it is an error."""
 MAX_DEPTH = 8
 """Depth of lists and objects in arguments that are handed on; ground truths have 2."""
-_START_S = 60.0
-_ANSWER_S = worker.SECONDS + 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,19 +65,17 @@ class Simulators:
     def __init__(self, folder: Path, recorded: Mapping[str, JSON] | None = None) -> None:
         self.folder = folder
         self.recorded = dict(recorded or {})
-        self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._home: tempfile.TemporaryDirectory[str] | None = None
-        self._end: weakref.finalize[..., Any] = weakref.finalize(self, _nothing)
-        self.ended = 0
-        """Processes that ended over a call."""
+        self.process = BoundedProcess(
+            lambda: (sys.executable, "-P", "-s", "-S", "-B", worker.__file__, str(folder.resolve())),
+            seconds=worker.SECONDS + 5.0,
+        )
 
     def describe(self) -> dict[str, dict[str, Any]]:
         """Every API by name: its documents, which arguments are `optional`, and whether it `runs` here.
 
         Raises `EnvironmentFault` where the folder's modules cannot be loaded.
         """
-        reply = self._ask({"op": "describe"})
+        reply = self.process.ask({"op": "describe"})
         if reply is None:
             raise EnvironmentFault(f"API-Bank: the simulators in {self.folder} cannot be loaded")
         documents: dict[str, dict[str, Any]] = reply
@@ -95,7 +84,7 @@ class Simulators:
     def judge(self, call: ToolCall, truth: JSON) -> Judged:
         """Whether a call is correct beside the recorded result of the ground truth. Never raises for what is called."""
         sent = self._sent(call)
-        reply = None if sent is None else self._ask({"op": "judge", **sent, "truth": truth})
+        reply = None if sent is None else self.process.ask({"op": "judge", **sent, "truth": truth})
         if reply is None:
             return Judged(False, None, _REFUSED)
         return Judged(bool(reply["correct"]), reply["result"], reply["error"])
@@ -106,15 +95,14 @@ class Simulators:
         calls = [each for each in sent if each is not None]
         reply = None
         if sent[-1] is not None:
-            reply = self._ask({"op": "play", "calls": calls, "truths": [each.truth() for each in truths]})
+            reply = self.process.ask({"op": "play", "calls": calls, "truths": [each.truth() for each in truths]})
         if reply is None:
             return Played(None, _REFUSED, frozenset(), changed=False, ended=sent[-1] is not None)
         return Played(reply["result"], reply["error"], frozenset(reply["correct"]), bool(reply.get("changed")))
 
     def close(self) -> None:
         """Ends the process. The next request starts one anew."""
-        with self._lock:
-            self._close()
+        self.process.close()
 
     def _sent(self, call: ToolCall) -> dict[str, JSON] | None:
         """A call as it is handed on; None where it is larger than any should be."""
@@ -122,41 +110,6 @@ class Simulators:
             return None
         arguments = {name: _given(value) for name, value in call.arguments.items() if value is not None}
         return {"name": call.name, "arguments": arguments, "recorded": self.recorded.get(key_of(call))}
-
-    def _ask(self, request: Mapping[str, JSON]) -> Any:
-        """The reply; None where the process ended instead, or had to be ended."""
-        with self._lock:
-            fresh = self._process is None
-            process = self._process or self._start()
-            assert process.stdin is not None
-            try:
-                process.stdin.write(json.dumps(request).encode() + b"\n")
-                process.stdin.flush()
-                line = _line(process, _START_S if fresh else _ANSWER_S)
-                return json.loads(line)
-            except (OSError, ValueError, EOFError):
-                self.ended += 1
-                self._close()
-                return None
-
-    def _start(self) -> subprocess.Popen[bytes]:
-        self._home = tempfile.TemporaryDirectory(prefix="api_bank_")
-        program = (sys.executable, "-P", "-s", "-S", "-B", worker.__file__, str(self.folder.resolve()))
-        self._process = subprocess.Popen(  # noqa: S603 - our own program
-            program,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            cwd=self._home.name,
-            env={"PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8", "PATH": os.defpath},
-            start_new_session=True,  # a Ctrl-C is for this process, which ends that one
-        )
-        self._end = weakref.finalize(self, _end, self._process, self._home)
-        return self._process
-
-    def _close(self) -> None:
-        self._end()
-        self._process = self._home = None
 
 
 _REFUSED = "The call is too large, or took too long."
@@ -191,34 +144,3 @@ def _too_large(call: ToolCall) -> bool:
         elif isinstance(value, int) and value.bit_length() > MAX_CHARACTERS:
             return True
     return left <= 0
-
-
-def _line(process: subprocess.Popen[bytes], seconds: float) -> bytes:
-    """One line of what the process writes. Raises `EOFError` where it ends or takes longer."""
-    assert process.stdout is not None
-    deadline = time.monotonic() + seconds
-    held = b""
-    with selectors.DefaultSelector() as ready:
-        ready.register(process.stdout, selectors.EVENT_READ)
-        while not held.endswith(b"\n"):
-            if not ready.select(max(0.0, deadline - time.monotonic())):
-                raise EOFError
-            part = os.read(process.stdout.fileno(), 1 << 16)
-            if not part:
-                raise EOFError
-            held += part
-    return held
-
-
-def _end(process: subprocess.Popen[bytes], home: tempfile.TemporaryDirectory[str]) -> None:
-    process.kill()
-    process.wait()
-    for pipe in (process.stdin, process.stdout):
-        if pipe is not None:
-            with suppress(OSError):  # what was not read yet
-                pipe.close()
-    home.cleanup()
-
-
-def _nothing() -> None:
-    """What is to be ended before a process was started."""

@@ -103,11 +103,11 @@ HOSTILE: list[ToolCall] = [
 
 @pytest.mark.parametrize("place", range(len(HOSTILE)))
 def test_a_hostile_call_is_only_wrong(simulators: Simulators, place: int) -> None:
-    ended, started = simulators.ended, time.perf_counter()
+    ended, started = simulators.process.ended, time.process_time()
     assert not simulators.judge(HOSTILE[place], TRUTH).correct
     assert simulators.play([HOSTILE[place]], HOSTILE[place], [Recorded(lamp(), TRUTH)]).correct == frozenset()
-    assert time.perf_counter() - started < 2
-    assert simulators.ended == ended, "the process is still the same"
+    assert time.process_time() - started < 1
+    assert simulators.process.ended == ended, "the process is still the same"
     assert simulators.judge(lamp(), TRUTH).correct
 
 
@@ -132,11 +132,11 @@ def test_a_simulator_can_do_nothing_but_compute(simulators: Simulators, deed: st
 
 @pytest.mark.parametrize("deed", ["sleep", "loop", "exit"])
 def test_a_call_that_does_not_come_back_is_an_error_and_the_next_one_works(simulators: Simulators, deed: str) -> None:
-    ended, started = simulators.ended, time.perf_counter()
+    ended, started = simulators.process.ended, time.perf_counter()
     judged = simulators.judge(ToolCall("Rogue", {"deed": deed}), {"output": "done"})
     assert (judged.correct, judged.result) == (False, None)
-    assert time.perf_counter() - started < worker.SECONDS + 3
-    assert simulators.ended == ended + 1
+    assert time.perf_counter() - started < worker.SECONDS + 10
+    assert simulators.process.ended == ended + 1
     assert simulators.judge(lamp(), TRUTH).correct
 
 
@@ -152,12 +152,13 @@ def test_the_process_ends_with_its_owner_and_leaves_no_folder(tmp_path: Path, mo
     monkeypatch.setattr("tempfile.tempdir", None)
     found = Simulators(write_folder(tmp_path / "api-bank"))
     assert found.judge(lamp(), TRUTH).correct
-    process = found._process
-    assert process is not None
+    pid = found.process.pid
+    assert pid is not None
     assert len(list((tmp_path / "homes").iterdir())) == 1
     assert list(next((tmp_path / "homes").iterdir()).iterdir()) == []
     found.close()
-    assert process.returncode is not None
+    assert found.process.pid is None
+    assert not Path(f"/proc/{pid}").exists()
     assert list((tmp_path / "homes").iterdir()) == []
     assert not list((tmp_path / "api-bank").rglob("*.pyc")), "nothing is written into the folder either"
     assert found.judge(lamp(), TRUTH).correct, "it starts anew"

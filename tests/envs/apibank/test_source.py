@@ -81,9 +81,10 @@ def test_hostile_calls_are_error_results_and_a_dialogue_is_bounded(source: ApiBa
             continue  # no dialect can write or read it
         dialogue = Dialogue(task)
         dialogue.reset()
-        started = time.perf_counter()
-        dialogue.step(QWEN.render_calls([ToolCall(call.name, dict(list(call.arguments.items())[:50]))] * 3))
-        assert time.perf_counter() - started < 5
+        said = QWEN.render_calls([ToolCall(call.name, dict(list(call.arguments.items())[:50]))] * 3)
+        started = time.process_time()
+        dialogue.step(said)
+        assert time.process_time() - started < 1
         assert dialogue.trace.turns[0] == () or all(record.is_error for record in dialogue.trace.turns[0][0].calls)
     dialogue = Dialogue(task)
     dialogue.reset()
