@@ -1,8 +1,8 @@
 """A process for code that is not ours: it gets JSON a line and answers JSON a line, and is ended where it does not.
 
 What a model wrote reaches it as data only. The program limits itself (`envs/apibank/worker.py` is one). This side
-bounds the time of an answer, gives the process an empty folder to run in and an environment without anything of ours, and
-ends it together with its owner.
+bounds the time of an answer, gives the process an empty folder to run in and nothing of our environment, and ends it
+together with its owner.
 """
 
 from __future__ import annotations

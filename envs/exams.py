@@ -129,7 +129,14 @@ class Exam(Protocol):
         ...
 
 
-EXAMS: Registry[type[Exam]] = Registry("suite", "seal_ray.exams", {"api-bank": "envs.apibank.exam:ApiBankExam"})
+EXAMS: Registry[type[Exam]] = Registry(
+    "suite",
+    "seal_ray.exams",
+    {
+        "api-bank": "envs.apibank.exam:ApiBankExam",
+        "bfcl-v3-single-turn": "envs.bfcl.single_turn:SingleTurnExam",
+    },
+)
 """The suites by name."""
 
 

@@ -58,8 +58,8 @@ class Recorded:
 class Simulators:
     """The process for one folder. Safe to use from several threads; requests are answered one after the other.
 
-    `recorded` has results for APIs that cannot be executed here, by `key_of` a call. A call that ends the process, or
-    takes longer than `worker.SECONDS`, is an error; the next one gets a new process.
+    `recorded` has results for APIs that cannot be executed here, by `key_of` a call. A call that ends the process or
+    takes longer than `worker.SECONDS` of a processor, is an error; the next one gets a new process.
     """
 
     def __init__(self, folder: Path, recorded: Mapping[str, JSON] | None = None) -> None:
@@ -67,7 +67,7 @@ class Simulators:
         self.recorded = dict(recorded or {})
         self.process = BoundedProcess(
             lambda: (sys.executable, "-P", "-s", "-S", "-B", worker.__file__, str(folder.resolve())),
-            seconds=worker.SECONDS + 5.0,
+            seconds=3.0 * worker.SECONDS,
         )
 
     def describe(self) -> dict[str, dict[str, Any]]:

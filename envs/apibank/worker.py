@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 SECONDS = 5
-"""What a request may take before the process ends itself."""
+"""Processor time that a request may take before the process ends itself."""
 MEMORY = 1 << 30
 """Bytes of address space."""
 MAX_REPLY = 2_000_000
@@ -253,7 +253,7 @@ def main() -> NoReturn:
     _limit()
     sys.addaudithook(_refuse)
     for line in sys.stdin:
-        signal.alarm(SECONDS)
+        signal.setitimer(signal.ITIMER_PROF, SECONDS)
         request = json.loads(line)
         reply: Any
         if request["op"] == "describe":
@@ -267,7 +267,7 @@ def main() -> NoReturn:
             )
         replies.write(text + "\n")
         replies.flush()
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
     sys.exit(0)
 
 
