@@ -123,6 +123,6 @@ def test_what_cannot_be_compared_is_wrong() -> None:
     schema = {"type": "dict", "properties": {"a": {"type": "nonsense"}, "b": {"type": "array"}}, "required": []}
     functions = [{"name": "f", "parameters": schema}]
     for arguments in ({"a": 1}, {"b": [1]}, {"c": 1}):
-        answers = [{"f": {key: [1] for key in arguments}}]  # noqa: C420 - a list for each
+        answers = [{"f": {key: [1] for key in arguments}}]
         assert check(functions, [ToolCall("f", arguments)], answers) is not None
     assert json.dumps(check(functions, [ToolCall("g" * 500, {})], [{"f": {}}])).count("g") == 80
