@@ -135,6 +135,7 @@ EXAMS: Registry[type[Exam]] = Registry(
     {
         "api-bank": "envs.apibank.exam:ApiBankExam",
         "bfcl-v3-single-turn": "envs.bfcl.single_turn:SingleTurnExam",
+        "bfcl-v4-memory": "envs.bfcl.memory_exam:MemoryExam",
     },
 )
 """The suites by name."""

@@ -32,10 +32,12 @@ ROOT = Path(__file__).parents[3]
 class Official:
     """The official checker, running."""
 
+    module = "tests.envs.single_turn.official_runner"
+
     def __enter__(self) -> Official:
         self._home = tempfile.TemporaryDirectory()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.envs.single_turn.official_runner"],
+            [sys.executable, "-m", self.module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
