@@ -70,9 +70,7 @@ def command(
         chosen = {each: _chosen(exam, limit, category or ()) for each, exam in exams.items()}
         out = out or Path("runs") / "exams" / names["model"]
         sheets = {
-            (who, each): Sheet(
-                out / who / exam.name, {"suite": each, "data": data, **sitters[who].settings()}, fresh=fresh
-            )
+            (who, each): Sheet(out / who / exam.name, {**_of_suite(each, data), **sitters[who].settings()}, fresh=fresh)
             for who in named
             for each, exam in exams.items()
         }
@@ -93,6 +91,13 @@ def command(
     settings = {who: sitter.settings() for who, sitter in sitters.items()}
     write(out, rows, model=names["model"], base=names.get("base"), notes=notes, settings=settings)
     console.print(f"tables in {out / 'exam.md'} and exam.json, answers below {out}", soft_wrap=True, markup=False)
+
+
+def _of_suite(name: str, data: str | None) -> dict[str, str]:
+    """What the answers depend on beside the model: the suite, and the folder of its data where it takes one."""
+    settings = getattr(EXAMS.find(name), "Settings", None)
+    takes = settings is not None and "data" in settings.model_fields
+    return {"suite": name} | ({"data": str(Path(data).resolve())} if takes and data is not None else {})
 
 
 def _sitter(

@@ -49,6 +49,9 @@ def test_two_suites_a_base_and_a_second_call_that_asks_nothing(
     assert code == 0
     assert "14 items, 14 were already there" in again
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == files
+    code, _ = run_main("exam", *OPTIONS, "--out", str(out), capsys=capsys, monkeypatch=monkeypatch)
+    assert code == 0, "suites and the base can be named or left out"
+    assert set(json.loads((out / "exam.json").read_text())["suites"]) == {"arithmetic"}
     code, other = run_main(*arguments, "--seed", "1", capsys=capsys, monkeypatch=monkeypatch)
     assert (code, other.count("\n")) == (2, 1)
     assert "holds another exam" in other
