@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 MAX_GUIDELINES = 8
@@ -76,6 +76,25 @@ class Interface:
     def is_plain(self) -> bool:
         """Whether showing this interface changes nothing."""
         return not self.schema_cues and self.recovery is RecoveryLevel.NONE and not self.guidelines
+
+    def with_more(self, other: Interface) -> Interface:
+        """This interface and what another one shows: its cues, the fuller feedback, its guidelines behind these.
+
+        Where there are more guidelines than fit, the first ones go. `fade` stays.
+        """
+        tools: dict[CueKind, tuple[str, ...]] = {}
+        for cue in (*self.schema_cues, *other.schema_cues):
+            known = tools.get(cue.kind)
+            everywhere = not cue.tools or known == ()
+            tools[cue.kind] = () if everywhere else tuple(dict.fromkeys((*(known or ()), *cue.tools)))
+        levels = list(RecoveryLevel)
+        guidelines = tuple(dict.fromkeys((*self.guidelines, *other.guidelines)))[-MAX_GUIDELINES:]
+        return replace(
+            self,
+            schema_cues=tuple(SchemaCue(kind, names) for kind, names in tools.items()),
+            recovery=max(self.recovery, other.recovery, key=levels.index),
+            guidelines=guidelines,
+        )
 
     def has_cue(self, kind: CueKind, tool: str = "") -> bool:
         """Whether a cue of that kind is on, for that tool where one is named."""

@@ -37,7 +37,8 @@ class Writing:
 
     `constrained` restricts sampling to the JSON schema of a proposal, where the engine has grammars; elsewhere a text
     that is no interface is sampled again, `retries` times at most. `max_tokens` bounds a proposal, `context` (tokens)
-    prompt and proposal together.
+    prompt and proposal together. A proposal that `extends` is shown with what is in force, where both are allowed
+    together, and else, as one that does not, in its place.
     """
 
     context: int
@@ -45,6 +46,7 @@ class Writing:
     temperature: float = 1.0
     constrained: bool = True
     retries: int = 2
+    extends: bool = False
 
 
 class LLMCurator(Curator):
@@ -93,7 +95,9 @@ class LLMCurator(Curator):
         """The prompt, with as many of the best and worst interfaces as leave a whole proposal its room."""
         for most in range(_SHOWN, -1, -1):
             tried = best_and_worst(self.tried, most)
-            messages = messages_for(profile, incumbent=incumbent, before=self._before, tried=tried)
+            messages = messages_for(
+                profile, incumbent=incumbent, before=self._before, tried=tried, extends=self._writing.extends
+            )
             prompt = self._form.chat(messages)
             if len(prompt) + self._writing.max_tokens <= self._writing.context:
                 break
@@ -143,6 +147,9 @@ class LLMCurator(Curator):
         except UserError as error:
             return Proposal(incumbent, rejection=str(error), sample=sample), False
         rejection = self._check(interface)
+        if rejection is None and self._writing.extends:
+            more = incumbent.with_more(interface)
+            interface = more if self._check(more) is None else interface
         return Proposal(incumbent if rejection else interface, rejection=rejection, sample=sample), True
 
 

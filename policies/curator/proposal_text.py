@@ -74,10 +74,16 @@ def read_proposal(text: str) -> Interface:
 
 
 def messages_for(
-    profile: FailureProfile, *, incumbent: Interface, before: Interface, tried: Sequence[Tried] = ()
+    profile: FailureProfile,
+    *,
+    incumbent: Interface,
+    before: Interface,
+    tried: Sequence[Tried] = (),
+    extends: bool = False,
 ) -> tuple[Message, ...]:
     """The messages that ask for a proposal: the window's profile, what is shown now, and what was changed for it.
 
+    Where a proposal `extends` what is shown, the model is told so.
     `before` is the interface before the one in force. `tried` are interfaces of earlier windows, the best first; what a
     model wrote is in them as JSON text, which the guard had passed before it was shown.
     """
@@ -90,6 +96,8 @@ def messages_for(
     if tried:
         lines = [f"{each.gain:+.3f} ± {each.error:.3f} {write_proposal(each.interface)}" for each in tried]
         asked += "\nTried, with the gain in success over no interface, the best first:\n" + "\n".join(lines)
+    if extends and not incumbent.is_plain:
+        asked += "\nWhat you write is added to the interface in force."
     return Message("system", INSTRUCTIONS), Message("user", asked)
 
 

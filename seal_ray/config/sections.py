@@ -140,8 +140,14 @@ class Curator(Section):
     proposals: Count = 3
     """Proposals that are written for one profile."""
     played: Count | None = None
-    """Arms beside the plain one and the incumbent at most: the first accepted proposals of different text, and with the
-    posterior one of an earlier window. None is all proposals."""
+    """Arms beside the plain one and the incumbent at most: accepted proposals of different text, and with the posterior
+    one of an earlier window. None is all proposals."""
+    pick: Literal["first", "likeliest"] = "first"
+    """Which of the proposals are played where more are written: the first ones, or those whose tokens its writer found
+    likeliest in the mean, which leaves out what came of unlucky draws."""
+    extends: bool = False
+    """Whether a language model's proposal is shown with what is in force, its cues and guidelines added to these; else
+    it is shown in its place."""
     tasks: Literal["drawn", "common"] = "drawn"
     """Tasks of a window's arms: drawn is one of its own for each group (as published), common the same for all arms."""
     share_out: Literal["turns", "thompson"] = "turns"

@@ -176,6 +176,18 @@ def test_a_leak_is_rejected_and_the_incumbent_stays() -> None:
     assert found.sample is not None
 
 
+def test_a_proposal_that_extends_is_shown_with_what_is_in_force() -> None:
+    extending = replace(WRITING, extends=True)
+    engine = engine_for(says(write_proposal(WANTED)))
+    (found,) = ask(engine, writing=extending)
+    assert found.interface == replace(WANTED, guidelines=(*INCUMBENT.guidelines, ADVICE))
+    assert "is added to the interface in force" in FORM.text(engine.requests[0].prompt_ids)
+    (alone,) = ask(engine, writing=extending, check=lambda each: "too long" if len(each.guidelines) > 1 else None)
+    assert alone.interface == WANTED, "together they are not allowed"
+    (leak,) = ask(engine, writing=extending, check=lambda each: "a leak" if ADVICE in each.guidelines else None)
+    assert (leak.interface, leak.rejection) == (INCUMBENT, "a leak")
+
+
 def test_what_is_unreadable_is_sampled_again_and_what_leaks_is_not() -> None:
     engine = engine_for(says("no", "still no", write_proposal(WANTED)))
     (found,) = ask(engine)

@@ -27,7 +27,14 @@ from seal_ray.algorithm.curation.guard import RunGuard
 from seal_ray.algorithm.curation.memory import ArmMemory
 from seal_ray.algorithm.curation.rewards import needs_internalised
 from seal_ray.algorithm.curation.rewards.gain import GainReward
-from seal_ray.algorithm.curation.window import Verdict, Window, arms_as_rows, first_distinct, proposals_as_rows
+from seal_ray.algorithm.curation.window import (
+    Verdict,
+    Window,
+    arms_as_rows,
+    first_distinct,
+    likeliest_first,
+    proposals_as_rows,
+)
 from seal_ray.algorithm.objects import make_curator_reward, make_plain_curator
 from seal_ray.algorithm.sampling.dispatch import while_healing
 from seal_ray.algorithm.sampling.groups import Arm, PlayedGroup, number_arms
@@ -120,7 +127,8 @@ class Curation:
         if self.agent is None:
             self.incumbent, accepted = (accepted or [before])[0], []
         elif self._by_posterior or self.settings.played is not None:
-            accepted = first_distinct(proposals, [Interface.plain(), before, *earlier], new)
+            ordered = likeliest_first(proposals) if self.settings.pick == "likeliest" else proposals
+            accepted = first_distinct(ordered, [Interface.plain(), before, *earlier], new)
         self.window = Window(number_arms([self.incumbent, *earlier, *accepted]), proposals)
         return self.incumbent != before
 
@@ -290,6 +298,7 @@ def start_curation(
             temperature=settings.temperature,
             constrained=(default_kind() if kind == "auto" else kind) == "vllm",
             retries=settings.retries,
+            extends=settings.extends,
         ),
         check=guard.check,
         kind=settings.kind,

@@ -159,6 +159,16 @@ def shown_text(interface: Interface) -> tuple[object, ...]:
     return (frozenset(interface.schema_cues), interface.recovery, frozenset(guidelines))
 
 
+def likeliest_first(proposals: Sequence[Proposal]) -> list[Proposal]:
+    """The proposals by the mean log-prob (nats) that their writer gave their tokens; what no model wrote, first."""
+
+    def mean(proposal: Proposal) -> float:
+        sample = proposal.sample
+        return 0.0 if sample is None else sum(sample.sampled_logprobs_T) / max(1, sample.sampled_tokens)
+
+    return sorted(proposals, key=mean, reverse=True)
+
+
 def first_distinct(proposals: Sequence[Proposal], known: Sequence[Interface], most: int) -> list[Interface]:
     """The first accepted interfaces, at most `most`, that show something else than each other and those `known`."""
     seen = {shown_text(interface) for interface in known}

@@ -16,7 +16,7 @@ from policies.prompting import ChatFormat
 from policies.sample import Sample
 from seal_ray.algorithm.agent import Agent
 from seal_ray.algorithm.curation.curation import Curation
-from seal_ray.algorithm.curation.window import Window
+from seal_ray.algorithm.curation.window import Window, likeliest_first
 from seal_ray.algorithm.sampling.groups import number_arms
 from seal_ray.config import sections
 
@@ -71,6 +71,17 @@ def test_transfer_compares_proposals_with_the_incumbent_and_with_nothing(
     assert verdict.promoted is (kept != incumbent)
     expected = [sum(values) / len(values) if (values := alignments.get(arm)) else None for arm in (1, 2)]
     assert verdict.rewards == tuple(expected)
+
+
+def test_the_likeliest_proposals_come_first() -> None:
+    def written(*logprobs: float) -> Proposal:
+        n = len(logprobs)
+        return Proposal(
+            FIRST, sample=Sample(0, (1,) * (n + 1), (False, *(True,) * n), (0.0, *logprobs), (0,) * (n + 1))
+        )
+
+    unlucky, usual, long = written(-0.1, -9.0), written(-0.5), written(-0.2, -0.2, -0.2, -0.2)
+    assert likeliest_first([unlucky, usual, long]) == [long, usual, unlucky]
 
 
 def test_a_window_is_stored_and_read_back_with_samples_of_earlier_checkpoints_too() -> None:
