@@ -266,7 +266,7 @@ def calls_as_text(beat: Beat) -> str:
 def is_anchored(beat: Beat) -> bool:
     """Whether both the request and its calls hold a value that the split owns."""
     said = owned_values(beat)
-    return any(text.lstrip("#@") in said for call in beat.calls for text in _values(call))
+    return any(text.lstrip("#@") in said for call in beat.calls for text in values_of(call))
 
 
 def owned_values(beat: Beat) -> frozenset[str]:
@@ -274,7 +274,7 @@ def owned_values(beat: Beat) -> frozenset[str]:
     return frozenset(text.lstrip("#@") for slot, text in beat.slots.items() if slot not in _UNOWNED_SLOTS)
 
 
-def _values(call: ToolCall) -> list[str]:
+def values_of(call: ToolCall) -> list[str]:
     """A call's argument values as written, those in lists and dicts included."""
     values = []
     for value in call.arguments.values():
