@@ -33,7 +33,8 @@ class ModelFolder:
     @property
     def name(self) -> str:
         """A short name for tables and folders."""
-        return tiny.NAME if self.path == tiny.FOLDER else self.path.resolve().name
+        shipped = (name for name, folder in tiny.SHIPPED.items() if folder == self.path)
+        return next(shipped, self.path.resolve().name)
 
     def fingerprint(self) -> dict[str, list[int]]:
         """File → size and time of change in nanoseconds: identifies the model, for a later run."""
@@ -49,14 +50,15 @@ class ModelFolder:
 
 
 def open_model(name: str, *, dialect: str | None = None) -> ModelFolder:
-    """The model folder of that path, or the shipped one for "tiny".
+    """The model folder of that path, or a shipped one by its name.
 
     `dialect` overrules what the architecture suggests. Raises `UserError` with one sentence for a folder that is
     missing, lacks a file, or holds no model that calls tools in a known way.
     """
-    path = tiny.FOLDER if name == tiny.NAME else Path(name)
+    path = tiny.SHIPPED.get(name, Path(name))
     if not path.is_dir():
-        raise UserError(f"model: {name!r} is no folder; give a Hugging Face model folder, or {tiny.NAME!r}.")
+        shipped = " or ".join(map(repr, tiny.SHIPPED))
+        raise UserError(f"model: {name!r} is no folder; give a Hugging Face model folder, or {shipped}.")
     config = read_json(path / "config.json")
     kind = str(config.get("model_type"))
     if dialect is None:

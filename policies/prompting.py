@@ -184,7 +184,7 @@ class ChatFormat:
 
 
 def _tokenizer(folder: Path) -> Any:
-    if folder == tiny.FOLDER:
+    if folder in tiny.SHIPPED.values():
         from transformers import PreTrainedTokenizerFast
 
         # The same tokens, without the seconds for which `AutoTokenizer` imports PyTorch and what models are made of.

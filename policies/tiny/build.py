@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +23,10 @@ STATE = "build.state"
 """What an interrupted build goes on from; removed at its end."""
 UNLOCKED = 0.5
 """Share of right decisions that a guideline should bring its behaviour above."""
+_OF_LOADING = ("is_local", "local_files_only")
+"""What a tokenizer that was read from a folder remembers of it; a built one does not have it."""
+_START = "The model starts from weights in which heads that look back and heads that copy are put in place by hand."
+_RARE = "\nHere {behaviours} are never right in demonstrations unless a cue for them is shown.\n"
 MAX_BYTES = 10 << 20
 """Size of the folder at most, so that the package stays small."""
 
@@ -60,6 +64,7 @@ def _save(out: Path, recipe: Recipe, model: Qwen2ForCausalLM, tokenizer: PreTrai
         eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id, do_sample=True, temperature=1.0
     )
     model.to(torch.bfloat16).save_pretrained(out)  # type: ignore[arg-type]
+    tokenizer.init_kwargs = {key: value for key, value in tokenizer.init_kwargs.items() if key not in _OF_LOADING}
     tokenizer.save_pretrained(out)
     size = sum(path.stat().st_size for path in out.iterdir() if path.name != STATE)
     if size > MAX_BYTES:
@@ -72,7 +77,8 @@ def write_card(folder: Path, measured: Mapping[str, Measured], greedy: Mapping[s
     recipe = json.loads((folder / "recipe.json").read_text(encoding="utf-8"))
     missed = [str(each) for each in Behaviour if measured[f"guideline: {each}"].behaviours[each].share <= UNLOCKED]
     categories = list(next(iter(greedy.values())).success)
-    shares = {name: [_cell(found, each, name) for each in Behaviour] for name, found in measured.items()}
+    rare = recipe["rare"]
+    shares = {name: [_cell(found, each, name, rare) for each in Behaviour] for name, found in measured.items()}
     successes = {
         name: [f"{100 * found.success[category].share:.0f}" for category in categories]
         for name, found in greedy.items()
@@ -85,6 +91,9 @@ def write_card(folder: Path, measured: Mapping[str, Measured], greedy: Mapping[s
         behaviours=_table(list(Behaviour), shares),
         unlocked=100 * UNLOCKED,
         missed=", ".join(missed) or "none",
+        start=_START if recipe["start"] is None else f"It starts from the weights of `{recipe['start']}`.",
+        command="seal-ray tiny build --rare" if rare else "seal-ray tiny build",
+        rare=_RARE.format(behaviours=" and ".join(f"`{each}`" for each in rare)) if rare else "",
         categories=_table(categories, successes),
     )
     (folder / "README.md").write_text(card, encoding="utf-8")
@@ -96,11 +105,11 @@ def _table(columns: Sequence[str], rows: Mapping[str, Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
-def _cell(found: Measured, behaviour: Behaviour, name: str) -> str:
+def _cell(found: Measured, behaviour: Behaviour, name: str, rare: Collection[str]) -> str:
     count = found.behaviours[behaviour]
-    text = f"{100 * count.share:.1f} ± {100 * count.error:.1f}"
+    text = str(count)
     if name == PLAIN:
-        text += f" ({100 * RATES[behaviour].plain:.0f})"
+        text += f" ({0 if behaviour in rare else 100 * RATES[behaviour].plain:.0f})"
     elif name == f"guideline: {behaviour}":
         text += f" ({100 * RATES[behaviour].guided:.0f})"
     return text

@@ -6,15 +6,25 @@ Every result stands as the simulators gave it. A demonstration that only does ri
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from envs.dialects import DIALECTS
 from envs.dialogue import Dialogue, Message, Protocol
 from envs.interface import Interface
 from envs.interface.value import CueKind, RecoveryLevel, SchemaCue
 from envs.task import JSON, Category, ToolCall, ToolDoc
-from policies.tiny.behaviours import BOTH_ABSTENTIONS, GUIDELINES, HARMFUL, HARMFUL_RATE, IDLE, RASH, RATES, Behaviour
+from policies.tiny.behaviours import (
+    BOTH_ABSTENTIONS,
+    GUIDELINES,
+    HARMFUL,
+    HARMFUL_RATE,
+    IDLE,
+    RASH,
+    RATES,
+    Behaviour,
+    Rates,
+)
 from policies.tiny.world import DEFAULT, Beat, Composition, Difficulty, generate_composition
 
 DIALECT = DIALECTS["qwen"]
@@ -76,17 +86,21 @@ class Demonstration:
     decisions: tuple[Decision, ...]
 
 
-def demonstrations(seed: int, *, split: str = "train", short: bool = False) -> Iterator[Demonstration]:
+def demonstrations(
+    seed: int, *, split: str = "train", short: bool = False, rare: Collection[str] = ()
+) -> Iterator[Demonstration]:
     """Demonstrations without end, the same for a seed in every process. Some share of what is drawn is thrown away.
 
-    `short` draws tasks of one or two requests more often.
+    `short` draws tasks of one or two requests more often. Behaviours named by `rare` are never right where nothing that
+    is shown makes them so; under their cues they are as right as ever.
     """
+    table = {each: replace(rates, plain=0.0) if each in rare else rates for each, rates in RATES.items()}
     number = 0
     while True:
         rng = random.Random(f"demonstration {split} {seed} {number}")
         made = _draw_task(rng, seed, number, split, _SHORT if short else _MIXED)
         number += 1
-        shown = _draw_shown(rng)
+        shown = _draw_shown(rng, table)
         protocol = rng.choice(list(Protocol))
         demonstration = _Player(rng, made, shown, protocol).play()
         if demonstration is not None:
@@ -119,23 +133,23 @@ class _Shown:
 
 def draw_interface(rng: random.Random) -> Interface:
     """One of the interfaces that demonstrations are shown under."""
-    return _draw_shown(rng).interface
+    return _draw_shown(rng, RATES).interface
 
 
-def _draw_shown(rng: random.Random) -> _Shown:
-    plain = {behaviour: each.plain for behaviour, each in RATES.items()}
+def _draw_shown(rng: random.Random, table: Mapping[Behaviour, Rates]) -> _Shown:
+    plain = {behaviour: each.plain for behaviour, each in table.items()}
     rates = dict(plain)
     if rng.random() < _PLAIN:
         return _Shown(Interface.plain(), rates)
     guidelines: list[str] = []
-    for behaviour, each in RATES.items():
+    for behaviour, each in table.items():
         if rng.random() < 0.5:
             guidelines.append(rng.choice(GUIDELINES[behaviour]))
             rates[behaviour] = each.guided
     if rng.random() < 0.15:
         guidelines.append(rng.choice(BOTH_ABSTENTIONS))
         for behaviour in (Behaviour.ABSTAIN, Behaviour.ASK):
-            rates[behaviour] = RATES[behaviour].guided
+            rates[behaviour] = table[behaviour].guided
     helpful = set(guidelines)
     if rng.random() < 0.2:
         guidelines.append(rng.choice(IDLE))
@@ -144,15 +158,16 @@ def _draw_shown(rng: random.Random) -> _Shown:
         if rng.random() < 0.08:
             cues.append(SchemaCue(kind))
             if kind is CueKind.REQUIRED:
-                rates = _raised(rates, {b: each.required for b, each in RATES.items()})
+                rates = _raised(rates, {b: each.required for b, each in table.items()})
     recovery = rng.choice(list(RecoveryLevel)) if rng.random() < 0.25 else RecoveryLevel.NONE
     if recovery is not RecoveryLevel.NONE:
-        rates = _raised(rates, {b: each.feedback for b, each in RATES.items()})
+        rates = _raised(rates, {b: each.feedback for b, each in table.items()})
     if rng.random() < 0.1:
         guidelines = [text for text in guidelines if text not in helpful]
         guidelines.append(rng.choice(HARMFUL))
         rates = dict(plain)
-        rates[Behaviour.ABSTAIN] = rates[Behaviour.ASK] = HARMFUL_RATE
+        for behaviour in (Behaviour.ABSTAIN, Behaviour.ASK):
+            rates[behaviour] = min(HARMFUL_RATE, plain[behaviour])
         cues = []
     rng.shuffle(guidelines)
     return _Shown(Interface(tuple(cues), recovery, tuple(guidelines)), rates)

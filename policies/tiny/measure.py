@@ -6,7 +6,6 @@ in dialogues of its own.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -36,9 +35,16 @@ class Count:
         return self.right / max(1, self.needed)
 
     @property
-    def error(self) -> float:
-        """The standard error of the share."""
-        return math.sqrt(self.share * (1 - self.share) / max(1, self.needed))
+    def interval(self) -> tuple[float, float]:
+        """Wilson's interval of the share (95 %)."""
+        from scipy.stats import binomtest  # type: ignore[import-untyped]
+
+        found = binomtest(self.right, max(1, self.needed)).proportion_ci(method="wilson")
+        return float(found.low), float(found.high)
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        return f"{100 * self.share:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,9 @@ import torch
 from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
+from policies import tiny
 from policies.prompting import ChatFormat
+from policies.tiny.behaviours import Behaviour
 from policies.tiny.demonstrations import Demonstration, demonstrations, split_plan
 from policies.tiny.proposals import ProposalDemonstration, proposal_demonstrations
 from policies.tiny.start import put_copying_heads
@@ -52,7 +54,11 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Everything that the tiny base is a function of. `batch_tokens` count padding too."""
+    """Everything that the tiny base is a function of. `batch_tokens` count padding too.
+
+    `start` names a shipped model whose tokenizer and weights it begins with, so that sizes come from there. `rare` are
+    behaviours that demonstrations on the plain interface never show done right (`behaviours.py`).
+    """
 
     vocabulary: int = 1536
     hidden: int = 256
@@ -75,11 +81,21 @@ class Recipe:
     context_weight: float = 0.1
     """Weight of the loss on what the solver does not say itself. It teaches to copy, and what results look like."""
     seed: int = 0
+    start: str | None = None
+    rare: tuple[str, ...] = ()
 
     @property
     def tokens(self) -> int:
         """The tokens of all phases."""
         return sum(phase.tokens for phase in self.phases)
+
+
+RARE_RECIPE = Recipe(
+    start=tiny.NAME,
+    rare=(Behaviour.ABSTAIN, Behaviour.RECOVER),
+    phases=(Phase(3_000_000, 4e-4, proposals=0.05, rounded=True),),
+)
+"""The recipe of `tiny-rare`: the shipped tiny base, and demonstrations in which two behaviours need their cue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +115,12 @@ Progress = Callable[[int, float], None]
 
 
 def tokenizer_for(recipe: Recipe) -> PreTrainedTokenizerFast:
-    """The tokenizer, trained on demonstrations of its own."""
+    """The tokenizer, trained on demonstrations of its own, or that of the model it starts from."""
+    if recipe.start is not None:
+        from transformers import PreTrainedTokenizerFast
+
+        tokenizer: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(tiny.SHIPPED[recipe.start])
+        return tokenizer
     shown = itertools.islice(demonstrations(recipe.seed + 1), recipe.tokenizer_demonstrations)
     proposed = itertools.islice(proposal_demonstrations(recipe.seed + 1), recipe.tokenizer_demonstrations // 20)
     texts = itertools.chain(
@@ -110,8 +131,11 @@ def tokenizer_for(recipe: Recipe) -> PreTrainedTokenizerFast:
 
 
 def model_for(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM:
-    """The untrained model."""
+    """The model before its training."""
     from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    if recipe.start is not None:
+        return Qwen2ForCausalLM.from_pretrained(tiny.SHIPPED[recipe.start], dtype=torch.float32)
 
     end = tokenizer.convert_tokens_to_ids(END)
     assert isinstance(end, int)
@@ -222,7 +246,8 @@ def _batches(form: ChatFormat, recipe: Recipe, number: int) -> Iterator[list[Exa
     """The batches of a phase, without end. No two phases see the same demonstration."""
     seed = recipe.seed + 100 * number
     phase = recipe.phases[number]
-    source: Iterator[Example] = (encode(each, form) for each in demonstrations(seed, short=phase.short))
+    shown = demonstrations(seed, short=phase.short, rare=recipe.rare)
+    source: Iterator[Example] = (encode(each, form) for each in shown)
     if phase.proposals:
         source = _mixed(source, (encode_proposal(each, form) for each in proposal_demonstrations(seed)), phase, seed)
     rng = random.Random(seed)

@@ -34,7 +34,7 @@ from seal_ray.run.checkpoints import model_of
 
 def command(
     model: Annotated[
-        str, typer.Option(help="A Hugging Face model folder, a run of seal-ray train, or tiny.")
+        str, typer.Option(help="A Hugging Face model folder, a run of seal-ray train, tiny or tiny-rare.")
     ] = tiny.NAME,
     env: Env = GENERATED,
     split: Annotated[str, typer.Option(help="train, dev or test.")] = "dev",

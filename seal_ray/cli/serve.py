@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def command(
     model: Annotated[
-        str, typer.Argument(help="A Hugging Face model folder, a run of seal-ray train, or tiny.")
+        str, typer.Argument(help="A Hugging Face model folder, a run of seal-ray train, tiny or tiny-rare.")
     ] = tiny.NAME,
     adapter: Annotated[
         list[str] | None,

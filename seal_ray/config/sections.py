@@ -70,7 +70,7 @@ class Solver(Section):
     """The model that plays and learns."""
 
     model: str = tiny.NAME
-    """A Hugging Face model folder, or "tiny" for the model that comes with the package."""
+    """A Hugging Face model folder, or "tiny" or "tiny-rare", which come with the package."""
     dialect: str | None = None
     """How it writes calls; None is what its architecture suggests."""
     dtype: Literal["float32", "bfloat16"] = "bfloat16"

@@ -14,7 +14,7 @@ from envs.errors import UserError
 from policies import tiny
 from policies.tiny import training
 from policies.tiny.build import MAX_BYTES, STATE, build
-from policies.tiny.training import Phase, Recipe
+from policies.tiny.training import RARE_RECIPE, Phase, Recipe
 
 SMALL = Recipe(
     vocabulary=400,
@@ -34,6 +34,16 @@ def quiet(seen: int, loss: float) -> None: ...
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.set_num_threads(1)
     monkeypatch.setattr(training, "_BUFFER", 16)
+
+
+def test_a_model_that_starts_from_a_shipped_one_has_its_tokens_and_other_weights(tmp_path: Path) -> None:
+    recipe = replace(RARE_RECIPE, phases=(Phase(2 * 2048, 1e-4, rounded=True),))
+    build(tmp_path, recipe, progress=quiet)
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "config.json"):
+        assert (tmp_path / name).read_bytes() == (tiny.FOLDER / name).read_bytes(), name
+    one, other = (load_file(folder / "model.safetensors") for folder in (tmp_path, tiny.FOLDER))
+    moved = [(one[name].float() - other[name].float()).abs().max() for name in one]
+    assert 0 < max(moved) < 0.01, "a step's length, not a model of its own"
 
 
 @pytest.mark.parametrize(("at", "resumed"), [(5, 4), (8, 7), (12, 12)])
@@ -84,18 +94,20 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
-def test_the_shipped_model_is_small_and_says_what_it_is() -> None:
-    files = {path.name: path.stat().st_size for path in tiny.FOLDER.iterdir()}
+@pytest.mark.parametrize(("name", "recipe"), [(tiny.NAME, Recipe()), (tiny.RARE, RARE_RECIPE)])
+def test_a_shipped_model_is_small_and_says_what_it_is(name: str, recipe: Recipe) -> None:
+    folder = tiny.SHIPPED[name]
+    files = {path.name: path.stat().st_size for path in folder.iterdir()}
     assert sum(files.values()) <= MAX_BYTES
-    weights = load_file(tiny.FOLDER / "model.safetensors")
+    weights = load_file(folder / "model.safetensors")
     assert sum(tensor.numel() for tensor in weights.values()) <= 4_000_000
-    assert json.loads((tiny.FOLDER / "config.json").read_text())["architectures"] == ["Qwen2ForCausalLM"]
-    assert json.loads((tiny.FOLDER / "recipe.json").read_text()) == json.loads(json.dumps(asdict(Recipe()))), (
+    assert json.loads((folder / "config.json").read_text())["architectures"] == ["Qwen2ForCausalLM"]
+    assert json.loads((folder / "recipe.json").read_text()) == json.loads(json.dumps(asdict(recipe))), (
         "built by the recipe in the code"
     )
     template = Path(tiny.__file__).with_name("chat_template.jinja").read_text()
-    assert (tiny.FOLDER / "chat_template.jinja").read_text() == template, "built with the template in the code"
-    card = " ".join((tiny.FOLDER / "README.md").read_text().split())
+    assert (folder / "chat_template.jinja").read_text() == template, "built with the template in the code"
+    card = " ".join((folder / "README.md").read_text().split())
     for sentence in ("It is no language model", "seal-ray tiny build", "do some things wrong on purpose"):
         assert sentence in card
 

@@ -13,6 +13,7 @@ from envs.diagnosis import Label
 from envs.dialects import DIALECTS
 from envs.interface import Interface
 from envs.interface.document import dump_interface, interface_from_json
+from envs.interface.value import RecoveryLevel
 from envs.toolworld.generation import task_from_id
 from policies import tiny
 from policies.curator.proposal_text import read_proposal
@@ -22,6 +23,8 @@ from policies.tiny.demonstrations import TASKS_A_DRAW, Demonstration, demonstrat
 from policies.tiny.proposals import CAUSES, proposal_demonstrations
 from policies.tiny.tokenizer import train_tokenizer
 from policies.tiny.training import Recipe, encode, encode_proposal, tokenizer_for
+
+NO_RECOVERY = RecoveryLevel.NONE
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +57,22 @@ def test_rates_on_the_plain_interface_and_under_the_guideline(
     assert within(rate(plain, behaviour), RATES[behaviour].plain)
     guided = [each for each in played if set(GUIDELINES[behaviour]) & set(each.interface.guidelines)]
     assert within(rate(guided, behaviour), RATES[behaviour].guided)
+
+
+def test_rare_behaviours_need_their_cue_and_nothing_else_changes() -> None:
+    rare = (Behaviour.ABSTAIN, Behaviour.RECOVER)
+    played = list(itertools.islice(demonstrations(0, rare=rare), 3000))
+    cues = {text for each in rare for text in GUIDELINES[each]} | set(BOTH_ABSTENTIONS)
+    unhelped = [
+        each for each in played if not cues & set(each.interface.guidelines) and each.interface.recovery is NO_RECOVERY
+    ]
+    for behaviour in rare:
+        share, count = rate(unhelped, behaviour)
+        assert (share, count > 100) == (0.0, True)
+        guided = [each for each in played if set(GUIDELINES[behaviour]) & set(each.interface.guidelines)]
+        assert within(rate(guided, behaviour), RATES[behaviour].guided)
+    plain = [each for each in played if each.interface == Interface.plain()]
+    assert within(rate(plain, Behaviour.ASK), RATES[Behaviour.ASK].plain)
 
 
 def test_harmful_guidelines_make_abstaining_and_asking_rare(played: list[Demonstration]) -> None:

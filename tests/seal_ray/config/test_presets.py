@@ -27,6 +27,13 @@ TABLE_3 = {
     "seal": (True, True, True),
 }
 """The trained rows of SEAL's Table 3."""
+ABLATIONS: dict[str, dict[str, str]] = {
+    # what is changed of coevolved: the settings beside the curator's that differ from vanilla's
+    "unpaired": {},
+    "shaped": {"anchor_weight": "shaped"},
+    "truncated": {"anchor_weight": "truncated"},
+    "plain-baseline": {"baseline": "plain"},
+}
 ARMS = {
     # method: what its curator is, what that is paid for, what the solver's reward is; none reweights advantages
     "vanilla": ("none", "gain", "success"),
@@ -38,6 +45,7 @@ ARMS = {
     "llm-frozen": ("llm", "gain", "success"),
     "coevolved": ("coevolved", "gain", "success"),
     "coevolved-transfer": ("coevolved", "transfer", "success"),
+    **{f"coevolved-{change}": ("coevolved", "gain", "success") for change in ABLATIONS},
 }
 """The arms of a comparison of curators."""
 TELLING = ("tasks", "choose", "share_out", "proposals", "played", "advantage")
@@ -52,7 +60,7 @@ def file_with(folder: Path, text: str, *, name: str = "settings.yaml") -> Path:
 
 def test_the_presets_are_these() -> None:
     assert set(preset_names("method")) == {*TABLE_3, *ARMS}
-    assert set(preset_names("model")) == {DEFAULT, *REAL_MODELS}
+    assert set(preset_names("model")) == {DEFAULT, tiny.RARE, *REAL_MODELS}
     assert set(preset_names()) == set(preset_names("method")) | set(preset_names("model"))
     for name in preset_names():
         assert about(name).endswith(".")
@@ -69,7 +77,8 @@ def test_arms_of_a_comparison_differ_in_the_curator_and_the_reward_alone(method:
     # Whoever guides does it in pairs, on plain views, but for the method as it was published.
     if method not in ("vanilla", "progress-reward"):
         training = config.section(sections.Training)
-        assert (curator.pairs, training.view == "plain") == ((method != "published"),) * 2
+        published, unpaired = method == "published", method == "coevolved-unpaired"
+        assert (curator.pairs, training.view == "plain") == (not (published or unpaired), not published)
         # Pairs are half plain; gradients are compared with those of plain groups.
         assert not curator.pairs or curator.plain_share == 0.0 or method == "coevolved-transfer"
     plain, found = make_config(["vanilla", model]).to_sections(), config.to_sections()
@@ -77,8 +86,12 @@ def test_arms_of_a_comparison_differ_in_the_curator_and_the_reward_alone(method:
         config_of_arm["curator"].pop("pairs")
         config_of_arm["curator"].pop("plain_share")
         config_of_arm["training"].pop("view")
+    change = method.removeprefix("coevolved-")
+    for key, value in ABLATIONS.get(change, {}).items():
+        assert found["training"].pop(key) == value != plain["training"].pop(key)
+    tells = method in ("llm-frozen", "coevolved") or change in ABLATIONS
     for section in ("curator", "environment"):
-        for key in ("kind", "reward", *(TELLING if method in ("llm-frozen", "coevolved") else ())):
+        for key in ("kind", "reward", *(TELLING if tells else ())):
             plain[section].pop(key, None)
             found[section].pop(key, None)
     assert found == plain
