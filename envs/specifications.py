@@ -73,8 +73,8 @@ class Writable(Protocol):
         """The specification in a text of any origin. Raises `UserError`: one sentence with the reason, within 10 ms."""
 
     @abstractmethod
-    def draw(self, rng: random.Random) -> Specification:
-        """A specification at random. There may be no task of it."""
+    def draw(self, rng: random.Random, *, category: str | None = None, depth: int | None = None) -> Specification:
+        """A specification at random, of that category and depth if they are given. There may be no task of it."""
 
     @abstractmethod
     def specification_in(self, task_id: str) -> Specification | None:

@@ -100,8 +100,8 @@ class Toolworld(TaskSource):
     def read(self, text: str) -> TaskSpecification:
         return read_specification(text)
 
-    def draw(self, rng: random.Random) -> TaskSpecification:
-        return draw_specification(rng)
+    def draw(self, rng: random.Random, *, category: str | None = None, depth: int | None = None) -> TaskSpecification:
+        return draw_specification(rng, category=None if category is None else Category(category), depth=depth)
 
     def specification_in(self, task_id: str) -> TaskSpecification | None:
         return specification_in(task_id)

@@ -20,8 +20,9 @@ from envs.profile import FailureProfile
 from envs.verifier import Outcome, TurnVerdict
 from policies import tiny
 from policies.curator import Proposal
-from policies.curator.llm import LLMCurator, Writing
+from policies.curator.llm import LLMCurator
 from policies.curator.proposal_text import PROPOSAL_SCHEMA, read_proposal, write_proposal
+from policies.documents import Writing
 from policies.engine import BASE, EngineDead, GenRequest
 from policies.engine.scripted import ScriptedEngine
 from policies.model_folder import open_model

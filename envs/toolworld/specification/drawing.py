@@ -23,9 +23,9 @@ _TWO_SCENES = 0.25
 
 
 def draw_specification(
-    rng: random.Random, *, category: Category | None = None, most_turns: int = MOST_TURNS
+    rng: random.Random, *, category: Category | None = None, depth: int | None = None
 ) -> TaskSpecification:
-    """Any specification: valid, and with a task or none, as it comes."""
+    """Any specification, of that category and depth if they are given: valid, and with a task or none, as it comes."""
     kind = category or rng.choice(list(Category))
     scenes = [rng.choice(_LARGE if kind is Category.LONG_CONTEXT else _MAIN)]
     if rng.random() < _TWO_SCENES:
@@ -33,7 +33,7 @@ def draw_specification(
     known = [intent for scene in scenes for intent in intents_of(scene)]
     turns = [
         [rng.choice(known) for _ in range(min(MOST_INTENTS, rng.choice((1, 1, 1, 2, 2, 3))))]
-        for _ in range(rng.randint(1, most_turns))
+        for _ in range(depth or rng.randint(1, MOST_TURNS))
     ]
     withheld = None
     if kind in WITHHOLDING:

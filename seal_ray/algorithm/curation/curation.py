@@ -17,7 +17,8 @@ from envs.profile import FailureProfile
 from envs.task import JSON, Task
 from policies.curator import Curator, Proposal
 from policies.curator.choice import CURATORS
-from policies.curator.llm import LLMCurator, Writing
+from policies.curator.llm import LLMCurator
+from policies.documents import Writing
 from policies.engine.choice import default_kind
 from policies.model_folder import ModelFolder
 from policies.prompting import ChatFormat
