@@ -28,6 +28,8 @@ from envs.task import Task
 
 CURATOR = "curator"
 SOLVER = "solver"
+WRITER = "writer"
+"""The agent that writes tasks, in version 1 of the game."""
 
 Observation = dict[str, str]
 """`{"text": …}`: PettingZoo's compliance tests accept texts inside a `Dict` space only."""

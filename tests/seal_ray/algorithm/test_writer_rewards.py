@@ -19,10 +19,10 @@ from seal_ray.algorithm.tasks.rewards import WRITER_REWARDS, Outcome, Probe, Win
 from seal_ray.algorithm.tasks.rewards.alpha import AlphaReward
 from seal_ray.algorithm.tasks.rewards.probe import ProbeReward
 from seal_ray.algorithm.tasks.rewards.progress import ProgressReward
-from seal_ray.algorithm.tasks.updates import WRITER_UPDATES
-from seal_ray.algorithm.tasks.updates.grpo import GRPOUpdate
-from seal_ray.algorithm.tasks.updates.rwr import RWRUpdate
 from seal_ray.grpo.losses import LOSSES
+from seal_ray.grpo.writer_updates import WRITER_UPDATES
+from seal_ray.grpo.writer_updates.grpo import GRPOUpdate
+from seal_ray.grpo.writer_updates.rwr import RWRUpdate
 
 
 def spec(*turns: str, scenes: Sequence[str] = ("files",), category: str = "base") -> Specification:

@@ -27,8 +27,8 @@ WRITER_UPDATES: Registry[type[WriterUpdate]] = Registry(
     "writer.update",
     "seal_ray.writer_updates",
     {
-        "grpo": "seal_ray.algorithm.tasks.updates.grpo:GRPOUpdate",
-        "rwr": "seal_ray.algorithm.tasks.updates.rwr:RWRUpdate",
+        "grpo": "seal_ray.grpo.writer_updates.grpo:GRPOUpdate",
+        "rwr": "seal_ray.grpo.writer_updates.rwr:RWRUpdate",
     },
 )
 """The writer's updates. A class takes its `Settings` from the writer section and `writer.update_settings`."""
