@@ -207,16 +207,9 @@ def encode_proposal(demonstration: ProposalDemonstration, form: ChatFormat) -> E
 
 
 def encode_specification(demonstration: SpecificationDemonstration, form: ChatFormat) -> Example:
-    """The tokens as a task writer's sample has them. Each value is decided where it begins."""
-    tokens = list(form.chat(demonstration.messages))
-    asked = len(tokens)
-    decided = [asked]
-    for part in re.split(r'(?<=: )|(?<=\[")|(?<=, ")', demonstration.answer):
-        decided.append(len(tokens))
-        tokens += form.tokens(part)
-    tokens.append(form.completion("")[-1])
-    said = [False] * asked + [True] * (len(tokens) - asked)
-    return Example(tuple(tokens), tuple(said), tuple(decided))
+    """The tokens as a task writer's sample has them. All of them count alike: what must be right is the whole."""
+    asked, answer = form.chat(demonstration.messages), form.completion(demonstration.answer)
+    return Example((*asked, *answer), (False,) * len(asked) + (True,) * len(answer), (len(asked),))
 
 
 def train(
