@@ -97,7 +97,7 @@ def draw_pool(windows: Sequence[Window], path: Path, *, title: str = "") -> None
     """
     figure = Figure(figsize=(12.0, 8.0), dpi=DPI, layout="constrained")
     (difficulty, spread), (category, depth) = figure.subplots(2, 2)
-    figure.suptitle(title or "Pool")
+    figure.suptitle(title.replace("$", r"\$") or "Pool")
     rounds = [window.round for window in windows]
     _difficulty(difficulty, windows)
     _spread(spread, windows)
@@ -141,7 +141,8 @@ def _difficulty(axes: Axes, windows: Sequence[Window]) -> None:
     axes.axhline(0.5, color=BLACK, linewidth=1.0)
     axes.set_ylim(0.0, 1.0)
     axes.set_ylabel("mean success of tasks")
-    axes.legend(fontsize=8)
+    if axes.containers:
+        axes.legend(fontsize=8)
 
 
 def _spread(axes: Axes, windows: Sequence[Window]) -> None:
@@ -166,4 +167,5 @@ def _shares(axes: Axes, windows: Sequence[Window], names: Sequence[str], of: Cal
         label = visible(name).replace("$", r"\$")
         axes.plot([window.round for window in windows], shares, marker="o", markersize=4, color=colour, label=label)
     axes.set_ylim(0.0, 1.0)
-    axes.legend(fontsize=8)
+    if names:
+        axes.legend(fontsize=8)
