@@ -20,7 +20,8 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line instead of a table.")] = False,
 ) -> None:
     """Show the pool of written tasks: difficulty with interval, rollouts, provenance, specification; and draw it."""
-    from seal_ray.report.pool import draw_pool, pool_table, read_pool
+    from seal_ray.report.arms import visible
+    from seal_ray.report.pool import draw_pool, newest, pool_table, read_pool
 
     windows = read_pool(run)
     out = picture or run / "pool.png"
@@ -34,10 +35,12 @@ def command(
             typer.echo(task.model_dump_json())
         return
     console = Console(highlight=False)
-    console.print(pool_table(tasks, limit))
+    shown = newest(tasks, limit)
+    console.print(pool_table(shown))
+    for number, task in enumerate(shown, 1):
+        console.print(f"{number}: {visible(task.specification)}", markup=False, soft_wrap=True)
     console.print(
-        f"{len(tasks)} tasks after round {windows[-1].round}, {min(limit or len(tasks), len(tasks))} shown; "
-        f"picture in {out}",
+        f"{len(tasks)} tasks after round {windows[-1].round}, {len(shown)} shown, picture in {out}",
         markup=False,
         soft_wrap=True,
     )

@@ -72,19 +72,30 @@ def read_pool(path: Path) -> list[Window]:
     return found
 
 
-def pool_table(tasks: Sequence[Task], limit: int = 0) -> Table:
-    """A row a task, the newest first, `limit` of them (0 for all). The interval of p is of 90 %."""
+def newest(tasks: Sequence[Task], limit: int = 0) -> list[Task]:
+    """The tasks written last, the newest first, `limit` of them (0 for all)."""
+    found = sorted(tasks, key=lambda each: -each.written)
+    return found[:limit] if limit else found
+
+
+def pool_table(tasks: Sequence[Task]) -> Table:
+    """A numbered row a task, without its specification. The interval of p is of 90 %."""
     table = Table()
-    for name in ("category", "depth", "p", "rollouts", "written", "played", "writer", "profile"):
-        table.add_column(name, no_wrap=True, justify="right" if name in ("depth", "p", "rollouts") else "left")
-    table.add_column("specification")
-    newest = sorted(tasks, key=lambda each: -each.written)
-    for each in newest[:limit] if limit else newest:
+    for name in ("task", "category", "depth", "p", "rollouts", "written", "played", "writer", "profile"):
+        right = name in ("task", "depth", "p", "rollouts", "written", "played")
+        table.add_column(name, no_wrap=name in ("task", "p"), justify="right" if right else "left")
+    for number, each in enumerate(tasks, 1):
         p = "–" if each.p is None else f"{each.p:.2f} [{each.low:.2f}, {each.high:.2f}]"
         table.add_row(
-            *(visible(each.category), str(each.depth), p + (" *" if each.left_out else ""), str(each.rollouts)),
+            *(
+                str(number),
+                Text(visible(each.category)),
+                str(each.depth),
+                p + (" *" if each.left_out else ""),
+                str(each.rollouts),
+            ),
             *(str(each.written), "–" if each.played is None else str(each.played)),
-            *(Text(visible(text)) for text in (each.writer, each.profile, each.specification)),
+            *(Text(visible(text)) for text in (each.writer, each.profile)),
         )
     table.caption = "*: among the easiest or the hardest, not drawn again"
     return table
