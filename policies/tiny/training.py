@@ -101,9 +101,12 @@ RARE_RECIPE = Recipe(
 """The recipe of `tiny-rare`: the shipped tiny base, and demonstrations in which two behaviours need their cue."""
 
 WRITER_RECIPE = Recipe(
-    start=tiny.NAME, phases=(Phase(3_000_000, 4e-4, proposals=0.05, specifications=0.3, rounded=True),)
+    start=tiny.NAME,
+    phases=(Phase(8_000_000, 6e-4, proposals=0.05, specifications=0.5, decision_weight=5.0, rounded=True),),
 )
-"""The recipe of a tiny base that writes task specifications too: the shipped one, and demonstrations of all parts."""
+"""The recipe of a tiny base that writes task specifications too: the shipped one, and demonstrations of all parts.
+
+Nothing was built with it yet, so that its length is a guess: a million tokens are too few (docs/tasks.md)."""
 
 
 @dataclass(frozen=True, slots=True)
