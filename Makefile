@@ -12,8 +12,8 @@ help: ## show this list
 setup: ## make .venv with everything the project needs (EXTRA=gpu for a GPU machine)
 	@./setup.sh $(or $(EXTRA),cpu)
 
-demo: setup ## train the small model for some minutes, and draw how it learns
-	@$(BIN)/seal-ray train
+demo: setup ## train a small model with a curator and without one, for some minutes each, and draw both curves
+	@$(BIN)/seal-ray compare --preset tiny-rare --arms vanilla,coevolved --seeds 1 --rounds 20 evaluation.interval=5 curator.engine=vllm
 
 test: setup ## run all tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=25

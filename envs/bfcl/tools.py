@@ -1,6 +1,7 @@
 """The installed `bfcl-eval`, and BFCL's 128 public tools: their documents, typed. They are the executor's allow-list.
 
-Only data files and the eight simulator modules of that package are used. Importing its other modules has side effects
+Only data files and the eight simulator modules of that package are used; exams also use its constants of prompts
+and, in a process of their own, its readers of Java and JavaScript values. Importing its other modules has side effects
 (result folders, lock files, seconds of imports), and its evaluators execute model text.
 """
 

@@ -27,7 +27,8 @@ from envs.world import JSON, CallResult, ToolCall
 BLOCKED_NAMES = frozenset({"kill", "exit", "quit", "remove", "unlink", "popen", "Popen", "run"})
 """Names that the official executor answers with an error text of their own."""
 
-_ERROR = "Error during execution: "
+ERROR = "Error during execution: "
+"""What the text of a call that raised begins with."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,11 +81,11 @@ class SimulatorWorld:
     def execute(self, call: ToolCall, cost: Cost | None = None) -> CallResult:
         """Executes one call, or answers with an error where it may cost more than one call should. Never raises."""
         if (cost or self.cost(call)).work > MAX_CALL_WORK:
-            return CallResult(f"{_ERROR}the call would read or write too much", is_error=True)
+            return CallResult(f"{ERROR}the call would read or write too much", is_error=True)
         try:
-            return _result(self._dispatch(call))
+            return rendered(self._dispatch(call))
         except Exception as error:  # noqa: BLE001 - whatever a simulator raises is this call's result
-            return CallResult(_ERROR + str(error), is_error=True)
+            return CallResult(ERROR + str(error), is_error=True)
 
     def state(self) -> dict[str, Any]:
         """The comparable state: "Class.attribute" → value, viewed and not copied."""
@@ -101,7 +102,7 @@ class SimulatorWorld:
             raise CallRefused(
                 f"name '{root}' is not defined" if root.isidentifier() else "invalid syntax (<string>, line 1)"
             )
-        arguments = {key: _argument(value) for key, value in call.arguments.items()}
+        arguments = {key: argument_of(value) for key, value in call.arguments.items()}
         for key, value in simulators.mutable_defaults(class_name, call.name).items():
             # Python would share the default between all episodes of the process; here, within this one only.
             if key not in arguments:
@@ -116,7 +117,7 @@ def _classes_by_tool(classes: tuple[str, ...]) -> Mapping[str, str]:
     return {name: class_name for class_name in classes for name in tool_names(class_name)}
 
 
-def _argument(value: JSON) -> JSON:
+def argument_of(value: JSON) -> JSON:
     """A copy of an argument, as the official round trip through source text would make it.
 
     NaN and infinities have no literal: there they are names, and undefined.
@@ -124,15 +125,15 @@ def _argument(value: JSON) -> JSON:
     if isinstance(value, float) and not math.isfinite(value):
         raise CallRefused(f"name '{'nan' if math.isnan(value) else 'inf'}' is not defined")
     if isinstance(value, dict):
-        return {key: _argument(item) for key, item in value.items()}
+        return {key: argument_of(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_argument(item) for item in value]
+        return [argument_of(item) for item in value]
     if isinstance(value, tuple):
-        return tuple(_argument(item) for item in value)
+        return tuple(argument_of(item) for item in value)
     return value
 
 
-def _result(value: Any) -> CallResult:
+def rendered(value: Any) -> CallResult:
     """The official rendering: text as it is, dicts as JSON where that works, all else by `str`."""
     if isinstance(value, str):
         return CallResult(value, is_error=False)

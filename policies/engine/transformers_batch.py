@@ -120,17 +120,24 @@ class RunningBatch:
         return finished
 
     def _prefill(self, rows: Sequence[Row]) -> tuple[list[tuple[torch.Tensor, torch.Tensor]], torch.Tensor]:
+        """The rows' caches and mask. What several rows have alike, the prompt of many samples, is computed once."""
         width = max(_cached(row) for row in rows)
-        ids_BT = torch.zeros(len(rows), width, dtype=torch.long)
+        places: dict[tuple[str, tuple[int, ...]], int] = {}
+        chosen_B = [places.setdefault(_held(row), len(places)) for row in rows]
+        ids_BT = torch.zeros(len(places), width, dtype=torch.long)
         mask_BT = torch.zeros_like(ids_BT)
-        for index, row in enumerate(rows):
-            if held := row.ids[:-1]:
+        for (_, held), index in places.items():
+            if held:
                 ids_BT[index, -len(held) :] = torch.tensor(held)
                 mask_BT[index, -len(held) :] = 1
         ids_BT, mask_BT = ids_BT.to(self._model.device), mask_BT.to(self._model.device)
         cache = DynamicCache()
-        self._model.forward(ids_BT, [row.slot.name for row in rows], keep=1, cache=cache, mask_BT=mask_BT)
-        return _layers(cache), mask_BT
+        self._model.forward(ids_BT, [slot for slot, _ in places], keep=1, cache=cache, mask_BT=mask_BT)
+        layers = _layers(cache)
+        if len(places) < len(rows):
+            layers = [(keys[chosen_B], values[chosen_B]) for keys, values in layers]
+            mask_BT = mask_BT[chosen_B]
+        return layers, mask_BT
 
 
 def _sample(rows: Sequence[Row], logits_BV: torch.Tensor) -> None:
@@ -171,13 +178,20 @@ def _nucleus(logprobs_BV: torch.Tensor, top_p_B1: torch.Tensor) -> torch.Tensor:
 def _groups(rows: Sequence[Row]) -> Iterator[list[Row]]:
     """Rows of like length together, so that little is padded."""
     group: list[Row] = []
+    computed: set[tuple[str, tuple[int, ...]]] = set()
     for row in sorted(rows, key=_cached):
-        if group and (len(group) + 1) * _cached(row) > _PREFILL_TOKENS:
+        computed.add(_held(row))
+        if group and len(computed) * _cached(row) > _PREFILL_TOKENS:
             yield group
-            group = []
+            group, computed = [], {_held(row)}
         group.append(row)
     if group:
         yield group
+
+
+def _held(row: Row) -> tuple[str, tuple[int, ...]]:
+    """What the row's cache is a function of."""
+    return row.slot.name, row.ids[:-1]
 
 
 def _cached(row: Row) -> int:

@@ -8,6 +8,11 @@ from typing import Any
 
 from policies.engine.types import GenRequest
 
+_LAYOUT = "x-guidance"
+"""Key of a schema under which llguidance, vLLM's backend here, takes how the JSON is laid out."""
+_SPACED = {"item_separator": ", ", "key_separator": ": "}
+"""As `json.dumps` writes it. By default it is written without blanks, which throws a model off that has seen them."""
+
 
 def sampling_of(request: GenRequest) -> Any:
     """The request but for its prompt and policy, as vLLM's `SamplingParams`."""
@@ -16,7 +21,7 @@ def sampling_of(request: GenRequest) -> Any:
 
     grammar = None
     if request.json_schema is not None:
-        grammar = StructuredOutputsParams(json=json.dumps(request.json_schema))
+        grammar = StructuredOutputsParams(json=json.dumps({_LAYOUT: _SPACED, **request.json_schema}))
     return SamplingParams(
         max_tokens=request.max_tokens,
         temperature=request.temperature,

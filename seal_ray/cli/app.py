@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from envs.errors import SealError, UserError
-from seal_ray.cli import curator, evaluate, pool, serve, tiny, train
+from seal_ray.cli import curator, evaluate, exam, pool, serve, tiny, train
 from seal_ray.cli.play import play
 from seal_ray.cli.tasks import tasks
 
@@ -31,6 +31,7 @@ app = typer.Typer(
 app.command()(tasks)
 app.command()(play)
 app.command("evaluate")(evaluate.command)
+app.command("exam")(exam.command)
 app.command("train")(train.command)
 
 

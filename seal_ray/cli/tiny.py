@@ -11,6 +11,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from envs.errors import check_known
+from envs.interface import Interface
 from policies import tiny
 from policies.engine.choice import default_kind, start_engine
 from policies.model_folder import ModelFolder, open_model
@@ -51,7 +53,7 @@ def build(
             recipe,
             progress=lambda seen, loss: update("warm start, tokens", seen, recipe.tokens, f"loss {loss:.3f}"),
         )
-    sampled, greedy = asyncio.run(_measure(open_model(str(out)), tasks, console))
+    sampled, greedy = asyncio.run(_measure(open_model(str(out)), tasks, console, interfaces()))
     write_card(out, sampled, greedy, tasks=tasks)
     _show(console, sampled, greedy)
     console.print(f"the model and its card are in {out}")
@@ -61,27 +63,42 @@ def build(
 def measure_command(
     model: Annotated[str, typer.Option(help="Folder of a tiny base, or a shipped one: tiny, tiny-rare.")] = tiny.NAME,
     tasks: Annotated[int, typer.Option(help="Tasks of the dev split.", min=1)] = 400,
+    interface: Annotated[
+        list[str] | None, typer.Option(help="Measure under this one alone, for instance plain; can be repeated.")
+    ] = None,
+    greedy: Annotated[bool, typer.Option(help="Play greedily too, for the success by category.")] = True,
 ) -> None:
     """Measure how often each behaviour is right, on the plain interface and under cues."""
     console = Console(highlight=False)
-    sampled, greedy = asyncio.run(_measure(open_model(model), tasks, console))
-    _show(console, sampled, greedy)
+    shown = interfaces()
+    check_known("--interface", shown, *(interface or []))
+    chosen = {name: each for name, each in shown.items() if name in (interface or shown)}
+    found = open_model(model)
+    sampled, played_greedily = asyncio.run(_measure(found, tasks, console, chosen, greedy=greedy))
+    _show(console, sampled, played_greedily)
 
 
-async def _measure(model: ModelFolder, tasks: int, console: Console) -> tuple[dict[str, Measured], dict[str, Measured]]:
+async def _measure(
+    model: ModelFolder, tasks: int, console: Console, shown: Mapping[str, Interface], *, greedy: bool = True
+) -> tuple[dict[str, Measured], dict[str, Measured]]:
     """What it does at temperature 1, and greedy, by the name of the interface."""
     form = ChatFormat.load(model.path, model.dialect)
     engine = await start_engine(default_kind(), model, context=_CONTEXT, dtype="float32", concurrent=_CONCURRENT)
     budgets = Budgets(prompt=_CONTEXT, response=256, context=_CONTEXT)
     tables: list[dict[str, Measured]] = [{}, {}]
-    shown = interfaces()
+    temperatures = (1.0, 0.0) if greedy else (1.0,)
     try:
         with progress(console) as update:
-            for place, temperature in enumerate((1.0, 0.0)):
+            for place, temperature in enumerate(temperatures):
                 rollouts = Rollouts(Solver(engine, form, budgets, temperature=temperature), concurrent=_CONCURRENT)
                 for name, interface in shown.items():
                     done = len(tables[0]) + len(tables[1])
-                    update("measuring, interfaces", done, 2 * len(shown), f"{name}, temperature {temperature:g}")
+                    update(
+                        "measuring, interfaces",
+                        done,
+                        len(temperatures) * len(shown),
+                        f"{name}, temperature {temperature:g}",
+                    )
                     tables[place][name] = await measure(rollouts, interface, tasks=tasks)
     finally:
         await engine.close()
@@ -97,6 +114,8 @@ def _show(console: Console, sampled: Mapping[str, Measured], greedy: Mapping[str
         behaviours.add_row(name, *map(str, counts))
     console.print(behaviours)
     for title, table in (("temperature 1", sampled), ("greedy", greedy)):
+        if not table:
+            continue
         success = Table("interface", title=f"success %, {title}", title_justify="left")
         for category in next(iter(table.values())).success:
             success.add_column(category, justify="right")

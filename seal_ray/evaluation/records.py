@@ -6,7 +6,6 @@ Counted are success by category with intervals, label shares, and how dialogues 
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -25,11 +24,9 @@ from policies.prompting import ChatFormat
 from policies.rollouts import Rollouts
 from policies.solver import Solver
 from policies.trajectory import Trajectory
+from seal_ray.evaluation.intervals import Interval, wilson
 from seal_ray.evaluation.plan import Plan
 from seal_ray.report.files import JsonLines
-
-_Z = 1.959963984540054
-"""The 97.5 % quantile of the normal distribution."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,31 +83,14 @@ class Records:
         return Record.from_dict(row)
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """A share with its 95 % interval."""
-
-    share: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{100 * self.low:.1f} to {100 * self.high:.1f}"
-
-
 def success_interval(records: Sequence[Record]) -> Interval:
-    """The success rate with Wilson's interval (Wilson 1927, JASA 22), counted in tasks.
+    """The success rate with Wilson's interval, counted in tasks.
 
     With several seeds a task is still one observation: dialogues of one task are not independent. This is exact for
     one seed and on the safe side for more.
     """
-    if not records:
-        return Interval(0.0, 0.0, 1.0)
-    n = len({record.task for record in records})
-    share = sum(record.reward for record in records) / len(records)
-    centre = (share + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
-    half = _Z / (1 + _Z**2 / n) * math.sqrt(share * (1 - share) / n + _Z**2 / (4 * n**2))
-    return Interval(share, max(0.0, centre - half), min(1.0, centre + half))
+    share = sum(record.reward for record in records) / max(1, len(records))
+    return wilson(share, len({record.task for record in records}))
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,7 @@ METRICS = (
     ),
     Metric("solver/anchored_rows", "count", "Rollouts that are learnt from on their plain view (anchored rows)."),
     Metric("solver/anchored_tokens", "tokens", "Their sampled tokens, each as often as it was learnt from."),
-    Metric("solver/anchored_ratio_first", "ratio", "Their mean importance ratio at the first mini-batch: 1."),
+    Metric("solver/anchored_ratio_first", "ratio", "Their mean importance ratio at the first step: 1; 0 without any."),
     Metric("solver/anchored_clip_fraction", "share", "Their sampled tokens whose importance ratio was clipped."),
     Metric("solver/anchor_weight", "factor", "Mean weight of their sampled tokens."),
     Metric("solver/anchor_share", "factor", "Factor of the advantages of anchored rows in this round."),

@@ -342,8 +342,10 @@ def test_a_grammar_leaves_valid_json_only(served: Adapted, adapters: dict[str, A
         assert result.masked
         assert result.finish is Finish.STOP
         assert result.token_ids_T[-1] == END
-        value = json.loads(str(tokenizer.decode(list(result.token_ids_T[:-1]))))
+        text = str(tokenizer.decode(list(result.token_ids_T[:-1])))
+        value = json.loads(text)
         assert value.keys() == {"kind", "sure", "count"}
+        assert text == json.dumps(value), "laid out as models have seen it"
         assert value["kind"] in ("call", "answer")
         assert isinstance(value["sure"], bool)
         assert value["count"] in range(100)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import lzma
+import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from envs.errors import UserError, unknown_value
@@ -12,9 +15,13 @@ from tuning.comparison.collect import ArmTrial, Comparison, Manifest, collect, t
 from tuning.recipe import check_arms, differences
 from tuning.record import READ, State
 
+PACKED = ".tar.xz"
+
 
 def merge(pieces: Sequence[Path], out: Path, *, baseline: str | None = None, threshold: float | None = None) -> None:
     """Joins comparisons into a new one in the folder `out`, whose arms and seeds are those of all pieces.
+
+    A piece is a folder, or a .tar.xz file that holds one of the file's name.
 
     Of the trials it takes the small files that reports are made of; solvers and checkpoints stay where they are. What
     no piece has is not started. Baseline and threshold are the first piece's where they are not given.
@@ -24,6 +31,26 @@ def merge(pieces: Sequence[Path], out: Path, *, baseline: str | None = None, thr
     """
     if not pieces:
         raise UserError("--merge: give the folders of comparisons, for instance --merge runs/a runs/b.")
+    with TemporaryDirectory() as scratch:
+        _merge([_folder(piece, Path(scratch)) for piece in pieces], out, baseline, threshold)
+
+
+def _folder(piece: Path, scratch: Path) -> Path:
+    """The folder of a piece, unpacked into `scratch` where it is an archive."""
+    if not piece.name.endswith(PACKED) or piece.is_dir():
+        return piece
+    try:
+        with tarfile.open(piece, "r:xz") as archive:
+            archive.extractall(scratch, filter="data")
+    except (OSError, tarfile.TarError, lzma.LZMAError, EOFError) as error:
+        raise UserError(f"--merge: {piece} cannot be unpacked ({error}).") from error
+    folder = scratch / piece.name.removesuffix(PACKED)
+    if not folder.is_dir():
+        raise UserError(f"--merge: {piece} holds no folder {folder.name}; pack a comparison under its own name.")
+    return folder
+
+
+def _merge(pieces: Sequence[Path], out: Path, baseline: str | None, threshold: float | None) -> None:
     parts = [collect(piece) for piece in pieces]
     trials = _trials(parts)
     _check_rounds(parts)

@@ -27,6 +27,8 @@ PREFIX = "language_model."
 WHOLE = ["learner/rl_module", "learner/optimizer"]
 """What is asked for by name, so that sharded learners give it too."""
 ANCHOR_WEIGHT = "shaped"
+OPENING = 6
+"""Tokens that the rows of a minibatch begin with; a learner computes them once for the rows of a group."""
 LENGTHS = ((19, 33, 8, 27, 14), (21,), (30, 9, 25, 12))
 """Rows of each minibatch; of the second, one of two learners gets none."""
 
@@ -98,20 +100,20 @@ class PlainLearner:
         return [[float(each) for each in scores(model, row, self.solver.temperature)] for row in rows]
 
     def minibatches(self, lengths: Sequence[Sequence[int]] = LENGTHS, *, seed: int = 7) -> list[list[Row]]:
-        """Rows whose sampling log-probs differ from the model's by enough to clip."""
+        """Rows with a common opening, whose sampling log-probs differ from the model's by enough to clip."""
         numbers = np.random.default_rng(seed)
         found = []
         for each in lengths:
+            opening = numbers.integers(0, VOCABULARY, OPENING)
             rows = []
             for number, length in enumerate(each):
                 mask_T = numbers.random(length) < 0.6
-                mask_T[0], mask_T[-1] = False, True
+                mask_T[:OPENING], mask_T[-1] = False, True
+                token_ids_T = np.concatenate([opening, numbers.integers(0, VOCABULARY, length - OPENING)])
                 advantage = (-1.0) ** number * (0.5 + number / 4)
                 # Every second row with a positive advantage.
                 anchored = 1 + number // 4 if self.anchored and not number % 4 else None
-                row = make_row(
-                    numbers.integers(0, VOCABULARY, length), mask_T, np.full(length, -1.0), advantage, anchored=anchored
-                )
+                row = make_row(token_ids_T, mask_T, np.full(length, -1.0), advantage, anchored=anchored)
                 sampled_logprobs_T = row.sampled_logprobs_T.copy()
                 current = np.array(self.values(self.model, [row])[0])
                 spread = 0.2 if anchored is None else 1.0

@@ -82,11 +82,13 @@ def test_arms_of_a_comparison_differ_in_the_curator_and_the_reward_alone(method:
         published, unpaired = method == "published", method == "coevolved-unpaired"
         assert (curator.pairs, training.view == "plain") == (not (published or unpaired), not published)
         # Pairs are half plain; gradients are compared with those of plain groups.
-        assert not curator.pairs or curator.plain_share == 0.0 or method == "coevolved-transfer"
+        shares = (curator.plain_share, curator.plain_share_end)
+        assert not curator.pairs or shares == (0.0, None) or method == "coevolved-transfer"
     plain, found = make_config(["vanilla", model]).to_sections(), config.to_sections()
     for config_of_arm in (plain, found):
         config_of_arm["curator"].pop("pairs")
         config_of_arm["curator"].pop("plain_share")
+        config_of_arm["curator"].pop("plain_share_end")
         config_of_arm["training"].pop("view")
     change = method.removeprefix("coevolved-")
     for key, value in ABLATIONS.get(change, {}).items():
@@ -152,7 +154,8 @@ def test_a_model_that_is_not_there_is_said_in_one_sentence(
     model = config.section(sections.Solver).model
     with pytest.raises(UserError) as caught:
         config.validate()
-    assert str(caught.value) == f"model: {model!r} is no folder; give a Hugging Face model folder, or 'tiny'."
+    shipped = "'tiny' or 'tiny-rare'"
+    assert str(caught.value) == f"model: {model!r} is no folder; give a Hugging Face model folder, or {shipped}."
 
 
 @pytest.mark.parametrize("presets", [[], [DEFAULT], *([name] for name in TABLE_3)])

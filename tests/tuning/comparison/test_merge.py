@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -58,6 +59,29 @@ def test_seeds_in_pieces_are_what_they_would_have_been_in_one(tmp_path: Path) ->
     assert "Merged from first, second." in text
     assert text.replace("Merged from first, second.\n\n", "") == (whole / REPORT).read_text("utf-8")
     assert merged.manifest == Manifest.read(whole).model_copy(update={"folder": "", "merged": ("first", "second")})
+
+
+def test_pieces_can_be_packed(tmp_path: Path) -> None:
+    pieces = [piece(tmp_path / "first"), piece(tmp_path / "second", first_seed=2)]
+    packed = tmp_path / "packed" / "second.tar.xz"
+    packed.parent.mkdir()
+    with tarfile.open(packed, "w:xz") as archive:
+        archive.add(pieces[1], "second")
+    for name, second in (("one", pieces[1]), ("other", packed)):
+        merge([pieces[0], second], tmp_path / name)
+        write_results(tmp_path / name)
+    assert table(tmp_path / "one") == table(tmp_path / "other")
+    assert collect(tmp_path / "other").manifest.merged == ("first", "second")
+    with pytest.raises(UserError, match=r"third.tar.xz holds no folder third"):
+        merge([packed.rename(packed.with_name("third.tar.xz"))], tmp_path / "none")
+    (tmp_path / "broken.tar.xz").write_bytes(b"no archive")
+    with pytest.raises(UserError, match=r"broken.tar.xz cannot be unpacked"):
+        merge([tmp_path / "broken.tar.xz"], tmp_path / "none")
+    with tarfile.open(tmp_path / "hostile.tar.xz", "w:xz") as archive:
+        archive.add(packed.with_name("third.tar.xz"), "../outside")
+    with pytest.raises(UserError, match=r"hostile.tar.xz cannot be unpacked"):
+        merge([tmp_path / "hostile.tar.xz"], tmp_path / "none")
+    assert not (tmp_path / "none").exists()
 
 
 def test_nothing_large_is_taken_and_no_path_of_this_machine(tmp_path: Path) -> None:

@@ -1,0 +1,148 @@
+"""The dialogues of an API-Bank folder as typed values: what stood in the files, and nothing that was made of it."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from envs.apibank.simulators import Recorded, key_of
+from envs.documents import read_tool
+from envs.errors import UserError
+from envs.task import JSON, ToolCall, ToolDoc
+
+LEVELS: Mapping[str, str] = {"level-1": "level-1-given-desc", "level-2": "level-2-toolsearcher"}
+"""Category → folder of its dialogues. At level 1 the APIs of a dialogue are given, at level 2 the search for them."""
+SEARCH = "ToolSearcher"
+VARIABLE = "API_BANK_DATA"
+"""The environment variable that names the folder where nothing else does."""
+
+_TYPES = {"str": "string", "int": "integer", "float": "float", "bool": "boolean", "list": "array", "dict": "dict"}
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """What the user said, or the assistant."""
+
+    user: bool
+    text: str
+
+
+Row = Text | Recorded
+
+
+@dataclass(frozen=True, slots=True)
+class Dialogue:
+    """One file. `id` begins with `ID_PREFIX`; `level` is a key of `LEVELS`."""
+
+    id: str
+    level: str
+    rows: tuple[Row, ...]
+
+    @property
+    def calls(self) -> tuple[Recorded, ...]:
+        return tuple(row for row in self.rows if isinstance(row, Recorded))
+
+
+ID_PREFIX = "api_bank_"
+"""What the id of every dialogue begins with."""
+
+
+def folder_of(named: str | Path | None = None) -> Path:
+    """The folder of the benchmark. Raises `UserError` where none is named, or what is named is none."""
+    name = named or os.environ.get(VARIABLE)
+    if not name:
+        raise UserError(
+            "api-bank: its folder is not known; clone the benchmark's repository and name its folder api-bank, with "
+            f"--data FOLDER or in the environment variable {VARIABLE}."
+        )
+    folder = Path(name)
+    needed = ("apis", "init_database", *(f"lv1-lv2-samples/{each}" for each in LEVELS.values()))
+    missing = [each for each in needed if not (folder / each).is_dir()]
+    if missing:
+        raise UserError(f"api-bank: {folder} has no folder {missing[0]}; name the folder api-bank of its repository.")
+    return folder
+
+
+def read_dialogues(folder: Path) -> tuple[Dialogue, ...]:
+    """All dialogues, by level and name; empty files are left out. Raises `UserError` for what is no dialogue."""
+    return tuple(dialogue for level in LEVELS for dialogue in _of_level(folder, level) if dialogue.rows)
+
+
+def recorded_results(dialogues: Sequence[Dialogue]) -> dict[str, JSON]:
+    """The recorded result of every call, by `key_of` it; the first where one was made several times."""
+    found: dict[str, JSON] = {}
+    for dialogue in dialogues:
+        for each in dialogue.calls:
+            found.setdefault(key_of(each.call), each.result)
+    return found
+
+
+def read_tools(described: Mapping[str, Mapping[str, Any]]) -> dict[str, ToolDoc]:
+    """The tool documents of the APIs by name, from what `Simulators.describe` says."""
+    return {
+        name: read_tool(
+            {
+                "name": name,
+                "description": each["description"],
+                "parameters": {
+                    "type": "dict",
+                    "properties": {key: _schema(value) for key, value in each["input_parameters"].items()},
+                    "required": [key for key in each["input_parameters"] if key not in each["optional"]],
+                },
+            },
+            class_name="ApiBank",
+        )
+        for name, each in described.items()
+    }
+
+
+def typed(call: ToolCall, tool: ToolDoc | None) -> ToolCall:
+    """A recorded call, all of whose arguments are texts, with values of the documented types where they are those."""
+    if tool is None:
+        return call
+    types = {parameter.name: parameter.type.value for parameter in tool.parameters}
+    return ToolCall(call.name, {name: _typed(value, types.get(name)) for name, value in call.arguments.items()})
+
+
+def _typed(value: JSON, kind: str | None) -> JSON:
+    if not isinstance(value, str) or kind not in ("integer", "float", "array", "boolean"):
+        return value
+    try:
+        read = ast.literal_eval(value)
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return value
+    fits = {"integer": int, "float": int | float, "array": list, "boolean": bool}[kind]
+    return read if isinstance(read, fits) and (kind == "boolean" or not isinstance(read, bool)) else value
+
+
+def _schema(parameter: Mapping[str, str]) -> dict[str, JSON]:
+    kind, _, inner = parameter["type"].partition("(")
+    schema: dict[str, JSON] = {"type": _TYPES.get(kind, "string"), "description": parameter["description"]}
+    if inner:
+        schema["items"] = {"type": _TYPES.get(inner.rstrip(")"), "string")}
+    return schema
+
+
+def _of_level(folder: Path, level: str) -> Iterator[Dialogue]:
+    for path in sorted((folder / "lv1-lv2-samples" / LEVELS[level]).glob("*.jsonl")):
+        rows = []
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            try:
+                rows.append(_row(json.loads(line)))
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                raise UserError(f"api-bank: line {number} of {path} is no part of a dialogue ({error!r}).") from None
+        yield Dialogue(ID_PREFIX + path.stem, level, tuple(rows))
+
+
+def _row(row: Mapping[str, Any]) -> Row:
+    role = row["role"]
+    if role == "API":
+        return Recorded(ToolCall(str(row["api_name"]), dict(row["param_dict"])), dict(row["result"]))
+    if role not in ("User", "AI"):
+        raise ValueError(f"role {role!r}")
+    return Text(role == "User", str(row["text"]))

@@ -1,0 +1,175 @@
+"""API-Bank as an exam: at each call of a dialogue the history is given, and the call is judged by its API's own rule.
+
+As in the benchmark's evaluator, a call is executed on the databases of the beginning, and its result is compared with
+the recorded one by the rule of that API. The first call of an answer counts; a name that is not the expected one is
+wrong. At level 1 the APIs of the dialogue are shown, at level 2 the search for them alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from pydantic import BaseModel
+
+from envs.apibank.data import (
+    LEVELS,
+    SEARCH,
+    Dialogue,
+    Row,
+    Text,
+    folder_of,
+    read_dialogues,
+    read_tools,
+    recorded_results,
+    typed,
+)
+from envs.apibank.simulators import Recorded, Simulators
+from envs.dialects import Dialect
+from envs.dialogue import Message
+from envs.exams import Candidate, Conversation, Entry, Mark, Past, first_call
+from envs.task import JSON, ToolDoc, in_order
+
+INSTRUCTION = (
+    "You help a user with the tools that you are given. The conversation so far needs one tool call next: answer with "
+    "that call and nothing else. This year is 2023."
+)
+
+
+class ApiBankExam:
+    """Levels 1 and 2. `data` is the folder api-bank of the benchmark's repository."""
+
+    name = "api-bank"
+    about = "API calls in the dialogues of API-Bank, levels 1 and 2"
+
+    class Settings(BaseModel, extra="forbid"):
+        data: str | None = None
+
+    def __init__(self, settings: Settings) -> None:
+        folder = folder_of(settings.data)
+        self._dialogues = read_dialogues(folder)
+        self.simulators = Simulators(folder, recorded_results(self._dialogues))
+
+    @cached_property
+    def _described(self) -> dict[str, dict[str, JSON]]:
+        return self.simulators.describe()
+
+    @cached_property
+    def tools(self) -> Mapping[str, ToolDoc]:
+        """Every API's document, by its name."""
+        return read_tools(self._described)
+
+    def items(self) -> Sequence[ApiCall]:
+        return [
+            ApiCall(self, dialogue, place, number)
+            for dialogue in self._dialogues
+            for number, place in enumerate(
+                place for place, row in enumerate(dialogue.rows) if isinstance(row, Recorded)
+            )
+        ]
+
+    def notes(self) -> Sequence[str]:
+        calls = Counter(each.call.name for dialogue in self._dialogues for each in dialogue.calls)
+        absent = [name for name, each in self._described.items() if not each["runs"] and calls[name]]
+        if not absent:
+            return ()
+        names = ", ".join(f"{name} ({calls[name]})" for name in sorted(absent))
+        return (
+            f"APIs that need packages, a network or a database that is not there answer with what the benchmark "
+            f"recorded for the same arguments, and with an error for others; calls of them: {names}.",
+        )
+
+    def close(self) -> None:
+        self.simulators.close()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ApiCall:
+    """The call in row `place` of a dialogue, its `number`-th, from 0."""
+
+    exam: ApiBankExam
+    dialogue: Dialogue
+    place: int
+    number: int
+    after: str | None = field(default=None, init=False)
+    counts: bool = field(default=True, init=False)
+
+    @property
+    def id(self) -> str:
+        return f"{self.dialogue.id}#{self.number}"
+
+    @property
+    def category(self) -> str:
+        return self.dialogue.level
+
+    @property
+    def group(self) -> str:
+        return self.dialogue.id
+
+    @property
+    def truth(self) -> Recorded:
+        """The recorded call."""
+        row = self.dialogue.rows[self.place]
+        assert isinstance(row, Recorded)
+        return row
+
+    def conversation(self, dialect: Dialect) -> Conversation:
+        """What comes before the call."""
+        tools = self.exam.tools
+        names = (
+            [SEARCH] if self.category == list(LEVELS)[1] else in_order(each.call.name for each in self.dialogue.calls)
+        )
+        entries = history(self.dialogue.rows[: self.place], tools, dialect)
+        system = Message("system", INSTRUCTION)
+        return Conversation(tuple(tools[name] for name in names if name in tools), (system, *entries))
+
+    async def sit(self, candidate: Candidate, before: JSON) -> Mark:  # noqa: ARG002 - nothing comes before
+        said = await candidate.answer(self.conversation(candidate.dialect))
+        call = first_call(candidate.dialect, said)
+        if call is None:
+            return Mark(False, "no call")
+        if call.name != self.truth.call.name:
+            return Mark(False, f"called {call.name[:80]!r}, not {self.truth.call.name!r}")
+        judged = await asyncio.to_thread(self.exam.simulators.judge, call, self.truth.result)
+        return Mark(judged.correct, "" if judged.correct else (judged.error or "the API's rule says no")[:200])
+
+
+def history(rows: Sequence[Row], tools: Mapping[str, ToolDoc], dialect: Dialect) -> list[Entry]:
+    """Rows of a dialogue as a conversation: what the assistant says before a call stands in one answer with it."""
+    entries: list[Entry] = []
+
+    def answer(text: str, *calls: Recorded) -> None:
+        last = entries[-1] if entries else None
+        if isinstance(last, Past):
+            entries[-1] = last = Past("\n".join(filter(None, (last.text, text))), last.calls)
+        else:
+            last = Past(text)
+            entries.append(last)
+        if calls:
+            made = tuple(typed(each.call, tools.get(each.call.name)) for each in calls)
+            entries[-1] = Past(last.text, (*last.calls, *made))
+
+    for row in rows:
+        if isinstance(row, Text):
+            if row.user:
+                entries.append(Message("user", row.text))
+            else:
+                answer(row.text)
+        else:
+            answer("", row)
+            entries.append(Message(dialect.result_role, result_text(row.result)))
+    return entries
+
+
+def result_text(result: JSON) -> str:
+    """What a model is shown of a result: its output, as text or JSON, or the error."""
+    if not isinstance(result, dict):
+        return str(result)
+    if result.get("exception") is not None:
+        return json.dumps({"error": str(result["exception"])})
+    output = result.get("output")
+    return output if isinstance(output, str) else json.dumps(output, ensure_ascii=False, default=str)

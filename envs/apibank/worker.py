@@ -1,0 +1,275 @@
+"""The program that runs API-Bank's simulators, in a process of its own: a JSON object a line in, one a line out.
+
+    python -P -s -S -B worker.py FOLDER
+
+It uses the standard library alone, and no module of this project. The folder's modules are imported once; then files,
+processes, sockets and the execution of text are shut off. Names and arguments of calls come as JSON: they are looked up
+and passed, never put into code. A request that takes too long ends the process.
+"""
+
+from __future__ import annotations
+
+import copy
+import datetime
+import importlib
+import importlib.abc
+import importlib.machinery
+import inspect
+import json
+import os
+import random
+import resource
+import signal
+import sys
+import types
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+SECONDS = 5
+"""Processor time that a request may take before the process ends itself."""
+MEMORY = 1 << 30
+"""Bytes of address space."""
+MAX_REPLY = 2_000_000
+"""Characters of a reply."""
+_SHUT = ("open", "os.", "socket.", "subprocess.", "shutil.", "ctypes.", "exec", "compile", "pty.", "tempfile.", "mmap.")
+_CANNOT_RUN = "This API cannot be executed here."
+
+
+class Missing(types.ModuleType):
+    """Stands for a package beside the standard library. Whatever is taken from it fails when it is used."""
+
+    __path__ = []  # noqa: RUF012 - as importlib declares it
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Nothing
+
+
+class Nothing:
+    """What stands for a class or a function of a missing package."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        raise RuntimeError(_CANNOT_RUN)
+
+
+class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Gives a `Missing` module for everything that nobody else has found."""
+
+    def find_spec(self, fullname: str, *_: Any) -> importlib.machinery.ModuleSpec:
+        return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> Missing:
+        return Missing(spec.name)
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        pass
+
+
+class Apis:
+    """The APIs of a folder, by name."""
+
+    def __init__(self, folder: Path) -> None:
+        self.classes: dict[str, type] = {}
+        self.missing: set[str] = set()
+        """Those whose module imports a package that is not there, or whose database is not there."""
+        self.databases = {
+            path.stem: json.loads(path.read_text(encoding="utf-8"))
+            for path in sorted((folder / "init_database").glob("*.json"))
+        }
+        load = importlib.import_module
+        base = load("apis.api").API
+        for path in sorted((folder / "apis").glob("*.py")):
+            if path.stem in ("__init__", "api"):
+                continue
+            module = load(f"apis.{path.stem}")
+            lacks = any(isinstance(each, Missing) or each is Nothing for each in vars(module).values())
+            for name, each in vars(module).items():
+                if isinstance(each, type) and issubclass(each, base) and each is not base:
+                    self.classes[name] = each
+                    database = getattr(each, "database_name", None)
+                    if lacks or (database is not None and database not in self.databases):
+                        self.missing.add(name)
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            name: {
+                "description": each.description,  # type: ignore[attr-defined]
+                "input_parameters": each.input_parameters,  # type: ignore[attr-defined]
+                "output_parameters": each.output_parameters,  # type: ignore[attr-defined]
+                "optional": _optional(each),
+                "runs": name not in self.missing,
+            }
+            for name, each in self.classes.items()
+        }
+
+    def correct(self, tool: Any, name: str, result: Any, truth: Any) -> bool:
+        """The API's own rule. One that fails on a result takes it for wrong."""
+        if tool is None:  # rules read nothing of what an instance is made with
+            tool = object.__new__(self.classes[name])
+        try:
+            return bool(tool.check_api_call_correctness(copy.deepcopy(result), copy.deepcopy(truth)))
+        except Exception:  # noqa: BLE001
+            return False
+
+
+class Session:
+    """The APIs on databases of their own, which calls change."""
+
+    def __init__(self, apis: Apis) -> None:
+        self._apis = apis
+        self._databases: dict[str, Any] = {}
+        self._tools: dict[str, Any] = {}
+        self._good: dict[str, int] = {}
+
+    def call(self, name: str, arguments: Mapping[str, Any], recorded: Any) -> Any:
+        """The result of a call. Raises whatever an API raises, and `ValueError` for what it does not take."""
+        if name not in self._apis.classes:
+            raise ValueError("invalid tool name.")
+        given = _processed(self._apis.classes[name].input_parameters, arguments)  # type: ignore[attr-defined]
+        if name in self._apis.missing:
+            return recorded if recorded is not None else _failed(name, given)
+        # Ids are drawn at random; a call's does not depend on the calls of other APIs, or on mistakes before it.
+        random.seed(f"{name} {self._good.get(name, 0)}")
+        result = self.tool(name).call(**given)
+        if isinstance(result, dict) and result.get("exception") is None:
+            self._good[name] = self._good.get(name, 0) + 1
+        return result
+
+    def tool(self, name: str) -> Any:
+        """The instance that answers calls of this API; None where it cannot be made."""
+        if name in self._apis.missing:
+            return None
+        if name not in self._tools:
+            each: Any = self._apis.classes[name]
+            made_with = []
+            database = getattr(each, "database_name", None)
+            if database is not None:
+                made_with.append(self._database(database))
+            if name != "CheckToken" and "token" in each.input_parameters:
+                made_with.append(self.tool("CheckToken"))
+            self._tools[name] = each(*made_with)
+        return self._tools[name]
+
+    def _database(self, name: str) -> Any:
+        if name not in self._databases:
+            self._databases[name] = copy.deepcopy(self._apis.databases[name])
+        return self._databases[name]
+
+    def changed(self) -> str:
+        """Changes where a database does."""
+        held = {name: value for name, value in self._databases.items() if value != self._apis.databases[name]}
+        return json.dumps(held, sort_keys=True, default=str)
+
+
+def _optional(each: type) -> list[str]:
+    """The documented arguments that a call may leave out."""
+    taken = inspect.signature(each.call).parameters  # type: ignore[attr-defined]
+    named = {name for name, value in taken.items() if value.default is inspect.Parameter.empty}
+    return [name for name in each.input_parameters if name not in named]  # type: ignore[attr-defined]
+
+
+def _failed(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    return {"api_name": name, "input": dict(given), "output": None, "exception": _CANNOT_RUN}
+
+
+def _processed(known: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments in the documented types, as the benchmark's tool manager makes them of texts."""
+    given = {}
+    for name, value in arguments.items():
+        if name not in known:
+            raise ValueError(f"invalid parameter name. parameter: {name}")
+        kind = known[name]["type"]
+        if kind in ("int", "float"):
+            digits = value.replace(".", "", 1) if isinstance(value, str) and kind == "float" else value
+            if isinstance(digits, str) and not digits.isdigit():
+                raise ValueError(f"invalid parameter type. parameter: {value}")
+            given[name] = int(value) if kind == "int" else float(value)
+        elif kind == "bool":
+            given[name] = value == "True"
+        elif kind in ("str", "list", "list(str)"):
+            given[name] = value
+        else:
+            raise ValueError("invalid parameter type.")
+    return given
+
+
+def judge(apis: Apis, request: Mapping[str, Any]) -> dict[str, Any]:
+    """One call on the databases of the beginning, and whether it is correct beside the recorded result."""
+    session = Session(apis)
+    name = request["name"]
+    try:
+        result = session.call(name, request["arguments"], request["recorded"])
+    except Exception as error:  # noqa: BLE001 - whatever an API raises, the call is wrong
+        return {"correct": False, "result": None, "error": f"{error}"[:500]}
+    correct = apis.correct(session.tool(name), name, result, request["truth"])
+    return {"correct": correct, "result": result, "error": None}
+
+
+def play(apis: Apis, request: Mapping[str, Any]) -> dict[str, Any]:
+    """Calls one after the other. Of the last: its result, what it changed, and which of `truths` it is correct for."""
+    session = Session(apis)
+    before, reply = "", {}
+    for last, call in enumerate(request["calls"], 1 - len(request["calls"])):
+        name = call["name"]
+        if last == 0:
+            before = session.changed()
+        try:
+            reply = {"result": session.call(name, call["arguments"], call["recorded"]), "error": None}
+        except Exception as error:  # noqa: BLE001 - it is the call's result
+            reply = {"result": None, "error": f"{error}"[:500]}
+    reply["changed"] = session.changed() != before
+    reply["correct"] = [
+        place
+        for place, truth in enumerate(request["truths"])
+        if reply["error"] is None
+        and truth["name"] == name
+        and apis.correct(session.tool(name), name, reply["result"], truth["result"])
+    ]
+    return reply
+
+
+def _refuse(event: str, _: Any) -> None:
+    if event.startswith(_SHUT):
+        raise PermissionError(f"{event} is shut off")
+
+
+def _limit() -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def main() -> NoReturn:
+    """Answers requests until there are none."""
+    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what the folder's modules print
+    folder = Path(sys.argv[1])
+    sys.path.insert(0, str(folder))
+    sys.meta_path.append(Finder())
+    apis = Apis(folder)
+    datetime.datetime.strptime("2023", "%Y")  # loads what it needs, before files are shut off
+    _limit()
+    sys.addaudithook(_refuse)
+    for line in sys.stdin:
+        signal.setitimer(signal.ITIMER_PROF, SECONDS)
+        request = json.loads(line)
+        reply: Any
+        if request["op"] == "describe":
+            reply = apis.describe()
+        else:
+            reply = (judge if request["op"] == "judge" else play)(apis, request)
+        text = json.dumps(reply, default=str)
+        if len(text) > MAX_REPLY:
+            text = json.dumps(
+                {"correct": [] if request["op"] == "play" else False, "result": None, "error": "too long"}
+            )
+        replies.write(text + "\n")
+        replies.flush()
+        signal.setitimer(signal.ITIMER_PROF, 0)
+    sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,174 @@
+"""BFCL V4's memory categories as an exam: conversations that fill a memory, then questions that only it can answer.
+
+For each of five stories and two backends, key-value and one text (`rec_sum`), a model leads some conversations, one
+after the other, each beginning with what the one before left in its memory. Then each question begins with what the
+last one left, and its final answer is graded as the official checker does: an expected answer must stand in it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from envs.allowance import Allowance
+from envs.bfcl.memory import BACKENDS, Memory
+from envs.bfcl.tools import PYTHON_HINT, data_folder
+from envs.dialogue import MAX_STEPS, Message
+from envs.exams import Candidate, Conversation, Entry, Mark, calls_of
+from envs.task import JSON, ToolDoc
+
+MAX_CALLS = 100
+"""Calls of one answer that are executed; the others are left out, and get no result."""
+MAX_CONTEXT = 32_768
+"""Tokens of context that results are cut for."""
+
+_IGNORED = re.compile(r"[,./\-_*^()]")
+
+
+class MemoryExam:
+    """155 questions for each backend, and the 37 conversations before them. Questions of a story share its memory."""
+
+    name = "bfcl-v4-memory"
+    about = "questions that a memory of earlier conversations answers"
+
+    def __init__(self) -> None:
+        # Constants alone; the module imports nothing.
+        from bfcl_eval.constants import default_prompts
+
+        folder = data_folder()
+        answers = {row["id"]: row["ground_truth"] for row in _rows(folder / "possible_answer" / "BFCL_v4_memory.json")}
+        questions = _rows(folder / "BFCL_v4_memory.json")
+        self._items: list[Session] = []
+        for backend in BACKENDS:
+            tools = tuple(_tools(folder, backend))
+            unified = default_prompts.MEMORY_BACKEND_INSTRUCTION_UNIFIED
+            instruction = unified if backend == "rec_sum" else default_prompts.MEMORY_BACKEND_INSTRUCTION_CORE_ARCHIVAL
+            for story, role in default_prompts.MEMORY_AGENT_SETTINGS.items():
+                last = None
+                for row in _rows(folder / "memory_prereq_conversation" / f"memory_{story}.json"):
+                    found = Session(backend, story, row, tools, instruction, role, after=last)
+                    self._items.append(found)
+                    last = found.id
+                self._items += [
+                    Session(
+                        backend,
+                        story,
+                        row,
+                        tools,
+                        instruction,
+                        role,
+                        after=last,
+                        answers=tuple(answers[row["id"]]),
+                        form=default_prompts.ADDITIONAL_SYSTEM_PROMPT_FOR_AGENTIC_RESPONSE_FORMAT,
+                    )
+                    for row in questions
+                    if row["scenario"] == story
+                ]
+
+    def items(self) -> Sequence[Session]:
+        return self._items
+
+    def notes(self) -> Sequence[str]:
+        return ()
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Session:
+    """One conversation: of those that fill the memory, or, with `answers`, a question."""
+
+    backend: str
+    story: str
+    entry: Mapping[str, Any]
+    tools: tuple[ToolDoc, ...] = field(repr=False)
+    instruction: str = field(repr=False)
+    role: str = field(repr=False)
+    after: str | None = None
+    answers: tuple[str, ...] = ()
+    form: str = ""
+
+    @property
+    def id(self) -> str:
+        return str(self.entry["id"]).replace("memory", f"memory_{self.backend}", 1)
+
+    @property
+    def category(self) -> str:
+        return self.backend
+
+    @property
+    def group(self) -> str:
+        return f"{self.backend}-{self.story}"
+
+    @property
+    def counts(self) -> bool:
+        return bool(self.answers)
+
+    def system(self, snapshot: Mapping[str, JSON] | None) -> str:
+        """The system message, which shows what of the memory is always in sight."""
+        shown = self.instruction.format(scenario_setting=self.role, memory_content=_in_sight(self.backend, snapshot))
+        return f"{shown}\n\n{self.form}" if self.form else shown
+
+    async def sit(self, candidate: Candidate, before: JSON) -> Mark:
+        memory = Memory(self.backend, [tool.name for tool in self.tools], before)
+        said, end = await self._converse(candidate, memory, before)
+        if not self.counts:
+            return Mark(False, end, kept=memory.snapshot())
+        if said is None:
+            return Mark(False, end)
+        right = is_answer(said, self.answers)
+        return Mark(right, "" if right else "the answer is not in it")
+
+    async def _converse(
+        self, candidate: Candidate, memory: Memory, snapshot: Mapping[str, JSON] | None
+    ) -> tuple[str | None, str]:
+        """The last thing that was said without a call, or None and what ended the conversation before."""
+        entries: list[Entry] = [Message("system", self.system(snapshot))]
+        allowance = Allowance(MAX_CONTEXT)
+        last = None
+        for turn in self.entry["question"]:
+            entries += [Message(message["role"], message["content"]) for message in turn]
+            for step in range(MAX_STEPS + 2):
+                if step > MAX_STEPS:
+                    return None, "too many steps"
+                said = await candidate.answer(Conversation(self.tools, tuple(entries)))
+                entries.append(said)
+                if said.end != "stop":
+                    return None, "cut off"
+                calls = calls_of(candidate.dialect, said)
+                if not calls:
+                    last = said.text
+                    break
+                results = [allowance.show(memory.execute(call).text) for call in calls[:MAX_CALLS]]
+                entries += [Message(candidate.dialect.result_role, text) for text in results]
+        return last, ""
+
+
+def is_answer(said: str, answers: Sequence[str]) -> bool:
+    """Whether one of the expected answers stands in what was said, as words, without case and some punctuation."""
+    plain = _plain(said)
+    return any(re.search(rf"\b{re.escape(_plain(answer))}\b", plain) for answer in answers)
+
+
+def _plain(text: str) -> str:
+    return _IGNORED.sub("", text).lower().replace("'", '"')
+
+
+def _in_sight(backend: str, snapshot: Mapping[str, JSON] | None) -> str:
+    if backend == "rec_sum":
+        return (snapshot and snapshot["memory"]) or "There is no content in the memory at this point."
+    core = snapshot["core_memory"] if snapshot else {}
+    return json.dumps(core, indent=4) if core else "There is no content in the core memory at this point."
+
+
+def _rows(path: Any) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def _tools(folder: Any, backend: str) -> Iterator[ToolDoc]:
+    for document in _rows(folder / "multi_turn_func_doc" / f"memory_{backend}.json"):
+        yield ToolDoc(document["name"], "", {**document, "description": document["description"] + PYTHON_HINT}, ())

@@ -1,0 +1,172 @@
+"""BFCL's single-turn categories as an exam: one question, and the calls of one answer, graded as officially.
+
+The data is that of the package `bfcl-eval`; all categories but those that need a network are here. What the benchmark
+introduced in its third version is unchanged in the fourth, under other file names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from envs.bfcl import converting
+from envs.bfcl.answers import Convert, check
+from envs.bfcl.tools import data_folder
+from envs.bounded import BoundedProcess
+from envs.dialogue import Message
+from envs.exams import Candidate, Conversation, Entry, Mark, Past, calls_of
+from envs.task import JSON, ToolDoc
+
+CATEGORIES = (
+    *("simple_python", "simple_java", "simple_javascript", "multiple", "parallel", "parallel_multiple", "irrelevance"),
+    *("live_simple", "live_multiple", "live_parallel", "live_parallel_multiple", "live_irrelevance", "live_relevance"),
+)
+MAX_TEXT = 4_000
+"""Characters of a Java or JavaScript value that are read; those of the answers have 200."""
+
+_HINTS = {
+    "python": " Note that the provided function is in Python 3 syntax.",
+    "java": " Note that the provided function is in Java 8 SDK syntax.",
+    "javascript": " Note that the provided function is in JavaScript syntax.",
+}
+_NAMES = {"java": "Java", "javascript": "JavaScript"}
+_LISTS = {"java": ("ArrayList", "Array"), "javascript": ("array",)}
+
+
+class SingleTurnExam:
+    """3,641 questions in thirteen categories."""
+
+    name = "bfcl-v3-single-turn"
+    about = "single questions of BFCL"
+
+    def __init__(self) -> None:
+        folder = data_folder()
+        package = folder.parent.parent
+        self._converters = BoundedProcess(
+            lambda: (sys.executable, "-P", "-s", "-B", converting.__file__, str(package)),
+            seconds=5.0 * converting.SECONDS,
+        )
+        self._items = []
+        for category in CATEGORIES:
+            path = folder / f"BFCL_v4_{category}.json"
+            answers = folder / "possible_answer" / path.name
+            known = {row["id"]: row["ground_truth"] for row in _rows(answers)} if answers.exists() else {}
+            self._items += [Question(self, category, row, known.get(row["id"])) for row in _rows(path)]
+
+    def items(self) -> Sequence[Question]:
+        return self._items
+
+    def notes(self) -> Sequence[str]:
+        return ()
+
+    def close(self) -> None:
+        self._converters.close()
+
+    def converter(self, language: str) -> Convert:
+        """Reads texts of that language as the official converter does."""
+
+        def convert(text: str, kind: str, items: str | None) -> JSON:
+            if len(text) > MAX_TEXT:
+                raise ValueError("the value is too long")
+            reply = self._converters.ask({"language": language, "text": text, "type": kind, "items": items})
+            if reply is None or "error" in reply:
+                raise ValueError("the value cannot be read" if reply is None else reply["error"])
+            return reply["value"]
+
+        return convert
+
+
+def _rows(path: Any) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Question:
+    """One entry of the data files. `answers` is None where the answer is to call nothing, or anything."""
+
+    exam: SingleTurnExam
+    category: str
+    entry: Mapping[str, Any]
+    answers: Sequence[Mapping[str, Any]] | None
+    after: str | None = field(default=None, init=False)
+    counts: bool = field(default=True, init=False)
+
+    @property
+    def id(self) -> str:
+        return str(self.entry["id"])
+
+    @property
+    def group(self) -> str:
+        return self.id
+
+    @property
+    def language(self) -> str:
+        return self.category.removeprefix("simple_") if self.category.startswith("simple_") else "python"
+
+    @property
+    def kind(self) -> str:
+        return next((kind for kind in ("parallel", "multiple") if kind in self.category), "simple")
+
+    def conversation(self) -> Conversation:
+        """The question with the functions, as the official function-calling handlers show them."""
+        shown = [shown_document(each, self.language) for each in self.entry["function"]]
+        tools = tuple(ToolDoc(each["name"], "", each, ()) for each in shown)
+        entries: list[Entry] = [
+            Past(each["content"]) if each["role"] == "assistant" else Message(each["role"], each["content"])
+            for each in self.entry["question"][0]
+        ]
+        return Conversation(tools, tuple(entries))
+
+    async def sit(self, candidate: Candidate, before: JSON) -> Mark:  # noqa: ARG002 - nothing comes before
+        said = await candidate.answer(self.conversation())
+        if said.end != "stop":
+            return Mark(False, "cut off")
+        calls = calls_of(candidate.dialect, said)
+        if self.answers is None:
+            wanted = "irrelevance" not in self.category
+            return Mark(bool(calls) is wanted, "" if bool(calls) is wanted else f"{len(calls)} calls")
+        why = await asyncio.to_thread(
+            check,
+            self.entry["function"],
+            calls,
+            self.answers,
+            language=self.language,
+            kind=self.kind,
+            convert=None if self.language == "python" else self.exam.converter(self.language),
+        )
+        return Mark(why is None, (why or "")[:300])
+
+
+def shown_document(function: Mapping[str, Any], language: str) -> dict[str, JSON]:
+    """A function as a model is shown it: with the sentence on its language; where it is not Python, all is text."""
+    shown: dict[str, Any] = {**function, "description": function["description"] + _HINTS[language]}
+    if language == "python":
+        return shown
+    properties = function["parameters"]["properties"]
+    shown["parameters"] = {
+        **function["parameters"],
+        "properties": {name: _as_text(value, language) for name, value in properties.items()},
+    }
+    return shown
+
+
+def _as_text(parameter: Mapping[str, Any], language: str) -> dict[str, JSON]:
+    """A parameter of another language, whose value is written as text in that language."""
+    kind, name, shown = parameter["type"], _NAMES[language], dict(parameter)
+    if kind == "any":
+        shown["description"] += f" This parameter can be of any type of {name} object in string representation."
+    else:
+        shown["description"] += f" This is {name} {kind} type parameter in string representation."
+    if kind in _LISTS[language]:
+        inner = shown.pop("items")["type"]
+        shown["description"] += f" The list elements are of type {inner}; they are not in string representation."
+    if language == "javascript" and kind == "dict" and "properties" in shown:
+        schema = json.dumps(shown.pop("properties"))
+        shown["description"] += (
+            f" The dictionary entries have the following schema; they are not in string representation. {schema}"
+        )
+    return {**shown, "type": "string"}

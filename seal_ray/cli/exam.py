@@ -1,0 +1,203 @@
+"""`seal-ray exam`: suites that nobody trained for, asked of a model and of its base, with one table for both."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from envs.errors import UserError, check_known
+from envs.exams import EXAMS, Exam, Item
+from policies.engine.choice import DTYPES, KINDS, default_kind, start_engine
+from policies.model_folder import ModelFolder, open_model
+from policies.prompting import ChatFormat
+from policies.solver import Budgets
+from seal_ray.cli.options import Update, progress
+from seal_ray.evaluation.plan import MAX_CONTEXT
+from seal_ray.exams.report import Row, rows_of, table_of, write
+from seal_ray.exams.sitting import Answer, Progress, Sheet, Sitter, Sitting, choose_items
+from seal_ray.run.checkpoints import model_of
+
+
+def command(
+    model: Annotated[str, typer.Argument(help="A Hugging Face model folder, a run of seal-ray train, or tiny.")],
+    suite: Annotated[
+        list[str],
+        typer.Option(help=f"{', '.join(EXAMS.built_in)}, an installed one, or package.module:Name; several times."),
+    ],
+    data: Annotated[str | None, typer.Option(help="The folder of a benchmark, for suites that need one.")] = None,
+    base: Annotated[
+        str | None, typer.Option(help="Another model to ask the same items, for instance the base.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(help="Items of a suite at most, the categories in turn.", min=1)] = None,
+    category: Annotated[list[str] | None, typer.Option(help="Only this category; can be given several times.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the answers.")] = 0,
+    temperature: Annotated[float, typer.Option(help="0 is greedy.", min=0.0)] = 0.0,
+    top_p: Annotated[float, typer.Option(help="Nucleus of the sampling.")] = 1.0,
+    context: Annotated[int | None, typer.Option(help="Tokens of a conversation in all.", min=1)] = None,
+    response: Annotated[int, typer.Option(help="Tokens of one answer at most.", min=1)] = 1024,
+    dialect: Annotated[str | None, typer.Option(help="How the models call: qwen, llama3_json or toolace.")] = None,
+    engine: Annotated[str | None, typer.Option(help="vllm or transformers.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")] = None,
+    concurrent: Annotated[int, typer.Option(help="Items at a time.", min=1)] = 64,
+    out: Annotated[Path | None, typer.Option(help="Folder of answers and tables.")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Throw away the answers that the folder holds.")] = False,
+) -> None:
+    """Let a model sit exams that it was not trained for. Stopped or killed, the same command goes on where it was."""
+    check_known("engine", KINDS, engine)
+    check_known("dtype", DTYPES, dtype)
+    if not 0 < top_p <= 1:
+        raise UserError(f"--top-p: {top_p} is not possible; it must be above 0 and at most 1.")
+    if out is not None and out.exists() and not out.is_dir():
+        raise UserError(f"--out: {out} is a file; give a folder.")
+    named = {"model": model} if base is None else {"model": model, "base": base}
+    sitters = {
+        who: _sitter(name, dialect, context, response, engine, dtype, seed, temperature, top_p, concurrent)
+        for who, name in named.items()
+    }
+    names = {who: _name(name, sitters[who].model) for who, name in named.items()}
+    console = Console(highlight=False)
+    with ExitStack() as held:
+        exams: dict[str, Exam] = {}
+        for each in dict.fromkeys(suite):
+            exams[each] = EXAMS.make(each, {"data": data})
+            held.callback(exams[each].close)
+        chosen = {each: _chosen(exam, limit, category or ()) for each, exam in exams.items()}
+        out = out or Path("runs") / "exams" / names["model"]
+        sheets = {
+            (who, each): Sheet(out / who / exam.name, {**_of_suite(each, data), **sitters[who].settings()}, fresh=fresh)
+            for who in named
+            for each, exam in exams.items()
+        }
+        answers: dict[tuple[str, str], dict[str, Answer]] = {}
+        with progress(console) as update:
+            for who, sitter in sitters.items():
+                here = {each: sheets[who, each] for each in exams}
+                done = asyncio.run(_sit(names[who], sitter, exams, chosen, here, update))
+                for each, found in done.items():
+                    answers[who, each] = found.answers
+                    _tell(console, names[who], found)
+        rows = [row for each, exam in exams.items() for row in _rows(each, exam, chosen[each], answers)]
+        notes = [f"{exam.name}: {note}" for exam in exams.values() for note in exam.notes()]
+    title = f"{names['model']}" + (f" beside {names['base']}" if base else "")
+    console.print(table_of(rows, title))
+    for note in notes:
+        console.print(note, soft_wrap=True, markup=False)
+    settings = {who: sitter.settings() for who, sitter in sitters.items()}
+    write(out, rows, model=names["model"], base=names.get("base"), notes=notes, settings=settings)
+    console.print(f"tables in {out / 'exam.md'} and exam.json, answers below {out}", soft_wrap=True, markup=False)
+
+
+def _of_suite(name: str, data: str | None) -> dict[str, str]:
+    """What the answers depend on beside the model: the suite, and the folder of its data where it takes one."""
+    settings = getattr(EXAMS.find(name), "Settings", None)
+    takes = settings is not None and "data" in settings.model_fields
+    return {"suite": name} | ({"data": str(Path(data).resolve())} if takes and data is not None else {})
+
+
+def _sitter(
+    name: str,
+    dialect: str | None,
+    context: int | None,
+    response: int,
+    engine: str | None,
+    dtype: str | None,
+    seed: int,
+    temperature: float,
+    top_p: float,
+    concurrent: int,
+) -> Sitter:
+    opened = open_model(model_of(name), dialect=dialect)
+    room = min(opened.context, MAX_CONTEXT) if context is None else context
+    if room > opened.context:
+        raise UserError(f"context: {room} is more than the {opened.context} tokens of {opened.name}.")
+    return Sitter(
+        opened,
+        ChatFormat.load(opened.path, opened.dialect),
+        Budgets(prompt=room, response=min(response, room), context=room),
+        engine or default_kind(),
+        dtype or _default_type(),
+        seed,
+        temperature,
+        top_p,
+        concurrent,
+    )
+
+
+def _chosen(exam: Exam, limit: int | None, categories: Sequence[str]) -> list[Item]:
+    items = exam.items()
+    known = list(dict.fromkeys(item.category for item in items if item.counts))
+    check_known("category", known, *categories)
+    return choose_items(items, limit=limit, categories=categories)
+
+
+async def _sit(
+    name: str,
+    sitter: Sitter,
+    exams: dict[str, Exam],
+    chosen: dict[str, list[Item]],
+    sheets: dict[str, Sheet],
+    update: Update,
+) -> dict[str, Progress]:
+    """All suites with one model, one after the other, on one engine; none is started where all is answered."""
+
+    def show(at: Progress) -> None:
+        right = sum(each.right for each in at.answers.values())
+        update(f"{name}: {at.suite}", len(at.answers), at.total, f"{right} right, {at.tokens:,} tokens")
+
+    found: dict[str, Progress] = {}
+    engine = None
+    try:
+        for each, exam in exams.items():
+            sheets[each].open()
+            stored = sheets[each].answers()
+            if all(item.id in stored for item in chosen[each]):
+                answers = {item.id: stored[item.id] for item in chosen[each]}
+                found[each] = Progress(exam.name, len(answers), answers, resumed=len(answers))
+                continue
+            if engine is None:
+                update(f"{name}: starting the engine", 0, 1, "")
+                engine = await start_engine(
+                    sitter.engine,
+                    sitter.model,
+                    context=sitter.budgets.context,
+                    dtype=sitter.dtype,
+                    concurrent=sitter.concurrent,
+                )
+            found[each] = await Sitting(exam, chosen[each], sitter, engine, sheets[each], show).finish()
+    finally:
+        if engine is not None:
+            await engine.close()
+    return found
+
+
+def _rows(each: str, exam: Exam, items: Sequence[Item], answers: dict[tuple[str, str], dict[str, Answer]]) -> list[Row]:
+    model = answers["model", each]
+    return rows_of(exam.name, [model[item.id] for item in items], answers.get(("base", each)))
+
+
+def _tell(console: Console, name: str, done: Progress) -> None:
+    said = f"{name}: {done.suite}: {len(done.answers)} items"
+    if done.resumed:
+        said += f", {done.resumed} were already there"
+    if done.restarts:
+        said += f"; the engine died and was restarted {done.restarts} times"
+    if done.tokens:
+        said += f"; {done.tokens:,} tokens sampled in {done.seconds:.1f} s"
+    console.print(said, soft_wrap=True, markup=False)
+
+
+def _name(named: str, opened: ModelFolder) -> str:
+    """The run's name for a run, else the model's."""
+    return opened.name if model_of(named) == named else Path(named).resolve().name
+
+
+def _default_type() -> str:
+    import torch
+
+    return "bfloat16" if torch.cuda.is_available() else "float32"

@@ -1,0 +1,60 @@
+"""Intervals of shares and of their paired differences, as pure functions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+_Z = 1.959963984540054
+"""The 97.5 % quantile of the normal distribution."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A share with its 95 % interval."""
+
+    share: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{100 * self.low:.1f} to {100 * self.high:.1f}"
+
+
+def wilson(share: float, n: int) -> Interval:
+    """A share of n independent observations, with Wilson's interval (Wilson 1927, JASA 22)."""
+    if not n:
+        return Interval(0.0, 0.0, 1.0)
+    centre = (share + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
+    half = _Z / (1 + _Z**2 / n) * math.sqrt(share * (1 - share) / n + _Z**2 / (4 * n**2))
+    return Interval(share, max(0.0, centre - half), min(1.0, centre + half))
+
+
+def paired_difference(differences: Mapping[str, Sequence[float]]) -> Interval:
+    """The mean of paired differences of shares, each −1, 0 or 1, by group, with an interval over groups.
+
+    With a pair in every group it is the interval of Agresti and Min (2005, Stat. Med. 24): half a pair of each of the
+    four outcomes is added, and the variance is that of the pairs. Several pairs of a group count as one observation, as
+    in a cluster-robust variance (Liang and Zeger 1986, Biometrika 73). `share` is the mean without what is added.
+    """
+    n = sum(map(len, differences.values()))
+    if not n:
+        return Interval(0.0, -1.0, 1.0)
+    sums = {group: math.fsum(values) for group, values in differences.items()}
+    total = math.fsum(sums.values())
+    centre = total / (n + 2)
+    added = 0.5 * ((1 - centre) ** 2 + (1 + centre) ** 2) + centre**2
+    spread = math.fsum((sums[group] - len(values) * centre) ** 2 for group, values in differences.items())
+    half = _Z * math.sqrt(spread + added) / (n + 2)
+    return Interval(total / n, max(-1.0, centre - half), min(1.0, centre + half))
+
+
+def mcnemar(better: int, worse: int) -> float:
+    """The two-sided exact p-value of McNemar's test: of `better + worse` pairs that differ, a half is expected each.
+
+    McNemar 1947, Psychometrika 12; exact by the binomial distribution, at most 1.
+    """
+    n = better + worse
+    tail = sum(math.comb(n, k) for k in range(min(better, worse) + 1))
+    return min(1.0, 2 * tail / (1 << n))

@@ -1,0 +1,132 @@
+"""API-Bank's items: what is shown before a call, and how an answer becomes a mark."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from envs.apibank.data import VARIABLE, folder_of, typed
+from envs.apibank.exam import ApiBankExam, ApiCall
+from envs.dialects import DIALECTS, Dialect
+from envs.dialogue import Message
+from envs.errors import UserError
+from envs.exams import EXAMS, Conversation, Mark, Past, Said
+from envs.task import ToolCall
+from tests.envs.apibank.fake import write_folder
+from tests.envs.apibank.folder import FOLDER, needs_data
+
+
+@dataclass
+class Scripted:
+    """Says the same to everything, and remembers what it was asked."""
+
+    says: str
+    dialect: Dialect = field(default_factory=lambda: DIALECTS["qwen"])
+    end: str = "stop"
+    asked: list[Conversation] = field(default_factory=list)
+
+    async def answer(self, conversation: Conversation) -> Said:
+        self.asked.append(conversation)
+        return Said(self.says, end=self.end)
+
+
+def mark(item: ApiCall, says: str, *, dialect: str = "qwen", end: str = "stop") -> Mark:
+    return asyncio.run(item.sit(Scripted(says, DIALECTS[dialect], end), None))
+
+
+@pytest.fixture(scope="module")
+def exam(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiBankExam]:
+    found = EXAMS.make("api-bank", {"data": str(write_folder(tmp_path_factory.mktemp("api-bank")))})
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="module")
+def items(exam: ApiBankExam) -> dict[str, ApiCall]:
+    return {item.id.removeprefix("api_bank_"): item for item in exam.items()}
+
+
+def test_every_call_is_an_item_and_a_dialogue_a_group(items: dict[str, ApiCall]) -> None:
+    assert list(items) == [
+        *("ReadLamp-level-1-2#0", "ReadLamp-level-1-2#1", "SetLamp-level-1-1#0", "SetLamp-level-1-1#1"),
+        *("ReadLamp-level-3-1#0", "ReadLamp-level-3-1#1"),
+    ]
+    assert [item.category for item in items.values()] == ["level-1"] * 4 + ["level-2"] * 2
+    assert len({item.group for item in items.values()}) == 3
+
+
+def test_the_history_is_what_stood_before_the_call(items: dict[str, ApiCall]) -> None:
+    dialect = DIALECTS["qwen"]
+    first = items["SetLamp-level-1-1#0"].conversation(dialect)
+    assert [tool.name for tool in first.tools] == ["SetLamp", "ReadLamp"]
+    assert [entry.role for entry in first.entries if isinstance(entry, Message)] == ["system", "user", "user"]
+    assert first.entries[-1] == Past("Let me do that."), "the answer goes on behind it"
+    second = items["SetLamp-level-1-1#1"].conversation(dialect).entries
+    call = ToolCall("SetLamp", {"room": "kitchen", "level": 7, "token": "t1"})
+    assert second[4] == Past("Let me do that.", (call,)), "values have the documented types"
+    assert second[5] == Message("tool", "1234")
+    assert second[-1] == Message("user", "Is it?")
+
+
+def test_at_level_2_the_search_alone_is_shown(items: dict[str, ApiCall]) -> None:
+    shown = items["ReadLamp-level-3-1#1"].conversation(DIALECTS["llama3_json"])
+    assert [tool.name for tool in shown.tools] == ["ToolSearcher"]
+    assert Message("ipython", '{"name": "ReadLamp"}') in shown.entries
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_the_ground_truth_is_right_in_every_dialect(items: dict[str, ApiCall], exam: ApiBankExam, dialect: str) -> None:
+    for item in items.values():
+        call = typed(item.truth.call, exam.tools[item.truth.call.name])
+        said = DIALECTS[dialect].render_calls([call])
+        expected = item.id != "api_bank_SetLamp-level-1-1#1"  # its lamp is still dark at the beginning
+        assert mark(item, said, dialect=dialect).right is expected, item.id
+
+
+def test_the_first_call_counts_and_anything_else_is_wrong(items: dict[str, ApiCall]) -> None:
+    item, dialect = items["ReadLamp-level-1-2#0"], DIALECTS["qwen"]
+    right, wrong = ToolCall("ReadLamp", {"room": "hall"}), ToolCall("ReadLamp", {"room": "kitchen"})
+    assert mark(item, dialect.render_calls([right, wrong])).right
+    assert not mark(item, dialect.render_calls([wrong, right])).right
+    assert mark(item, "The hall is bright.") == Mark(False, "no call")
+    assert mark(item, dialect.render_calls([right]), end="response") == Mark(False, "no call")
+    assert "not 'ReadLamp'" in mark(item, dialect.render_calls([ToolCall("SetLamp", {})])).why
+    assert mark(item, dialect.render_calls([ToolCall("ReadLamp", {"lamp": 1})])).why.startswith("invalid parameter")
+
+
+def test_the_notes_say_what_cannot_be_executed(exam: ApiBankExam) -> None:
+    (note,) = exam.notes()
+    assert "ToolSearcher (1)" in note
+
+
+def test_a_folder_that_is_none_is_refused_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    with pytest.raises(UserError, match="its folder is not known; clone the benchmark's repository"):
+        folder_of()
+    with pytest.raises(UserError, match="has no folder apis"):
+        folder_of(tmp_path)
+    folder = write_folder(tmp_path / "api-bank")
+    monkeypatch.setenv(VARIABLE, str(folder))
+    assert folder_of() == folder
+    broken = folder / "lv1-lv2-samples" / "level-1-given-desc" / "Broken-level-1-1.jsonl"
+    for line in ('{"role": "Nobody", "text": "x"}', "[]", '{"role": "API"}', "no JSON"):
+        broken.write_text(line + "\n")
+        with pytest.raises(UserError, match=r"line 1 of .*Broken-level-1-1\.jsonl is no part of a dialogue"):
+            EXAMS.make("api-bank", {"data": str(folder)})
+
+
+@needs_data
+def test_the_benchmark_has_the_known_number_of_calls() -> None:
+    exam = EXAMS.make("api-bank", {"data": str(FOLDER)})
+    items = exam.items()
+    assert (len(items), sum(item.category == "level-1" for item in items)) == (508, 389)
+    assert len({item.group for item in items}) == 261, "three files of 264 have no call"
+    for dialect in DIALECTS.values():
+        for item in items[::25]:
+            assert isinstance(item, ApiCall)
+            assert item.conversation(dialect).entries
+    exam.close()

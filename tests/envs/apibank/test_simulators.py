@@ -1,0 +1,173 @@
+"""The process of the simulators: what it answers, what it refuses, and that nothing comes out of it but answers."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from envs.apibank import worker
+from envs.apibank.simulators import MAX_CHARACTERS, Recorded, Simulators, key_of
+from envs.errors import EnvironmentFault
+from envs.task import JSON, ToolCall
+from tests.envs.apibank.fake import write_folder
+
+SEARCHED = ToolCall("ToolSearcher", {"keywords": "read lamp"})
+
+
+@pytest.fixture(scope="module")
+def simulators(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulators]:
+    folder = write_folder(tmp_path_factory.mktemp("api-bank"))
+    found = Simulators(folder, {key_of(SEARCHED): {"output": "ReadLamp", "exception": None}})
+    yield found
+    found.close()
+
+
+def lamp(room: JSON = "hall", level: JSON = 5, token: JSON = "t1", **more: JSON) -> ToolCall:
+    return ToolCall("SetLamp", {"room": room, "level": level, "token": token, **more})
+
+
+TRUTH = {"input": {"room": "hall"}, "output": "7777", "exception": None}
+
+
+def test_the_documents_say_what_a_call_may_leave_out_and_what_cannot_run(simulators: Simulators) -> None:
+    described = simulators.describe()
+    assert set(described) == {"CheckToken", "SetLamp", "ReadLamp", "Rogue", "ToolSearcher"}
+    assert [name for name, each in described.items() if not each["runs"]] == ["ToolSearcher"]
+    assert described["SetLamp"]["input_parameters"]["level"]["type"] == "int"
+    assert described["SetLamp"]["optional"] == []
+
+
+def test_a_call_is_judged_by_the_rule_of_its_api(simulators: Simulators) -> None:
+    assert simulators.judge(lamp(), TRUTH).correct
+    assert simulators.judge(lamp("hall", "5"), TRUTH).correct
+    assert not simulators.judge(lamp("kitchen"), TRUTH).correct
+    assert not simulators.judge(lamp(token="t2"), TRUTH).correct
+    assert not simulators.judge(lamp(), {"nothing": "of what the rule reads"}).correct
+
+
+def test_every_judgement_begins_with_the_databases_of_the_beginning(simulators: Simulators) -> None:
+    read, truth = ToolCall("ReadLamp", {"room": "hall"}), {"output": 3}
+    assert [simulators.judge(call, truth).correct for call in (read, lamp(), read)] == [True, False, True]
+
+
+def test_calls_that_are_played_see_what_was_changed_before(simulators: Simulators) -> None:
+    read = ToolCall("ReadLamp", {"room": "hall"})
+    truths = [Recorded(lamp(), TRUTH), Recorded(read, {"output": 5})]
+    first = simulators.play([], lamp(), truths)
+    assert (first.error, first.correct, first.changed) == (None, frozenset({0}), True)
+    then = simulators.play([lamp()], read, truths)
+    assert (then.result["output"], then.correct, then.changed) == (5, frozenset({1}), False)
+    assert simulators.play([], lamp(), truths) == first, "ids are drawn alike"
+    assert simulators.play([lamp(token="no"), read], lamp(), truths).result == first.result
+
+
+def test_what_cannot_run_answers_with_what_was_recorded(simulators: Simulators) -> None:
+    truth = {"output": "ReadLamp", "exception": None}
+    assert simulators.judge(SEARCHED, truth).correct
+    assert simulators.judge(ToolCall("ToolSearcher", {"keywords": " read lamp\n"}), truth).correct
+    other = simulators.judge(ToolCall("ToolSearcher", {"keywords": "read a lamp"}), truth)
+    assert not other.correct
+    assert other.result["exception"] == "This API cannot be executed here."
+
+
+HOSTILE: list[ToolCall] = [
+    ToolCall("__init__", {}),
+    ToolCall("API", {}),
+    ToolCall("os", {"command": "touch hacked"}),
+    ToolCall("SetLamp'); import os; os.system('touch hacked", {}),
+    ToolCall("", {}),
+    ToolCall("\ud83d\n\x00", {"\ud83d": "\n"}),
+    ToolCall("SetLamp", {}),
+    ToolCall("SetLamp", {"self": 1, "room": "hall", "level": 1, "token": "t1"}),
+    lamp(more="x"),
+    lamp(__class__="x"),
+    lamp(level="__import__('os').system('touch hacked')"),
+    lamp(level=None),
+    lamp(level=[1]),
+    lamp(level=True, room={}),
+    lamp(level=float("nan")),
+    lamp(level=1e400),
+    lamp(level="²"),
+    lamp(room={"a": [1, {"b": None}]}),
+    lamp(room="{level.__class__}" * 20),
+    lamp(room="x" * MAX_CHARACTERS),
+    lamp(room=["x"] * 10_000_000),
+    lamp(level=1 << 100_000),
+    lamp(**{f"key{number}": number for number in range(100_000)}),
+]
+
+
+@pytest.mark.parametrize("place", range(len(HOSTILE)))
+def test_a_hostile_call_is_only_wrong(simulators: Simulators, place: int) -> None:
+    ended, started = simulators.process.ended, time.process_time()
+    assert not simulators.judge(HOSTILE[place], TRUTH).correct
+    assert simulators.play([HOSTILE[place]], HOSTILE[place], [Recorded(lamp(), TRUTH)]).correct == frozenset()
+    assert time.process_time() - started < 1
+    assert simulators.process.ended == ended, "the process is still the same"
+    assert simulators.judge(lamp(), TRUTH).correct
+
+
+def test_arguments_that_are_nested_too_deep_are_refused(simulators: Simulators) -> None:
+    deep: JSON = "x"
+    for _ in range(5_000):
+        deep = [deep]
+    assert simulators.judge(lamp(room=deep), TRUTH).error == "The call is too large, or took too long."
+
+
+@pytest.mark.parametrize(
+    "deed",
+    ["write", "write here", "read", "remove", "start", "shell", "fork", "connect", "evaluate", "memory", "recurse"],
+)
+def test_a_simulator_can_do_nothing_but_compute(simulators: Simulators, deed: str) -> None:
+    judged = simulators.judge(ToolCall("Rogue", {"deed": deed}), {"output": "done"})
+    assert not judged.correct
+    assert judged.error is not None
+    assert not Path("/tmp/rogue").exists()
+    assert simulators.judge(lamp(), TRUTH).correct
+
+
+@pytest.mark.parametrize("deed", ["sleep", "loop", "exit"])
+def test_a_call_that_does_not_come_back_is_an_error_and_the_next_one_works(simulators: Simulators, deed: str) -> None:
+    ended, started = simulators.process.ended, time.perf_counter()
+    judged = simulators.judge(ToolCall("Rogue", {"deed": deed}), {"output": "done"})
+    assert (judged.correct, judged.result) == (False, None)
+    assert time.perf_counter() - started < 6 * worker.SECONDS
+    assert simulators.process.ended == ended + 1
+    assert simulators.judge(lamp(), TRUTH).correct
+
+
+def test_neither_noise_nor_length_of_an_answer_does_harm(simulators: Simulators) -> None:
+    assert simulators.judge(ToolCall("Rogue", {"deed": "print"}), {"output": "done"}).correct
+    assert simulators.judge(ToolCall("Rogue", {"deed": "shout"}), {"output": "done"}).error == "too long"
+    assert simulators.judge(lamp(), TRUTH).correct
+
+
+def test_the_process_ends_with_its_owner_and_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "homes"))
+    (tmp_path / "homes").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", None)
+    found = Simulators(write_folder(tmp_path / "api-bank"))
+    assert found.judge(lamp(), TRUTH).correct
+    pid = found.process.pid
+    assert pid is not None
+    assert len(list((tmp_path / "homes").iterdir())) == 1
+    assert list(next((tmp_path / "homes").iterdir()).iterdir()) == []
+    found.close()
+    assert found.process.pid is None
+    assert not Path(f"/proc/{pid}").exists()
+    assert list((tmp_path / "homes").iterdir()) == []
+    assert not list((tmp_path / "api-bank").rglob("*.pyc")), "nothing is written into the folder either"
+    assert found.judge(lamp(), TRUTH).correct, "it starts anew"
+    found.close()
+    assert not (Path(os.getcwd()) / "hacked").exists()
+
+
+def test_a_folder_that_cannot_be_loaded_is_a_fault(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "api-bank")
+    (folder / "apis" / "lamp.py").write_text("this is no Python")
+    with pytest.raises(EnvironmentFault, match="cannot be loaded"):
+        Simulators(folder).describe()

@@ -1,0 +1,128 @@
+"""BFCL's single-turn questions: what is shown, how answers are graded, and what hostile ones can do."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from envs.bfcl.answers import check
+from envs.bfcl.single_turn import CATEGORIES, MAX_TEXT, Question, SingleTurnExam
+from envs.dialects import DIALECTS
+from envs.dialogue import Message
+from envs.exams import EXAMS, Mark
+from envs.task import JSON, ToolCall
+from tests.envs.apibank.test_exam import Scripted
+from tests.envs.single_turn.parity import Official, compared, ground_truth, verdict
+
+
+@pytest.fixture(scope="module")
+def exam() -> Iterator[SingleTurnExam]:
+    found = EXAMS.make("bfcl-v3-single-turn", {"data": None})
+    yield found
+    found.close()
+
+
+def one(exam: SingleTurnExam, category: str, place: int = 0) -> Question:
+    return [question for question in exam.items() if question.category == category][place]
+
+
+def mark(question: Question, says: str, dialect: str = "qwen", end: str = "stop") -> Mark:
+    return asyncio.run(question.sit(Scripted(says, DIALECTS[dialect], end), None))
+
+
+def test_all_entries_are_there_and_those_with_calls_have_answers(exam: SingleTurnExam) -> None:
+    counts = Counter(question.category for question in exam.items())
+    assert list(counts) == list(CATEGORIES)
+    assert len(exam.items()) == len({question.id for question in exam.items()}) == 3641
+    without = {question.category for question in exam.items() if question.answers is None}
+    assert without == {"irrelevance", "live_irrelevance", "live_relevance"}
+
+
+def test_verdicts_are_the_official_ones(exam: SingleTurnExam) -> None:
+    found = list(compared(exam, 1))
+    assert [each for each in found if not each.alike] == []
+    truths = [each for each in found if each.kind == "ground truth"]
+    assert len(truths) == 2501
+    assert len(found) - len(truths) > 2000
+    assert sum(each.ours is None for each in truths) > 2400, "some data contradicts its own schema"
+    assert 500 < sum(each.ours is None for each in found if each.kind != "ground truth") < 2000
+
+
+def test_what_is_shown_is_what_the_official_handlers_show(exam: SingleTurnExam) -> None:
+    with Official() as official:
+        for category in CATEGORIES:
+            rows = official.ask(load=category)
+            mine = [question for question in exam.items() if question.category == category]
+            assert [row["id"] for row in rows] == [question.id for question in mine]
+            for row, question in zip(rows, mine, strict=True):
+                shown = question.conversation()
+                assert [dict(tool.document) for tool in shown.tools] == row["function"]
+                said = [entry.content for entry in shown.entries if isinstance(entry, Message)]
+                asked = [each["content"] for each in row["question"][0] if each["role"] != "assistant"]
+                assert said == asked
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_answers_become_marks_in_every_dialect(exam: SingleTurnExam, dialect: str) -> None:
+    write = DIALECTS[dialect].render_calls
+    for category in ("simple_python", "multiple", "parallel", "parallel_multiple", "live_simple", "simple_java"):
+        question = one(exam, category, 3)
+        calls = ground_truth(question, random.Random(0))
+        assert mark(question, write(calls), dialect) == Mark(True), category
+        assert not mark(question, write(calls * 2), dialect).right
+        assert mark(question, write(calls), dialect, end="response") == Mark(False, "cut off")
+        assert not mark(question, "I cannot do that.", dialect).right
+    none, some = one(exam, "irrelevance"), one(exam, "live_relevance")
+    call = write([ToolCall("anything", {})])
+    assert [mark(none, "No function fits.", dialect).right, mark(none, call, dialect).right] == [True, False]
+    assert [mark(some, "No function fits.", dialect).right, mark(some, call, dialect).right] == [False, True]
+    assert not mark(none, "No func", dialect, end="response").right
+
+
+HOSTILE: list[JSON] = [
+    *("__import__('os').system('touch hacked')", "\ud83d", "\x00", "{}", "{{" * 900, "[" * 1900, "x" * (MAX_TEXT + 1)),
+    "new ArrayList<>() {{" + " " * 1900,
+    "new HashMap<" + "<" * 900 + ">" * 900,
+    'new HashMap<>() {{ put("' * 80,
+    "9" * 4000,
+    "1e400",
+    [[]] * 5,
+    *(None, True, -1, 1 << 4000, float("nan"), float("inf"), {"a": {"b": []}}, [{"a": 1}], [None], {"": ""}),
+]
+
+
+@pytest.mark.parametrize("category", ["simple_python", "simple_java", "simple_javascript", "live_multiple"])
+def test_hostile_values_are_wrong_and_quickly_so(exam: SingleTurnExam, category: str) -> None:
+    for question in [question for question in exam.items() if question.category == category][:10]:
+        for value in HOSTILE:
+            calls = [
+                ToolCall(call.name, dict.fromkeys(call.arguments, value))
+                for call in ground_truth(question, random.Random(0))
+            ]
+            if calls[0].arguments:
+                started = time.process_time()
+                assert verdict(question, calls) is not None
+                assert time.process_time() - started < 1
+
+
+def test_a_pattern_that_takes_for_ever_is_ended(exam: SingleTurnExam) -> None:
+    convert = exam.converter("javascript")
+    assert convert("[1, 2]", "array", "integer") == [1, 2]
+    with pytest.raises(ValueError, match="cannot be read"):
+        convert("[[" + "],[" * 60, "array", "array")
+    assert convert("true", "Boolean", None) is True, "the next value gets a new process"
+
+
+def test_what_cannot_be_compared_is_wrong() -> None:
+    schema = {"type": "dict", "properties": {"a": {"type": "nonsense"}, "b": {"type": "array"}}, "required": []}
+    functions = [{"name": "f", "parameters": schema}]
+    for arguments in ({"a": 1}, {"b": [1]}, {"c": 1}):
+        answers = [{"f": {key: [1] for key in arguments}}]
+        assert check(functions, [ToolCall("f", arguments)], answers) is not None
+    assert json.dumps(check(functions, [ToolCall("g" * 500, {})], [{"f": {}}])).count("g") == 80

@@ -1,0 +1,102 @@
+"""`seal-ray exam` with the small model on transformers: files, going on after signals, mistakes."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import Refusal, run_main
+from tests.envs.apibank.fake import write_folder
+
+PROGRAM = [sys.executable, "-c", "from seal_ray.cli import main; main()", "exam"]
+SUITE = "tests.seal_ray.exams.arithmetic:Arithmetic"
+OPTIONS = ["tiny", "--suite", SUITE, "--engine", "transformers", "--response", "24"]
+
+
+def rows_of(out: Path) -> list[dict[str, object]]:
+    path = out / "model" / "arithmetic" / "answers.jsonl"
+    text = path.read_text("utf-8") if path.exists() else ""
+    return [json.loads(line) for line in text[: text.rfind("\n") + 1].split("\n") if line]
+
+
+def test_two_suites_a_base_and_a_second_call_that_asks_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, out = write_folder(tmp_path / "api-bank"), tmp_path / "out"
+    arguments = ("exam", *OPTIONS, "--suite", "api-bank", "--data", str(data), "--base", "tiny", "--out", str(out))
+    code, said = run_main(*arguments, capsys=capsys, monkeypatch=monkeypatch)
+    assert code == 0, said
+    assert "tiny: arithmetic: 14 items" in said
+    document = json.loads((out / "exam.json").read_text())
+    assert set(document["suites"]) == {"arithmetic", "api-bank"}
+    whole = document["suites"]["api-bank"]["all"]
+    assert (whole["items"], whole["difference"]["share"], whole["p_mcnemar"]) == (6, 0.0, 1.0)
+    assert document["suites"]["arithmetic"]["all"]["items"] == 13
+    files = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    assert {path.relative_to(out).as_posix() for path in files} == {
+        *("exam.md", "exam.json"),
+        *(f"{who}/{s}/{f}" for who in ("model", "base") for s in ("arithmetic", "api-bank") for f in FILES),
+    }
+    monkeypatch.setattr("seal_ray.cli.exam.start_engine", None)
+    code, again = run_main(*arguments, capsys=capsys, monkeypatch=monkeypatch)
+    assert code == 0
+    assert "14 items, 14 were already there" in again
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == files
+    code, _ = run_main("exam", *OPTIONS, "--out", str(out), capsys=capsys, monkeypatch=monkeypatch)
+    assert code == 0, "suites and the base can be named or left out"
+    assert set(json.loads((out / "exam.json").read_text())["suites"]) == {"arithmetic"}
+    code, other = run_main(*arguments, "--seed", "1", capsys=capsys, monkeypatch=monkeypatch)
+    assert (code, other.count("\n")) == (2, 1)
+    assert "holds another exam" in other
+
+
+FILES = ("answers.jsonl", "settings.json")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_stopped_or_killed_it_goes_on_where_it_was(tmp_path: Path, number: signal.Signals) -> None:
+    out = tmp_path / "out"
+    command = [*PROGRAM, *OPTIONS, "--concurrent", "1", "--out", str(out)]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    for _ in range(1200):
+        if len(rows_of(out)) >= 3 or running.poll() is not None:
+            break
+        time.sleep(0.02)
+    running.send_signal(number)
+    _, errors = running.communicate(timeout=120)
+    assert running.returncode == (130 if number is signal.SIGINT else -signal.SIGKILL), errors[-2000:]
+    before = rows_of(out)
+    assert 3 <= len(before) < 14
+    assert not (out / "exam.md").exists(), "half an exam has no scores"
+    resumed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert resumed.returncode == 0, resumed.stderr[-2000:]
+    assert f"14 items, {len(before)} were already there" in resumed.stdout
+    after = rows_of(out)
+    assert after[: len(before)] == before
+    assert len({row["item"] for row in after}) == len(after) == 14
+    assert re.search(r"\| arithmetic \| all \| 13 \|", (out / "exam.md").read_text())
+
+
+REFUSED: dict[tuple[str, ...], str] = {
+    ("nowhere", "--suite", SUITE): "model: 'nowhere' is no folder",
+    ("tiny", "--suite", "api-bnak"): "suite: 'api-bnak' is not known; did you mean 'api-bank'?",
+    ("tiny", "--suite", "api-bank", "--data", "nowhere"): "api-bank: nowhere has no folder apis",
+    ("tiny", "--suite", SUITE, "--category", "smal"): "category: 'smal' is not known; did you mean 'small'?",
+    ("tiny", "--suite", SUITE, "--base", "nowhere"): "model: 'nowhere' is no folder",
+    ("tiny", "--suite", SUITE, "--context", "99999999"): "context: 99999999 is more than the",
+    ("tiny", "--suite", SUITE, "--engine", "vlm"): "engine: 'vlm' is not known; did you mean 'vllm'?",
+    ("tiny", "--suite", SUITE, "--top-p", "0"): "--top-p: 0.0 is not possible",
+    ("tiny", "--suite", SUITE, "--out", __file__): "is a file; give a folder",
+}
+
+
+@pytest.mark.parametrize("options", REFUSED, ids=lambda options: " ".join(options[-2:])[:30])
+def test_a_mistake_is_one_sentence_before_anything_starts(options: tuple[str, ...], check_refused: Refusal) -> None:
+    check_refused("exam", *options, sentence=f"{REFUSED[options]}")

@@ -1,0 +1,97 @@
+"""Shares, differences and their intervals, and the two files of an exam."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from seal_ray.evaluation.intervals import mcnemar, paired_difference, wilson
+from seal_ray.exams.report import rows_of, table_of, write
+from seal_ray.exams.sitting import Answer
+
+
+def answers(right: Sequence[bool], *, category: str = "c", per_group: int = 1, end: str = "stop") -> list[Answer]:
+    return [
+        Answer(f"{category}{n}", category, f"{category}{n // per_group}", True, each, "", end, None, 1, 1)
+        for n, each in enumerate(right)
+    ]
+
+
+def by_item(found: Sequence[Answer]) -> dict[str, Answer]:
+    return {each.item: each for each in found}
+
+
+def test_mcnemar_is_the_exact_binomial() -> None:
+    assert mcnemar(0, 0) == 1.0
+    assert mcnemar(5, 0) == mcnemar(0, 5) == 2 / 32
+    assert mcnemar(8, 2) == pytest.approx(2 * (1 + 10 + 45) / 1024)
+    assert mcnemar(4, 4) == 1.0
+
+
+def test_a_paired_difference_is_agrestis_and_mins() -> None:
+    """Their interval, from its formula with half a pair added to each cell of the table."""
+    both, better, worse, neither = 53, 16, 8, 9
+    values = [0.0] * both + [1.0] * better + [-1.0] * worse + [0.0] * neither
+    found = paired_difference({str(place): [value] for place, value in enumerate(values)})
+    n, b, c = both + better + worse + neither + 2, better + 0.5, worse + 0.5
+    centre, half = (b - c) / n, 1.959964 * (((b + c) - (b - c) ** 2 / n) ** 0.5) / n
+    assert (found.low, found.high) == pytest.approx((centre - half, centre + half), abs=1e-6)
+    assert found.share == pytest.approx(8 / 86)
+
+
+def test_no_difference_is_not_taken_for_certain_and_groups_widen_the_interval() -> None:
+    same = paired_difference({str(n): [0.0] for n in range(20)})
+    assert same.share == 0
+    assert same.low < -0.05 < 0.05 < same.high
+    rng = random.Random(1)
+    values = [float(rng.choice((-1, 1))) for _ in range(20)]
+    alone = paired_difference({str(n): [values[n // 5]] for n in range(100)})
+    together = paired_difference({str(n): [values[n]] * 5 for n in range(20)})
+    assert together.high - together.low > 2 * (alone.high - alone.low)
+    assert paired_difference({}) == type(same)(0.0, -1.0, 1.0)
+
+
+def test_the_paired_interval_covers_the_truth() -> None:
+    rng = random.Random(0)
+    covered = 0
+    for _ in range(1000):
+        values = [float(rng.choices((1, 0, -1), (0.2, 0.7, 0.1))[0]) for _ in range(60)]
+        found = paired_difference({str(place): [value] for place, value in enumerate(values)})
+        covered += found.low <= 0.1 <= found.high
+    assert covered >= 935
+
+
+def test_intervals_count_groups_and_rows_stand_by_category() -> None:
+    model = [*answers([True] * 6 + [False] * 4, per_group=5), *answers([True] * 3, category="d")]
+    first, second, whole = rows_of("s", model)
+    assert [row.category for row in (first, second, whole)] == ["c", "d", "all"]
+    assert (first.items, first.groups, first.model) == (10, 2, wilson(0.6, 2))
+    assert (whole.items, whole.groups) == (13, 5)
+    assert len(rows_of("s", answers([True]))) == 1
+    unscored = Answer("p", "c", "p", False, False, "", "stop", None, 1, 1)
+    assert rows_of("s", [*answers([True]), unscored])[0].items == 1
+    assert rows_of("s", [])[0].items == 0
+
+
+def test_only_items_that_both_answered_are_paired(tmp_path: Path) -> None:
+    model, base = answers([True, True, False, True]), answers([False, True, True])
+    (row,) = rows_of("s", model, by_item(base))
+    assert (row.items, row.model.share, row.base and row.base.share) == (3, 2 / 3, 2 / 3)
+    assert row.difference is not None
+    assert (row.difference.share, row.p) == (0, 1.0)
+    rows = [row, *rows_of("t", answers([True, False], end="response"), by_item(answers([False, False])))]
+    write(tmp_path, rows, model="new", base="old", notes=["s: a note."], settings={"seed": 1})
+    document = json.loads((tmp_path / "exam.json").read_text())
+    assert (document["model"], document["base"], document["notes"]) == ("new", "old", ["s: a note."])
+    assert document["suites"]["t"]["c"]["difference"]["share"] == 0.5
+    assert document["suites"]["t"]["c"]["ends"] == {"response": 2}
+    text = (tmp_path / "exam.md").read_text()
+    assert text.startswith("# Exam of new, beside old\n\n| suite | category | items |")
+    assert "| t | c | 2 | 2 | 50.0 |" in text
+    assert "2 answers were cut off" in text
+    assert "s: a note." in text
+    assert table_of(rows, "title").row_count == 2
