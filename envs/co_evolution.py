@@ -28,6 +28,8 @@ from envs.task import Task
 
 CURATOR = "curator"
 SOLVER = "solver"
+WRITER = "writer"
+"""The agent that writes tasks, in version 1 of the game."""
 
 Observation = dict[str, str]
 """`{"text": …}`: PettingZoo's compliance tests accept texts inside a `Dict` space only."""
@@ -66,6 +68,8 @@ class CoEvolutionGame(AECEnv[str, Observation, str]):
         "render_modes": ["ansi"],
         "is_parallelizable": False,  # the agents move in turn; see ParallelCoEvolutionGame
     }
+    order: ClassVar[tuple[str, ...]] = (CURATOR, SOLVER)
+    """The agents in the order of their first moves."""
 
     def __init__(
         self,
@@ -83,7 +87,7 @@ class CoEvolutionGame(AECEnv[str, Observation, str]):
             raise UserError("tasks: the list is empty; a game needs at least one task.")
         if render_mode not in (None, "ansi"):
             raise UserError(f"render_mode: {render_mode!r} is not known; allowed are None and 'ansi'.")
-        self.possible_agents = [CURATOR, SOLVER]
+        self.possible_agents = list(self.order)
         self.agents: list[str] = []
         self._observation_spaces = {agent: spaces.Dict({"text": UnicodeText()}) for agent in self.possible_agents}
         self._action_spaces = {agent: UnicodeText() for agent in self.possible_agents}
@@ -121,13 +125,13 @@ class CoEvolutionGame(AECEnv[str, Observation, str]):
         self._dialogue: Dialogue | None = None
         self._rejection: str | None = None
         self.agents = list(self.possible_agents)
-        self.agent_selection = CURATOR
+        self.agent_selection = self.order[0]
         self.rewards = dict.fromkeys(self.agents, 0.0)
         self._cumulative_rewards = dict.fromkeys(self.agents, 0.0)
         self.terminations = dict.fromkeys(self.agents, False)
         self.truncations = dict.fromkeys(self.agents, False)
-        self.infos: dict[str, dict[str, Any]] = {CURATOR: {"task": name}, SOLVER: {"task": name}}
-        self._texts = {CURATOR: self.profile.render(), SOLVER: ""}
+        self.infos: dict[str, dict[str, Any]] = {agent: {"task": name} for agent in self.agents}
+        self._texts = {**dict.fromkeys(self.agents, self.profile.render()), SOLVER: ""}
 
     def step(self, action: str | None) -> None:
         agent = self.agent_selection
@@ -137,10 +141,7 @@ class CoEvolutionGame(AECEnv[str, Observation, str]):
         text = action if isinstance(action, str) else ""
         self._cumulative_rewards[agent] = 0.0
         self._clear_rewards()
-        if agent == CURATOR:
-            self._move_curator(text)
-        else:
-            self._move_solver(text)
+        self._move(agent, text)
         self._accumulate_rewards()
 
     def observe(self, agent: str) -> Observation:
@@ -151,6 +152,16 @@ class CoEvolutionGame(AECEnv[str, Observation, str]):
 
     def close(self) -> None:
         """Nothing is held open."""
+
+    def _move(self, agent: str, text: str) -> None:
+        if agent == CURATOR:
+            self._move_curator(text)
+        else:
+            self._move_solver(text)
+
+    def _rewards_of(self, outcome: GameOutcome) -> dict[str, float]:
+        """Each agent's reward, at the end of a game."""
+        return {CURATOR: float(self._curator_reward(outcome)), SOLVER: outcome.reward}
 
     def _move_curator(self, proposal: str) -> None:
         try:
@@ -177,10 +188,10 @@ class CoEvolutionGame(AECEnv[str, Observation, str]):
         outcome = GameOutcome(self._task.id, dialogue.interface, self._rejection, dialogue.diagnosis, reward)
         self.last_outcome = outcome
         self.profile.add(outcome.diagnosis, reward)
-        self.rewards = {CURATOR: float(self._curator_reward(outcome)), SOLVER: reward}
+        self.rewards = self._rewards_of(outcome)
         self.terminations = dict.fromkeys(self.agents, terminated)
         self.truncations = dict.fromkeys(self.agents, truncated)
-        self.agent_selection = CURATOR
+        self.agent_selection = self.order[0]
 
 
 class ParallelCoEvolutionGame(ParallelEnv[str, Observation, str]):
@@ -191,9 +202,11 @@ class ParallelCoEvolutionGame(ParallelEnv[str, Observation, str]):
     """
 
     metadata: ClassVar[dict[str, Any]] = {**CoEvolutionGame.metadata, "is_parallelizable": True}
+    kind: ClassVar[type[CoEvolutionGame]] = CoEvolutionGame
+    """The game that is played."""
 
     def __init__(self, tasks: Sequence[Task], **settings: Any) -> None:
-        self.game = CoEvolutionGame(tasks, **settings)
+        self.game = self.kind(tasks, **settings)
         self.possible_agents = list(self.game.possible_agents)
         self.agents: list[str] = []
         self.render_mode = self.game.render_mode

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
 from envs.bfcl.tools import DOCUMENT_FILES, tool_names
 from envs.bfcl.world import Simulators
-from envs.task import Category, Task, ToolCall, ToolDoc, Turn
-from envs.toolworld.difficulty import Difficulty
+from envs.task import JSON, Category, Task, ToolCall, ToolDoc, Turn
+from envs.toolworld.difficulty import Difficulty, Range
 from envs.toolworld.documents import SUBSTITUTES, compact_tool
 from envs.toolworld.phrases import omittable, request, supply
 from envs.toolworld.scene import Beat, Intent, NotNow, Scene
@@ -38,7 +38,7 @@ _UNOWNED_SLOTS = frozenset(
 """Slots with values that no split owns: fixed choices, ids, and words out of a text. `Words` draws all others."""
 _BULKY = 0.8
 """How often a request of a long_context task is sought among those with long results; one request always is."""
-_LONGER = 5
+LONGER = 5
 """State of a long_context task, as a multiple of the size drawn."""
 
 
@@ -60,7 +60,7 @@ class Composition:
 
 
 @dataclass(frozen=True, slots=True)
-class _Request:
+class Request:
     """One user turn before its category is applied: what is said, the beats behind it and, later, what was missing."""
 
     text: str
@@ -77,7 +77,7 @@ def compose(rng: random.Random, *, name: str, split: str, category: Category, di
     """The task of id `name`, a function of the arguments. Raises `Stuck` or `UsedUp` where a draw leads nowhere."""
     words = Words(rng, split)
     long = category is Category.LONG_CONTEXT
-    size = rng.randint(*difficulty.state_size) * (_LONGER if long else 1)
+    size = rng.randint(*difficulty.state_size) * (LONGER if long else 1)
     chosen = [rng.choice(LARGE if long else MAIN)]
     if rng.random() < _TWO_SCENES:
         chosen.append(rng.choice([kind for kind in COMPANIONS if kind not in chosen]))
@@ -86,7 +86,37 @@ def compose(rng: random.Random, *, name: str, split: str, category: Category, di
     classes = tuple(kind for kind in DOCUMENT_FILES if kind in configs)
 
     requests, special = _Writer(rng, scenes, difficulty).requests(category)
-    hidden = _held_out(rng, requests, special) if category is Category.MISS_FUNC else None
+    hidden = None
+    if category is Category.MISS_FUNC:
+        choices = can_be_held_out(requests, special)
+        if not choices:
+            raise Stuck
+        hidden = rng.choice(choices)
+    return assemble(
+        rng,
+        *(name, category, requests, special),
+        configs={kind: dict(configs[kind]) for kind in classes},
+        hidden=hidden,
+        distractors=difficulty.distractor_tools,
+    )
+
+
+def assemble(
+    rng: random.Random,
+    name: str,
+    category: Category,
+    requests: Sequence[Request],
+    special: int | None,
+    *,
+    configs: Mapping[str, Mapping[str, JSON]],
+    hidden: str | None,
+    distractors: Range,
+) -> Composition:
+    """The task of these requests. The tool `hidden` is held out in request `special`, the first that needs it.
+
+    `configs` are the start states by simulator, in the order of documents; `distractors` is drawn from.
+    """
+    classes = tuple(configs)
     turns: list[Turn] = []
     for index, said in enumerate(requests):
         if index == special and hidden is not None:
@@ -100,9 +130,9 @@ def compose(rng: random.Random, *, name: str, split: str, category: Category, di
         category=category,
         scenario=name,
         turns=tuple(turns),
-        tools=_tools(rng, requests, classes, hidden, difficulty),
+        tools=_tools(rng, requests, classes, hidden, distractors),
         classes=classes,
-        setting=Simulators(classes, {kind: dict(configs[kind]) for kind in classes}),
+        setting=Simulators(classes, configs),
     )
     omitted = next((said.omitted for said in requests if said.omitted is not None), None)
     return Composition(task, tuple(said.beats for said in requests), omitted)
@@ -141,21 +171,21 @@ class _Writer:
         self._asked: set[str] = set()
         self._difficulty = difficulty
 
-    def requests(self, category: Category) -> tuple[list[_Request], int]:
+    def requests(self, category: Category) -> tuple[list[Request], int]:
         """The user's requests, one a turn, and the index of the one that makes the category. The first is anchored."""
         count = self._rng.randint(*self._difficulty.turns)
         special = self._rng.randrange(count)
-        written: list[_Request] = []
+        written: list[Request] = []
         for index in range(count):
             wish = self._wish(category, written) if index == special else _Wish()
             if category is Category.LONG_CONTEXT and self._rng.random() < _BULKY:
                 wish = replace(wish, likes=(attrgetter("bulk"),))
             if index == 0:
-                wish = replace(wish, needs=(*wish.needs, _is_anchored))
+                wish = replace(wish, needs=(*wish.needs, is_anchored))
             written.append(self._request(wish))
         return written, special
 
-    def _wish(self, category: Category, written: Sequence[_Request]) -> _Wish:
+    def _wish(self, category: Category, written: Sequence[Request]) -> _Wish:
         """What the turn must be that makes the category."""
         if category is Category.LONG_CONTEXT:
             return _Wish(needs=(attrgetter("bulk"),))
@@ -166,7 +196,7 @@ class _Writer:
             return _Wish(needs=(lambda beat: any(call.name not in known for call in beat.calls),), alone=True)
         return _Wish()
 
-    def _request(self, wish: _Wish) -> _Request:
+    def _request(self, wish: _Wish) -> Request:
         left = total = self._rng.randint(*self._difficulty.calls_per_turn)
         room = MAX_WORDS if total <= 2 else _WORDS_A_CALL * total
         said: list[_Said] = []
@@ -181,7 +211,7 @@ class _Writer:
             if found is None:
                 raise Stuck
             found.beat.effect()
-            self._asked.add(_calls_as_text(found.beat))
+            self._asked.add(calls_as_text(found.beat))
             said.append(found)
             left -= len(found.beat.calls)
             if wish.alone and total - left >= self._difficulty.calls_per_turn[0]:
@@ -190,8 +220,8 @@ class _Writer:
         text, beats = " ".join(part.text for part in said), tuple(part.beat for part in said)
         slot = said[0].without
         if slot is None:
-            return _Request(text, beats)
-        return _Request(text, beats, supply(self._rng, beats[0], slot), beats[0].slots[slot])
+            return Request(text, beats)
+        return Request(text, beats, supply(self._rng, beats[0], slot), beats[0].slots[slot])
 
     def _fitting(
         self, left: int, room: int, needs: Sequence[Callable[[Beat], bool]], *, omits: bool, exact: bool, first: bool
@@ -208,7 +238,7 @@ class _Writer:
                 continue
             if len(beat.calls) > left or not all(need(beat) for need in needs):
                 continue
-            if _calls_as_text(beat) in self._asked:  # asked again, it would tell nothing new
+            if calls_as_text(beat) in self._asked:  # asked again, it would tell nothing new
                 continue
             too_small = exact and len(beat.calls) < left
             if too_small and smaller is not None:
@@ -228,14 +258,15 @@ class _Writer:
         return smaller[1]
 
 
-def _calls_as_text(beat: Beat) -> str:
+def calls_as_text(beat: Beat) -> str:
+    """The beat's calls in one line, to tell it from others."""
     return "; ".join(str(call) for call in beat.calls)
 
 
-def _is_anchored(beat: Beat) -> bool:
+def is_anchored(beat: Beat) -> bool:
     """Whether both the request and its calls hold a value that the split owns."""
     said = owned_values(beat)
-    return any(text.lstrip("#@") in said for call in beat.calls for text in _values(call))
+    return any(text.lstrip("#@") in said for call in beat.calls for text in values_of(call))
 
 
 def owned_values(beat: Beat) -> frozenset[str]:
@@ -243,7 +274,7 @@ def owned_values(beat: Beat) -> frozenset[str]:
     return frozenset(text.lstrip("#@") for slot, text in beat.slots.items() if slot not in _UNOWNED_SLOTS)
 
 
-def _values(call: ToolCall) -> list[str]:
+def values_of(call: ToolCall) -> list[str]:
     """A call's argument values as written, those in lists and dicts included."""
     values = []
     for value in call.arguments.values():
@@ -252,31 +283,28 @@ def _values(call: ToolCall) -> list[str]:
     return values
 
 
-def _held_out(rng: random.Random, requests: Sequence[_Request], index: int) -> str:
-    """A tool that request `index` needs, and none before it; nothing else that is needed can stand in for it."""
+def can_be_held_out(requests: Sequence[Request], index: int) -> list[str]:
+    """Tools that request `index` needs, and none before it; nothing else that is needed can stand in for them."""
     helpers = {name for said in requests for beat in said.beats for name in beat.helpers}
     needed = {call.name for said in requests for call in said.calls} | helpers
     known = {call.name for said in requests[:index] for call in said.calls} | helpers
     new = dict.fromkeys(call.name for call in requests[index].calls if call.name not in known)
-    choices = [name for name in new if not SUBSTITUTES.get(name, frozenset()) & needed]
-    if not choices:
-        raise Stuck
-    return rng.choice(choices)
+    return [name for name in new if not SUBSTITUTES.get(name, frozenset()) & needed]
 
 
 def _tools(
     rng: random.Random,
-    requests: Sequence[_Request],
+    requests: Sequence[Request],
     classes: Sequence[str],
     hidden: str | None,
-    difficulty: Difficulty,
+    distractors: Range,
 ) -> tuple[ToolDoc, ...]:
     """The tools shown from the start, in random order: needed ones, helpers and distractors."""
     beats = [beat for said in requests for beat in said.beats]
     needed = dict.fromkeys(name for beat in beats for name in (*(call.name for call in beat.calls), *beat.helpers))
     barred = set(needed) if hidden is None else set(needed) | SUBSTITUTES.get(hidden, frozenset())
     others = sorted(name for class_name in classes for name in tool_names(class_name) if name not in barred)
-    count = min(rng.randint(*difficulty.distractor_tools), len(others))
+    count = min(rng.randint(*distractors), len(others))
     names = [name for name in needed if name != hidden] + rng.sample(others, count)
     rng.shuffle(names)
     return tuple(compact_tool(name) for name in names)

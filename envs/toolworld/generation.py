@@ -1,4 +1,4 @@
-"""Generating tasks from seeds: the ids, the draw, and the check that every ground truth does what it should."""
+"""Generating tasks from seeds: the ids and the draw. `soundness.py` checks what is drawn."""
 
 from __future__ import annotations
 
@@ -9,18 +9,14 @@ from envs.errors import EnvironmentFault, UserError, unknown_value
 from envs.task import Category, Task
 from envs.toolworld.compose import Composition, Stuck, compose
 from envs.toolworld.difficulty import DEFAULT, Difficulty, difficulty_of
+from envs.toolworld.soundness import fault_of
 from envs.toolworld.words import SPLITS, UsedUp
-from envs.verifier import Prepared, differing, prepare
 
 PREFIX = "toolworld_"
 """What the id of every generated task begins with."""
 BLOCK = 1_000_000
 """Tasks of one seed of `tasks`."""
 
-_MAX_RESULTS = 2_000
-"""Characters of a task's results at most, so that a dialogue fits into about 1,000 tokens of a small vocabulary."""
-_MAX_RESULTS_A_CALL = 350
-"""The same for each call, where a task has more calls than the default difficulty gives it."""
 _ATTEMPTS = 200
 """Draws for one task. Of 3,000 default tasks five in six took one and none more than 8; the hardest took up to 21."""
 _MAX_SEED = 10**12
@@ -49,7 +45,7 @@ def generate_composition(
             made = compose(rng, name=name, split=split, category=kind, difficulty=difficulty)
         except (Stuck, UsedUp):
             continue
-        if _is_sound(made):
+        if fault_of(made) is None:
             return made
     raise EnvironmentFault(f"{name}: no sound task in {_ATTEMPTS} draws")
 
@@ -95,45 +91,3 @@ def task_from_id(name: str) -> Task:
         f"task: {name!r:.80} is not the id of a generated task; the form is {PREFIX}train_base_000123, with a split of "
         f"{', '.join(SPLITS)} and a category of {', '.join(Category)}."
     )
-
-
-def _is_sound(made: Composition) -> bool:
-    """Executes the ground truth and checks it.
-
-    No call may fail, every call must be needed for its turn to pass, the results must not grow too long, and a value
-    that is left out must not have been seen before it is supplied.
-    """
-    task, ready = made.task, prepare(made.task)
-    results = [text for truth in ready.turns for text in truth.results]
-    if any(any(truth.errors) for truth in ready.turns):
-        return False
-    if sum(map(len, results)) > max(_MAX_RESULTS, _MAX_RESULTS_A_CALL * len(results)):
-        return False
-    seen: set[str] = set()
-    told = ""
-    for index, (turn, truth) in enumerate(zip(task.turns, ready.turns, strict=True)):
-        told = f"{told}\n{turn.user or ''}"
-        if not turn.ground_truth and made.omitted is not None and mentions(told, made.omitted):
-            return False
-        for place, text in enumerate(truth.results):
-            # A result that has not appeared before this turn would be missing without its call.
-            if text in seen and _can_go_without(task, ready, index, place):
-                return False
-        seen.update(truth.results)
-        told = "\n".join((told, *truth.results))
-    return True
-
-
-def _can_go_without(task: Task, ready: Prepared, index: int, place: int) -> bool:
-    """Whether turn `index` ends in the ground truth's state although its call at `place` is not made."""
-    world = ready.start()
-    made = [call for turn in task.turns[:index] for call in turn.ground_truth]
-    turn = task.turns[index].ground_truth
-    for call in (*made, *turn[:place], *turn[place + 1 :]):
-        world.execute(call)
-    return not differing(world.state(), ready.turns[index].state)
-
-
-def mentions(text: str, value: str) -> bool:
-    """Whether the value stands in the text as a word or number of its own."""
-    return value in text and re.search(rf"(?<![\w.]){re.escape(value)}(?!\w)", text) is not None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import ClassVar, TypeVar
 
 from envs.task import JSON, ToolCall
@@ -69,6 +70,8 @@ class Scene(ABC):
     """One simulator with its start state, drawn when made. `rich` asks for long results."""
 
     class_name: ClassVar[str]
+    makers: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """Last part of an intent's name → the method that proposes it, where it has another name."""
 
     def __init__(self, words: Words, size: int, *, rich: bool = False) -> None:
         self.words = words
@@ -84,6 +87,14 @@ class Scene(ABC):
     @abstractmethod
     def intents(self) -> tuple[Intent, ...]:
         """Every kind of request of this scene."""
+
+    def proposing(self, name: str) -> Intent:
+        """What can propose the request that `phrases.toml` has under this name, the scene's own part of it.
+
+        It may propose another one by chance, or in another state.
+        """
+        made: Intent = getattr(self, self.makers.get(name, name))
+        return made
 
 
 class SceneWithLogin(Scene):

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from envs.bfcl.tools import all_tools
 from envs.errors import UserError
 from envs.sources import Overlap, Split, TaskSource
+from envs.specifications import Apart, Rejected, Specification
 from envs.task import Category, Task, ToolDoc
 from envs.toolworld.difficulty import Difficulty, difficulty_of
 from envs.toolworld.documents import DESCRIPTIONS
 from envs.toolworld.generation import BLOCK, PREFIX, task_from_id, task_name
+from envs.toolworld.specification.composing import PREFIX as WRITTEN
+from envs.toolworld.specification.composing import compose, specification_in, specified_task
+from envs.toolworld.specification.document import read_specification, schema
+from envs.toolworld.specification.drawing import draw_specification
+from envs.toolworld.specification.sharing import KnownTasks
+from envs.toolworld.specification.value import TaskSpecification, help_text
 from envs.toolworld.words import SPLITS
 
 
@@ -32,7 +41,7 @@ class Pool:
         return str(self._kind(number))
 
     def holds(self, task_id: str) -> bool:
-        return task_id.startswith(f"{PREFIX}{self.part}_")
+        return task_id.startswith((f"{PREFIX}{self.part}_", f"{WRITTEN}{self.part}_"))
 
     def _kind(self, number: int) -> Category:
         return self.categories[number % len(self.categories)]
@@ -59,7 +68,7 @@ class Toolworld(TaskSource):
         return task_id.startswith(PREFIX)
 
     def task(self, task_id: str) -> Task:
-        return task_from_id(task_id)
+        return specified_task(task_id) if task_id.startswith(WRITTEN) else task_from_id(task_id)
 
     def pool(
         self,
@@ -79,6 +88,36 @@ class Toolworld(TaskSource):
 
     def overlaps(self, split: Split) -> list[Overlap]:  # noqa: ARG002 - as above
         return []
+
+    @property
+    def specification_schema(self) -> Mapping[str, Any]:
+        return schema()
+
+    @property
+    def specification_help(self) -> str:
+        return help_text()
+
+    def read(self, text: str) -> TaskSpecification:
+        return read_specification(text)
+
+    def draw(self, rng: random.Random, *, category: str | None = None, depth: int | None = None) -> TaskSpecification:
+        return draw_specification(rng, category=None if category is None else Category(category), depth=depth)
+
+    def specification_in(self, task_id: str) -> TaskSpecification | None:
+        return specification_in(task_id)
+
+    def apart(self, tasks: Iterable[Task]) -> KnownTasks:
+        return KnownTasks(tasks)
+
+    def compose(
+        self, specification: Specification, seed: int, *, part: str = "train", apart: Apart | None = None
+    ) -> Task | Rejected:
+        assert isinstance(specification, TaskSpecification)
+        made = compose(specification, seed, split=part)
+        if isinstance(made, Rejected):
+            return made
+        shared = apart.shared(made) if isinstance(apart, KnownTasks) else None
+        return made.task if shared is None else Rejected(f"specification: its task shares {shared} with another.")
 
 
 SOURCE = Toolworld()

@@ -11,12 +11,12 @@ from dataclasses import replace
 from typing import Any
 
 from envs.dialogue import Message
-from envs.errors import UserError
 from envs.interface import CueKind, Interface, RecoveryLevel, interface_diff
 from envs.interface.document import interface_from_json, interface_to_dict
 from envs.interface.value import MAX_GUIDELINE_CHARACTERS, MAX_GUIDELINES
 from envs.profile import FailureProfile
 from policies.curator.base import Tried
+from policies.documents import outermost_object
 
 _FADE = "fade"
 """The key of an interface that a proposal does not set: it is a setting of the run."""
@@ -67,10 +67,7 @@ def read_proposal(text: str) -> Interface:
 
     Raises `UserError` where there is no object, or it is not an interface.
     """
-    begin, end = text.find("{"), text.rfind("}")
-    if begin < 0 or end < begin:
-        raise UserError("proposal: there is no JSON object in it.")
-    return replace(interface_from_json(text[begin : end + 1], source="proposal"), fade=0.0)
+    return replace(interface_from_json(outermost_object(text, name="proposal"), source="proposal"), fade=0.0)
 
 
 def messages_for(

@@ -54,13 +54,14 @@ def proposal_demonstrations(seed: int) -> Iterator[ProposalDemonstration]:
     while True:
         rng = random.Random(f"proposal {seed} {number}")
         number += 1
-        profile = _draw_profile(rng)
+        profile = draw_profile(rng)
         incumbent, before = draw_interface(rng), draw_interface(rng)
         messages = messages_for(profile, incumbent=incumbent, before=before)
         yield ProposalDemonstration(messages, write_proposal(_draw_proposal(rng, profile)))
 
 
-def _draw_profile(rng: random.Random) -> FailureProfile:
+def draw_profile(rng: random.Random) -> FailureProfile:
+    """A profile of made-up diagnoses."""
     weights = {label: rng.expovariate(1.0) ** 2 for label in CAUSES}
     weights |= {label: rng.expovariate(0.5) for label in _OTHERS}
     profile = FailureProfile()

@@ -20,6 +20,7 @@ from policies.prompting import ChatFormat
 from policies.tiny.behaviours import Behaviour
 from policies.tiny.demonstrations import Demonstration, demonstrations, split_plan
 from policies.tiny.proposals import ProposalDemonstration, proposal_demonstrations
+from policies.tiny.specifications import SpecificationDemonstration, specification_demonstrations
 from policies.tiny.start import put_copying_heads
 from policies.tiny.tokenizer import END, train_tokenizer
 from policies.tiny.world import compact_signature
@@ -38,7 +39,8 @@ class Phase:
     """A stretch of training with a schedule of its own. `tokens` count padding too.
 
     `short` shows dialogues with few turns, so that the decisions that are hard to learn make up more of what is seen.
-    `proposals` is the share of demonstrations that show the curator's part. `decision_weight` is the weight of the loss
+    `proposals` is the share of demonstrations that show the curator's part, `specifications` that of those that show
+    the task writer's. `decision_weight` is the weight of the loss
     where it is decided what to do: at the first token of a completion and the first after its plan, and where a plan
     begins a tool's name, says whether it is listed, and goes on or ends. A phase that is `rounded` begins with weights
     rounded to bfloat16, as those of a finished model are.
@@ -50,6 +52,7 @@ class Phase:
     proposals: float = 0.0
     decision_weight: float = 20.0
     rounded: bool = False
+    specifications: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +99,14 @@ RARE_RECIPE = Recipe(
     phases=(Phase(3_000_000, 4e-4, proposals=0.05, rounded=True),),
 )
 """The recipe of `tiny-rare`: the shipped tiny base, and demonstrations in which two behaviours need their cue."""
+
+WRITER_RECIPE = Recipe(
+    start=tiny.NAME,
+    phases=(Phase(8_000_000, 6e-4, proposals=0.05, specifications=0.5, decision_weight=5.0, rounded=True),),
+)
+"""The recipe of a tiny base that writes task specifications too: the shipped one, and demonstrations of all parts.
+
+Nothing was built with it yet, so that its length is a guess: a million tokens are too few (docs/tasks.md)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +209,12 @@ def encode_proposal(demonstration: ProposalDemonstration, form: ChatFormat) -> E
     return Example(tuple(tokens), tuple(said), tuple(decided))
 
 
+def encode_specification(demonstration: SpecificationDemonstration, form: ChatFormat) -> Example:
+    """The tokens as a task writer's sample has them. All of them count alike: what must be right is the whole."""
+    asked, answer = form.chat(demonstration.messages), form.completion(demonstration.answer)
+    return Example((*asked, *answer), (False,) * len(asked) + (True,) * len(answer), (len(asked),))
+
+
 def train(
     model: Qwen2ForCausalLM, form: ChatFormat, recipe: Recipe, *, progress: Progress, state: Path | None = None
 ) -> None:
@@ -248,8 +265,10 @@ def _batches(form: ChatFormat, recipe: Recipe, number: int) -> Iterator[list[Exa
     phase = recipe.phases[number]
     shown = demonstrations(seed, short=phase.short, rare=recipe.rare)
     source: Iterator[Example] = (encode(each, form) for each in shown)
-    if phase.proposals:
-        source = _mixed(source, (encode_proposal(each, form) for each in proposal_demonstrations(seed)), phase, seed)
+    if phase.proposals or phase.specifications:
+        proposed = (encode_proposal(each, form) for each in proposal_demonstrations(seed))
+        specified = (encode_specification(each, form) for each in specification_demonstrations(seed))
+        source = _mixed(source, proposed, specified, phase, seed)
     rng = random.Random(seed)
     while True:
         examples = sorted(itertools.islice(source, _BUFFER), key=lambda each: len(each.token_ids_T))
@@ -262,10 +281,18 @@ def _batches(form: ChatFormat, recipe: Recipe, number: int) -> Iterator[list[Exa
         yield from batches
 
 
-def _mixed(solver: Iterator[Example], curator: Iterator[Example], phase: Phase, seed: int) -> Iterator[Example]:
+def _mixed(
+    solver: Iterator[Example], curator: Iterator[Example], writer: Iterator[Example], phase: Phase, seed: int
+) -> Iterator[Example]:
     rng = random.Random(f"mixed {seed}")
     while True:
-        yield next(curator) if rng.random() < phase.proposals else next(solver)
+        drawn = rng.random()
+        if drawn < phase.proposals:
+            yield next(curator)
+        elif drawn < phase.proposals + phase.specifications:
+            yield next(writer)
+        else:
+            yield next(solver)
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""`Agent`: a language model that acts in a run, the solver or the curator. It samples on engines, and may learn."""
+"""`Agent`: a language model that acts in a run: the solver, the curator or the writer. It samples, and may learn."""
 
 from __future__ import annotations
 
@@ -21,7 +21,17 @@ from seal_ray.algorithm.sampling.engine_actor import EngineSpec, Payload
 from seal_ray.algorithm.sampling.engine_pool import EnginePool, RemoteEngine
 from seal_ray.algorithm.sampling.runner import Target
 from seal_ray.config import sections
-from seal_ray.config.agents import Settings, all_engines, engines_of, host_of, learning_agents, model_agents, model_of
+from seal_ray.config.agents import (
+    Settings,
+    all_engines,
+    documents_of,
+    engines_of,
+    helper_section,
+    host_of,
+    learning_agents,
+    model_agents,
+    model_of,
+)
 from seal_ray.grpo.rows import Minibatch
 
 
@@ -147,17 +157,17 @@ def start_agents(config: Settings) -> dict[str, Agent]:
 
 
 def start_engines(config: Settings, agent: str) -> EnginePool:
-    engine, curator = config.section(sections.Engine), config.section(sections.Curator)
+    engine = config.section(sections.Engine)
     model = model_of(config, agent)
     mine = agent == SOLVER
     served = [each for each in learning_agents(config) if host_of(config, each) == agent]
     spec = EngineSpec(
-        kind=engine.kind if mine else curator.engine,
+        kind=engine.kind if mine else helper_section(config, agent).engine,
         model=model.model,
         dialect=model.dialect,
         context=model.context,
         dtype=engine.dtype,
-        concurrent=engine.concurrent if mine else curator.proposals,
+        concurrent=engine.concurrent if mine else documents_of(config, agent),
         adapters=sum(bool(model_of(config, each).lora_rank) for each in served),
         lora_rank=model.lora_rank,
         gpu_memory_share=engine.gpu_memory_share,
@@ -180,3 +190,10 @@ def _bundles(config: Settings, agent: str) -> list[int]:
     before = sum(engines_of(config, each) for each in takewhile(lambda each: each != agent, model_agents(config)))
     first = group.bundle_count - all_engines(config) + before
     return list(range(first, first + own))
+
+
+def version_in(state: Mapping[str, Any], agent: str) -> int:
+    """The version of an agent's weights. Checkpoints of earlier versions have a key for each of two agents."""
+    if "versions" in state:
+        return int(state["versions"][agent])
+    return int(state["version" if agent == SOLVER else "curator_version"])

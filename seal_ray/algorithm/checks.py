@@ -9,20 +9,23 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from envs.co_evolution import CURATOR
+from envs.co_evolution import CURATOR, WRITER
 from envs.dialects import DIALECTS
 from envs.errors import UserError, check_known
 from envs.interface.document import load_interface
 from envs.interface.value import MAX_GUIDELINES
 from envs.sources import check_disjoint, get_source
+from envs.specifications import writable
 from policies.curator.choice import learns, shows_given_interface
 from policies.engine.requests import checkpoint_shapes
 from policies.model_folder import ModelFolder, open_model
+from policies.writer.choice import learns as writer_learns
+from policies.writer.choice import writes
 from seal_ray.algorithm.curation.rewards import by_rounds, needs_internalised
-from seal_ray.algorithm.objects import check_objects, make_curator_reward, make_suites
+from seal_ray.algorithm.objects import check_objects, check_writer_objects, make_curator_reward, make_suites
 from seal_ray.algorithm.sampling.groups import training_pool
 from seal_ray.config import sections
-from seal_ray.config.agents import Settings, curator_is_model, model_of, shares_engines
+from seal_ray.config.agents import Settings, curator_is_model, helper_section, model_agents, model_of, shares_engines
 from seal_ray.config.sections import SECTIONS
 from seal_ray.evaluation.plan import evaluation_tasks
 from seal_ray.evaluation.suites import PLAIN
@@ -48,7 +51,9 @@ def check_config(config: Settings) -> ModelFolder:
     check_objects(
         config.section(sections.Environment), config.section(sections.Training), config.section(sections.Curator)
     )
+    check_writer_objects(config.section(sections.Writer))
     _check_curator_model(config)
+    _check_writer(config)
     _check_tasks(config.section(sections.Environment), config.section(sections.Evaluation))
     return model
 
@@ -106,24 +111,14 @@ def _check_curator_model(config: Settings) -> None:
     """What must fit where the curator is a language model."""
     if not curator_is_model(config):
         return
-    curator, solver = config.section(sections.Curator), config.section(sections.Solver)
-    training = config.section(sections.Training)
+    curator, training = config.section(sections.Curator), config.section(sections.Training)
     views = training.view == "plain" and training.internalised
     if needs_internalised(make_curator_reward(curator)) and not views:
         raise UserError(
             f"curator.reward: {curator.reward} is about rows on plain views; set training.view to plain and "
             "training.internalised to true."
         )
-    with _naming("curator.model"):
-        folder = open_model(model_of(config, CURATOR).model, dialect=model_of(config, CURATOR).dialect)
-    shares = shares_engines(config)
-    if not shares:
-        _check_engine("curator.engine", curator.engine)
-    if not shares and curator.context > folder.context:
-        raise UserError(f"curator.context: {curator.context} is more than the model's {folder.context} tokens.")
-    room = min(curator.context, solver.context) if shares else curator.context
-    if curator.response >= room:
-        raise UserError(f"curator.response: {curator.response} of {room} tokens leaves no room for a prompt.")
+    _check_helper_model(config, CURATOR)
     if not learns(curator.kind):
         return
     if curator.temperature != 1.0:
@@ -168,6 +163,40 @@ def _check_posterior(curator: sections.Curator) -> None:
             "curator.share_out: thompson draws from the posterior over common tasks; "
             "set curator.choose=posterior and curator.tasks=common."
         )
+
+
+def _check_helper_model(config: Settings, agent: str) -> None:
+    """What must fit where an agent beside the solver is a language model."""
+    section, solver = helper_section(config, agent), config.section(sections.Solver)
+    settings = model_of(config, agent)
+    with _naming(f"{agent}.model"):
+        folder = open_model(settings.model, dialect=settings.dialect)
+    shares = shares_engines(config, agent)
+    if not shares:
+        _check_engine(f"{agent}.engine", section.engine)
+    if not shares and section.context > folder.context:
+        raise UserError(f"{agent}.context: {section.context} is more than the model's {folder.context} tokens.")
+    room = min(section.context, solver.context) if shares else section.context
+    if section.response >= room:
+        raise UserError(f"{agent}.response: {section.response} of {room} tokens leaves no room for a prompt.")
+
+
+def _check_writer(config: Settings) -> None:
+    writer, environment = config.section(sections.Writer), config.section(sections.Environment)
+    if not writes(writer.kind):
+        return
+    writable(environment.source)
+    if environment.split != "train":
+        raise UserError(f"environment.split: {environment.split!r} is given, and tasks are written for train alone.")
+    if WRITER not in model_agents(config):
+        return
+    _check_helper_model(config, WRITER)
+    if not writer_learns(writer.kind):
+        return
+    if writer.temperature != 1.0:
+        raise UserError("writer.temperature: a writer that learns samples at temperature 1.")
+    if writer.specifications < 2:
+        raise UserError("writer.specifications: a writer that learns needs 2 specifications or more to compare.")
 
 
 def _check_tasks(environment: sections.Environment, evaluation: sections.Evaluation) -> None:

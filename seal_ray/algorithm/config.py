@@ -88,6 +88,10 @@ class SealConfig(RoundConfig):
         """Who proposes the interface: see `sections.Curator`."""
         return self._set("curator", settings)
 
+    def writer(self, **settings: Any) -> Self:
+        """Who writes training tasks: see `sections.Writer`."""
+        return self._set("writer", settings)
+
     def diagnosis(self, **settings: Any) -> Self:
         """What is kept of the diagnoses: see `sections.Diagnosis`."""
         return self._set("diagnosis", settings)

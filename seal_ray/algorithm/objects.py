@@ -15,14 +15,18 @@ from envs.registry import Registry
 from envs.task import JSON
 from policies.curator.base import Curator as CuratorObject
 from policies.curator.choice import CURATORS, is_model
+from policies.writer.choice import WRITERS
+from policies.writer.choice import is_model as writer_is_model
 from seal_ray.algorithm.curation.rewards import CURATOR_REWARDS, CuratorReward
-from seal_ray.config.sections import Curator, Environment, Evaluation, Section, Training
+from seal_ray.algorithm.tasks.rewards import WRITER_REWARDS, WriterReward
+from seal_ray.config.sections import Curator, Environment, Evaluation, Section, Training, Writer
 from seal_ray.evaluation.suites import PLAIN, SUITES, Suite, Suites
 from seal_ray.grpo.advantages import ADVANTAGES, GroupAdvantages
 from seal_ray.grpo.anchor_weights import ANCHOR_WEIGHTS, AnchorWeight
 from seal_ray.grpo.baselines import BASELINES
 from seal_ray.grpo.losses import LOSSES, Loss
 from seal_ray.grpo.rewards import REWARDS, Reward
+from seal_ray.grpo.writer_updates import WRITER_UPDATES, WriterUpdate
 
 T = TypeVar("T")
 _SUITE_NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -102,6 +106,27 @@ def check_objects(environment: Environment, training: Training, curator: Curator
         raise UserError(f"curator.kind: {curator.kind} has is_model; it must be a subclass of LLMCurator.")
     if curator.kind_settings:
         raise UserError(f"curator.kind_settings: {curator.kind} takes no settings beside those of the section.")
+
+
+def make_writer_reward(writer: Writer) -> WriterReward:
+    """What a written task is worth, by `writer.reward`."""
+    return _make(WRITER_REWARDS, writer, writer.reward, writer.reward_settings, "worst", "needs_probe")
+
+
+def make_writer_update(writer: Writer) -> WriterUpdate:
+    """What a writer learns from rewards, by `writer.update`."""
+    return _make(WRITER_UPDATES, writer, writer.update, writer.update_settings, "loss")
+
+
+def check_writer_objects(writer: Writer) -> None:
+    """Raises `UserError` for a name or a setting of the writer's that does not fit."""
+    make_writer_reward(writer)
+    LOSSES.find(make_writer_update(writer).loss)
+    if writer_is_model(writer.kind):
+        from policies.writer.llm import LLMWriter  # it loads what engines need
+
+        if not issubclass(WRITERS.find(writer.kind), LLMWriter):
+            raise UserError(f"writer.kind: {writer.kind} has is_model; it must be a subclass of LLMWriter.")
 
 
 def _make(

@@ -11,13 +11,13 @@ from typing import Any
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
 from ray.tune.execution.placement_groups import PlacementGroupFactory
 
-from envs.co_evolution import CURATOR, SOLVER
+from envs.co_evolution import CURATOR, SOLVER, WRITER
 from envs.dialogue import Protocol
 from envs.profile import FailureProfile
 from envs.sources import get_source
 from envs.task import Task
 from policies.trajectory import derive_seed
-from seal_ray.algorithm.agent import Agent, start_agents
+from seal_ray.algorithm.agent import Agent, start_agents, version_in
 from seal_ray.algorithm.config import SealConfig
 from seal_ray.algorithm.curation.curation import start_curation
 from seal_ray.algorithm.learning.anchoring import changes, of_internalised
@@ -36,6 +36,7 @@ from seal_ray.algorithm.sampling.groups import (
 )
 from seal_ray.algorithm.sampling.planner import Planner
 from seal_ray.algorithm.sampling.waves import play_on_demand, play_waves
+from seal_ray.algorithm.tasks.authorship import start_authorship
 from seal_ray.config import sections
 from seal_ray.config.agents import all_engines
 from seal_ray.evaluation.suites import Outcomes
@@ -48,7 +49,8 @@ class Seal(RoundAlgorithm):
     """The algorithm. `train()` plays and learns one round; its result has the metrics of `seal_ray/report/metrics.py`.
 
     `agents` are the language models of the run by name. `last_round` holds the groups played last, `last_evaluation`
-    what came of each task of the last evaluation, `profile` what the curator sees, and `curation` the curator's side.
+    what came of each task of the last evaluation, `profile` what the curator and the writer see; `curation` and
+    `authorship` are their sides.
     """
 
     config: SealConfig
@@ -89,6 +91,9 @@ class Seal(RoundAlgorithm):
         self.curation = start_curation(
             settings, self.agents.get(CURATOR), solver=self.solver.model, guarded=self._guarded_tasks
         )
+        tested = self._suites.tasks if self._evaluation.interval else ()
+        self.authorship = start_authorship(settings, self.agents.get(WRITER), tested=tested, play=self._play)
+        self._planner.written = self.authorship
         self.profile = FailureProfile()
         self.last_round: Sequence[PlayedGroup] = ()
         self.last_evaluation: Outcomes = {}
@@ -132,6 +137,7 @@ class Seal(RoundAlgorithm):
         with _timed(times, "curate"):
             alignments, seconds = self._alignments(groups, learnt)
             curated = self.curation.close_round(self.round, groups, alignments, changes(internalised))
+            curated |= self.authorship.close_round(self.round, groups)
         # What the comparison took of the solver's update is the curator's.
         times["learn"] -= seconds
         times["curate"] += seconds
@@ -168,7 +174,8 @@ class Seal(RoundAlgorithm):
         return {**self._suites.count(trajectories), "seconds": perf_counter() - started}
 
     def _propose(self) -> bool:
-        """Begins a window where it is time. Returns whether the interface in force is another than before."""
+        """Begins windows where it is time. Returns whether the interface in force is another than before."""
+        self.authorship.write(self.profile, round_number=self.round, heal=self._heal)
         if not self.curation.begins_at(self.round):
             return False
         changed = self.curation.propose(
@@ -252,6 +259,7 @@ class Seal(RoundAlgorithm):
                 **self._planner.get_state(),
                 "versions": {name: agent.version for name, agent in self.agents.items()},
                 "curation": self.curation.get_state(),
+                "authorship": self.authorship.get_state(),
                 "profile": self.profile.to_dict(),
                 "reweighter": self._reweighter.get_state(),
             }
@@ -264,8 +272,9 @@ class Seal(RoundAlgorithm):
             self.round = own["round"]
             self._planner.set_state(own)
             for name, agent in self.agents.items():
-                agent.version = _version_in(own, name)
+                agent.version = version_in(own, name)
             self.curation.set_state(own["curation"])
+            self.authorship.set_state(own.get("authorship", {}))
             self.profile = FailureProfile.from_dict(own["profile"])
             self._reweighter.set_state(own["reweighter"])
 
@@ -282,13 +291,6 @@ class Seal(RoundAlgorithm):
         super().cleanup()
         for agent in self.agents.values():
             agent.close()
-
-
-def _version_in(state: Mapping[str, Any], agent: str) -> int:
-    """The version of an agent's weights. Checkpoints of earlier versions have a key for each of two agents."""
-    if "versions" in state:
-        return int(state["versions"][agent])
-    return int(state["version" if agent == SOLVER else "curator_version"])
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from envs.errors import SealError, UserError
-from seal_ray.cli import curator, evaluate, exam, serve, tiny, train
+from seal_ray.cli import curator, evaluate, exam, pool, serve, tiny, train
 from seal_ray.cli.play import play
 from seal_ray.cli.tasks import tasks
 
@@ -53,6 +53,7 @@ def export(
 
 app.command("serve")(serve.command)
 app.command("curator")(curator.command)
+app.command("pool")(pool.command)
 app.add_typer(tiny.app, name="tiny")
 
 

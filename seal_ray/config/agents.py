@@ -8,9 +8,12 @@ from __future__ import annotations
 import math
 from typing import Any, Protocol
 
-from envs.co_evolution import CURATOR, SOLVER
+from envs.co_evolution import CURATOR, SOLVER, WRITER
 from policies.curator.choice import is_model, learns
-from seal_ray.config.sections import Curator, Engine, Learners, S, Solver, Training
+from policies.writer.choice import is_model as writer_is_model
+from policies.writer.choice import learns as writer_learns
+from seal_ray.config.sections import Curator, Engine, Learners, S, Solver, Training, Writer
+from seal_ray.grpo.writer_updates import WRITER_UPDATES
 
 
 class Settings(Protocol):
@@ -34,7 +37,8 @@ class Settings(Protocol):
 
 def learning_agents(config: Settings) -> tuple[str, ...]:
     """The agents that learn in this run, each a module."""
-    return (SOLVER, CURATOR) if learns(config.section(Curator).kind) else (SOLVER,)
+    kinds = {CURATOR: learns(config.section(Curator).kind), WRITER: writer_learns(config.section(Writer).kind)}
+    return (SOLVER, *(agent for agent, learning in kinds.items() if learning))
 
 
 def curator_is_model(config: Settings) -> bool:
@@ -43,17 +47,29 @@ def curator_is_model(config: Settings) -> bool:
 
 def model_agents(config: Settings) -> tuple[str, ...]:
     """The agents of this run that are language models, learning or not; the solver comes first."""
-    return (SOLVER, CURATOR) if curator_is_model(config) else (SOLVER,)
+    kinds = {CURATOR: curator_is_model(config), WRITER: writer_is_model(config.section(Writer).kind)}
+    return (SOLVER, *(agent for agent, model in kinds.items() if model))
 
 
-def shares_engines(config: Settings) -> bool:
-    """Whether the curator writes on the solver's engines: both are adapters of one frozen base, or the curator it."""
-    return config.section(Solver).lora_rank > 0 and config.section(Curator).model is None
+def helper_section(config: Settings, agent: str) -> Curator | Writer:
+    """The section of an agent that is not the solver. Their keys for a model have the same names."""
+    return config.section(Writer) if agent == WRITER else config.section(Curator)
+
+
+def documents_of(config: Settings, agent: str) -> int:
+    """How many documents such an agent writes side by side."""
+    section = helper_section(config, agent)
+    return section.specifications if isinstance(section, Writer) else section.proposals
+
+
+def shares_engines(config: Settings, agent: str = CURATOR) -> bool:
+    """Whether an agent writes on the solver's engines: both are adapters of one frozen base, or the agent is it."""
+    return config.section(Solver).lora_rank > 0 and helper_section(config, agent).model is None
 
 
 def host_of(config: Settings, agent: str) -> str:
     """The agent on whose engines an agent samples: itself, or the solver."""
-    return SOLVER if agent == CURATOR and shares_engines(config) else agent
+    return SOLVER if agent != SOLVER and shares_engines(config, agent) else agent
 
 
 def engines_of(config: Settings, agent: str) -> int:
@@ -72,33 +88,38 @@ def model_of(config: Settings, agent: str) -> Solver:
     solver = config.section(Solver)
     if agent == SOLVER:
         return solver
-    curator = config.section(Curator)
-    own = curator.model is not None
+    helper = helper_section(config, agent)
+    own = helper.model is not None
     return solver.model_copy(
         update={
-            "model": curator.model or solver.model,
+            "model": helper.model or solver.model,
             "dialect": None if own else solver.dialect,
-            "context": curator.context,
-            "temperature": curator.temperature,
-            "lora_rank": solver.lora_rank if shares_engines(config) else curator.lora_rank,
+            "context": helper.context,
+            "temperature": helper.temperature,
+            "lora_rank": solver.lora_rank if shares_engines(config, agent) else helper.lora_rank,
         }
     )
 
 
 def training_of(config: Settings, agent: str) -> Training:
-    """How an agent learns, in the words of the training section. A curator takes one gradient step a window."""
+    """How an agent learns, in the words of the training section. All but the solver take one gradient step a window.
+
+    The loss of a writer is that of its update; a curator has the solver's.
+    """
     training = config.section(Training)
     if agent == SOLVER:
         return training
-    curator = config.section(Curator)
+    helper = helper_section(config, agent)
+    loss = {"loss": WRITER_UPDATES.find(helper.update).loss, "loss_settings": {}} if isinstance(helper, Writer) else {}
     return training.model_copy(
         update={
-            "rounds": max(1, math.ceil(training.rounds / curator.update_every)),
+            **loss,
+            "rounds": max(1, math.ceil(training.rounds / helper.update_every)),
             "groups": 1,
             "minibatch_groups": 1,
             "epochs": 1,
-            "lr": curator.lr,
-            "kl": curator.kl,
+            "lr": helper.lr,
+            "kl": helper.kl,
             "schedule": "constant",
             "warm_up": 0,
             "importance_cap": None,

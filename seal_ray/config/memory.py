@@ -13,13 +13,19 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from envs.co_evolution import CURATOR
 from envs.errors import UserError
 from policies.engine.choice import DTYPES, cache_bytes
 from policies.engine.requests import checkpoint_shapes
 from policies.model_folder import ModelFolder, open_model
-from seal_ray.config.agents import curator_is_model, learning_agents, model_of, shares_engines, training_of
-from seal_ray.config.sections import Curator, Engine, Learners, Solver, Training
+from seal_ray.config.agents import (
+    documents_of,
+    learning_agents,
+    model_agents,
+    model_of,
+    shares_engines,
+    training_of,
+)
+from seal_ray.config.sections import Engine, Learners, Solver, Training
 from seal_ray.grpo.forward import chunk_tokens
 
 if TYPE_CHECKING:
@@ -97,27 +103,29 @@ def parts(config: Settings, model: ModelFolder) -> tuple[Part, ...]:
         Part("engine cache", sampling, engine.num_engines * _cache(model, engine, solver)),
         Part("loading and delivering weights", Place.HOST, max(loading, delivering * learnt)),
         Part("processes", Place.HOST, _PROCESS * processes),
-        *_curator_parts(config, sampling=sampling, learning=learning, copies=copies),
+        *(
+            part
+            for agent in model_agents(config)[1:]
+            for part in _helper_parts(config, agent, sampling=sampling, learning=learning, copies=copies)
+        ),
     )
 
 
-def _curator_parts(config: Settings, *, sampling: Place, learning: Place, copies: int) -> list[Part]:
-    """What a curator that is a language model adds. Its activations are far less than the solver's."""
-    if not curator_is_model(config):
-        return []
-    engine, settings = config.section(Engine), model_of(config, CURATOR)
+def _helper_parts(config: Settings, agent: str, *, sampling: Place, learning: Place, copies: int) -> list[Part]:
+    """What a curator or writer that is a language model adds. Its activations are far less than the solver's."""
+    engine, settings = config.section(Engine), model_of(config, agent)
     folder = open_model(settings.model, dialect=settings.dialect)
     shapes = checkpoint_shapes(folder.path)
     parameters = sum(map(math.prod, shapes.values()))
     learnt = _adapter_parameters(shapes, settings) if settings.lora_rank else parameters
     found = []
-    if not shares_engines(config):
-        found.append(Part("curator engine weights", sampling, DTYPES[engine.dtype] * parameters))
+    if not shares_engines(config, agent):
+        found.append(Part(f"{agent} engine weights", sampling, DTYPES[engine.dtype] * parameters))
         cache = folder.kv_bytes_per_token(DTYPES[engine.dtype]) * settings.context
-        found.append(Part("curator engine cache", sampling, cache * config.section(Curator).proposals))
-    if CURATOR in learning_agents(config):
-        frozen = parameters if settings.lora_rank or training_of(config, CURATOR).kl else 0
-        found.append(Part("curator learner", learning, copies * _FLOAT32 * ((2 + _ADAM) * learnt + frozen)))
+        found.append(Part(f"{agent} engine cache", sampling, cache * documents_of(config, agent)))
+    if agent in learning_agents(config):
+        frozen = parameters if settings.lora_rank or training_of(config, agent).kl else 0
+        found.append(Part(f"{agent} learner", learning, copies * _FLOAT32 * ((2 + _ADAM) * learnt + frozen)))
     return found
 
 

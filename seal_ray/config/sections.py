@@ -16,6 +16,7 @@ from seal_ray.config.section import Count, NotNegative, Positive, Settings, Shar
 from seal_ray.config.section import S as S
 from seal_ray.config.section import Section as Section
 from seal_ray.config.training import Training as Training
+from seal_ray.config.writer import Writer as Writer
 
 
 class Environment(Section):
@@ -291,6 +292,7 @@ SECTIONS: Mapping[str, type[Section]] = {
     "engine": Engine,
     "solver": Solver,
     "curator": Curator,
+    "writer": Writer,
     "diagnosis": Diagnosis,
     "reweighting": Reweighting,
     "training": Training,

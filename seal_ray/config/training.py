@@ -59,7 +59,8 @@ class Training(Section):
     advantage_settings: Settings = Field(default_factory=dict)
     """Settings of the advantage: epsilon of grpo, or those of one's own."""
     loss: str = "grpo"
-    """Loss of a token: grpo, cispo, or one's own, for the curator too. Keys that it does not use have no effect."""
+    """Loss of a token: grpo, cispo, rwr (weighted regression), or one's own, for the curator too. Keys that it does not
+    use have no effect."""
     loss_settings: Settings = Field(default_factory=dict)
     """Settings of a loss of one's own."""
     lr: NotNegative = 1e-6

@@ -130,6 +130,10 @@ class RunFolder:
         """One row a round: `round` and `proposals` of the window it belongs to, with reward or rejection."""
         self.arms = JsonLines(path / "arms.jsonl")
         """One row a window of the curator, at its end: `round`, `rounds` and `arms`, each with what is known of it."""
+        self.drafts = JsonLines(path / "drafts.jsonl")
+        """One row a round where somebody writes tasks: `round` and `drafts` of the window, with reward or rejection."""
+        self.pool = JsonLines(path / "pool.jsonl")
+        """One row a window of the writer, at its end: `round` and `tasks`, the pool with what is known of each."""
         self.trajectories = path / "trajectories"
         """The folder of the stored trajectories, one file a round."""
         self.checkpoints = path / "checkpoints"
@@ -175,7 +179,8 @@ class RunFolder:
 
         Checkpoints are not touched. Raises `UserError` where a file holds something else.
         """
-        for lines in (self.metrics, self.evaluations, self.interfaces, self.proposals, self.arms, self.profiles):
+        rounds = (self.metrics, self.evaluations, self.interfaces, self.proposals, self.arms, self.profiles)
+        for lines in (*rounds, self.drafts, self.pool):
             if lines.path.exists():
                 lines.replace(row for row in lines.rows() if _round_of(row, lines.path) <= round_number)
         for path in self.trajectories.iterdir():

@@ -92,6 +92,10 @@ class Recorder:
             if algorithm.curation.last_arms:
                 window = algorithm.curation.window
                 folder.arms.append({"round": number, "rounds": window.rounds, "arms": algorithm.curation.last_arms})
+            if algorithm.authorship.last_drafts:
+                folder.drafts.append({"round": number, "drafts": algorithm.authorship.last_drafts})
+            if algorithm.authorship.last_pool:
+                folder.pool.append({"round": number, "tasks": algorithm.authorship.last_pool})
             folder.profiles.append({"round": number, "profile": algorithm.profile.to_dict()})
             most = algorithm.config.section(sections.Diagnosis).trajectories_kept
             firsts = [group.trajectories[0] for group in algorithm.last_round if group.trajectories]

@@ -30,9 +30,10 @@ from envs.task import JSON, Category, Task, ToolCall
 from envs.toolworld import Difficulty, generate, tasks
 from envs.toolworld.compose import MAX_WORDS
 from envs.toolworld.documents import DESCRIPTIONS, SUBSTITUTES, compact_signature, compact_tool
-from envs.toolworld.generation import generate_composition, mentions, task_from_id
+from envs.toolworld.generation import generate_composition, task_from_id
 from envs.toolworld.phrases import _book, phrases
 from envs.toolworld.scenes import LARGE, MAIN
+from envs.toolworld.soundness import mentions
 from envs.toolworld.words import SPLITS, owner
 from envs.verifier import Outcome, prepare
 from tests.envs.players import play, play_ground_truth

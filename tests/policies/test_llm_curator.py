@@ -20,8 +20,9 @@ from envs.profile import FailureProfile
 from envs.verifier import Outcome, TurnVerdict
 from policies import tiny
 from policies.curator import Proposal
-from policies.curator.llm import LLMCurator, Writing
+from policies.curator.llm import LLMCurator
 from policies.curator.proposal_text import PROPOSAL_SCHEMA, read_proposal, write_proposal
+from policies.documents import Writing
 from policies.engine import BASE, EngineDead, GenRequest
 from policies.engine.scripted import ScriptedEngine
 from policies.model_folder import open_model
@@ -67,8 +68,9 @@ def ask(
     writing: Writing = WRITING,
     check: Callable[[Interface], str | None] = lambda _: None,
     seed: int = 3,
+    extends: bool = False,
 ) -> tuple[Proposal, ...]:
-    curator = LLMCurator(lambda: engine, FORM, writing, check=check)
+    curator = LLMCurator(lambda: engine, FORM, writing, check=check, extends=extends)
     asked = curator.propose(profile(Label.PASS), incumbent=INCUMBENT, n=n, round_number=4, seed=seed)
     return asyncio.run(asked)
 
@@ -177,14 +179,13 @@ def test_a_leak_is_rejected_and_the_incumbent_stays() -> None:
 
 
 def test_a_proposal_that_extends_is_shown_with_what_is_in_force() -> None:
-    extending = replace(WRITING, extends=True)
     engine = engine_for(says(write_proposal(WANTED)))
-    (found,) = ask(engine, writing=extending)
+    (found,) = ask(engine, extends=True)
     assert found.interface == replace(WANTED, guidelines=(*INCUMBENT.guidelines, ADVICE))
     assert "is added to the interface in force" in FORM.text(engine.requests[0].prompt_ids)
-    (alone,) = ask(engine, writing=extending, check=lambda each: "too long" if len(each.guidelines) > 1 else None)
+    (alone,) = ask(engine, extends=True, check=lambda each: "too long" if len(each.guidelines) > 1 else None)
     assert alone.interface == WANTED, "together they are not allowed"
-    (leak,) = ask(engine, writing=extending, check=lambda each: "a leak" if ADVICE in each.guidelines else None)
+    (leak,) = ask(engine, extends=True, check=lambda each: "a leak" if ADVICE in each.guidelines else None)
     assert (leak.interface, leak.rejection) == (INCUMBENT, "a leak")
 
 

@@ -8,6 +8,9 @@ from functools import partial
 from envs.task import JSON
 from envs.toolworld.scene import Beat, Intent, Scene, call
 
+_OF_TWO = ("add", "subtract", "multiply")
+_OF_MANY = ("mean", "max_value", "min_value", "sum_values")
+
 
 class Arithmetic(Scene):
     class_name = "MathAPI"
@@ -18,9 +21,12 @@ class Arithmetic(Scene):
     @property
     def intents(self) -> tuple[Intent, ...]:
         return (
-            *(partial(self._two, tool) for tool in ("add", "subtract", "multiply")),
-            *(partial(self._many, tool) for tool in ("mean", "max_value", "min_value", "sum_values")),
+            *(partial(self._two, tool) for tool in _OF_TWO),
+            *(partial(self._many, tool) for tool in _OF_MANY),
         )
+
+    def proposing(self, name: str) -> Intent:
+        return partial(self._two if name in _OF_TWO else self._many, name)
 
     def _two(self, tool: str) -> Beat:
         a, b = self.words.number(100, 900), self.words.number(10, 99)

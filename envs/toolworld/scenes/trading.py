@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from types import MappingProxyType
 
 from envs.task import JSON
 from envs.toolworld.scene import Beat, Intent, SceneWithLogin, call, known, require
@@ -12,6 +13,7 @@ from envs.toolworld.words import Words
 
 class Trading(SceneWithLogin):
     class_name = "TradingBot"
+    makers = MappingProxyType({"buy": "order", "sell": "order"})
     family = "trading"
     login_tool = "trading_login"
 

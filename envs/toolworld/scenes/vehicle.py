@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from envs.task import JSON, ToolCall
 from envs.toolworld.scene import Beat, Intent, Scene, call, require
@@ -25,6 +26,7 @@ _PRINTED = 8
 
 class Vehicle(Scene):
     class_name = "VehicleControlAPI"
+    makers = MappingProxyType({"lock": "one_door", "unlock": "one_door", "climate_mode": "cooler"})
 
     def __init__(self, words: Words, size: int, *, rich: bool = False) -> None:
         super().__init__(words, size, rich=rich)

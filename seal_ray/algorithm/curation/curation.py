@@ -17,7 +17,8 @@ from envs.profile import FailureProfile
 from envs.task import JSON, Task
 from policies.curator import Curator, Proposal
 from policies.curator.choice import CURATORS
-from policies.curator.llm import LLMCurator, Writing
+from policies.curator.llm import LLMCurator
+from policies.documents import Writing
 from policies.engine.choice import default_kind
 from policies.model_folder import ModelFolder
 from policies.prompting import ChatFormat
@@ -298,10 +299,10 @@ def start_curation(
             temperature=settings.temperature,
             constrained=(default_kind() if kind == "auto" else kind) == "vllm",
             retries=settings.retries,
-            extends=settings.extends,
         ),
         check=guard.check,
         kind=settings.kind,
         policy=agent.policy,
+        extends=settings.extends,
     )
     return Curation(settings, writer, agent=agent, guard=guard)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
-from envs.dialogue import Protocol
+from envs.dialogue import Protocol as Rules
 from envs.task import JSON, Task
 from policies.trajectory import derive_seed
 from seal_ray.algorithm.sampling.common import ShareOut, WindowTally, category_in, common_tasks, take_turns
@@ -23,6 +23,14 @@ from seal_ray.algorithm.sampling.groups import (
 from seal_ray.algorithm.sampling.sampler import make_sampler
 from seal_ray.config import sections
 from seal_ray.config.agents import Settings
+
+
+class WrittenTasks(Protocol):
+    """Tasks that take the places of some that are drawn, and those that can."""
+
+    def take_places(self, numbers: range, drawn: Sequence[str]) -> list[str]: ...
+
+    def tasks(self) -> Iterator[Task]: ...
 
 
 class Planner:
@@ -44,11 +52,15 @@ class Planner:
         self._next_group = 0
         self._next_task = 0
         self._tally = WindowTally()
+        self.written: WrittenTasks | None = None
+        """The tasks that somebody writes, where there are such."""
 
     def upcoming(self) -> Iterator[Task]:
         """The tasks that a window which begins now can play, without any that is broken."""
         ahead = self._training.most_groups * self._curator.update_every
-        return self._sampler.upcoming(range(self._next_task, self._next_task + ahead))
+        yield from self._sampler.upcoming(range(self._next_task, self._next_task + ahead))
+        if self.written is not None:
+            yield from self.written.tasks()
 
     def shown_rollouts(self, round_number: int) -> int:
         """The rollouts under arms that are not plain, in the window that begins with this round."""
@@ -72,7 +84,7 @@ class Planner:
             first_number=numbers.start,
             plain_share=share,
             group_size=self._training.group_size,
-            protocol=Protocol(self._environment.protocol),
+            protocol=Rules(self._environment.protocol),
             temperature=self._temperature,
             seed=self._seed,
             pairs=self._curator.pairs,
@@ -110,7 +122,9 @@ class Planner:
 
     def _draw(self, count: int) -> list[str]:
         first, self._next_task = self._next_task, self._next_task + count
-        return self._sampler.draw(range(first, self._next_task))
+        numbers = range(first, self._next_task)
+        drawn = self._sampler.draw(numbers)
+        return drawn if self.written is None else self.written.take_places(numbers, drawn)
 
     def _plain_share(self, round_number: int) -> float:
         return plain_share_at(round_number, self._training.rounds, self._curator)

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from ray.rllib.env.env_runner import EnvRunner
 from ray.rllib.utils.checkpoints import Checkpointable
 
-from envs.co_evolution import CURATOR, SOLVER
+from envs.co_evolution import CURATOR, SOLVER, WRITER
 from envs.errors import EnvironmentFault, SealError, UserError
 from envs.sources import find_task
 from envs.spaces import UnicodeText
@@ -217,7 +217,7 @@ class SealEnvRunner(EnvRunner, Checkpointable):
     def get_spaces(self) -> dict[str, tuple[Any, Any]]:
         """Texts in and out, for the environment and for the agents' modules."""
         texts = (UnicodeText(), UnicodeText())
-        return {"__env__": texts, "__env_single__": texts, SOLVER: texts, CURATOR: texts}
+        return {"__env__": texts, "__env_single__": texts, SOLVER: texts, CURATOR: texts, WRITER: texts}
 
     def get_metrics(self) -> Any:
         return self.metrics.reduce()

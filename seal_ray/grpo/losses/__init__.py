@@ -36,6 +36,10 @@ class Loss(Protocol):
 LOSSES: Registry[type[Loss]] = Registry(
     "training.loss",
     "seal_ray.losses",
-    {"grpo": "seal_ray.grpo.losses.grpo:GRPOLoss", "cispo": "seal_ray.grpo.losses.cispo:CISPOLoss"},
+    {
+        "grpo": "seal_ray.grpo.losses.grpo:GRPOLoss",
+        "cispo": "seal_ray.grpo.losses.cispo:CISPOLoss",
+        "rwr": "seal_ray.grpo.losses.rwr:RWRLoss",
+    },
 )
 """The losses. A class takes its `Settings` from the training section and `training.loss_settings`."""

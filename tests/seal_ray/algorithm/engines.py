@@ -51,6 +51,8 @@ class Half:
     garbage: float = 0.0
     hangs: float = 0.0
     version_offset: int = 0
+    known: tuple[str, ...] = ()
+    """Ids of further tasks that it knows."""
     elsewhere: str | None = None
     """A file that is there once an engine has begun which reads no other process's memory, as on another machine."""
 
@@ -62,7 +64,7 @@ class Half:
         model = open_model(spec.model)
         form = ChatFormat.load(model.path, model.dialect)
         stream = TaskStream(Environment(tasks=TASKS), self.seed)
-        tasks = {stream.task_id(number) for number in range(TASKS)}
+        tasks = {*self.known, *(stream.task_id(number) for number in range(TASKS))}
         if self.evaluated:
             tasks |= {task.id for task in evaluation_tasks(Environment(), Evaluation(tasks=self.evaluated))}
         told = oracle_script(form, [find_task(name) for name in sorted(tasks)])

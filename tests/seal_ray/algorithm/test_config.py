@@ -34,6 +34,7 @@ def changed() -> SealConfig:
         .engine(num_engines=2, dtype="float32")
         .solver(context=2048, prompt=1024, response=128, steps=None, dtype="float32")
         .curator(kind="fixed", plain_share=0.5, plain_share_end=1.0)
+        .writer(kind="random", share=0.25)
         .diagnosis(trajectories_kept=3)
         .reweighting(mode="dynamic", overrides={"pass": 1.5}, budget=0.5)
         .training(rounds=7, groups=4, minibatch_groups=2, lr=3e-4, grad_clip=0.5, importance_cap=2.0)

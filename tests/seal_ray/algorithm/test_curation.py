@@ -10,7 +10,8 @@ import pytest
 from envs.co_evolution import CURATOR
 from envs.interface import Interface
 from policies.curator import Proposal
-from policies.curator.llm import LLMCurator, Writing
+from policies.curator.llm import LLMCurator
+from policies.documents import Writing
 from policies.model_folder import open_model
 from policies.prompting import ChatFormat
 from policies.sample import Sample

@@ -112,7 +112,7 @@ def test_long_values_are_cut() -> None:
         (
             *("training", "temperature"),
             "training.temperature: there is no such key; did you mean solver.temperature or curator.temperature or "
-            "evaluation.temperature?",
+            "writer.temperature or evaluation.temperature?",
         ),
         ("diagnosis", "xyz", "config key of diagnosis: 'xyz' is not known; allowed are trajectories_kept."),
         (

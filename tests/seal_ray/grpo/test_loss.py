@@ -14,6 +14,7 @@ from envs.errors import UserError
 from seal_ray.grpo.losses import LOSSES
 from seal_ray.grpo.losses.cispo import CISPOLoss
 from seal_ray.grpo.losses.grpo import GRPOLoss
+from seal_ray.grpo.losses.rwr import RWRLoss
 from seal_ray.grpo.losses.sums import LossSums, global_mean
 
 BARE = GRPOLoss.Settings(kl=0.0)
@@ -184,3 +185,36 @@ def test_what_is_missing_is_said() -> None:
 def test_settings_out_of_range_are_refused_by_name(wrong: dict[str, Any]) -> None:
     with pytest.raises(UserError, match=f"training.loss: grpo: {next(iter(wrong))}"):
         LOSSES.make("grpo", own=wrong)
+
+
+def test_the_gradient_of_weighted_regression_is_the_one_worked_out_by_hand() -> None:
+    """Of one token a with logits z: −w(e_a − p) + kl·(1 − exp(ref − cur))·(e_a − p)."""
+    weight, kl, token = 1.7, 0.3, 2
+    logits_V = torch.tensor([0.3, -1.2, 0.8, 0.1], dtype=torch.float64, requires_grad=True)
+    reference_V = torch.log_softmax(torch.tensor([1.0, 0.5, -0.4, 0.2], dtype=torch.float64), dim=0)
+    logprobs_M = torch.log_softmax(logits_V, dim=0)[token : token + 1]
+    loss = RWRLoss(RWRLoss.Settings(kl=kl))
+    weight_M, reference_M = torch.tensor([weight], dtype=torch.float64), reference_V[token : token + 1]
+    found = loss(logprobs_M, torch.tensor([-0.1]), weight_M, reference_logprobs_M=reference_M)
+    (gradient_V,) = torch.autograd.grad(found.loss_sum, logits_V)
+    exponentials = [math.exp(value) for value in logits_V.tolist()]
+    shares = [value / sum(exponentials) for value in exponentials]
+    current = math.log(shares[token])
+    factor = -weight + kl * (1 - math.exp(reference_V[token].item() - current))
+    by_hand = [factor * ((place == token) - share) for place, share in enumerate(shares)]
+    assert gradient_V.tolist() == pytest.approx(by_hand, rel=1e-12)
+    k3 = math.exp(reference_V[token].item() - current) - (reference_V[token].item() - current) - 1
+    assert found.loss_sum.item() == pytest.approx(-weight * current + kl * k3, rel=1e-12)
+    assert found.sums.clipped == 0
+    assert found.sums.reference_kl == pytest.approx(k3)
+
+
+def test_weighted_regression_has_no_ratio_and_asks_for_the_reference() -> None:
+    loss = RWRLoss(RWRLoss.Settings(kl=0.0))
+    for sampled in (-0.1, -5.0):
+        logprobs_M = torch.tensor([-1.0, -2.0], requires_grad=True)
+        found = loss(logprobs_M, torch.full((2,), sampled), torch.tensor([2.0, 0.0]))
+        (gradient_M,) = torch.autograd.grad(found.loss_sum, logprobs_M)
+        assert gradient_M.tolist() == [-2.0, 0.0]
+    with pytest.raises(ValueError, match="no reference"):
+        RWRLoss(RWRLoss.Settings())(logprobs_M, logprobs_M, logprobs_M)

@@ -1,0 +1,103 @@
+"""`WrittenTasksGame`: the game with a third agent, who writes the task.
+
+The writer moves first: it reads the failure profile and the grammar of specifications, and answers with one as JSON.
+The task source composes the task, executes it and shows that it is sound. A specification that is not valid, or of
+which there is no task, is rejected: one of the given tasks is played instead, and the writer earns nothing. Then the
+curator and the solver move as in `CoEvolutionGame`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+from envs.co_evolution import CURATOR, SOLVER, WRITER, CoEvolutionGame, GameOutcome, ParallelCoEvolutionGame
+from envs.errors import UserError
+from envs.sources import GENERATED
+from envs.specifications import Rejected, Writable, writable
+from envs.task import Task
+
+_SEEDS = 10**9
+"""Seeds of composed tasks are below this."""
+
+WriterReward = Callable[[float], float]
+"""The mean reward of a specification's games so far in the series → what the writer gets for the last of them."""
+
+
+def near_the_middle(p: float) -> float:
+    """exp(−2·(p − ½)²): GenEnv's reward with its released constants (arXiv 2512.19682)."""
+    return math.exp(-2.0 * (p - 0.5) ** 2)
+
+
+class WrittenTasksGame(CoEvolutionGame):
+    """The three-agent game. `source` composes tasks; `tasks` are played where a specification is rejected.
+
+    A series, and what seeds and actions determine, are as in `CoEvolutionGame`. The infos of the writer say why its
+    specification was turned down, or None.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {**CoEvolutionGame.metadata, "name": "co_evolution_v1"}
+    order: ClassVar[tuple[str, ...]] = (WRITER, CURATOR, SOLVER)
+
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        *,
+        source: str = GENERATED,
+        writer_reward: WriterReward = near_the_middle,
+        **settings: Any,
+    ) -> None:
+        super().__init__(tasks, **settings)
+        self._source: Writable = writable(source, key="source")
+        self._writer_reward = writer_reward
+        self._apart = self._source.apart(tasks)
+        self._played: dict[str, list[float]] = {}
+        self._key: str | None = None
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
+        super().reset(seed=seed, options=options)
+        if seed is not None:
+            self._played = {}
+        self._seed = self._rng.randrange(_SEEDS)
+        self._key = None
+        self._texts[WRITER] = f"{self._source.specification_help}\n{self.profile.render()}"
+
+    def _move(self, agent: str, text: str) -> None:
+        if agent == WRITER:
+            self._move_writer(text)
+        else:
+            super()._move(agent, text)
+
+    def _move_writer(self, text: str) -> None:
+        rejection = None
+        try:
+            specification = self._source.read(text)
+        except UserError as error:
+            rejection = str(error)
+        else:
+            made = self._source.compose(specification, self._seed, apart=self._apart)
+            if isinstance(made, Rejected):
+                rejection = made.reason
+            else:
+                self._task, self._key = made, specification.key
+        self.infos[WRITER] = {"task": self._task.id, "rejection": rejection}
+        self.agent_selection = CURATOR
+
+    def _rewards_of(self, outcome: GameOutcome) -> dict[str, float]:
+        paid = 0.0
+        if self._key is not None:
+            games = self._played.setdefault(self._key, [])
+            games.append(outcome.reward)
+            paid = float(self._writer_reward(sum(games) / len(games)))
+        return {WRITER: paid, **super()._rewards_of(outcome)}
+
+
+class ParallelWrittenTasksGame(ParallelCoEvolutionGame):
+    """The same under PettingZoo's parallel interface; see `ParallelCoEvolutionGame`."""
+
+    metadata: ClassVar[dict[str, Any]] = {**WrittenTasksGame.metadata, "is_parallelizable": True}
+    kind: ClassVar[type[CoEvolutionGame]] = WrittenTasksGame
+
+
+__all__ = ["CURATOR", "SOLVER", "WRITER", "ParallelWrittenTasksGame", "WrittenTasksGame", "near_the_middle"]

@@ -1,0 +1,43 @@
+"""Version 1 of the co-evolution game, with a writer of tasks: `env()`, `parallel_env()`, `raw_env()`.
+
+Without `tasks` those that are played in the place of rejected specifications are generated training tasks. All other
+arguments are those of `envs.co_evolution_tasks.WrittenTasksGame`. Version 0 stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pettingzoo.utils.wrappers import OrderEnforcingWrapper
+
+from envs.co_evolution import Observation
+from envs.co_evolution_tasks import ParallelWrittenTasksGame, WrittenTasksGame
+from envs.sources import GENERATED, get_source
+from envs.task import Task
+
+__all__ = ["env", "parallel_env", "raw_env"]
+
+_TASKS = 8
+"""Generated tasks that stand ready where none are given."""
+
+
+def raw_env(tasks: Sequence[Task] | None = None, **settings: Any) -> WrittenTasksGame:
+    """The game itself."""
+    return WrittenTasksGame(_some() if tasks is None else tasks, **settings)
+
+
+def env(tasks: Sequence[Task] | None = None, **settings: Any) -> OrderEnforcingWrapper[str, Observation, str]:
+    """The game in PettingZoo's usual wrapper, which turns calls in a wrong order into clear errors."""
+    return OrderEnforcingWrapper(raw_env(tasks, **settings))
+
+
+def parallel_env(tasks: Sequence[Task] | None = None, **settings: Any) -> ParallelWrittenTasksGame:
+    """The game under the parallel interface."""
+    return ParallelWrittenTasksGame(_some() if tasks is None else tasks, **settings)
+
+
+def _some() -> tuple[Task, ...]:
+    source = get_source(GENERATED)
+    pool = source.pool("train")
+    return tuple(source.task(pool.task_id(number)) for number in range(_TASKS))

@@ -1,0 +1,182 @@
+"""The task of a specification and a seed, composed and executed, or the reason why there is none."""
+
+from __future__ import annotations
+
+import random
+import re
+from operator import attrgetter
+
+from envs.bfcl.tools import DOCUMENT_FILES
+from envs.errors import UserError, unknown_value
+from envs.specifications import Rejected
+from envs.task import Category, Task
+from envs.toolworld.compose import (
+    LONGER,
+    Composition,
+    Request,
+    assemble,
+    calls_as_text,
+    can_be_held_out,
+    is_anchored,
+)
+from envs.toolworld.phrases import request, supply
+from envs.toolworld.scene import Beat, NotNow, Scene
+from envs.toolworld.soundness import fault_of
+from envs.toolworld.specification.document import code_of, specification_of
+from envs.toolworld.specification.value import SCENES, TaskSpecification, slots_of
+from envs.toolworld.words import SPLITS, UsedUp, Words
+
+PREFIX = "toolworld_written_"
+"""What the id of every task of a specification begins with; its split follows."""
+
+_ATTEMPTS = 24
+"""Draws for one task: start states and values. More find a task for few specifications more."""
+_PROPOSALS = 12
+"""Proposals of one intent, which may give another by chance: to sell, where it is to buy."""
+_MOST_SEED = 10**12
+_ID = re.compile(rf"{PREFIX}({'|'.join(SPLITS)})_({'|'.join(Category)})_(\d{{6,12}})_(.*)")
+
+
+class _Misfit(Exception):
+    """A draw that leads nowhere, and how far it came: (part of the work, turn)."""
+
+    def __init__(self, reason: str, *way: int) -> None:
+        super().__init__(reason)
+        self.way = way
+
+
+def task_name(specification: TaskSpecification, seed: int, *, split: str = "train") -> str:
+    """The id of the task that `compose` gives, which holds the specification and the seed. Raises `UserError`."""
+    if type(seed) is not int or not 0 <= seed < _MOST_SEED:
+        raise UserError(f"seed: {seed!r:.80} is not allowed; it must be a whole number from 0 to {_MOST_SEED - 1}.")
+    if split not in SPLITS:
+        raise unknown_value("split", split, SPLITS)
+    return f"{PREFIX}{split}_{specification.category}_{seed:06d}_{code_of(specification)}"
+
+
+def compose(specification: TaskSpecification, seed: int, *, split: str = "train") -> Composition | Rejected:
+    """A task of the specification, a function of the arguments: the same in every process.
+
+    Its ground truth was executed by the simulators, no call of it fails, and each is needed for its turn to pass. Of
+    several draws the first that is so counts. Where none is, the reason is that of the draw that came furthest.
+    """
+    name = task_name(specification, seed, split=split)
+    furthest = _Misfit("the lexicon has no values left", -1)
+    for attempt in range(_ATTEMPTS):
+        try:
+            return _composed(specification, random.Random(f"{name} {attempt}"), name, split)
+        except UsedUp:
+            continue
+        except _Misfit as misfit:
+            furthest = max(furthest, misfit, key=attrgetter("way"))
+    return Rejected(f"specification: {furthest}; {_ATTEMPTS} draws were tried.")
+
+
+def specified_task(name: str) -> Task:
+    """The task of that id, composed again. Raises `UserError` for an id that `compose` never gives."""
+    match = _ID.fullmatch(name)
+    if match is None:
+        raise UserError(f"task: {name!r:.80} is not the id of a task of a specification.")
+    split, category, seed, code = match.groups()
+    specification = specification_of(Category(category), code)
+    if task_name(specification, int(seed), split=split) != name:
+        raise UserError(f"task: {name!r:.80} is not written as ids of specifications are.")
+    made = compose(specification, int(seed), split=split)
+    if isinstance(made, Rejected):
+        raise UserError(f"task: {name!r:.80} cannot be composed; {made.reason}")
+    return made.task
+
+
+def specification_in(task_id: str) -> TaskSpecification | None:
+    """The specification in a task's id; None where it has none. Raises `UserError` where it cannot be read."""
+    match = _ID.fullmatch(task_id)
+    return None if match is None else specification_of(Category(match[2]), match[4])
+
+
+def _composed(specification: TaskSpecification, rng: random.Random, name: str, split: str) -> Composition:
+    long = specification.category is Category.LONG_CONTEXT
+    words = Words(rng, split)
+    size = specification.state_size * (LONGER if long else 1)
+    scenes = {scene: SCENES[scene](words, size, rich=long) for scene in specification.scenes}
+    configs = {scene.class_name: dict(scene.start_config()) for scene in scenes.values()}
+    requests = _requests(specification, rng, scenes)
+    beats = [beat for said in requests for beat in said.beats]
+    if long and not any(beat.bulk for beat in beats):
+        raise _Misfit("long_context needs an intent whose result grows with the state, as a list or a whole file", 1)
+    if not any(map(is_anchored, beats)):
+        raise _Misfit("no request names a value of its own, such as a file or a person", 1)
+    special = None if specification.withheld is None else specification.withheld.turn
+    made = assemble(
+        rng,
+        *(name, specification.category, requests, special),
+        configs={kind: configs[kind] for kind in DOCUMENT_FILES if kind in configs},
+        hidden=_hidden(specification, rng, requests),
+        distractors=(specification.distractors, specification.distractors),
+    )
+    fault = fault_of(made)
+    if fault is not None:
+        raise _Misfit(fault, 3)
+    return made
+
+
+def _requests(specification: TaskSpecification, rng: random.Random, scenes: dict[str, Scene]) -> list[Request]:
+    """What the user asks for turn by turn, each intent in the state that those before it leave."""
+    written: list[Request] = []
+    asked: set[str] = set()
+    for turn, intents in enumerate(specification.turns):
+        slot = _slot(specification, rng, turn)
+        said: list[tuple[Beat, str]] = []
+        for intent in intents:
+            beat = _proposed(scenes, intent, turn)
+            if calls_as_text(beat) in asked:
+                raise _Misfit(f"turn {turn + 1}: {intent} would be asked for twice with the same values", 0, turn)
+            first = not said
+            said.append((beat, request(rng, beat, first=first, without=slot if first else None)))
+            beat.effect()
+            asked.add(calls_as_text(beat))
+        text, beats = " ".join(text for _, text in said), tuple(beat for beat, _ in said)
+        if slot is None:
+            written.append(Request(text, beats))
+        else:
+            written.append(Request(text, beats, supply(rng, beats[0], slot), beats[0].slots[slot]))
+    return written
+
+
+def _slot(specification: TaskSpecification, rng: random.Random, turn: int) -> str | None:
+    """The value that is left out of the turn's first request, in miss_param."""
+    withheld = specification.withheld
+    if specification.category is not Category.MISS_PARAM or withheld is None or withheld.turn != turn:
+        return None
+    return withheld.what or rng.choice(slots_of(specification.turns[turn][0]))
+
+
+def _hidden(specification: TaskSpecification, rng: random.Random, requests: list[Request]) -> str | None:
+    """The tool that is held out, in miss_func."""
+    withheld = specification.withheld
+    if specification.category is not Category.MISS_FUNC or withheld is None:
+        return None
+    choices = can_be_held_out(requests, withheld.turn)
+    if withheld.what is None and choices:
+        return rng.choice(choices)
+    if withheld.what is None:
+        raise _Misfit(f"turn {withheld.turn + 1} needs no tool that can be withheld", 2)
+    if withheld.what not in choices:
+        raise _Misfit(
+            f"turn {withheld.turn + 1} does not need {withheld.what}, or not for the first time, or another needed "
+            "tool can do its work",
+            2,
+        )
+    return withheld.what
+
+
+def _proposed(scenes: dict[str, Scene], intent: str, turn: int) -> Beat:
+    scene, _, name = intent.partition(".")
+    propose = scenes[scene].proposing(name)
+    for _ in range(_PROPOSALS):
+        try:
+            beat = propose()
+        except NotNow:
+            continue
+        if beat.intent == intent:
+            return beat
+    raise _Misfit(f"turn {turn + 1}: {intent} makes no sense in the state at hand", 0, turn)

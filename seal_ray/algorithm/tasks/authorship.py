@@ -1,0 +1,420 @@
+"""`Authorship`: the writer's side of a run. It has tasks written, sees to it that they are played, and pays for them.
+
+A window is `writer.update_every` rounds. At its start the writer writes specifications; those that have a task are
+added to the pool, whose tasks take the places of a share of the training tasks. At its end each written task has a
+value, and a writer that learns takes one step on its specifications.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from hashlib import blake2b
+from typing import Any
+
+from envs.dialogue import Protocol
+from envs.profile import FailureProfile
+from envs.sources import get_source
+from envs.specifications import Apart, Rejected, Specification, writable
+from envs.task import JSON, Task
+from policies.documents import Writing
+from policies.engine.choice import default_kind
+from policies.prompting import ChatFormat
+from policies.sample import Sample
+from policies.trajectory import derive_seed
+from policies.writer import Draft, Known, TaskWriter
+from policies.writer.choice import WRITERS, make_writer, writes
+from seal_ray.algorithm.agent import Agent
+from seal_ray.algorithm.objects import make_writer_reward, make_writer_update
+from seal_ray.algorithm.sampling.dispatch import while_healing
+from seal_ray.algorithm.sampling.groups import PLAIN_ARM, GroupPlan, PlayedGroup
+from seal_ray.algorithm.tasks.pool import Pool, Provenance, written_slots
+from seal_ray.algorithm.tasks.rewards import Outcome, Probe, WindowOutcomes
+from seal_ray.config import sections
+from seal_ray.config.agents import Settings
+from seal_ray.grpo.arms import PLAIN
+from seal_ray.grpo.rows import Minibatch, Row, row_of
+from seal_ray.grpo.schedule import faded
+
+LEARNT = ("loss", "kl", "ratio_first_error", "gradient_norm", "learning_rate")
+"""What is logged of the writer's update."""
+PROBE_ROLLOUTS = 4
+"""Rollouts of a probe task at each end of a window."""
+_SEEDS = 10**9
+"""Seeds of written tasks are below this."""
+
+Play = Callable[[Sequence[GroupPlan]], Sequence[PlayedGroup]]
+
+
+@dataclass(frozen=True, slots=True)
+class Drafted:
+    """A draft of the window, and the id of its task where it has one."""
+
+    draft: Draft
+    task: str | None
+
+    @property
+    def rejected(self) -> bool:
+        return self.task is None
+
+
+class Authorship:
+    """Owns the writer, the pool and the window of written tasks. `last_drafts` and `last_pool` are for people to read.
+
+    A writer that is a language model is an `agent` of the run. Tasks share nothing with those that are `tested`.
+    `play` plays groups with the present weights; the reward `probe` has it play held-out tasks.
+    """
+
+    def __init__(
+        self,
+        config: Settings,
+        agent: Agent | None = None,
+        *,
+        tested: Iterable[Task] = (),
+        play: Play | None = None,
+        make: Callable[[Authorship], TaskWriter] | None = None,
+    ) -> None:
+        self.settings = settings = config.section(sections.Writer)
+        self._environment = config.section(sections.Environment)
+        self._rounds = config.section(sections.Training).rounds
+        self._temperature = config.section(sections.Solver).temperature
+        self._seed = int(config.seed)
+        self.source = writable(self._environment.source)
+        self.agent = agent
+        self.pool = Pool(
+            settings.capacity,
+            filtering=settings.filtering,
+            discount=settings.discount,
+            max_age=settings.max_age,
+        )
+        self.reward = make_writer_reward(settings)
+        self.update = make_writer_update(settings)
+        self.drafts: tuple[Drafted, ...] = ()
+        self.last_drafts: list[dict[str, JSON]] = []
+        self.last_pool: list[dict[str, JSON]] = []
+        self._apart: Apart = self.source.apart(tested)
+        self._play = play
+        self._round = 0
+        self._drawn: set[str] = set()
+        self._made: dict[str, Task] = {}
+        self._earlier: dict[str, tuple[float, float]] = {}
+        self._window: dict[str, list[float]] = {}
+        self._probed: list[float] | None = None
+        self._probes = self._draw_probes() if self.reward.needs_probe else ()
+        self.writer = make_writer(settings.kind, self.source, self.check) if make is None else make(self)
+
+    def begins_at(self, round_number: int) -> bool:
+        """Whether a window begins with this round, counted from 0."""
+        return round_number % self.settings.update_every == 0
+
+    def check(self, specification: Specification) -> str | None:
+        """Why there is no task of a specification that could be added, in one sentence; None where there is one."""
+        depth = self.settings.depth
+        if depth is not None and specification.depth > depth:
+            return f"specification: {specification.depth} turns are more than the {depth} that this run has."
+        if self.pool.known(specification) is not None or any(specification == each for each, _ in self._probes):
+            return "specification: it stands in the pool already."
+        seed = derive_seed(self._seed, "written task", self._round) % _SEEDS
+        made = self.source.compose(specification, seed, part=self._environment.split, apart=self._apart)
+        if isinstance(made, Rejected):
+            return made.reason
+        self._made[specification.key] = made
+        return None
+
+    def write(self, profile: FailureProfile, *, round_number: int, heal: Callable[[], None]) -> None:
+        """Begins a window with what the writer writes, where one begins. `heal` is called while it writes."""
+        if not self.begins_at(round_number):
+            return
+        self._round, self._made = round_number, {}
+        if self._probes and self._probed is None:
+            self._probed = self._probe(round_number)
+        self._earlier = {each.task: (each.successes, each.counted) for each in self.pool.entries}
+        self._window = {}
+        seed = derive_seed(self._seed, "writer", round_number)
+        work = self.writer.write(profile, known=self._known(), n=self.settings.specifications, seed=seed)
+        drafts: Sequence[Draft] = while_healing(lambda: asyncio.run(work), heal)
+        digest = blake2b(profile.render().encode(), digest_size=4).hexdigest()
+        provenance = Provenance(self.settings.kind, digest, round_number)
+        self.drafts = tuple(self._add(draft, provenance) for draft in drafts)
+        self.last_drafts = self._draft_rows(None)
+
+    def take_places(self, numbers: range, drawn: Sequence[str]) -> list[str]:
+        """The tasks of these numbers: written ones in the places that the present share gives them, else the `drawn`.
+
+        No written task comes twice in a round; where there are too few, the drawn ones stay.
+        """
+        settings = self.settings
+        share = faded(
+            settings.share, settings.share_end, begin=settings.share_from, round_number=self._round, rounds=self._rounds
+        )
+        places = written_slots(share, numbers)
+        found = [
+            task
+            for task in self.pool.draw(len(self.pool), seed=f"{self._seed} {numbers.start}")
+            if task not in self._drawn
+        ]
+        taken = dict(zip(places, found, strict=False))
+        self._drawn.update(taken.values())
+        return [taken.get(number, task) for number, task in zip(numbers, drawn, strict=True)]
+
+    def tasks(self) -> Iterator[Task]:
+        """The tasks of the pool."""
+        source = get_source(self._environment.source)
+        made = {task.id: task for task in self._made.values()}
+        for entry in self.pool.entries:
+            yield made[entry.task] if entry.task in made else source.task(entry.task)
+
+    def close_round(self, round_number: int, groups: Sequence[PlayedGroup]) -> dict[str, float]:
+        """Adds a round to the window, and ends the window where it is time. Returns what was counted."""
+        self._drawn.clear()
+        written = 0
+        for group in groups:
+            if group.plan.task not in self.pool:
+                continue
+            written += 1
+            plain = group.by_arm().get(PLAIN, [])
+            won = float(sum(each.reward for each in plain))
+            self.pool.observe(group.plan.task, successes=won, rollouts=len(plain), round_number=round_number + 1)
+            counts = self._window.setdefault(group.plan.task, [0.0, 0.0])
+            counts[0] += won
+            counts[1] += len(plain)
+        self._round = round_number + 1
+        begun = self.begins_at(round_number)
+        counted: dict[str, float] = {
+            "writer/specifications": len(self.drafts) * begun,
+            "writer/rejections": sum(each.rejected for each in self.drafts) * begun,
+            "writer/groups": written,
+            "writer/share": written / max(1, len(groups)),
+        }
+        self.last_pool = []
+        if self.begins_at(round_number + 1):
+            counted |= self._end_window(round_number + 1)
+        return counted | self.pool.measures()
+
+    def _end_window(self, round_number: int) -> dict[str, float]:
+        rewards = self.rewards(self._outcomes(round_number))
+        self.last_drafts = self._draft_rows(rewards)
+        self.pool.age()
+        self.last_pool = self.pool.rows()
+        found = [reward for reward in rewards if reward is not None]
+        counted: dict[str, float] = {}
+        if found:
+            counted |= {"writer/reward": sum(found) / len(found), "writer/reward_best": max(found)}
+        rows = self.rows(rewards)
+        if rows and self.agent is not None and self.agent.learns:
+            learnt = self.agent.learn([Minibatch.of([rows])])
+            counted |= {f"writer/{key}": learnt[key] for key in LEARNT}
+            self.agent.deliver()
+        return counted
+
+    def rewards(self, window: WindowOutcomes) -> list[float | None]:
+        """Those of the window's drafts: a rejected one gets the least, one that was not played gets none."""
+        values = iter(self.reward(window))
+        return [self.reward.worst if each.rejected else next(values) for each in self.drafts]
+
+    def rows(self, rewards: Sequence[float | None]) -> list[Row]:
+        """What the writer learns from; nothing where its drafts teach nothing."""
+        found = [
+            (each.draft.sample, reward, each.rejected)
+            for each, reward in zip(self.drafts, rewards, strict=True)
+            if each.draft.sample is not None and reward is not None and any(each.draft.sample.mask_T)
+        ]
+        if not found:
+            return []
+        weights = self.update([reward for _, reward, _ in found], [rejected for _, _, rejected in found])
+        if weights is None:
+            return []
+        return [row_of(sample, float(weight)) for (sample, _, _), weight in zip(found, weights, strict=True)]
+
+    def get_state(self) -> dict[str, JSON]:
+        """What a checkpoint must keep, as JSON values."""
+        return {
+            "writer": self.writer.get_state(),
+            "pool": self.pool.get_state(),
+            "round": self._round,
+            "drafts": [
+                {
+                    "specification": None if each.draft.specification is None else each.draft.specification.dump(),
+                    "rejection": each.draft.rejection,
+                    "sample": None if each.draft.sample is None else asdict(each.draft.sample),
+                    "task": each.task,
+                }
+                for each in self.drafts
+            ],
+            "earlier": {task: list(counts) for task, counts in self._earlier.items()},
+            "window": self._window,
+            "probed": self._probed,
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """The inverse of `get_state`. An empty state is that of a run in which nobody wrote."""
+        if not state:
+            return
+        self.writer.set_state(state["writer"])
+        self.pool.set_state(state["pool"], self.source)
+        self._round = state["round"]
+        self.drafts = tuple(
+            Drafted(
+                Draft(
+                    None if each["specification"] is None else self.source.read(each["specification"]),
+                    each["rejection"],
+                    None if each["sample"] is None else Sample(**{k: _hashable(v) for k, v in each["sample"].items()}),
+                ),
+                each["task"],
+            )
+            for each in state["drafts"]
+        )
+        self._earlier = {task: (counts[0], counts[1]) for task, counts in state["earlier"].items()}
+        self._window = {task: list(counts) for task, counts in state["window"].items()}
+        self._probed = state["probed"]
+        self._made, self._drawn = {}, set()
+        self.last_drafts = self._draft_rows(None)
+
+    def _add(self, draft: Draft, provenance: Provenance) -> Drafted:
+        if draft.rejection is not None or draft.specification is None:
+            return Drafted(draft, None)
+        task = self._made[draft.specification.key]
+        rejection = self.pool.add(task, draft.specification, provenance)
+        return Drafted(draft, task.id) if rejection is None else Drafted(replace(draft, rejection=rejection), None)
+
+    def _known(self) -> list[Known]:
+        return [
+            Known(each.specification, each.successes / each.counted, each.counted)
+            for each in self.pool.entries
+            if each.counted > 0
+        ]
+
+    def _outcomes(self, round_number: int) -> WindowOutcomes:
+        def now(task: str, specification: Specification) -> Outcome:
+            return Outcome(specification, *self._window.get(task, (0.0, 0.0)))
+
+        mine = {each.task for each in self.drafts}
+        entries = {each.task: each.specification for each in self.pool.entries}
+        old = {task: specification for task, specification in entries.items() if task not in mine}
+        probes: list[Probe] = []
+        if self._probes:
+            before, self._probed = self._probed or [0.0] * len(self._probes), self._probe(round_number)
+            specifications = [specification for specification, _ in self._probes]
+            probes = [Probe(*each) for each in zip(specifications, before, self._probed, strict=True)]
+        return WindowOutcomes(
+            written=[
+                now(each.task, each.draft.specification)
+                for each in self.drafts
+                if each.task is not None and each.draft.specification is not None
+            ],
+            earlier=[Outcome(entries[task], *counts) for task, counts in self._earlier.items() if task in entries],
+            now=[now(task, specification) for task, specification in old.items()],
+            probes=probes,
+        )
+
+    def _draw_probes(self) -> tuple[tuple[Specification, str], ...]:
+        """The held-out tasks: drawn at random by the run's seed, never written again."""
+        found: list[tuple[Specification, str]] = []
+        number = 0
+        while len(found) < self.settings.probes:
+            specification = self.source.draw(random.Random(f"probe {self._seed} {number}"))
+            number += 1
+            if self.settings.depth is not None and specification.depth > self.settings.depth:
+                continue
+            task = self.source.compose(specification, number, part=self._environment.split, apart=self._apart)
+            if not isinstance(task, Rejected):
+                found.append((specification, task.id))
+        return tuple(found)
+
+    def _probe(self, round_number: int) -> list[float]:
+        """Success on each of the held-out tasks now."""
+        assert self._play is not None, "the reward probe needs somebody to play"
+        plans = [
+            GroupPlan(
+                number=place,
+                task=task,
+                arm=PLAIN_ARM,
+                protocol=Protocol(self._environment.protocol),
+                seeds=tuple(
+                    derive_seed(self._seed, "probe", round_number, place, member) for member in range(PROBE_ROLLOUTS)
+                ),
+                temperature=self._temperature,
+            )
+            for place, (_, task) in enumerate(self._probes)
+        ]
+        played = {group.plan.number: group.trajectories for group in self._play(plans)}
+        rates = [[each.reward for each in played.get(place, [])] for place in range(len(plans))]
+        return [sum(each) / len(each) if each else 0.0 for each in rates]
+
+    def _draft_rows(self, rewards: Sequence[float | None] | None) -> list[dict[str, JSON]]:
+        return [
+            {
+                "specification": None if each.draft.specification is None else each.draft.specification.dump(),
+                "rejection": each.draft.rejection,
+                "task": each.task,
+                "reward": None if rewards is None else rewards[place],
+            }
+            for place, each in enumerate(self.drafts)
+        ]
+
+
+class NoAuthorship:
+    """Nobody writes: all tasks are the source's own."""
+
+    last_drafts: Sequence[Mapping[str, JSON]] = ()
+    last_pool: Sequence[Mapping[str, JSON]] = ()
+
+    def write(self, profile: FailureProfile, *, round_number: int, heal: Callable[[], None]) -> None:
+        """Nothing is written."""
+
+    def take_places(self, numbers: range, drawn: Sequence[str]) -> list[str]:
+        del numbers
+        return list(drawn)
+
+    def tasks(self) -> Iterator[Task]:
+        return iter(())
+
+    def close_round(self, round_number: int, groups: Sequence[PlayedGroup]) -> dict[str, float]:
+        del round_number, groups
+        return {}
+
+    def get_state(self) -> dict[str, JSON]:
+        return {}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Nothing to set."""
+
+
+def start_authorship(
+    config: Settings, agent: Agent | None, *, tested: Iterable[Task], play: Play
+) -> Authorship | NoAuthorship:
+    """The writer's side of a run. `agent` is the writer where it is a language model, else None."""
+    settings = config.section(sections.Writer)
+    if not writes(settings.kind):
+        return NoAuthorship()
+    if agent is None:
+        return Authorship(config, tested=tested, play=play)
+    kind = settings.engine if agent.owns else config.section(sections.Engine).kind
+    host = agent.settings if agent.owns else config.section(sections.Solver)
+    kind_class: Any = WRITERS.find(settings.kind)
+
+    def make(authorship: Authorship) -> TaskWriter:
+        writer: TaskWriter = kind_class(
+            agent.connect,
+            ChatFormat.load(agent.model.path, agent.model.dialect),
+            Writing(
+                context=min(settings.context, host.context),
+                max_tokens=settings.response,
+                temperature=settings.temperature,
+                constrained=(default_kind() if kind == "auto" else kind) == "vllm",
+                retries=settings.retries,
+            ),
+            source=authorship.source,
+            check=authorship.check,
+            kind=settings.kind,
+            policy=agent.policy,
+        )
+        return writer
+
+    return Authorship(config, agent, tested=tested, play=play, make=make)
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value

@@ -1,0 +1,37 @@
+"""How hard a task is for the solver: p̂, the share of its rollouts that succeed, with an interval."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scipy.stats import beta  # type: ignore[import-untyped]
+
+LEVEL = 0.9
+"""The probability that an interval holds the success rate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difficulty:
+    """p̂ and its interval, from 0 to 1; p̂ is None where nothing was played."""
+
+    p: float | None
+    low: float
+    high: float
+
+
+def difficulty(successes: float, rollouts: float, level: float = LEVEL) -> Difficulty:
+    """p̂ of a task with so many successes in so many rollouts, and Jeffreys' interval.
+
+    The interval is the middle `level` of Beta(successes + ½, failures + ½), whose end is 0 where nothing succeeded and
+    1 where nothing failed (Brown, Cai and DasGupta, "Interval Estimation for a Binomial Proportion", 2001). Rollouts
+    that count less than one are fractions. That is on the safe side: the interval is that of as many rollouts as their
+    weights add up to, and weighted means vary less. Raises `ValueError` where there are more successes than rollouts.
+    """
+    if not 0 <= successes <= rollouts + 1e-9:
+        raise ValueError(f"{successes} successes in {rollouts} rollouts")
+    if rollouts <= 0:
+        return Difficulty(None, 0.0, 1.0)
+    failures, tail = max(0.0, rollouts - successes), (1 - level) / 2
+    low = 0.0 if successes <= 0 else float(beta.ppf(tail, successes + 0.5, failures + 0.5))
+    high = 1.0 if failures <= 0 else float(beta.ppf(1 - tail, successes + 0.5, failures + 0.5))
+    return Difficulty(min(1.0, successes / rollouts), low, high)

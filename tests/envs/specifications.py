@@ -1,0 +1,181 @@
+"""`python -m tests.envs.specifications -n NUMBER`: a random writer's specifications, composed, checked and counted.
+
+Each is rejected with a reason, or yields a task that is checked from outside: a dialogue plays its ground truth, and
+again without each of its calls; it is held against generated tasks of dev and test, and all of BFCL's; and it is
+composed again from its id.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import re
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+
+from envs.bfcl.tasks import load_tasks
+from envs.specifications import Rejected
+from envs.task import Task, ToolCall
+from envs.toolworld import tasks
+from envs.toolworld.compose import Composition, owned_values
+from envs.toolworld.specification import compose, read_specification, specified_task
+from envs.toolworld.specification.composing import specification_in
+from envs.toolworld.specification.drawing import draw_specification
+from envs.toolworld.specification.sharing import KnownTasks
+from envs.toolworld.specification.value import TaskSpecification
+from envs.toolworld.words import owner
+from tests.envs.players import Action, play, play_ground_truth
+from tests.envs.test_toolworld import content
+
+USELESS = ToolCall("no_such_tool", {})
+_EVALUATED = 1_000
+"""Generated tasks of dev and of test that composed ones are held against."""
+
+
+@cache
+def evaluation_tasks() -> tuple[Task, ...]:
+    """Generated tasks of dev and test, written ones of test, and BFCL's."""
+    written = [compose(random_specification(1, number), number, split="test") for number in range(200)]
+    return (
+        *load_tasks().values(),
+        *(task for split in ("dev", "test") for task in tasks(_EVALUATED, split=split)),
+        *(made.task for made in written if not isinstance(made, Rejected)),
+    )
+
+
+@cache
+def known_tasks() -> KnownTasks:
+    return KnownTasks(evaluation_tasks())
+
+
+@cache
+def _evaluated() -> tuple[frozenset[str], frozenset[str]]:
+    """The user texts and the ground-truth calls of the evaluation tasks."""
+    turns = [turn for task in evaluation_tasks() for turn in task.turns]
+    texts = frozenset(turn.user for turn in turns if turn.user is not None)
+    return texts, frozenset(json.dumps(call.to_dict()) for turn in turns for call in turn.ground_truth)
+
+
+def random_specification(seed: int, number: int) -> TaskSpecification:
+    return draw_specification(random.Random(f"specification {seed} {number}"))
+
+
+def check_reason(reason: str) -> None:
+    """Asserts that it is one sentence."""
+    assert re.fullmatch(r"[a-z]\w*: .{10,300}[.?]", reason), reason
+    assert reason.isprintable()
+
+
+def check_task(made: Composition, *, calls: bool = True) -> None:
+    """Asserts that the ground truth passes, and, with `calls`, that no turn passes without each of its calls."""
+    task = made.task
+    assert play_ground_truth(task).success, task.id
+    for index, turn in enumerate(task.turns):
+        for place in range(len(turn.ground_truth) if calls else 0):
+            actions = _actions(task)
+            actions[index] = [(*turn.ground_truth[:place], *turn.ground_truth[place + 1 :]) or (USELESS,)]
+            assert not play(task, actions).turn_diagnoses[index].verdict.passed, (
+                f"{task.id}: {turn.ground_truth[place]}"
+            )
+
+
+def _actions(task: Task) -> list[Sequence[Action]]:
+    return [[turn.ground_truth] if turn.ground_truth else [] for turn in task.turns]
+
+
+def check_apart(made: Composition) -> None:
+    """Asserts that the task shares nothing with an evaluation task, and that its own values are of its split."""
+    values = {value for beats in made.beats for beat in beats for value in owned_values(beat)}
+    assert {owner(value) for value in values} == {"train"}, made.task.id
+    texts, calls = _evaluated()
+    for turn in made.task.turns:
+        for call in turn.ground_truth:
+            written = json.dumps(call.to_dict())
+            held = any(value in re.findall(r"[^\s\"\[\],{}:#@]+|(?<=\")[^\"#@]+", written) for value in values)
+            assert not (held and written in calls), f"{made.task.id}: {call}"
+        if turn.user in texts:
+            assert not any(re.search(rf"\b{re.escape(value)}\b", turn.user or "") for value in values), made.task.id
+
+
+def check_again(made: Composition, specification: TaskSpecification) -> None:
+    """Asserts that its id gives the task again."""
+    assert specification_in(made.task.id) == specification
+    assert content(specified_task(made.task.id)) == content(made.task)
+
+
+@dataclass
+class Counted:
+    """What specifications came to. Times are CPU seconds."""
+
+    composed: Counter[str] = field(default_factory=Counter)
+    rejected: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
+    turns: Counter[int] = field(default_factory=Counter)
+    calls: int = 0
+    keys: set[str] = field(default_factory=set)
+    reading: float = 0.0
+    composing: float = 0.0
+    slowest: float = 0.0
+
+    def add(self, specification: TaskSpecification, seed: int) -> None:
+        """Composes a specification, checks what comes of it, and counts it."""
+        text = specification.dump()
+        started = time.process_time()
+        assert read_specification(text) == specification
+        read = time.process_time()
+        made = compose(specification, seed)
+        spent = time.process_time() - read
+        self.reading, self.composing = self.reading + read - started, self.composing + spent
+        self.slowest = max(self.slowest, spent)
+        self.keys.add(specification.key)
+        if not isinstance(made, Rejected):
+            shared = known_tasks().shared(made)
+            if shared is not None:
+                made = Rejected(f"specification: its task shares {shared.partition('(')[0]}… with another.")
+        if isinstance(made, Rejected):
+            check_reason(made.reason)
+            self.rejected[specification.category] += 1
+            self.reasons[re.sub(r"turn \d+|the call \w+|\w+\.\w+|not need \w+", "…", made.reason)] += 1
+            return
+        check_task(made)
+        check_apart(made)
+        check_again(made, specification)
+        self.composed[specification.category] += 1
+        self.turns[specification.depth] += 1
+        self.calls += sum(len(turn.ground_truth) for turn in made.task.turns)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("-n", type=int, default=10_000, help="specifications")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--first", type=int, default=0)
+    given = parser.parse_args()
+    counted = Counted()
+    for number in range(given.first, given.first + given.n):
+        try:
+            counted.add(random_specification(given.seed, number), number)
+        except BaseException:
+            print(f"specification {number} of seed {given.seed}", flush=True)
+            raise
+        if number % 1_000 == 999:
+            print(f"… {number + 1 - given.first}", flush=True)
+    print(f"{given.n} specifications, {len(counted.keys)} different; tasks: {counted.composed.total()}")
+    print(f"composed: {dict(counted.composed)}; rejected: {dict(counted.rejected)}")
+    print(
+        f"calls of ground truths, each needed: {counted.calls}; tasks by turns: {dict(sorted(counted.turns.items()))}"
+    )
+    for reason, count in counted.reasons.most_common():
+        print(f"{count:6d}  {reason}")
+    print(
+        f"reading {1e3 * counted.reading / given.n:.2f} ms, composing {1e3 * counted.composing / given.n:.1f} ms, "
+        f"at most {1e3 * counted.slowest:.0f} ms of CPU"
+    )
+
+
+if __name__ == "__main__":
+    main()

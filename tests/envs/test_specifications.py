@@ -1,0 +1,403 @@
+"""Task specifications: hostile texts are rejected at once, with a reason; tasks are sound, apart, and found again."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from envs.errors import UserError
+from envs.sources import find_task, get_source
+from envs.specifications import Rejected, Writable, likeness, writable
+from envs.task import Category
+from envs.toolworld import generate
+from envs.toolworld.compose import Composition
+from envs.toolworld.phrases import phrases
+from envs.toolworld.specification import TaskSpecification, Withheld, compose, read_specification, specified_task
+from envs.toolworld.specification.composing import specification_in, task_name
+from envs.toolworld.specification.document import (
+    MOST_CHARACTERS,
+    code_of,
+    schema,
+    specification_from_dict,
+    specification_of,
+)
+from envs.toolworld.specification.sharing import KnownTasks
+from envs.toolworld.specification.value import MOST_TURNS, SCENES, intents_of
+from tests.envs.specifications import Counted, check_reason, check_task, random_specification
+from tests.envs.test_toolworld import content
+
+GOOD: dict[str, Any] = {
+    "category": "miss_func",
+    "scenes": ["files", "trading"],
+    "turns": [["files.show"], ["files.write", "trading.quote"]],
+    "distractors": 3,
+    "state": 4,
+    "withheld": {"turn": 1, "what": "get_stock_info"},
+}
+
+
+def made(**changes: Any) -> TaskSpecification:
+    return specification_from_dict({**GOOD, **changes})
+
+
+def composed(specification: TaskSpecification, seed: int = 0) -> Composition:
+    found = compose(specification, seed)
+    assert not isinstance(found, Rejected), found.reason
+    return found
+
+
+def test_a_specification_is_read_as_it_is_written() -> None:
+    found = read_specification(json.dumps(GOOD))
+    assert found.category is Category.MISS_FUNC
+    assert found.turns == (("files.show",), ("files.write", "trading.quote"))
+    assert (found.distractors, found.state_size) == (3, 4)
+    assert found.withheld == Withheld(1, "get_stock_info")
+    assert json.loads(found.dump()) == GOOD
+    assert read_specification(found.dump()) == found
+    assert (found.depth, found.intents) == (2, ("files.show", "files.write", "trading.quote"))
+
+
+def test_what_is_the_same_has_one_form_and_one_key() -> None:
+    other = made(scenes=["trading", "files"])
+    assert other == made()
+    assert other.dump() == made().dump()
+    assert other.key == made().key
+    assert len(other.key) == 16
+    different = [
+        made(category="miss_param", withheld={"turn": 0}),
+        made(turns=[["files.write", "trading.quote"], ["files.show"]], withheld={"turn": 0, "what": None}),
+        made(distractors=2),
+        made(state=5),
+        made(withheld={"turn": 1}),
+        made(withheld={"turn": 0}),
+    ]
+    assert len({each.key for each in (made(), *different)}) == 7
+    short = {"category": "base", "scenes": ["files"], "turns": [["files.show"]]}
+    assert specification_from_dict(short) == specification_from_dict(
+        {**short, "distractors": 2, "state": 3, "withheld": None}
+    )
+
+
+def hostile() -> Iterator[tuple[str, str, str]]:
+    """(name, text, what the reason must say)."""
+    whole = json.dumps(GOOD)
+    yield "empty", "", "JSON"
+    yield "blank", " \n\t ", "JSON"
+    yield "no JSON", "a task, please", "JSON"
+    yield "cut", whole[:-9], "JSON"
+    yield "two", whole + whole, "JSON"
+    yield "a list", "[]", "list"
+    yield "a number", "7", "int"
+    yield "null", "null", "NoneType"
+    yield "100,000 turns", json.dumps({**GOOD, "turns": [["files.show"]] * 100_000}), "characters"
+    yield "a long text", '"' + "x" * 5_000_000 + '"', "characters"
+    yield "wide letters", "\U0001f600" * 1_000_000, "characters"
+    yield "deep", "[" * 1_900, "nested"
+    yield "deeper", "[" * 1_000_000, "characters"
+    yield "deep objects", '{"a":' * 380, "nested"
+    yield "deep inside", json.dumps({**GOOD, "turns": [[["files.show"]]]}), "nested"
+    yield "seven turns", json.dumps({**GOOD, "turns": [["files.show"]] * 7}), "7 are not allowed"
+    yield "500 scenes", json.dumps({**GOOD, "scenes": ["f"] * 300}), "300 are not allowed"
+    yield "no turn", json.dumps({**GOOD, "turns": []}), "0 are not allowed"
+    yield "an empty turn", json.dumps({**GOOD, "turns": [["files.show"], []]}), "turn 2: 0 are not allowed"
+    yield "four intents", json.dumps({**GOOD, "turns": [["files.show"] * 4]}), "4 are not allowed"
+    yield "a text for a list", json.dumps({**GOOD, "turns": "files.show"}), "must be a list"
+    yield "an object for a list", json.dumps({**GOOD, "scenes": {"files": 1}}), "must be a list"
+    yield "a number for a name", json.dumps({**GOOD, "category": 3}), "must be a name"
+    yield "a list for a name", json.dumps({**GOOD, "category": ["base"]}), "must be a name"
+    yield "true for a number", json.dumps({**GOOD, "distractors": True}), "must be a whole number"
+    yield "a fraction", json.dumps({**GOOD, "state": 3.0}), "must be a whole number"
+    yield "NaN", json.dumps({**GOOD, "state": float("nan")}), "NaN"
+    yield "infinite", json.dumps(GOOD).replace('"state": 4', '"state": 1e999'), "whole number"
+    yield "a huge number", json.dumps(GOOD).replace('"state": 4', f'"state": {"9" * 1_500}'), "so large"
+    yield "a negative number", json.dumps({**GOOD, "distractors": -1}), "-1 is not allowed"
+    yield "an unknown key", json.dumps({**GOOD, "ground_truth": []}), "'ground_truth' is not known"
+    yield "an unknown key inside", json.dumps({**GOOD, "withheld": {"turn": 0, "why": 1}}), "withheld: key 'why'"
+    yield "a key twice", whole[:-1] + ', "state": 4}', "twice"
+    yield "a missing key", json.dumps({"category": "base", "scenes": ["files"]}), "'turns' is missing"
+    yield "a missing key inside", json.dumps({**GOOD, "withheld": {"what": "cat"}}), "'turn' is missing"
+    yield "an unknown category", json.dumps({**GOOD, "category": "bas"}), "category: 'bas' is not known"
+    yield "an unknown scene", json.dumps({**GOOD, "scenes": ["file"]}), "scenes: 'file' is not known"
+    yield "a scene twice", json.dumps({**GOOD, "scenes": ["files", "files"]}), "twice"
+    yield "arithmetic alone", json.dumps({**GOOD, "scenes": ["arithmetic"]}), "no state of its own"
+    yield "a car for a long context", json.dumps({**GOOD, "category": "long_context", "scenes": ["vehicle"]}), "needs"
+    yield "an unknown intent", json.dumps({**GOOD, "turns": [["files.shows"]]}), "did you mean"
+    yield "an attribute", json.dumps({**GOOD, "turns": [["files.__class__"]]}), "is not known"
+    yield "a scene that is not there", json.dumps({**GOOD, "turns": [["tickets.read"]]}), "not one of the scenes"
+    yield "another letter", json.dumps({**GOOD, "category": "b\u0430se"}), "category"
+    yield "a surrogate", json.dumps({**GOOD, "category": "\ud800"}), "category"
+    yield "a raw surrogate", whole.replace("miss_func", "\ud800"), "category"
+    yield "a null byte", json.dumps({**GOOD, "category": "base\x00"}), "category"
+    yield "right to left", json.dumps({**GOOD, "turns": [["\u202efiles.show"]]}), "turn 1"
+    yield "new lines", json.dumps({**GOOD, "turns": [["a\nb\r\nc"]]}), "turn 1"
+    yield "a long name", json.dumps({**GOOD, "turns": [["files.show" * 100]]}), "turn 1"
+    yield "a long key", json.dumps({**GOOD, "k" * 900: 1}), "is not known"
+    yield "braces", json.dumps({**GOOD, "turns": [["{0.__class__}"]]}), "nested"
+    yield "withheld in base", json.dumps({**GOOD, "category": "base"}), "nothing is withheld in base"
+    yield "nothing withheld", json.dumps({**GOOD, "withheld": None}), "miss_func needs the turn"
+    yield "withheld too late", json.dumps({**GOOD, "withheld": {"turn": 2}}), "must be from 0 to 1"
+    yield "withheld of another scene", json.dumps({**GOOD, "withheld": {"turn": 1, "what": "startEngine"}}), "not known"
+    yield (
+        "a value that is not there",
+        json.dumps({**GOOD, "category": "miss_param", "withheld": {"turn": 0, "what": "price"}}),
+        "'price' is not known",
+    )
+    yield (
+        "nothing to leave out",
+        json.dumps(
+            {**GOOD, "category": "miss_param", "turns": [["files.list_here"]], "withheld": {"turn": 0, "what": None}}
+        ),
+        "no value that can be left out",
+    )
+
+
+HOSTILE = list(hostile())
+
+
+@pytest.mark.parametrize(("text", "reason"), [each[1:] for each in HOSTILE], ids=[each[0] for each in HOSTILE])
+def test_hostile_texts_are_rejected_within_10_ms_and_with_a_reason(text: str, reason: str) -> None:
+    writable("toolworld")  # tables are read once
+    with pytest.raises(UserError, match=r"[.?]") as found:
+        read_specification(text)
+    assert reason in str(found.value)
+    check_reason(str(found.value))
+    assert str(found.value).isprintable()
+    took = []
+    for _ in range(3):
+        started = time.process_time()
+        with pytest.raises(UserError):
+            read_specification(text)
+        took.append(time.process_time() - started)
+    assert min(took) < 0.01
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.sampled_from(sorted(phrases())),
+        lambda inner: st.lists(inner, max_size=8) | st.dictionaries(st.sampled_from(list(GOOD)) | st.text(), inner),
+        max_leaves=30,
+    ),
+    st.sampled_from(["", *GOOD]),
+)
+@settings(max_examples=300, deadline=None)
+def test_any_json_is_a_specification_or_rejected(value: Any, key: str) -> None:
+    document = {**GOOD, key: value} if key else value
+    try:
+        found = specification_from_dict(document)
+    except UserError as error:
+        check_reason(str(error))
+        return
+    assert read_specification(found.dump()) == found
+
+
+@given(st.text(max_size=300))
+@settings(max_examples=300, deadline=None)
+def test_any_text_is_rejected(text: str) -> None:
+    with pytest.raises(UserError):
+        read_specification(text)
+    with pytest.raises(UserError):
+        specification_of(Category.BASE, text)
+
+
+def test_the_longest_specification_is_read() -> None:
+    longest = max((name for name in phrases() if not name.startswith("arithmetic")), key=len)
+    scene = longest.partition(".")[0]
+    value = {**GOOD, "scenes": [scene, "arithmetic"], "turns": [[longest] * 3] * 6, "category": "base"}
+    text = json.dumps({**value, "withheld": None}, indent=1)
+    assert len(text) < MOST_CHARACTERS
+    assert read_specification(text).depth == MOST_TURNS
+
+
+def test_each_intent_is_known_to_a_scene_and_can_be_composed() -> None:
+    assert sorted(name for scene in SCENES for name in intents_of(scene)) == sorted(phrases())
+    first = {
+        "files": "files.show",
+        "trading": "trading.quote",
+        "messages": "messages.add",
+        "twitter": "twitter.posts_of",
+        "vehicle": "vehicle.navigate",
+        "tickets": "tickets.retitle",
+        "arithmetic": "files.show",
+    }
+    before = {
+        "files.go_up": "files.list_in",
+        "trading.cancel_placed": "trading.buy",
+        "trading.details_placed": "trading.sell",
+        "messages.send_known": "messages.add",
+        "messages.sent": "messages.send",
+        "twitter.comment_posted": "twitter.post",
+        "tickets.close_created": "tickets.create",
+        "tickets.resolve_created": "tickets.create",
+        "tickets.priority_created": "tickets.create",
+        "tickets.logout": "tickets.mine",
+        "trading.logout": "trading.account",
+    }
+    for intent in phrases():
+        scene = intent.partition(".")[0]
+        scenes = ("files", "arithmetic") if scene == "arithmetic" else (scene,)
+        names = dict.fromkeys((first[scene], before.get(intent, first[scene]), intent))
+        found = composed(TaskSpecification(Category.BASE, scenes, tuple((name,) for name in names)))
+        assert [beat.intent for (beat,) in found.beats] == list(names)
+        check_task(found)
+
+
+def test_a_task_is_what_its_specification_says() -> None:
+    found = composed(made())
+    task = found.task
+    assert task.category == "miss_func"
+    assert set(task.classes) == {"GorillaFileSystem", "TradingBot"}
+    assert [[beat.intent for beat in beats] for beats in found.beats] == [list(turn) for turn in made().turns]
+    revealed = [doc.name for turn in task.turns for doc in turn.revealed]
+    assert revealed == ["get_stock_info"]
+    assert not task.turns[1].ground_truth
+    assert task.turns[2].user is None
+    needed = {call.name for turn in task.turns for call in turn.ground_truth}
+    assert len({tool.name for tool in task.tools} - needed) == 3
+    left_out = composed(made(category="miss_param", withheld={"turn": 0, "what": "file"}))
+    assert left_out.omitted is not None
+    assert left_out.omitted not in (left_out.task.turns[0].user or "")
+    assert left_out.omitted in (left_out.task.turns[1].user or "")
+    long = composed(made(category="long_context", withheld=None))
+    short = composed(made(category="base", withheld=None))
+    assert len(str(long.task.setting)) > 4 * len(str(short.task.setting))
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"turns": [["files.go_up"]], "withheld": {"turn": 0}}, "turn 1: files.go_up makes no sense"),
+        (
+            {"turns": [["files.list_here"]], "category": "base", "withheld": None},
+            "no request names a value of its own",
+        ),
+        (
+            {"turns": [["trading.quote"]], "category": "long_context", "withheld": None},
+            "an intent whose result grows with the state",
+        ),
+        ({"withheld": {"turn": 1, "what": "cat"}}, "turn 2 does not need cat"),
+        (
+            {"turns": [["files.list_here"], ["files.show", "files.list_here"]], "category": "base", "withheld": None},
+            "twice with the same values",
+        ),
+    ],
+)
+def test_what_cannot_be_composed_is_rejected_with_the_reason(changes: dict[str, Any], reason: str) -> None:
+    found = compose(made(**changes), 0)
+    assert isinstance(found, Rejected)
+    assert reason in found.reason
+    check_reason(found.reason)
+
+
+def test_random_specifications_give_sound_tasks_or_a_reason() -> None:
+    counted = Counted()
+    for number in range(120):
+        counted.add(random_specification(0, number), number)
+    assert counted.composed.total() > 30
+    assert set(counted.composed) == set(map(str, Category))
+    assert counted.reasons.total() > 30
+
+
+def test_a_task_is_found_again_by_its_id() -> None:
+    found = composed(made(), seed=7)
+    assert found.task.id == task_name(made(), 7) == f"toolworld_written_train_miss_func_000007_{code_of(made())}"
+    assert content(specified_task(found.task.id)) == content(found.task) == content(find_task(found.task.id))
+    assert specification_in(found.task.id) == made()
+    assert specification_in(generate(0).id) is None
+    assert content(composed(made(), seed=8).task) != content(found.task)
+    pool = get_source("toolworld").pool("train")
+    assert pool.holds(found.task.id)
+    assert not get_source("toolworld").pool("dev").holds(found.task.id)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "toolworld_written_train_base_000001_files~files.go_up~d2~s3",
+        "toolworld_written_train_base_0000001_files~files.show~d2~s3",
+        "toolworld_written_train_base_000001_files~files.show~d02~s3",
+        "toolworld_written_train_base_000001_trading+files~files.show~d2~s3",
+        "toolworld_written_train_base_000001_files~files.shows~d2~s3",
+        "toolworld_written_train_base_000001_",
+        "toolworld_written_train_base_000001_files~" + "files.show-" * 100_000,
+    ],
+)
+def test_an_id_that_nobody_gave_is_one_sentence(wrong: str) -> None:
+    with pytest.raises(UserError, match=r"task|specification|turns"):
+        find_task(wrong)
+
+
+def digest() -> str:
+    parts = [content(composed(made(), seed).task) for seed in range(5)]
+    return f"{made().key} {hash(tuple(map(len, parts)))} {len(''.join(parts))} {sum(map(ord, ''.join(parts)))}"
+
+
+@pytest.mark.parametrize("hash_seed", ["0", "4242"])
+def test_a_task_is_the_same_in_every_process(hash_seed: str) -> None:
+    program = "from tests.envs.test_specifications import digest; print(digest())"
+    environment = {"PYTHONHASHSEED": hash_seed, "PATH": ""}
+    found = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == digest()
+
+
+def test_what_is_shared_is_found() -> None:
+    known, source = composed(made()), writable("toolworld")
+    apart = source.apart([known.task])
+    again = source.compose(made(), 0, apart=apart)
+    assert isinstance(again, Rejected)
+    assert "shares" in again.reason
+    check_reason(again.reason)
+    assert not isinstance(source.compose(made(), 1, apart=apart), Rejected)
+    # One text or one call with a value of its own is enough; a story is all of them.
+    (call, *_), texts = known.task.turns[0].ground_truth, [turn.user for turn in known.task.turns]
+    one = composed(made(turns=[["files.show"]], category="base", withheld=None))
+    assert KnownTasks([one.task]).shared(one) is not None
+    assert KnownTasks([one.task]).story(one.task) == "all user texts"
+    assert KnownTasks([one.task]).story(known.task) is None
+    assert call.name == "cat"
+    assert len(texts) == 3
+    # What names nothing of its own belongs to nobody.
+    idle = specification_from_dict(
+        {**GOOD, "category": "base", "turns": [["files.list_here"], ["files.show"]], "withheld": None}
+    )
+    pair = [composed(idle, seed) for seed in range(40)]
+    assert any(
+        each.task.turns[0].user == pair[0].task.turns[0].user and KnownTasks([each.task]).shared(pair[0]) is None
+        for each in pair[1:]
+    )
+
+
+def test_a_source_says_whether_tasks_can_be_written_for_it() -> None:
+    source = writable("toolworld")
+    assert isinstance(source, Writable)
+    assert source.read(json.dumps(GOOD)) == made()
+    assert source.draw(random.Random(3)) == source.draw(random.Random(3))
+    assert "files: show, open_in" in source.specification_help
+    with pytest.raises(UserError, match="'bfcl' composes no tasks"):
+        writable("bfcl")
+
+
+def test_the_schema_has_the_names_that_are_known() -> None:
+    found = schema()["properties"]
+    assert list(found) == list(GOOD)
+    assert found["turns"]["items"]["items"]["enum"] == [name for scene in SCENES for name in intents_of(scene)]
+    assert found["scenes"]["items"]["enum"] == list(SCENES)
+
+
+def test_likeness_is_by_category_scenes_intents_and_turns() -> None:
+    assert likeness(made(), made(state=8, distractors=0)) == 1.0
+    near, far = (
+        made(turns=[["files.show"], ["files.write"]], withheld={"turn": 0}),
+        made(category="base", withheld=None),
+    )
+    assert 0.5 < likeness(made(), near) < 1.0
+    assert likeness(made(), far) == 0.0
+    assert likeness(near, made()) == likeness(made(), near)

@@ -1,0 +1,314 @@
+"""The writer's side of a run, without Ray: windows, places, payment, learning, and its state."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from envs.errors import UserError
+from envs.profile import FailureProfile
+from envs.sources import find_task, get_source
+from envs.specifications import Rejected, writable
+from policies.sample import Sample
+from policies.writer import Draft, TaskWriter
+from seal_ray.algorithm.config import SealConfig, make_config
+from seal_ray.algorithm.tasks.authorship import LEARNT, Authorship, NoAuthorship, start_authorship
+from seal_ray.config import sections
+from seal_ray.config.agents import all_engines, host_of, learning_agents, model_agents, model_of, training_of
+from seal_ray.grpo.rows import Minibatch
+
+SOURCE = writable("toolworld")
+
+
+def config(**writer: Any) -> SealConfig:
+    found = SealConfig().curator(kind="none").training(rounds=8)
+    return found.writer(**{"kind": "random", "specifications": 4, "depth": 2, "update_every": 2, **writer})
+
+
+@dataclass(frozen=True)
+class _Reward:
+    reward: float
+
+
+@dataclass(frozen=True)
+class _Plan:
+    task: str
+    number: int = 0
+
+
+@dataclass(frozen=True)
+class _Group:
+    """As much of a played group as is asked for: plain rollouts of a task, and others that do not count."""
+
+    plan: _Plan
+    rewards: Sequence[float]
+
+    def by_arm(self) -> Mapping[int, Sequence[_Reward]]:
+        return {0: [_Reward(each) for each in self.rewards], 3: [_Reward(1.0)] * 4}
+
+    @property
+    def trajectories(self) -> Sequence[_Reward]:
+        return self.by_arm()[0]
+
+
+@dataclass
+class _Learner:
+    """An agent that learns, and what it was given."""
+
+    learns: bool = True
+    batches: list[Minibatch] = field(default_factory=list)
+    delivered: int = 0
+
+    def learn(self, minibatches: Sequence[Minibatch]) -> dict[str, float]:
+        self.batches += minibatches
+        return dict.fromkeys(LEARNT, 0.5)
+
+    def deliver(self) -> None:
+        self.delivered += 1
+
+
+class Scripted(TaskWriter):
+    """Writes these drafts in every window, and keeps what it was told."""
+
+    kind = "learning"
+
+    def __init__(self, authorship: Authorship, drafts: Sequence[Draft]) -> None:
+        self._check = authorship.check
+        self._drafts = drafts
+        self.told: list[Any] = []
+
+    async def write(self, profile: FailureProfile, *, known: Any, n: int, seed: int) -> tuple[Draft, ...]:
+        del profile, n, seed
+        self.told.append(known)
+        return tuple(
+            each
+            if each.specification is None
+            else Draft(each.specification, self._check(each.specification), each.sample)
+            for each in self._drafts
+        )
+
+
+def begin(authorship: Authorship, round_number: int = 0) -> None:
+    authorship.write(FailureProfile(), round_number=round_number, heal=lambda: None)
+
+
+def close(authorship: Authorship, round_number: int, rates: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    groups: Any = [_Group(_Plan(task), rewards) for task, rewards in rates.items()]
+    return authorship.close_round(round_number, groups)
+
+
+def drafts(count: int) -> list[Draft]:
+    """Drafts with tasks, and a sample each."""
+    found: list[Draft] = []
+    number = 0
+    while len(found) < count:
+        specification = SOURCE.draw(random.Random(number), depth=1)
+        if not isinstance(SOURCE.compose(specification, 0), Rejected):
+            sample = Sample(number, (1, 2, 3), (False, True, True), (0.0, -0.5, -0.25), (-1, 0, 0))
+            found.append(Draft(specification, None, sample))
+        number += 1
+    return found
+
+
+def test_tasks_are_written_played_and_known() -> None:
+    authorship = Authorship(config())
+    stream = [f"own {number}" for number in range(16)]
+    assert authorship.take_places(range(16), stream) == stream, "the pool is empty"
+    begin(authorship)
+    written = [each.task for each in authorship.pool.entries]
+    assert len(written) == 4
+    assert authorship.pool.entries[0].provenance.writer == "random"
+    assert [task.id for task in authorship.tasks()] == written
+    taken = authorship.take_places(range(8), stream[:8])
+    assert [task for task in taken if task not in stream] == written
+    assert [taken.index(task) for task in written] == [1, 3, 5, 7], "half of the places"
+    assert not set(authorship.take_places(range(8, 16), stream[8:])) & set(written), "not twice in a round"
+    counted = close(authorship, 0, {written[0]: [1.0, 0.0, 0.0, 0.0], "own 3": [1.0] * 4})
+    assert counted["writer/specifications"] == counted["pool/tasks"] == 4
+    assert counted["writer/groups"] == 1
+    assert counted["writer/share"] == 0.5
+    assert "writer/reward" not in counted
+    assert authorship.pool.entries[0].difficulty.p == 0.25, "plain rollouts alone"
+    begin(authorship, 1)
+    assert len(authorship.pool) == 4, "no window begins"
+    assert set(authorship.take_places(range(16, 24), stream[:8])) & set(written)
+    counted = close(authorship, 1, {written[1]: [1.0, 1.0, 0.0, 0.0]})
+    assert counted["writer/specifications"] == 0
+    assert counted["writer/reward_best"] == 1.0
+    assert len(authorship.last_pool) == 4
+    assert [row["reward"] is None for row in authorship.last_drafts] == [False, False, True, True]
+    begin(authorship, 2)
+    assert len(authorship.pool) == 8
+    assert [each.provenance.round for each in authorship.pool.entries] == [0] * 4 + [2] * 4
+
+
+def test_a_writer_is_paid_and_learns_and_a_rejection_costs() -> None:
+    learner: Any = _Learner()
+    given = [*drafts(3), Draft(None, "specification: no.", Sample(9, (1, 2), (False, True), (0.0, -1.0), (-1, 0)))]
+    writers: list[Scripted] = []
+
+    def make(authorship: Authorship) -> TaskWriter:
+        writers.append(Scripted(authorship, given))
+        return writers[0]
+
+    authorship = Authorship(config(update_every=1), learner, make=make)
+    begin(authorship)
+    tasks = [each.task for each in authorship.drafts]
+    assert tasks[3] is None
+    played = {str(tasks[0]): [1.0, 1.0, 0.0, 0.0], str(tasks[1]): [0.0] * 4}
+    counted = close(authorship, 0, played)
+    rewards = [row["reward"] for row in authorship.last_drafts]
+    assert rewards == [1.0, pytest.approx(0.6065, abs=1e-4), None, 0.0]
+    assert counted["writer/rejections"] == 1
+    assert counted["writer/loss"] == 0.5
+    (batch,) = learner.batches
+    advantages = [row.advantage for row in batch.groups[0]]
+    assert len(advantages) == 3, "what was not played is not learnt from"
+    assert advantages[0] > advantages[1] > advantages[2]
+    assert sum(advantages) == pytest.approx(0.0)
+    assert learner.delivered == 1
+    # What is in the pool already is not written again.
+    begin(authorship, 1)
+    assert [bool(row["rejection"]) for row in authorship.last_drafts] == [True] * 4
+    assert "in the pool already" in str(authorship.last_drafts[0]["rejection"])
+    assert [round(known.p, 6) for known in writers[0].told[1]] == [0.5, 0.0]
+    counted = close(authorship, 1, {})
+    assert counted["writer/rejections"] == 4
+    assert "writer/loss" not in counted, "equal rewards teach nothing"
+
+
+def test_two_equal_drafts_of_a_window_are_one_task() -> None:
+    twice = drafts(1) * 2
+    authorship = Authorship(config(), make=lambda each: Scripted(each, twice))
+    begin(authorship)
+    assert len(authorship.pool) == 1
+    assert [row["rejection"] for row in authorship.last_drafts] == [
+        None,
+        "specification: it stands in the pool already.",
+    ]
+
+
+def test_a_specification_that_is_too_deep_is_rejected() -> None:
+    authorship = Authorship(config(depth=1))
+    deep = SOURCE.draw(random.Random(0), depth=3)
+    assert authorship.check(deep) == "specification: 3 turns are more than the 1 that this run has."
+    begin(authorship)
+    assert {each.specification.depth for each in authorship.pool.entries} == {1}
+
+
+def test_it_goes_on_from_its_state_in_the_middle_of_a_window() -> None:
+    def make(each: Authorship) -> TaskWriter:
+        return Scripted(each, drafts(4))
+
+    learners: list[Any] = [_Learner(), _Learner()]
+    one = Authorship(config(), learners[0], make=make)
+    begin(one)
+    tasks = [str(each.task) for each in one.drafts]
+    close(one, 0, {tasks[0]: [1.0, 0.0, 0.0, 1.0], tasks[1]: [0.0] * 4})
+    state = json.loads(json.dumps(one.get_state()))
+    other = Authorship(config(), learners[1], make=make)
+    other.set_state(state)
+    assert json.loads(json.dumps(other.get_state())) == state
+    stream = [f"own {number}" for number in range(8)]
+    found = []
+    for each in (one, other):
+        begin(each, 1)
+        places = each.take_places(range(8), stream)
+        counted = close(each, 1, {tasks[1]: [1.0] * 4, tasks[2]: [1.0, 0.0, 0.0, 0.0]})
+        found.append((places, counted, each.last_drafts, each.last_pool, each.get_state()))
+    assert found[0] == found[1]
+    rows = [[row.advantage for row in learner.batches[0].groups[0]] for learner in learners]
+    assert rows[0] == rows[1]
+    assert [find_task(task).id for task in tasks] == tasks
+
+
+def test_the_probe_reward_plays_held_out_tasks_at_both_ends_of_a_window() -> None:
+    asked: list[list[str]] = []
+
+    def play(plans: Sequence[Any]) -> Any:
+        asked.append([plan.task for plan in plans])
+        rate = float(len(asked) > 1)
+        return [_Group(_Plan(plan.task, plan.number), [rate] * len(plan.seeds)) for plan in plans]
+
+    authorship = Authorship(config(reward="probe", probes=3, update_every=1), play=play)
+    begin(authorship)
+    written = [each.task for each in authorship.pool.entries]
+    close(authorship, 0, {written[0]: [0.0] * 4})
+    assert len(asked) == 2
+    assert asked[0] == asked[1]
+    assert not set(asked[0]) & set(written)
+    assert authorship.last_drafts[0]["reward"] == pytest.approx(1.0)
+    begin(authorship, 1)
+    close(authorship, 1, {})
+    assert len(asked) == 3, "the end of a window is the begin of the next"
+
+
+def test_nobody_writes_by_default() -> None:
+    nobody = start_authorship(SealConfig(), None, tested=(), play=lambda _: ())
+    assert isinstance(nobody, NoAuthorship)
+    assert nobody.take_places(range(2), ["a", "b"]) == ["a", "b"]
+    assert nobody.close_round(0, []) == nobody.get_state() == {}
+    started = start_authorship(config(), None, tested=get_source("bfcl").split().dev[:5], play=lambda _: ())
+    assert isinstance(started, Authorship)
+
+
+def test_three_agents_learn_each_with_its_own_settings() -> None:
+    three = make_config(["seal-genenv"])
+    assert learning_agents(three) == model_agents(three) == ("solver", "curator", "writer")
+    assert all_engines(three) == 3
+    assert training_of(three, "writer").loss == "rwr"
+    assert training_of(three, "curator").loss == training_of(three, "solver").loss == "grpo"
+    assert model_of(three, "writer").context == 3072
+    shared = three.solver(lora_rank=4)
+    assert all_engines(shared) == 1
+    assert host_of(shared, "writer") == host_of(shared, "curator") == "solver"
+    assert model_of(shared, "writer").lora_rank == 4
+    own = shared.writer(model="tiny", lora_rank=2)
+    assert all_engines(own) == 2
+    assert model_of(own, "writer").lora_rank == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"kind": "lerning"}, "writer.kind: 'lerning' is not known; did you mean 'learning'?"),
+        ({"kind": "learning", "reward": "alfa"}, "writer.reward: 'alfa' is not known; did you mean 'alpha'?"),
+        ({"kind": "learning", "update": "ppo"}, "writer.update: 'ppo' is not known"),
+        ({"kind": "learning", "reward_settings": {"beta": -1.0}}, "writer.reward: alpha: beta: -1.0"),
+        (
+            {"kind": "learning", "temperature": 0.5},
+            "writer.temperature: a writer that learns samples at temperature 1.",
+        ),
+        ({"kind": "learning", "specifications": 1}, "writer.specifications: a writer that learns needs 2"),
+        ({"kind": "learning", "response": 4096}, "writer.response: 4096 of 3072 tokens leaves no room for a prompt."),
+        ({"kind": "llm", "model": "/nowhere"}, "writer.model: "),
+        ({"kind": "random", "filtering": 0.5}, "writer.filtering: 0.5"),
+    ],
+)
+def test_settings_that_do_not_fit_are_one_sentence(settings: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UserError) as found:
+        make_config(["vanilla"]).writer(**settings).validate()
+    assert str(found.value).startswith(sentence)
+
+
+def test_a_source_without_specifications_takes_no_writer() -> None:
+    with pytest.raises(UserError, match="'bfcl' composes no tasks from specifications"):
+        make_config(["random-tasks"]).environment(source="bfcl", difficulty=None).validate()
+
+
+@pytest.mark.parametrize("preset", ["static-tasks", "random-tasks", "genenv", "genenv-frozen", "seal-genenv"])
+def test_presets_of_writers_differ_from_those_without_in_the_writer_alone(preset: str) -> None:
+    found = make_config([preset])
+    found.validate()
+    plain = make_config(["coevolved" if preset == "seal-genenv" else "vanilla"]).to_sections()
+    expected = {"static-tasks": "static", "random-tasks": "random", "genenv-frozen": "llm"}.get(preset, "learning")
+    assert found.section(sections.Writer).kind == expected
+    mine = found.to_sections()
+    mine.pop("writer")
+    plain.pop("writer")
+    assert mine == plain
