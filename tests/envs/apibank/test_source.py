@@ -99,6 +99,7 @@ def test_hostile_calls_are_error_results_and_a_dialogue_is_bounded(source: ApiBa
 
 def test_without_its_folder_it_owns_its_ids_and_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.setattr("envs.sources._own", ())  # who is named is known from then on
     source = get_source("envs.apibank.source:SOURCE")
     assert source.parts == ("test",)
     assert source.owns("api_bank_SetLamp-level-1-1")

@@ -53,9 +53,9 @@ def test_a_restored_run_of_pairs_goes_on_to_the_last_bit(show: str, tmp_path: Pa
     moved.engine_factory = replace(Writes(TWO), pause=0.02)
     with built(moved) as algorithm:
         algorithm.restore_from_path(str(tmp_path / "state"))
-        for place in (1, 2):
-            assert same(measured(algorithm.train()), results[place])
-            assert played(algorithm) == rounds[place]
+        for result, dialogues in zip(results[1:], rounds[1:], strict=True):
+            assert same(measured(algorithm.train()), result)
+            assert played(algorithm) == dialogues
         assert all(torch.equal(weights(algorithm)[name], tensor) for name, tensor in expected.items())
 
 
