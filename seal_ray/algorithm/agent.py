@@ -11,7 +11,9 @@ import ray.util
 
 from envs.co_evolution import SOLVER
 from envs.errors import SealError
+from policies.documents import Writing
 from policies.engine import BASE
+from policies.engine.choice import default_kind
 from policies.engine.requests import checkpoint_shapes
 from policies.model_folder import ModelFolder, open_model
 from seal_ray.algorithm.learning.anchoring import Internalised
@@ -190,6 +192,19 @@ def _bundles(config: Settings, agent: str) -> list[int]:
     before = sum(engines_of(config, each) for each in takewhile(lambda each: each != agent, model_agents(config)))
     first = group.bundle_count - all_engines(config) + before
     return list(range(first, first + own))
+
+
+def writing_of(config: Settings, agent: Agent, settings: sections.Curator | sections.Writer) -> Writing:
+    """How an agent that writes documents samples them: on engines of its own, or on those that it shares."""
+    kind = settings.engine if agent.owns else config.section(sections.Engine).kind
+    host = agent.settings if agent.owns else config.section(sections.Solver)
+    return Writing(
+        context=min(settings.context, host.context),
+        max_tokens=settings.response,
+        temperature=settings.temperature,
+        constrained=(default_kind() if kind == "auto" else kind) == "vllm",
+        retries=settings.retries,
+    )
 
 
 def version_in(state: Mapping[str, Any], agent: str) -> int:

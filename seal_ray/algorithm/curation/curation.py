@@ -18,12 +18,10 @@ from envs.task import JSON, Task
 from policies.curator import Curator, Proposal
 from policies.curator.choice import CURATORS
 from policies.curator.llm import LLMCurator
-from policies.documents import Writing
-from policies.engine.choice import default_kind
 from policies.model_folder import ModelFolder
 from policies.prompting import ChatFormat
 from policies.trajectory import interface_id
-from seal_ray.algorithm.agent import Agent
+from seal_ray.algorithm.agent import Agent, writing_of
 from seal_ray.algorithm.curation.guard import RunGuard
 from seal_ray.algorithm.curation.memory import ArmMemory
 from seal_ray.algorithm.curation.rewards import needs_internalised
@@ -287,19 +285,11 @@ def start_curation(
     if agent is None:
         return Curation(settings, make_plain_curator(settings))
     guard = RunGuard(guarded(), solver, most_tokens=settings.guideline_tokens)
-    kind = settings.engine if agent.owns else config.section(sections.Engine).kind
-    host = agent.settings if agent.owns else config.section(sections.Solver)
     kind_class: Any = CURATORS.find(settings.kind)
     writer: LLMCurator = kind_class(
         agent.connect,
         ChatFormat.load(agent.model.path, agent.model.dialect),
-        Writing(
-            context=min(settings.context, host.context),
-            max_tokens=settings.response,
-            temperature=settings.temperature,
-            constrained=(default_kind() if kind == "auto" else kind) == "vllm",
-            retries=settings.retries,
-        ),
+        writing_of(config, agent, settings),
         check=guard.check,
         kind=settings.kind,
         policy=agent.policy,

@@ -19,14 +19,12 @@ from envs.profile import FailureProfile
 from envs.sources import get_source
 from envs.specifications import Apart, Rejected, Specification, writable
 from envs.task import JSON, Task
-from policies.documents import Writing
-from policies.engine.choice import default_kind
 from policies.prompting import ChatFormat
 from policies.sample import Sample
 from policies.trajectory import derive_seed
 from policies.writer import Draft, Known, TaskWriter
 from policies.writer.choice import WRITERS, make_writer, writes
-from seal_ray.algorithm.agent import Agent
+from seal_ray.algorithm.agent import Agent, writing_of
 from seal_ray.algorithm.objects import make_writer_reward, make_writer_update
 from seal_ray.algorithm.sampling.dispatch import while_healing
 from seal_ray.algorithm.sampling.groups import PLAIN_ARM, GroupPlan, PlayedGroup
@@ -391,21 +389,13 @@ def start_authorship(
         return NoAuthorship()
     if agent is None:
         return Authorship(config, tested=tested, play=play)
-    kind = settings.engine if agent.owns else config.section(sections.Engine).kind
-    host = agent.settings if agent.owns else config.section(sections.Solver)
     kind_class: Any = WRITERS.find(settings.kind)
 
     def make(authorship: Authorship) -> TaskWriter:
         writer: TaskWriter = kind_class(
             agent.connect,
             ChatFormat.load(agent.model.path, agent.model.dialect),
-            Writing(
-                context=min(settings.context, host.context),
-                max_tokens=settings.response,
-                temperature=settings.temperature,
-                constrained=(default_kind() if kind == "auto" else kind) == "vllm",
-                retries=settings.retries,
-            ),
+            writing_of(config, agent, settings),
             source=authorship.source,
             check=authorship.check,
             kind=settings.kind,
