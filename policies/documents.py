@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from envs.dialogue import Message
 from envs.errors import UserError
 from policies.engine import BadRequest, Engine, EngineDead, Finish, GenRequest, GenResult
 from policies.prompting import ChatFormat
@@ -78,6 +79,25 @@ async def write_document(
         if found.value is not None:
             break
     return found
+
+
+def fitting_prompt(
+    form: ChatFormat, writing: Writing, messages_with: Callable[[int], Sequence[Message]], most: int
+) -> tuple[int, ...]:
+    """The prompt of `messages_with(n)`; n examples are `most`, or as many as leave the document its room."""
+    for shown in range(most, -1, -1):
+        prompt = form.chat(messages_with(shown))
+        if len(prompt) + writing.max_tokens <= writing.context:
+            break
+    return prompt
+
+
+def both_ends(ordered: Sequence[T], most: int) -> list[T]:
+    """At most `most` of these, in their order: as many from either end, the first ones in doubt."""
+    if len(ordered) <= most:
+        return list(ordered)
+    last = most // 2
+    return [*ordered[: most - last], *ordered[len(ordered) - last :]]
 
 
 def outermost_object(text: str, *, name: str) -> str:

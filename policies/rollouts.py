@@ -13,14 +13,43 @@ from envs.errors import EnvironmentFault
 from envs.interface import Interface
 from envs.task import Task
 from envs.text import valid_text
-from policies.engine import EngineDead
+from policies.engine import Engine, EngineDead
 from policies.solver import Solver
 from policies.trajectory import Trajectory
 
 T = TypeVar("T")
 
 MAX_RESTARTS = 3
-"""Restarts without a finished dialogue between them, after which the engine is given up."""
+"""Restarts without finished work between them, after which an engine is given up."""
+
+
+class Patience:
+    """Restarts an engine that died, once for all that saw it die, and gives up where it keeps dying.
+
+    `what` is the work whose end shows that the engine works: a dialogue, an item. `restarts` are counted.
+    """
+
+    def __init__(self, engine: Engine, what: str) -> None:
+        self._engine = engine
+        self._what = what
+        self._lock = asyncio.Lock()
+        self._fruitless = 0
+        self.restarts = 0
+
+    def worked(self) -> None:
+        """Something was finished, so that the next death is the first again."""
+        self._fruitless = 0
+
+    async def restart(self, seen: int) -> None:
+        """Restarts the engine where nobody else did since `seen` restarts. Raises `EngineDead` where it keeps dying."""
+        async with self._lock:
+            if self.restarts != seen:
+                return
+            if self._fruitless == MAX_RESTARTS:
+                raise EngineDead(f"the engine died again after {MAX_RESTARTS} restarts without a finished {self._what}")
+            await self._engine.restart()
+            self.restarts += 1
+            self._fruitless += 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +78,11 @@ class Rollouts:
     def __init__(self, solver: Solver, *, concurrent: int = 64) -> None:
         self._solver = solver
         self._slots = asyncio.Semaphore(concurrent)
-        self._restarting = asyncio.Lock()
-        self._fruitless = 0
-        self.restarts = 0
+        self._patience = Patience(solver.engine, "dialogue")
+
+    @property
+    def restarts(self) -> int:
+        return self._patience.restarts
 
     async def play(self, jobs: Sequence[Job]) -> AsyncGenerator[tuple[int, Trajectory], None]:
         """Yields (place in `jobs`, trajectory) as dialogues end.
@@ -96,27 +127,16 @@ class Rollouts:
 
     async def _until_done(self, job: Job) -> Trajectory:
         while True:
-            before = self.restarts
+            seen = self.restarts
             try:
                 trajectory = await self._solver.play(
                     job.task, seed=job.seed, interface=job.interface, protocol=job.protocol
                 )
             except EngineDead:
-                await self._restart(before)
+                await self._patience.restart(seen)
             else:
-                self._fruitless = 0
+                self._patience.worked()
                 return trajectory
-
-    async def _restart(self, seen: int) -> None:
-        """Restarts the engine once for all dialogues that saw the same death."""
-        async with self._restarting:
-            if self.restarts != seen:
-                return
-            if self._fruitless == MAX_RESTARTS:
-                raise EngineDead(f"the engine died again after {MAX_RESTARTS} restarts without a finished dialogue")
-            await self._solver.engine.restart()
-            self.restarts += 1
-            self._fruitless += 1
 
 
 @asynccontextmanager

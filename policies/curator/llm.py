@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
+from envs.dialogue import Message
 from envs.interface import Interface
 from envs.interface.document import interface_from_dict, interface_to_dict
 from envs.profile import FailureProfile
 from envs.task import JSON
 from policies.curator.base import Curator, Proposal, Tried
-from policies.curator.proposal_text import PROPOSAL_SCHEMA, best_and_worst, messages_for, read_proposal
-from policies.documents import Writing, write_document
+from policies.curator.proposal_text import PROPOSAL_SCHEMA, messages_for, read_proposal
+from policies.documents import Writing, both_ends, fitting_prompt, write_document
 from policies.engine import BASE, Engine
 from policies.prompting import ChatFormat
 from policies.trajectory import derive_seed
@@ -74,15 +75,12 @@ class LLMCurator(Curator):
 
     def _prompt(self, profile: FailureProfile, incumbent: Interface) -> tuple[int, ...]:
         """The prompt, with as many of the best and worst interfaces as leave a whole proposal its room."""
-        for most in range(_SHOWN, -1, -1):
-            tried = best_and_worst(self.tried, most)
-            messages = messages_for(
-                profile, incumbent=incumbent, before=self._before, tried=tried, extends=self._extends
-            )
-            prompt = self._form.chat(messages)
-            if len(prompt) + self._writing.max_tokens <= self._writing.context:
-                break
-        return prompt
+
+        def messages_with(most: int) -> tuple[Message, ...]:
+            tried = both_ends(self.tried, most)
+            return messages_for(profile, incumbent=incumbent, before=self._before, tried=tried, extends=self._extends)
+
+        return fitting_prompt(self._form, self._writing, messages_with, _SHOWN)
 
     def get_state(self) -> dict[str, JSON]:
         return {**super().get_state(), "before": interface_to_dict(self._before), "last": interface_to_dict(self._last)}

@@ -96,11 +96,3 @@ def messages_for(
     if extends and not incumbent.is_plain:
         asked += "\nWhat you write is added to the interface in force."
     return Message("system", INSTRUCTIONS), Message("user", asked)
-
-
-def best_and_worst(tried: Sequence[Tried], most: int) -> list[Tried]:
-    """At most `most` of these, which come the best first: as many from either end, the best in doubt."""
-    if len(tried) <= most:
-        return list(tried)
-    worst = most // 2
-    return [*tried[: most - worst], *tried[len(tried) - worst :]]

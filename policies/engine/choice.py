@@ -23,6 +23,13 @@ def default_kind() -> str:
     return "vllm" if importlib.util.find_spec("vllm") else "transformers"
 
 
+def default_dtype() -> str:
+    """bfloat16 on a GPU, else float32."""
+    import torch
+
+    return "bfloat16" if torch.cuda.is_available() else "float32"
+
+
 async def start_engine(
     kind: str,
     model: ModelFolder,

@@ -180,10 +180,11 @@ def _groups(rows: Sequence[Row]) -> Iterator[list[Row]]:
     group: list[Row] = []
     computed: set[tuple[str, tuple[int, ...]]] = set()
     for row in sorted(rows, key=_cached):
-        computed.add(_held(row))
+        held = _held(row)
+        computed.add(held)
         if group and len(computed) * _cached(row) > _PREFILL_TOKENS:
             yield group
-            group, computed = [], {_held(row)}
+            group, computed = [], {held}
         group.append(row)
     if group:
         yield group

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+from envs.dialogue import Message
 from envs.profile import FailureProfile
 from envs.specifications import Specification, Writable
-from policies.documents import Writing, outermost_object, write_document
+from policies.documents import Writing, fitting_prompt, outermost_object, write_document
 from policies.engine import BASE, Engine
 from policies.prompting import ChatFormat
 from policies.trajectory import derive_seed
@@ -60,12 +61,11 @@ class LLMWriter(TaskWriter):
 
     def _prompt(self, profile: FailureProfile, known: Sequence[Known]) -> tuple[int, ...]:
         """The prompt, with as many specifications of earlier windows as leave a whole one its room."""
-        for most in range(_SHOWN, -1, -1):
-            messages = messages_for(profile, grammar=self._source.specification_help, known=telling(known, most))
-            prompt = self._form.chat(messages)
-            if len(prompt) + self._writing.max_tokens <= self._writing.context:
-                break
-        return prompt
+
+        def messages_with(most: int) -> tuple[Message, ...]:
+            return messages_for(profile, grammar=self._source.specification_help, known=telling(known, most))
+
+        return fitting_prompt(self._form, self._writing, messages_with, _SHOWN)
 
     async def _write(self, engine: Engine, prompt: tuple[int, ...], seed: int) -> Draft:
         found = await write_document(

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from envs.dialogue import Message
 from envs.profile import FailureProfile
+from policies.documents import both_ends
 from policies.writer.base import Known
 
 INSTRUCTIONS = """\
@@ -36,8 +37,4 @@ def messages_for(profile: FailureProfile, *, grammar: str, known: Sequence[Known
 
 def telling(known: Sequence[Known], most: int) -> list[Known]:
     """At most `most` of these: half of them the nearest to one half, the others the farthest from it, in this order."""
-    order = sorted(known, key=lambda each: (abs(each.p - SOUGHT), -each.rollouts))
-    if len(order) <= most:
-        return order
-    far = most // 2
-    return [*order[: most - far], *order[len(order) - far :]]
+    return both_ends(sorted(known, key=lambda each: (abs(each.p - SOUGHT), -each.rollouts)), most)

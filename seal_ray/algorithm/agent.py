@@ -34,7 +34,10 @@ from seal_ray.config.agents import (
     model_agents,
     model_of,
 )
-from seal_ray.grpo.rows import Minibatch
+from seal_ray.grpo.rows import Minibatch, Row
+
+_OF_DOCUMENTS = ("loss", "kl", "ratio_first_error", "gradient_norm", "learning_rate")
+"""What is logged of the update of an agent that writes documents."""
 
 
 class RatioError(SealError, RuntimeError):
@@ -97,6 +100,17 @@ class Agent:
             )
         self.version += 1
         return learnt
+
+    def learn_documents(self, rows: list[Row]) -> dict[str, float]:
+        """One step on documents that it wrote; its engines get the weights. Returns what is logged, by metric.
+
+        Nothing happens, and nothing is logged, where there are no rows or the agent does not learn.
+        """
+        if not rows or not self.learns:
+            return {}
+        learnt = self.learn([Minibatch.of([rows])])
+        self.deliver()
+        return {f"{self.name}/{key}": learnt[key] for key in _OF_DOCUMENTS}
 
     def alignments(self, arms: Sequence[int]) -> tuple[list[list[float]], float]:
         """As `SealLearnerGroup.alignments`, of the update that it made last."""

@@ -13,7 +13,7 @@ from envs.dialogue import Protocol
 from envs.errors import UserError, check_known
 from envs.sources import BENCHMARK, GENERATED, OfficialResults, TaskSource, get_source
 from policies import tiny
-from policies.engine.choice import DTYPES, KINDS, default_kind
+from policies.engine.choice import DTYPES, KINDS, default_dtype, default_kind
 from policies.model_folder import ModelFolder, open_model
 from policies.solver import Budgets
 from seal_ray.cli.options import Env, progress
@@ -88,7 +88,7 @@ def command(
         ),
         budgets=_budgets(opened, context or source.context, response),
         engine=engine or default_kind(),
-        dtype=dtype or _default_type(),
+        dtype=dtype or default_dtype(),
         seeds=seeds,
         seed=seed,
         temperature=temperature,
@@ -133,12 +133,6 @@ def _difficulty_of(model: str, source: TaskSource) -> str | None:
     environment = RunFolder(run).read_config().get("environment")
     code = environment.get("difficulty") if isinstance(environment, dict) else None
     return code if isinstance(code, str) else None
-
-
-def _default_type() -> str:
-    import torch
-
-    return "bfloat16" if torch.cuda.is_available() else "float32"
 
 
 def _print_ends(console: Console, done: Progress, out: Path) -> None:

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from envs.errors import UserError, check_known
 from envs.exams import EXAMS, Exam, Item
-from policies.engine.choice import DTYPES, KINDS, default_kind, start_engine
+from policies.engine.choice import DTYPES, KINDS, default_dtype, default_kind, start_engine
 from policies.model_folder import ModelFolder, open_model
 from policies.prompting import ChatFormat
 from policies.solver import Budgets
@@ -121,7 +121,7 @@ def _sitter(
         ChatFormat.load(opened.path, opened.dialect),
         Budgets(prompt=room, response=min(response, room), context=room),
         engine or default_kind(),
-        dtype or _default_type(),
+        dtype or default_dtype(),
         seed,
         temperature,
         top_p,
@@ -195,9 +195,3 @@ def _tell(console: Console, name: str, done: Progress) -> None:
 def _name(named: str, opened: ModelFolder) -> str:
     """The run's name for a run, else the model's."""
     return opened.name if model_of(named) == named else Path(named).resolve().name
-
-
-def _default_type() -> str:
-    import torch
-
-    return "bfloat16" if torch.cuda.is_available() else "float32"

@@ -19,7 +19,7 @@ from policies.candidate import EngineCandidate
 from policies.engine import Engine, EngineDead
 from policies.model_folder import ModelFolder
 from policies.prompting import ChatFormat
-from policies.rollouts import MAX_RESTARTS
+from policies.rollouts import Patience
 from policies.solver import Budgets
 from policies.trajectory import derive_seed
 from seal_ray.report.files import JsonLines, replace_file
@@ -141,31 +141,6 @@ class Progress:
     restarts: int = 0
 
 
-class Patience:
-    """Restarts an engine that died, once for all that saw it die, and gives up where it keeps dying."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._lock = asyncio.Lock()
-        self._fruitless = 0
-        self.restarts = 0
-
-    def worked(self) -> None:
-        """An item was done, so that the next death is the first again."""
-        self._fruitless = 0
-
-    async def restart(self, seen: int) -> None:
-        """Restarts the engine where nobody else did since `seen` restarts. Raises `EngineDead` where it keeps dying."""
-        async with self._lock:
-            if self.restarts != seen:
-                return
-            if self._fruitless == MAX_RESTARTS:
-                raise EngineDead(f"the engine died again after {MAX_RESTARTS} restarts without a finished item")
-            await self._engine.restart()
-            self.restarts += 1
-            self._fruitless += 1
-
-
 @dataclass
 class Sitting:
     """One suite with one model on an engine that runs."""
@@ -188,7 +163,7 @@ class Sitting:
         progress = Progress(self.exam.name, len(self.items), done, resumed=len(done))
         self.report(progress)
         left = [item for item in self.items if item.id not in done]
-        patience = Patience(self.engine)
+        patience = Patience(self.engine, "item")
         slots = asyncio.Semaphore(self.sitter.concurrent)
         started = time.perf_counter()
 

@@ -39,13 +39,9 @@ from seal_ray.algorithm.sampling.dispatch import while_healing
 from seal_ray.algorithm.sampling.groups import Arm, PlayedGroup, number_arms
 from seal_ray.config import sections
 from seal_ray.config.agents import Settings
-from seal_ray.grpo.advantages import group_advantages
-from seal_ray.grpo.advantages.proposals import centred_advantages
 from seal_ray.grpo.arms import choose_incumbent
-from seal_ray.grpo.rows import Minibatch, Row, row_of
-
-LEARNT = ("loss", "kl", "ratio_first_error", "gradient_norm", "learning_rate")
-"""What is logged of the curator's update."""
+from seal_ray.grpo.rows import Row, row_of
+from seal_ray.grpo.writer_updates.grpo import GRPOUpdate
 
 
 class Curation:
@@ -69,6 +65,9 @@ class Curation:
         self.last_proposals: list[dict[str, JSON]] = []
         self.last_arms: list[dict[str, JSON]] = []
         self._guard = guard
+        self._update = GRPOUpdate(
+            GRPOUpdate.Settings(advantage=settings.advantage, rejection_step=settings.rejection_step)
+        )
 
     @property
     def arms(self) -> tuple[Arm, ...]:
@@ -189,11 +188,7 @@ class Curation:
             counted |= {"curator/gain": gain, "curator/gain_error": error, "curator/better": verdict.probability}
         if rewards:
             counted |= {"curator/reward": sum(rewards) / len(rewards), "curator/reward_best": max(rewards)}
-        if verdict.rows and self.agent.learns:
-            learnt = self.agent.learn([Minibatch.of([verdict.rows])])
-            counted |= {f"curator/{key}": learnt[key] for key in LEARNT}
-            self.agent.deliver()
-        return counted
+        return counted | self.agent.learn_documents(verdict.rows)
 
     def judge(self) -> Verdict:
         """Ends the window. The incumbent is replaced where an arm is enough above it (`curator.choose`)."""
@@ -242,14 +237,7 @@ class Curation:
             for each, reward in zip(self.window.proposals, rewards, strict=True)
             if each.sample is not None and reward is not None and any(each.sample.mask_T)
         ]
-        if len(found) < 2:
-            return []
-        values = [reward for _, reward in found]
-        if self.settings.advantage == "centred":
-            rejected = [each.rejection is not None for each, _ in found]
-            advantages = centred_advantages(values, rejected, step=self.settings.rejection_step)
-        else:
-            advantages = group_advantages(values)
+        advantages = self._update([reward for _, reward in found], [each.rejection is not None for each, _ in found])
         if advantages is None:
             return []
         return [

@@ -33,11 +33,9 @@ from seal_ray.algorithm.tasks.rewards import Outcome, Probe, WindowOutcomes
 from seal_ray.config import sections
 from seal_ray.config.agents import Settings
 from seal_ray.grpo.arms import PLAIN
-from seal_ray.grpo.rows import Minibatch, Row, row_of
+from seal_ray.grpo.rows import Row, row_of
 from seal_ray.grpo.schedule import faded
 
-LEARNT = ("loss", "kl", "ratio_first_error", "gradient_norm", "learning_rate")
-"""What is logged of the writer's update."""
 PROBE_ROLLOUTS = 4
 """Rollouts of a probe task at each end of a window."""
 _SEEDS = 10**9
@@ -200,11 +198,8 @@ class Authorship:
         counted: dict[str, float] = {}
         if found:
             counted |= {"writer/reward": sum(found) / len(found), "writer/reward_best": max(found)}
-        rows = self.rows(rewards)
-        if rows and self.agent is not None and self.agent.learns:
-            learnt = self.agent.learn([Minibatch.of([rows])])
-            counted |= {f"writer/{key}": learnt[key] for key in LEARNT}
-            self.agent.deliver()
+        if self.agent is not None:
+            counted |= self.agent.learn_documents(self.rows(rewards))
         return counted
 
     def rewards(self, window: WindowOutcomes) -> list[float | None]:

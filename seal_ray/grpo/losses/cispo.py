@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
-from seal_ray.grpo.losses.sums import TokenLosses, kl_to_reference, measured, ratio_of
+from seal_ray.grpo.losses.sums import TokenLosses, held_by_kl, measured, ratio_of
 
 _Positive = Annotated[float, Field(gt=0.0)]
 
@@ -50,16 +50,12 @@ class CISPOLoss:
         """All are of one length, in nats. Raises `ValueError` without the reference's log-probs, unless `kl` is 0."""
         del proximal_logprobs_M
         settings = self.settings
-        if settings.kl and reference_logprobs_M is None:
-            raise ValueError("a KL coefficient and no reference log-probs")
         old_M = sampled_logprobs_M.detach().to(logprobs_M.dtype)
         ratio_M = ratio_of(logprobs_M, old_M)
         low, high = 1 - settings.clip_low, 1 + settings.clip_high
         weight_M = ratio_M.detach().clamp(low, high)
         loss_M = -weight_M * advantages_M.detach().to(logprobs_M.dtype) * logprobs_M
-        kl_M = kl_to_reference(logprobs_M, reference_logprobs_M)
-        if settings.kl:
-            loss_M = loss_M + settings.kl * kl_M
+        loss_M, kl_M = held_by_kl(loss_M, settings.kl, logprobs_M, reference_logprobs_M)
         return measured(
             loss_M,
             logprobs_M=logprobs_M,

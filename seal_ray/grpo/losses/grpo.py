@@ -8,7 +8,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
-from seal_ray.grpo.losses.sums import MOST_LOG_RATIO, TokenLosses, kl_to_reference, measured, ratio_of
+from seal_ray.grpo.losses.sums import MOST_LOG_RATIO, TokenLosses, held_by_kl, measured, ratio_of
 
 _Positive = Annotated[float, Field(gt=0.0)]
 
@@ -65,8 +65,6 @@ class GRPOLoss:
         otherwise.
         """
         settings = self.settings
-        if settings.kl and reference_logprobs_M is None:
-            raise ValueError("a KL coefficient and no reference log-probs")
         if settings.importance_cap is not None and proximal_logprobs_M is None:
             raise ValueError("an importance cap and no proximal log-probs")
         dtype = logprobs_M.dtype
@@ -89,9 +87,7 @@ class GRPOLoss:
             surrogate_M = torch.where(dual_M, bound_M, surrogate_M)
         loss_M = importance_M * surrogate_M
 
-        kl_M = kl_to_reference(logprobs_M, reference_logprobs_M)
-        if settings.kl:
-            loss_M = loss_M + settings.kl * kl_M
+        loss_M, kl_M = held_by_kl(loss_M, settings.kl, logprobs_M, reference_logprobs_M)
 
         held_M = clipped_M > plain_M
         return measured(

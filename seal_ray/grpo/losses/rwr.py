@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
-from seal_ray.grpo.losses.sums import TokenLosses, kl_to_reference, measured, ratio_of
+from seal_ray.grpo.losses.sums import TokenLosses, held_by_kl, measured, ratio_of
 
 
 class RWRLoss:
@@ -40,13 +40,9 @@ class RWRLoss:
     ) -> TokenLosses:
         """All are of one length, in nats. Raises `ValueError` without the reference's log-probs, unless `kl` is 0."""
         del proximal_logprobs_M
-        if self.settings.kl and reference_logprobs_M is None:
-            raise ValueError("a KL coefficient and no reference log-probs")
         old_M = sampled_logprobs_M.detach().to(logprobs_M.dtype)
         loss_M = -advantages_M.detach().to(logprobs_M.dtype) * logprobs_M
-        kl_M = kl_to_reference(logprobs_M, reference_logprobs_M)
-        if self.settings.kl:
-            loss_M = loss_M + self.settings.kl * kl_M
+        loss_M, kl_M = held_by_kl(loss_M, self.settings.kl, logprobs_M, reference_logprobs_M)
         return measured(
             loss_M,
             logprobs_M=logprobs_M,

@@ -127,6 +127,16 @@ def kl_to_reference(logprobs_M: Tensor, reference_logprobs_M: Tensor | None) -> 
     return _k3((reference_M - logprobs_M).clamp(max=_MOST_LOG_REFERENCE))
 
 
+def held_by_kl(
+    loss_M: Tensor, coefficient: float, logprobs_M: Tensor, reference_logprobs_M: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """`loss + coefficient · k3`, and k3 alone. Raises `ValueError` for a coefficient and no reference."""
+    if coefficient and reference_logprobs_M is None:
+        raise ValueError("a KL coefficient and no reference log-probs")
+    kl_M = kl_to_reference(logprobs_M, reference_logprobs_M)
+    return (loss_M + coefficient * kl_M if coefficient else loss_M), kl_M
+
+
 def global_mean(loss_sum: Tensor, global_tokens: int) -> Tensor:
     """A micro-batch's part of the token-mean over the whole batch, in all micro-batches of all learners.
 

@@ -15,7 +15,8 @@ from envs.profile import FailureProfile
 from policies.curator import Proposal
 from policies.curator.base import Tried
 from policies.curator.llm import LLMCurator
-from policies.curator.proposal_text import best_and_worst, messages_for
+from policies.curator.proposal_text import messages_for
+from policies.documents import both_ends
 from policies.sample import Sample
 from seal_ray.algorithm.config import SealConfig
 from seal_ray.algorithm.curation.curation import Curation
@@ -242,10 +243,10 @@ def test_the_prompt_shows_the_best_and_the_worst_and_keeps_to_its_room() -> None
     _, before = messages_for(FailureProfile(), incumbent=A, before=PLAIN)
     assert asked.content.startswith(before.content)
     many = [Tried(A, gain, 0.1) for gain in (0.3, 0.2, 0.1, 0.0, -0.1, -0.2)]
-    assert [each.gain for each in best_and_worst(many, 4)] == [0.3, 0.2, -0.1, -0.2]
-    assert [each.gain for each in best_and_worst(many, 3)] == [0.3, 0.2, -0.2]
-    assert [each.gain for each in best_and_worst(many, 1)] == [0.3]
-    assert best_and_worst(many, 0) == []
+    assert [each.gain for each in both_ends(many, 4)] == [0.3, 0.2, -0.1, -0.2]
+    assert [each.gain for each in both_ends(many, 3)] == [0.3, 0.2, -0.2]
+    assert [each.gain for each in both_ends(many, 1)] == [0.3]
+    assert both_ends(many, 0) == []
     curator = telling().curator
     assert isinstance(curator, LLMCurator)
     bare = len(curator._prompt(FailureProfile(), A))

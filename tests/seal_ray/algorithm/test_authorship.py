@@ -17,10 +17,10 @@ from envs.specifications import Rejected, writable
 from policies.sample import Sample
 from policies.writer import Draft, TaskWriter
 from seal_ray.algorithm.config import SealConfig, make_config
-from seal_ray.algorithm.tasks.authorship import LEARNT, Authorship, NoAuthorship, start_authorship
+from seal_ray.algorithm.tasks.authorship import Authorship, NoAuthorship, start_authorship
 from seal_ray.config import sections
 from seal_ray.config.agents import all_engines, host_of, learning_agents, model_agents, model_of, training_of
-from seal_ray.grpo.rows import Minibatch
+from seal_ray.grpo.rows import Row
 
 SOURCE = writable("toolworld")
 
@@ -61,15 +61,13 @@ class _Learner:
     """An agent that learns, and what it was given."""
 
     learns: bool = True
-    batches: list[Minibatch] = field(default_factory=list)
-    delivered: int = 0
+    batches: list[list[Row]] = field(default_factory=list)
 
-    def learn(self, minibatches: Sequence[Minibatch]) -> dict[str, float]:
-        self.batches += minibatches
-        return dict.fromkeys(LEARNT, 0.5)
-
-    def deliver(self) -> None:
-        self.delivered += 1
+    def learn_documents(self, rows: list[Row]) -> dict[str, float]:
+        if not rows:
+            return {}
+        self.batches.append(rows)
+        return {"writer/loss": 0.5}
 
 
 class Scripted(TaskWriter):
@@ -166,12 +164,11 @@ def test_a_writer_is_paid_and_learns_and_a_rejection_costs() -> None:
     assert rewards == [1.0, pytest.approx(0.6065, abs=1e-4), None, 0.0]
     assert counted["writer/rejections"] == 1
     assert counted["writer/loss"] == 0.5
-    (batch,) = learner.batches
-    advantages = [row.advantage for row in batch.groups[0]]
+    (rows,) = learner.batches
+    advantages = [row.advantage for row in rows]
     assert len(advantages) == 3, "what was not played is not learnt from"
     assert advantages[0] > advantages[1] > advantages[2]
     assert sum(advantages) == pytest.approx(0.0)
-    assert learner.delivered == 1
     # What is in the pool already is not written again.
     begin(authorship, 1)
     assert [bool(row["rejection"]) for row in authorship.last_drafts] == [True] * 4
@@ -222,7 +219,7 @@ def test_it_goes_on_from_its_state_in_the_middle_of_a_window() -> None:
         counted = close(each, 1, {tasks[1]: [1.0] * 4, tasks[2]: [1.0, 0.0, 0.0, 0.0]})
         found.append((places, counted, each.last_drafts, each.last_pool, each.get_state()))
     assert found[0] == found[1]
-    rows = [[row.advantage for row in learner.batches[0].groups[0]] for learner in learners]
+    rows = [[row.advantage for row in learner.batches[0]] for learner in learners]
     assert rows[0] == rows[1]
     assert [find_task(task).id for task in tasks] == tasks
 
