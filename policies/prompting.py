@@ -9,6 +9,7 @@ it would end the message that it is in and begin another one; here it loses its 
 
 from __future__ import annotations
 
+import filecmp
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -27,6 +28,7 @@ from policies.model_folder import read_json
 _QUESTION, _ANSWER = "stand-in question", "stand-in answer"
 """An exchange to learn from what a template writes behind an answer."""
 
+_TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
 _GENERATION = "generation_config.json"
 
 
@@ -184,7 +186,7 @@ class ChatFormat:
 
 
 def _tokenizer(folder: Path) -> Any:
-    if folder in tiny.SHIPPED.values():
+    if _is_shipped(folder):
         from transformers import PreTrainedTokenizerFast
 
         # The same tokens, without the seconds for which `AutoTokenizer` imports PyTorch and what models are made of.
@@ -192,3 +194,9 @@ def _tokenizer(folder: Path) -> Any:
     from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(folder)
+
+
+def _is_shipped(folder: Path) -> bool:
+    """Whether its tokenizer is that of the shipped models, as it is where they were trained on."""
+    matching, _, _ = filecmp.cmpfiles(folder, tiny.FOLDER, _TOKENIZER, shallow=False)
+    return len(matching) == len(_TOKENIZER)

@@ -37,10 +37,11 @@ _SHAPE = {
 }
 
 
-def random_qwen2(folder: Path, *, seed: int, tied: bool = True) -> Path:
-    """Saves a random two-layer Qwen2 whose every tensor matters, and returns its folder."""
+def random_qwen2(folder: Path, *, seed: int, tied: bool = True, **shape: int) -> Path:
+    """Saves a random Qwen2 whose every tensor matters, of two layers if not told otherwise, and returns its folder."""
     torch.manual_seed(seed)
-    config = Qwen2Config(**_SHAPE, tie_word_embeddings=tied, bos_token_id=0, eos_token_id=1)  # type: ignore[arg-type]
+    tokens = {"bos_token_id": 0, "eos_token_id": 1}
+    config = Qwen2Config(**{**_SHAPE, **tokens, **shape}, tie_word_embeddings=tied)  # type: ignore[arg-type]
     return _saved(Qwen2ForCausalLM(config), folder)  # type: ignore[no-untyped-call]
 
 

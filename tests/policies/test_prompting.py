@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -74,6 +76,18 @@ def test_control_tokens_in_a_message_are_only_text() -> None:
         specials = set(chat_tokenizer(dialect).all_special_ids)
         assert [token for token in evil if token in specials] == [token for token in bare if token in specials]
         assert f"{end[0]} {end[1:]}" in form.text(evil)
+
+
+def test_a_tokenizer_that_was_changed_is_not_taken_for_the_shipped_one(tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(tiny.FOLDER, tmp_path / "copy", ignore=shutil.ignore_patterns("*.safetensors")))
+    text = '{"name": "cd", "arguments": {}}<|end|>'
+    shipped, copied = (ChatFormat.load(folder, DIALECTS["qwen"]) for folder in (tiny.FOLDER, copy))
+    assert copied.tokens(text) == shipped.tokens(text)
+    file = copy / "tokenizer.json"
+    changed = json.loads(file.read_text("utf-8"))
+    changed["model"]["merges"] = []
+    file.write_text(json.dumps(changed), "utf-8")
+    assert ChatFormat.load(copy, DIALECTS["qwen"]).tokens(text) != shipped.tokens(text)
 
 
 def test_toolace_shows_tools_in_its_own_words() -> None:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import atexit
+import shutil
+import tempfile
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from policies import tiny
+from policies.model_folder import open_model
 from seal_ray.algorithm.config import SealConfig
+from tests.policies.models import random_qwen2
 from tests.seal_ray.algorithm.engines import TASKS, Half
 
 ROUNDS_IN_RAY = [
@@ -20,13 +28,35 @@ ROUNDS_IN_RAY = [
 """Marks of tests that play whole rounds."""
 
 
+@cache
+def small_model() -> Path:
+    """The folder of a random model of one layer with the tokenizer of `tiny`. It is gone with this process."""
+    folder = Path(tempfile.mkdtemp(prefix="seal-ray-small-model-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        shutil.copy(tiny.FOLDER / name, folder)
+    vocabulary = int(open_model(tiny.NAME).config["vocab_size"])
+    return random_qwen2(
+        folder,
+        seed=1,
+        vocab_size=vocabulary,
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=1,
+        max_position_embeddings=4096,
+    )
+
+
 def small_config(engine: Half, **learners: Any) -> SealConfig:
-    """A config for rounds of a few seconds: 4 groups of 4 on a scripted engine, two gradient steps a round."""
+    """A config for rounds of a second: 4 groups of 4 on a scripted engine, two gradient steps a round.
+
+    What a script plays does not depend on the model that learns, which is `small_model`.
+    """
     config = (
         SealConfig()
         .environment(tasks=TASKS)
         .engine(kind="transformers", dtype="float32", num_cpus_per_engine=0.1)
-        .solver(dtype="float32", prompt=2048, response=128, context=3072)
+        .solver(model=str(small_model()), dtype="float32", prompt=2048, response=128, context=3072)
         .curator(kind="none")
         .training(
             groups=4,

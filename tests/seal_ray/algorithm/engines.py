@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,8 @@ class Half:
     version_offset: int = 0
     known: tuple[str, ...] = ()
     """Ids of further tasks that it knows."""
+    writes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Agent → texts that it writes in turn, on an engine of its own or as a policy of the solver's."""
     elsewhere: str | None = None
     """A file that is there once an engine has begun which reads no other process's memory, as on another machine."""
 
@@ -72,6 +74,9 @@ class Half:
         done = form.completion("Done.")
 
         def answer(request: GenRequest) -> Sequence[int]:
+            texts = self.writes.get(request.policy) or self.writes.get(spec.agent)
+            if texts:
+                return form.completion(texts[request.seed % len(texts)])
             if random.Random(f"hang {request.seed}").random() < self.hangs:
                 return form.completion(HANG)
             gives_up = random.Random(request.seed).random() < 0.25

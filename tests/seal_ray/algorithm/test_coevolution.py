@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,7 @@ from envs.dialogue import Protocol
 from envs.interface import Interface
 from envs.interface.document import dump_interface
 from envs.sources import find_task
-from policies.engine import Engine, GenRequest
-from policies.engine.scripted import ScriptedEngine
-from policies.model_folder import open_model
-from policies.prompting import ChatFormat
 from seal_ray.algorithm.config import SealConfig
-from seal_ray.algorithm.sampling.engine_actor import EngineSpec
 from seal_ray.algorithm.sampling.groups import TaskStream
 from seal_ray.algorithm.seal import Seal
 from seal_ray.config.sections import Environment
@@ -94,31 +88,10 @@ def test_a_curator_moves_from_any_cue_to_the_one_that_helps(curator: Path) -> No
     assert incumbents[Interface(guidelines=(HELPS,))] >= 2, incumbents
 
 
-@dataclass(frozen=True)
-class Writes:
-    """Engines as `Half`'s, and a curator that writes these texts in turn."""
-
-    texts: tuple[str, ...]
-    pause: float = 0.0
-
-    async def __call__(self, spec: EngineSpec) -> Engine:
-        if spec.agent != CURATOR:
-            return await Half(pause=self.pause)(spec)
-        model = open_model(spec.model)
-        form = ChatFormat.load(model.path, model.dialect)
-
-        def answer(request: GenRequest) -> tuple[int, ...]:
-            return form.completion(self.texts[request.seed % len(self.texts)])
-
-        return ScriptedEngine(answer, context=spec.context, vocabulary=int(model.config["vocab_size"]))
-
-
 def writing_config(*texts: str, **settings: Any) -> SealConfig:
-    config = small_config(Half()).curator(
+    return small_config(Half(writes={CURATOR: texts})).curator(
         **{"kind": "coevolved", "engine": "transformers", "retries": 0, "update_every": 1, "lr": 1e-4, **settings}
     )
-    config.engine_factory = Writes(texts)
-    return config
 
 
 GARBAGE = (

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from envs.co_evolution import CURATOR
 from envs.sources import find_task
 from policies.model_folder import open_model
 from policies.plain_view import PlainView, plain_view
@@ -16,7 +16,8 @@ from policies.prompting import ChatFormat
 from policies.solver import Budgets
 from seal_ray.algorithm.config import SealConfig
 from tests.seal_ray.algorithm.configs import ROUNDS_IN_RAY
-from tests.seal_ray.algorithm.test_coevolution import TWO, Writes, writing_config
+from tests.seal_ray.algorithm.engines import Half
+from tests.seal_ray.algorithm.test_coevolution import TWO, writing_config
 from tests.seal_ray.algorithm.test_seal_rounds import built, measured, played, same, weights
 
 pytestmark = [*ROUNDS_IN_RAY, pytest.mark.long]
@@ -50,7 +51,7 @@ def test_a_restored_run_of_pairs_goes_on_to_the_last_bit(show: str, tmp_path: Pa
             assert result["solver/internalised_before"] != result["solver/internalised_after"]
     # Elsewhere, and from the state on.
     moved = config().env_runners(num_env_runners=2).engine(num_engines=2)
-    moved.engine_factory = replace(Writes(TWO), pause=0.02)
+    moved.engine_factory = Half(writes={CURATOR: TWO}, pause=0.02)
     with built(moved) as algorithm:
         algorithm.restore_from_path(str(tmp_path / "state"))
         for result, dialogues in zip(results[1:], rounds[1:], strict=True):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -16,13 +15,8 @@ from envs.co_evolution import CURATOR, SOLVER, WRITER
 from envs.interface import Interface
 from envs.interface.document import dump_interface
 from envs.specifications import Rejected, writable
-from policies.engine import Engine, GenRequest
-from policies.engine.scripted import ScriptedEngine
-from policies.model_folder import open_model
-from policies.prompting import ChatFormat
 from policies.trajectory import derive_seed
 from seal_ray.algorithm.config import SealConfig
-from seal_ray.algorithm.sampling.engine_actor import EngineSpec
 from seal_ray.algorithm.seal import Seal
 from tests.seal_ray.algorithm.configs import ROUNDS_IN_RAY, small_config
 from tests.seal_ray.algorithm.engines import Half
@@ -65,30 +59,9 @@ CUES = tuple(
 )
 
 
-@dataclass(frozen=True)
-class Three:
-    """Engines for three agents, each on one of its own or all on one, told apart by the policy that is asked for."""
-
-    async def __call__(self, spec: EngineSpec) -> Engine:
-        solver = await Half(known=written_ids())(spec)
-        assert isinstance(solver, ScriptedEngine)
-        model = open_model(spec.model)
-        form = ChatFormat.load(model.path, model.dialect)
-
-        def answer(request: GenRequest) -> Sequence[int]:
-            writes = {CURATOR: CUES, WRITER: specifications()}
-            agent = request.policy if request.policy in writes else spec.agent
-            texts = writes.get(agent, ())
-            if not texts:
-                return solver._answer(request)
-            return form.completion(texts[request.seed % len(texts)])
-
-        return ScriptedEngine(answer, context=spec.context, vocabulary=int(model.config["vocab_size"]))
-
-
 def config(*, shared: bool = False, **writer: Any) -> SealConfig:
     found = (
-        small_config(Half())
+        small_config(Half(known=written_ids(), writes={CURATOR: CUES, WRITER: specifications()}))
         .solver(**({"lora_rank": 2} if shared else {}))
         .writer(
             **{
@@ -107,7 +80,6 @@ def config(*, shared: bool = False, **writer: Any) -> SealConfig:
         )
     )
     found.fault_tolerance(engine_timeout=600.0)
-    found.engine_factory = Three()
     return found
 
 
@@ -198,25 +170,9 @@ def test_three_agents_go_on_bit_for_bit_from_the_middle_of_a_window(shared: bool
 GARBAGE = ("", "[" * 200, "{", '{"category": "base"}', "__import__('os')")
 
 
-@dataclass(frozen=True)
-class WritesGarbage:
-    """Engines as `Half`'s, and a writer of nonsense."""
-
-    async def __call__(self, spec: EngineSpec) -> Engine:
-        if spec.agent != WRITER:
-            return await Half()(spec)
-        model = open_model(spec.model)
-        form = ChatFormat.load(model.path, model.dialect)
-        return ScriptedEngine(
-            lambda request: form.completion(GARBAGE[request.seed % len(GARBAGE)]),
-            context=spec.context,
-            vocabulary=int(model.config["vocab_size"]),
-        )
-
-
 def test_a_writer_of_garbage_costs_its_reward_only(unwritten: Unwritten) -> None:
     garbage = config()
-    garbage.engine_factory = WritesGarbage()
+    garbage.engine_factory = Half(writes={WRITER: GARBAGE})
     with built(garbage) as algorithm:
         for metrics, dialogues in zip(unwritten.metrics, unwritten.dialogues, strict=True):
             result = algorithm.train()
