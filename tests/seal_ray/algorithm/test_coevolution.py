@@ -26,7 +26,7 @@ from tests.seal_ray.algorithm.test_seal_rounds import built, measured, played, s
 
 pytestmark = [*ROUNDS_IN_RAY, pytest.mark.long]
 
-ROUNDS = 14
+ROUNDS = 12
 
 
 @pytest.fixture(scope="module")

@@ -169,9 +169,17 @@ def _pid(*_: object) -> int:
 
 
 def runner_pids(algorithm: Seal) -> list[int]:
-    assert algorithm.env_runner_group is not None
-    found: list[int] = algorithm.env_runner_group.foreach_env_runner(_pid, local_env_runner=False)
-    return found
+    """The processes of both runners; waits for those that are being started."""
+    group = algorithm.env_runner_group
+    assert group is not None
+    deadline = time.monotonic() + 120
+    while True:
+        found: list[int] = group.foreach_env_runner(_pid, local_env_runner=False)
+        if len(found) == 2:
+            return found
+        assert time.monotonic() < deadline, "a killed runner does not come back"
+        time.sleep(0.2)
+        group.probe_unhealthy_env_runners()
 
 
 def test_killed_runners_and_engines_change_nothing(undisturbed: dict[str, Any]) -> None:
