@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+_log = logging.getLogger("seal_ray")
 
 _ENVIRONMENT = {
     # OpenMP threads spin while they wait, and two processes on few cores then starve each other.
@@ -23,6 +26,9 @@ _ENVIRONMENT = {
 
 _BLOCK = 32
 """Tokens in a cache block. Only whole blocks are reused, and vLLM's 128 on CPU would miss most of a short prompt."""
+
+_DIED = "Engine core initialization failed"
+"""How vLLM's error begins when the core process ended before it was ready; what it said itself is on stderr."""
 
 _RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """The ranks that vLLM can make room for; smaller adapters fit too."""
@@ -51,7 +57,10 @@ class VllmSettings:
 
 
 def start_llm(settings: VllmSettings, *, adapter_slots: int) -> Any:
-    """Starts vLLM's asynchronous front end, and its core behind it."""
+    """Starts vLLM's asynchronous front end, and its core behind it.
+
+    A core that ends while it starts is started once more, as one that ends at work is: on a busy machine it happens.
+    """
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     from vllm.config import StructuredOutputsConfig
@@ -81,7 +90,13 @@ def start_llm(settings: VllmSettings, *, adapter_slots: int) -> Any:
         # Other back ends leave room for endless white space, which a small model fills.
         structured_outputs_config=StructuredOutputsConfig(backend="guidance", disable_any_whitespace=True),
     )
-    return AsyncLLM.from_engine_args(arguments)
+    try:
+        return AsyncLLM.from_engine_args(arguments)
+    except RuntimeError as error:
+        if not str(error).startswith(_DIED):
+            raise
+        _log.warning("vLLM's core process ended while it started; it is started once more (%s)", error)
+        return AsyncLLM.from_engine_args(arguments)
 
 
 def _room_for(rank: int) -> Any:

@@ -9,6 +9,7 @@ import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from safetensors.torch import load_file
@@ -182,7 +183,22 @@ def test_a_bad_request_is_told_at_once_and_hurts_nobody(served: Base, bad: GenRe
 
 
 @pytest.mark.parametrize("served", ["untied"], indirect=True)
-def test_a_killed_core_is_noticed_and_a_restart_brings_the_weights_back(served: Base, tmp_path: Path) -> None:
+def test_a_killed_core_is_noticed_and_a_restart_brings_the_weights_back(
+    served: Base, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The core that is started then ends before it is ready, and another is started."""
+    from vllm.v1.engine.utils import CoreEngineProcManager
+
+    started: list[str] = []
+    start = CoreEngineProcManager.__init__
+
+    def ends(self: CoreEngineProcManager, *args: Any, **settings: Any) -> None:
+        start(self, *args, **settings)
+        started.append("core")
+        if len(started) == 1:
+            self.processes[0].kill()
+
+    monkeypatch.setattr(CoreEngineProcManager, "__init__", ends)
     folder = random_qwen2(tmp_path / "new", seed=77, tied=False)
     served.runner.run(served.engine.update_weights(load_file(folder / "model.safetensors"), 9))
     request = GenRequest(PROMPT, max_tokens=64, seed=4)
@@ -195,6 +211,8 @@ def test_a_killed_core_is_noticed_and_a_restart_brings_the_weights_back(served: 
     after = served.one(request)
     assert after.token_ids_T == before.token_ids_T
     assert after.versions_T == before.versions_T == (9,) * 64
+    assert started == ["core"] * 2
+    assert "started once more" in caplog.text
 
 
 STALE = (
