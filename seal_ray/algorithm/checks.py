@@ -158,9 +158,9 @@ def _check_posterior(curator: sections.Curator) -> None:
             "curator.show: when_failing plays an arm where plain has failed, so that arms look better than they are; "
             "set curator.choose=margin or curator.show=always."
         )
-    if curator.share_out == "thompson" and (curator.choose, curator.tasks) != ("posterior", "common"):
+    if curator.share_out != "turns" and (curator.choose, curator.tasks) != ("posterior", "common"):
         raise UserError(
-            "curator.share_out: thompson draws from the posterior over common tasks; "
+            f"curator.share_out: {curator.share_out} draws from the posterior over common tasks; "
             "set curator.choose=posterior and curator.tasks=common."
         )
 

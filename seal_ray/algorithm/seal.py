@@ -110,7 +110,7 @@ class Seal(RoundAlgorithm):
             changed = self._propose()
         with _timed(times, "rollout"):
             waves = play_waves(
-                self._planner.plan(self.curation.arms, self.round, self.curation.share_out),
+                self._planner.plan(self.curation.arms, self.round, self.curation),
                 play=self._play_for_training,
                 is_equal=self._compare.is_equal,
                 replace=self._planner.replace,

@@ -143,16 +143,18 @@ class Curator(Section):
     played: Count | None = None
     """Arms beside the plain one and the incumbent at most: accepted proposals of different text, and with the posterior
     one of an earlier window. None is all proposals."""
-    pick: Literal["first", "likeliest"] = "first"
-    """Which of the proposals are played where more are written: the first ones, or those whose tokens its writer found
-    likeliest in the mean, which leaves out what came of unlucky draws."""
+    pick: Literal["first", "likeliest", "varied"] = "first"
+    """Which of the proposals are played where more are written: the first ones; those whose tokens its writer found
+    likeliest in the mean, which leaves out what came of unlucky draws; or of these those that say something else than
+    each other and than what was tried."""
     extends: bool = False
     """Whether a language model's proposal is shown with what is in force, its cues and guidelines added to these; else
     it is shown in its place."""
     tasks: Literal["drawn", "common"] = "drawn"
     """Tasks of a window's arms: drawn is one of its own for each group (as published), common the same for all arms."""
-    share_out: Literal["turns", "thompson"] = "turns"
-    """How groups are shared out over arms: in turn, or by draws from the posterior (Thompson sampling)."""
+    share_out: Literal["turns", "thompson", "by_category"] = "turns"
+    """How groups are shared out over arms: in turn, by draws from the posterior (Thompson sampling), or half of them in
+    turn and half by draws of what arms do for the category of the group's task."""
     guideline_tokens: Count = 256
     """Tokens that a proposal may add to the solver's prompt as guidelines."""
     retries: Annotated[int, Field(ge=0)] = 2

@@ -15,8 +15,9 @@ Analysis, 3rd edition, section 14.8):
 
     precision = S / σ² + prior⁻¹    mean = precision⁻¹ · b / σ²
 
-All sums are multiplied by a discount between 0 and 1 once a window, since the policy that plays changes (discounted
-Thompson sampling: Raj and Kalyani, arXiv 1707.09727).
+Each stratum has a σ² of its own, drawn towards that of all: where the plain arm never succeeds, few successes tell
+much. All sums are multiplied by a discount between 0 and 1 once a window, since the policy that plays changes
+(discounted Thompson sampling: Raj and Kalyani, arXiv 1707.09727).
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ NOISE = 0.15
 """Variance of one rollout's success that is assumed before any was played."""
 NOISE_WEIGHT = 16.0
 """Degrees of freedom that an assumed variance counts for, beside those that were measured."""
+STRATUM_WEIGHT = 64.0
+"""Degrees of freedom that the variance of all strata counts for in the variance of one."""
 MOST_ARMS = 32
 """Arms that are remembered at most; those with the least information are forgotten."""
 LEAST_INFORMATION = 0.25
@@ -77,20 +80,28 @@ class Posterior:
     """S of each stratum without the plain arm, discounted."""
     evidence_CA: Floats = field(default_factory=lambda: np.zeros((0, 0)))
     """b of each stratum without the plain arm, discounted."""
-    within: tuple[float, float] = (0.0, 0.0)
+    within_C2: Floats = field(default_factory=lambda: np.zeros((0, 2)))
     """Sum of squares of rollouts around the mean of their cell, and its degrees of freedom, discounted."""
-    between: tuple[float, float] = (0.0, 0.0)
-    """The same of cells around what task and arm explain, a stratum at a time."""
+    between_C2: Floats = field(default_factory=lambda: np.zeros((0, 2)))
+    """The same of cells around what task and arm explain."""
 
     @property
     def variance(self) -> float:
-        """σ², of one rollout: from what the differences between arms leave unexplained, pooled over arms and windows.
+        """σ², of one rollout: from what the differences between arms leave unexplained, pooled over all that was seen.
 
         A scaled inverse χ² around the variance within cells (Bayesian Data Analysis, section 3.3), so that it is known
         where no arm has played enough tasks of a stratum. Arms may differ in how much they help a stratum.
         """
-        start = (NOISE_WEIGHT * self.noise + self.within[0]) / (NOISE_WEIGHT + self.within[1])
-        return (NOISE_WEIGHT * start + self.between[0]) / (NOISE_WEIGHT + self.between[1])
+        within, between = self.within_C2.sum(axis=0), self.between_C2.sum(axis=0)
+        start = (NOISE_WEIGHT * self.noise + within[0]) / (NOISE_WEIGHT + within[1])
+        return float((NOISE_WEIGHT * start + between[0]) / (NOISE_WEIGHT + between[1]))
+
+    @property
+    def variances(self) -> Floats:
+        """σ² of each stratum (C): an inverse χ² around that of all, so that no success in few rollouts says little."""
+        squares_C, freedom_C = (self.within_C2 + self.between_C2).T
+        found: Floats = (STRATUM_WEIGHT * self.variance + squares_C) / (STRATUM_WEIGHT + freedom_C)
+        return found
 
     def after(self, cells: Sequence[Cell]) -> Posterior:
         """The posterior after a window with these cells."""
@@ -98,7 +109,7 @@ class Posterior:
             sorted({cell.arm for cell in cells} - {self.plain}), sorted({cell.stratum for cell in cells})
         )
         information, evidence = found.information_CAA.copy(), found.evidence_CA.copy()
-        squares, freedom = found.between
+        within, between = found.within_C2.copy(), found.between_C2.copy()
         for stratum, alike in groupby(sorted(cells, key=attrgetter("stratum", "block")), key=attrgetter("stratum")):
             names, sums_AA, right_A, total, contrasts = _reduced(list(alike))
             kept = [place for place, name in enumerate(names) if name != self.plain]
@@ -106,36 +117,45 @@ class Posterior:
             information[c][np.ix_(at, at)] += sums_AA[np.ix_(kept, kept)]
             evidence[c, at] += right_A[kept]
             fitted = np.linalg.pinv(sums_AA, hermitian=True)
-            squares += max(0.0, total - float(right_A @ fitted @ right_A))
-            freedom += contrasts - int(np.linalg.matrix_rank(sums_AA, hermitian=True))
-        inside = [
-            (cell.variance * (cell.rollouts - 1), cell.rollouts - 1) for cell in cells if cell.variance is not None
-        ]
-        within = (found.within[0] + sum(each for each, _ in inside), found.within[1] + sum(n for _, n in inside))
-        return replace(
-            found, information_CAA=information, evidence_CA=evidence, within=within, between=(squares, freedom)
-        )
+            between[c] += (
+                max(0.0, total - float(right_A @ fitted @ right_A)),
+                contrasts - int(np.linalg.matrix_rank(sums_AA, hermitian=True)),
+            )
+        for cell in cells:
+            if cell.variance is not None:
+                within[found.strata.index(cell.stratum)] += (cell.variance * (cell.rollouts - 1), cell.rollouts - 1)
+        return replace(found, information_CAA=information, evidence_CA=evidence, within_C2=within, between_C2=between)
+
+    def _prior_of(self, strata: int) -> Floats:
+        """Covariance (C, C) of what an arm does for each stratum."""
+        return self.prior**2 / 2 * (1 + strata * np.eye(strata))
 
     @cached_property
-    def _moments(self) -> tuple[Floats, Floats]:
-        """Means (A) and covariances (A, A) of the values of all arms that are known."""
+    def _joint(self) -> tuple[Floats, Floats]:
+        """Means (C * A) and covariances of what all arms that are known do for each stratum."""
         strata, arms = self.evidence_CA.shape
-        if not strata or not arms:
-            return np.zeros(arms), np.eye(arms) * self.prior**2
-        prior_CC = self.prior**2 / 2 * (1 + strata * np.eye(strata))
-        precision = np.kron(np.linalg.inv(prior_CC), np.eye(arms))
+        precision = np.kron(np.linalg.inv(self._prior_of(strata)), np.eye(arms))
         for c in range(strata):
             inner = slice(c * arms, (c + 1) * arms)
-            precision[inner, inner] += self.information_CAA[c] / self.variance
+            precision[inner, inner] += self.information_CAA[c] / self.variances[c]
         covariance = np.linalg.inv(precision)
-        means = covariance @ self.evidence_CA.ravel() / self.variance
-        averaging = np.kron(np.full((1, strata), 1 / strata), np.eye(arms))
-        return averaging @ means, averaging @ covariance @ averaging.T
+        return covariance @ (self.evidence_CA / self.variances[:, None]).ravel(), covariance
 
-    def moments(self, arms: Sequence[str]) -> tuple[Floats, Floats]:
-        """Means (A) and covariances (A, A) of these arms' values. An arm that never played has the prior's."""
-        known_means, known_covariances = self._moments
-        known = {name: place for place, name in enumerate(self.arms)}
+    def moments(self, arms: Sequence[str], stratum: str | None = None) -> tuple[Floats, Floats]:
+        """Means (A) and covariances (A, A) of these arms' values, or of what they do for one stratum.
+
+        An arm that never played has the prior's, and so have all in a stratum that was never met.
+        """
+        strata = max(1, len(self.strata))
+        unknown = self.prior**2 if stratum is None else self._prior_of(strata)[0, 0]
+        known: dict[str, int] = {}
+        known_means, known_covariances = np.zeros(0), np.zeros((0, 0))
+        if self.arms and self.strata and (stratum is None or stratum in self.strata):
+            known = {name: place for place, name in enumerate(self.arms)}
+            weight_C = np.full(strata, 1 / strata) if stratum is None else np.eye(strata)[self.strata.index(stratum)]
+            averaging = np.kron(weight_C[None], np.eye(len(self.arms)))
+            means, covariance = self._joint
+            known_means, known_covariances = averaging @ means, averaging @ covariance @ averaging.T
         means_A, covariances_AA = np.zeros(len(arms)), np.zeros((len(arms), len(arms)))
         for row, name in enumerate(arms):
             if name in known:
@@ -144,7 +164,7 @@ class Posterior:
                 if name in known and other in known:
                     covariances_AA[row, column] = known_covariances[known[name], known[other]]
                 elif name == other and name not in known and name != self.plain:
-                    covariances_AA[row, column] = self.prior**2
+                    covariances_AA[row, column] = unknown
         return means_A, covariances_AA
 
     def information(self, arm: str) -> float:
@@ -184,6 +204,18 @@ class Posterior:
             counts[int(ranks[rank])] += 1
         return counts
 
+    def share_by_stratum(self, arms: Sequence[str], strata: Sequence[str], generator: np.random.Generator) -> list[int]:
+        """The place of the arm that plays each of these tasks, of which the strata are given.
+
+        Thompson sampling: it is the best one of a draw of what arms do for that stratum.
+        """
+        found = []
+        for stratum in strata:
+            means_A, covariances_AA = self.moments(arms, stratum)
+            drawn_A = generator.multivariate_normal(means_A, covariances_AA, method="eigh")
+            found.append(int(drawn_A.argmax()))
+        return found
+
     def to_dict(self) -> dict[str, Any]:
         """What a checkpoint must keep, as JSON values."""
         return {
@@ -191,12 +223,20 @@ class Posterior:
             "strata": list(self.strata),
             "information": self.information_CAA.tolist(),
             "evidence": self.evidence_CA.tolist(),
-            "within": list(self.within),
-            "between": list(self.between),
+            "within": self.within_C2.tolist(),
+            "between": self.between_C2.tolist(),
         }
 
     def with_state(self, state: Mapping[str, Any]) -> Posterior:
-        """The inverse of `to_dict`, under the settings of this one."""
+        """The inverse of `to_dict`, under the settings of this one.
+
+        Checkpoints of earlier versions have one sum for all strata, which is taken for equal parts of each.
+        """
+        strata = len(state["strata"])
+        sums = {name: np.array(state[name], dtype=np.float64) for name in ("within", "between")}
+        by_stratum = {
+            name: each if each.ndim == 2 else np.tile(each / max(1, strata), (strata, 1)) for name, each in sums.items()
+        }
         shape = (len(state["strata"]), len(state["arms"]))
         return replace(
             self,
@@ -204,8 +244,8 @@ class Posterior:
             strata=tuple(state["strata"]),
             information_CAA=np.array(state["information"], dtype=np.float64).reshape(*shape, shape[1]),
             evidence_CA=np.array(state["evidence"], dtype=np.float64).reshape(shape),
-            within=tuple(state["within"]),
-            between=tuple(state["between"]),
+            within_C2=by_stratum["within"].reshape(strata, 2),
+            between_C2=by_stratum["between"].reshape(strata, 2),
         )
 
     def _discounted(self, played: Sequence[str], strata: Sequence[str]) -> Posterior:
@@ -221,15 +261,17 @@ class Posterior:
         old, kept = len(self.strata), len(source)
         information[:old, :kept, :kept] = self.discount * self.information_CAA[np.ix_(range(old), source, source)]
         evidence[:old, :kept] = self.discount * self.evidence_CA[:, source]
-        sums = [(self.discount * squares, self.discount * freedom) for squares, freedom in (self.within, self.between)]
+        sums = [np.zeros((len(layers), 2)) for _ in range(2)]
+        for new, before in zip(sums, (self.within_C2, self.between_C2), strict=True):
+            new[:old] = self.discount * before
         return replace(
             self,
             arms=tuple(names),
             strata=tuple(layers),
             information_CAA=information,
             evidence_CA=evidence,
-            within=sums[0],
-            between=sums[1],
+            within_C2=sums[0],
+            between_C2=sums[1],
         )
 
 

@@ -32,6 +32,7 @@ from seal_ray.algorithm.curation.window import (
     arms_as_rows,
     first_distinct,
     likeliest_first,
+    most_varied,
     proposals_as_rows,
 )
 from seal_ray.algorithm.objects import make_curator_reward, make_plain_curator
@@ -90,9 +91,15 @@ class Curation:
 
     def share_out(self, slots: int, seed: int) -> list[int] | None:
         """How many of a round's groups each arm but the plain one plays; None where they take turns."""
-        if not self._by_posterior or self.settings.share_out == "turns":
+        if not self._by_posterior or self.settings.share_out != "thompson":
             return None
         return self.memory.share_out(self.window, slots, seed)
+
+    def arms_for(self, categories: Sequence[str], seed: int) -> list[int] | None:
+        """The arm for each task of these categories; None where tasks do not choose their arms."""
+        if not self._by_posterior or self.settings.share_out != "by_category" or len(self.window.arms) < 2:
+            return None
+        return self.memory.arms_for(self.window, categories, seed)
 
     def begins_at(self, round_number: int) -> bool:
         """Whether a window begins with this round, counted from 0."""
@@ -125,8 +132,7 @@ class Curation:
         if self.agent is None:
             self.incumbent, accepted = (accepted or [before])[0], []
         elif self._by_posterior or self.settings.played is not None:
-            ordered = likeliest_first(proposals) if self.settings.pick == "likeliest" else proposals
-            accepted = first_distinct(ordered, [Interface.plain(), before, *earlier], new)
+            accepted = self._picked(proposals, [Interface.plain(), before, *earlier], new)
         self.window = Window(number_arms([self.incumbent, *earlier, *accepted]), proposals)
         return self.incumbent != before
 
@@ -143,6 +149,15 @@ class Curation:
         if earlier is None or (self._guard is not None and self._guard.check(earlier) is not None):
             return [], most
         return [earlier], most - 1
+
+    def _picked(self, proposals: Sequence[Proposal], known: Sequence[Interface], most: int) -> list[Interface]:
+        match self.settings.pick:
+            case "first":
+                return first_distinct(proposals, known, most)
+            case "likeliest":
+                return first_distinct(likeliest_first(proposals), known, most)
+            case "varied":
+                return most_varied(proposals, known, most, tried=[*self.memory.interfaces.values()])
 
     def _asked(self, new: int) -> int:
         if self.agent is None:

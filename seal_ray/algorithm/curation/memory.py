@@ -96,6 +96,14 @@ class ArmMemory:
         names = [interface_id(arm.interface) for arm in window.arms if not arm.plain]
         return seen.share_out(names, slots, np.random.default_rng(seed))
 
+    def arms_for(self, window: Window, categories: Sequence[str], seed: int) -> list[int]:
+        """The arm, beside the plain one, that plays each task of these categories, by what arms do for a category."""
+        seen = self.posterior.after(cells_of(window, self._reward))
+        shown = [arm for arm in window.arms if not arm.plain]
+        names = [interface_id(arm.interface) for arm in shown]
+        places = seen.share_by_stratum(names, categories, np.random.default_rng(seed))
+        return [shown[place].number for place in places]
+
     def tried(self) -> list[Tried]:
         """The arms that are known, the best first, for the curator to read."""
         known = [each for name, each in self.interfaces.items() if self.posterior.knows(name)]

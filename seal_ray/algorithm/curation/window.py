@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -178,3 +179,32 @@ def first_distinct(proposals: Sequence[Proposal], known: Sequence[Interface], mo
             seen.add(shown_text(each.interface))
             found.append(each.interface)
     return found
+
+
+def most_varied(
+    proposals: Sequence[Proposal], known: Sequence[Interface], most: int, *, tried: Sequence[Interface] = ()
+) -> list[Interface]:
+    """At most `most` of the accepted interfaces that say something else than each other and what was `tried`.
+
+    The less likely half is left out, where enough are left: an unlucky draw says something else too. None shows what
+    one of `known` does. Two interfaces are as alike as the share of their words that both have (Jaccard's index); the
+    next one is that whose nearest is farthest, the likelier one in doubt.
+    """
+    distinct = first_distinct(likeliest_first(proposals), known, len(proposals))
+    left = distinct[: max(most, (len(distinct) + 1) // 2)]
+    met = [_words(interface) for interface in (*known, *tried)]
+    found: list[Interface] = []
+    while left and len(found) < most:
+        nearest = [max((_alike(_words(each), words) for words in met), default=0.0) for each in left]
+        found.append(left.pop(nearest.index(min(nearest))))
+        met.append(_words(found[-1]))
+    return found
+
+
+def _words(interface: Interface) -> frozenset[str]:
+    said = " ".join((*interface.guidelines, str(interface.recovery), *map(str, interface.schema_cues)))
+    return frozenset(re.findall(r"\w+", said.casefold()))
+
+
+def _alike(left: frozenset[str], right: frozenset[str]) -> float:
+    return len(left & right) / max(1, len(left | right))

@@ -12,14 +12,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from envs.errors import EnvironmentFault, UserError
 from envs.task import JSON
 from seal_ray.algorithm.sampling.groups import Arm, TaskStream
 
-ShareOut = Callable[[int, int], Sequence[int] | None]
-"""Groups for the arms that are not plain, and a seed → how many each of them plays; None where they take turns."""
+
+class SharesOut(Protocol):
+    """Who says which arms get more groups than others, and which tasks."""
+
+    def share_out(self, slots: int, seed: int) -> Sequence[int] | None:
+        """How many of `slots` groups each arm plays that is not plain; None where they take turns."""
+
+    def arms_for(self, categories: Sequence[str], seed: int) -> Sequence[int] | None:
+        """The number of the arm for each task of these categories; None where tasks do not choose their arms."""
 
 
 @dataclass

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from envs.dialogue import Protocol as Rules
 from envs.task import JSON, Task
 from policies.trajectory import derive_seed
-from seal_ray.algorithm.sampling.common import ShareOut, WindowTally, category_in, common_tasks, take_turns
+from seal_ray.algorithm.sampling.common import SharesOut, WindowTally, category_in, common_tasks, take_turns
 from seal_ray.algorithm.sampling.groups import (
     Arm,
     GroupPlan,
@@ -69,12 +69,12 @@ class Planner:
         plain = sum(plain_groups(self._plain_share(number), self._training.groups, shown=True) for number in numbers)
         return (len(numbers) * self._training.groups - plain) * (size - plain_members(size, pairs=self._curator.pairs))
 
-    def plan(self, arms: Sequence[Arm], round_number: int, share_out: ShareOut | None = None) -> list[GroupPlan]:
-        """The groups that a round begins with. `share_out` says how many each arm plays, beside the plain one."""
+    def plan(self, arms: Sequence[Arm], round_number: int, sharing: SharesOut | None = None) -> list[GroupPlan]:
+        """The groups that a round begins with. `sharing` says which of them each arm plays, beside the plain one."""
         numbers, share = self._numbers(self._training.groups), self._plain_share(round_number)
         assigned: list[Arm] | None = None
         if self._curator.tasks == "common":
-            tasks, assigned = self._common_tasks(arms, round_number, numbers, share, share_out)
+            tasks, assigned = self._common_tasks(arms, round_number, numbers, share, sharing)
         else:
             tasks = self._draw(len(numbers))
         return plan_round(
@@ -130,17 +130,30 @@ class Planner:
         return plain_share_at(round_number, self._training.rounds, self._curator)
 
     def _common_tasks(
-        self, arms: Sequence[Arm], round_number: int, numbers: range, share: float, share_out: ShareOut | None
+        self, arms: Sequence[Arm], round_number: int, numbers: range, share: float, sharing: SharesOut | None
     ) -> tuple[list[str], list[Arm]]:
         if round_number % self._curator.update_every == 0:
             self._tally = WindowTally()
         shown = [arm.number for arm in arms[1:]]
         plain = plain_groups(share, len(numbers), shown=bool(shown))
+        category = category_in(self.tasks)
         counts: Sequence[int] = ()
+        chosen: list[tuple[str, Arm]] = []
         if shown:
-            seed = derive_seed(self._seed, "arms", numbers.start)
-            asked = share_out(len(numbers) - plain, seed) if share_out else None
-            counts = asked or take_turns(len(numbers) - plain, shown, self._tally.arms)
-        return common_tasks(
-            arms, [plain, *counts], draw=self._draw, category=category_in(self.tasks), tally=self._tally
-        )
+            slots, seed = len(numbers) - plain, derive_seed(self._seed, "arms", numbers.start)
+            chosen = self._choosing_tasks(arms, slots, seed, category, sharing)
+            asked = sharing.share_out(slots, seed) if sharing else None
+            counts = asked or take_turns(slots - len(chosen), shown, self._tally.arms)
+        tasks, assigned = common_tasks(arms, [plain, *counts], draw=self._draw, category=category, tally=self._tally)
+        return [*tasks, *(task for task, _ in chosen)], [*assigned, *(arm for _, arm in chosen)]
+
+    def _choosing_tasks(
+        self, arms: Sequence[Arm], slots: int, seed: int, category: Callable[[str], str], sharing: SharesOut | None
+    ) -> list[tuple[str, Arm]]:
+        """Tasks that choose their arms, for half of `slots`; the other half tells arms apart. None where none does."""
+        if sharing is None or sharing.arms_for((), seed) is None:
+            return []
+        tasks = self._draw(slots // 2)
+        numbers = sharing.arms_for([category(task) for task in tasks], seed) or ()
+        by_number = {arm.number: arm for arm in arms}
+        return [(task, by_number[number]) for task, number in zip(tasks, numbers, strict=True)]

@@ -197,6 +197,23 @@ def test_thompson_sampling_goes_on_after_a_restart() -> None:
     assert other.incumbent == judged.incumbent
     assert other.get_state() == judged.get_state()
     assert telling().share_out(30, 5) is None
+    assert judged.arms_for(["base"], 5) is None
+
+
+def test_a_task_gets_the_arm_that_has_helped_its_category() -> None:
+    judged = telling(share_out="by_category")
+    judged.window = Window(number_arms([A, B]), written(A, B))
+    for place in range(24):
+        for arm, rate in ((0, 0.0), (1, 0.75), (2, 0.0)):
+            judged.window.groups.append(ArmGroup(arm, "miss_func", rate, f"f{place}", 4))
+        for arm, rate in ((0, 0.25), (1, 0.25), (2, 1.0)):
+            judged.window.groups.append(ArmGroup(arm, "base", rate, f"b{place}", 4))
+    assert judged.share_out(30, 5) is None
+    assert judged.arms_for([], 5) == []
+    assert judged.arms_for(["miss_func"] * 20, 5) == [1] * 20
+    assert judged.arms_for(["base"] * 20, 5) == [2] * 20
+    judged.window = Window()
+    assert judged.arms_for(["base"], 5) is None
 
 
 def test_a_state_of_an_earlier_version_is_read() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -115,24 +117,53 @@ def test_the_tasks_of_a_window_are_among_those_that_were_announced() -> None:
             assert {plan.task for plan in plans} <= announced
 
 
+@dataclass
+class Sharing:
+    """Shares groups out like this, and notes what it was asked."""
+
+    counts: list[int] | None = None
+    by_category: dict[str, int] | None = None
+    asked: list[tuple[int, int]] = field(default_factory=list)
+
+    def share_out(self, slots: int, seed: int) -> list[int] | None:
+        self.asked.append((slots, seed))
+        return self.counts
+
+    def arms_for(self, categories: Sequence[str], seed: int) -> list[int] | None:
+        return None if self.by_category is None else [self.by_category.get(each, 1) for each in categories]
+
+
+def test_tasks_choose_their_arms_in_half_of_the_groups() -> None:
+    planner = Planner(common_config())
+    tally = Counter[str]()
+    for number in range(4):
+        plans = planner.plan(ARMS, number, Sharing(by_category={"miss_func": 2, "base": 3}))
+        plain = {plan.task for plan in plans if plan.arm.plain}
+        chosen = [plan for plan in plans if plan.task not in plain]
+        assert (len(plans), len(plain), len(chosen)) == (16, 8, 4)
+        assert Counter(plan.arm.number for plan in plans if plan.task in plain) == {0: 8, 1: 1, 2: 1, 3: 1, 4: 1}
+        for plan in chosen:
+            category = str(find_task(plan.task).category)
+            assert plan.arm.number == {"miss_func": 2, "base": 3}.get(category, 1)
+            tally[category] += 1
+    assert tally["miss_func"] > 0
+    assert tally["base"] > 0
+
+
 def test_groups_are_shared_out_as_it_is_asked_for() -> None:
     planner = Planner(common_config())
-    asked: list[tuple[int, int]] = []
-
-    def share_out(slots: int, seed: int) -> list[int]:
-        asked.append((slots, seed))
-        return [5, 1, 2, 0]
-
-    plans = planner.plan(ARMS, 0, share_out)
+    sharing = Sharing([5, 1, 2, 0])
+    asked = sharing.asked
+    plans = planner.plan(ARMS, 0, sharing)
     assert Counter(plan.arm.number for plan in plans) == {0: 8, 1: 5, 2: 1, 3: 2}
     found = tasks_of(plans)
     assert found[2] < found[3] < found[1] < found[0]
     again = Planner(common_config())
-    again.plan(ARMS, 0, share_out)
+    again.plan(ARMS, 0, sharing)
     assert asked[0] == asked[1]
     assert asked[0][0] == 8
     # Over the window arms that have fewer are not made up for: that is what was asked.
-    turns = Planner(common_config()).plan(ARMS, 0, lambda *_: None)
+    turns = Planner(common_config()).plan(ARMS, 0, Sharing())
     assert Counter(plan.arm.number for plan in turns) == {0: 8, 1: 2, 2: 2, 3: 2, 4: 2}
 
 

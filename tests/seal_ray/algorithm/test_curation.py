@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from policies.prompting import ChatFormat
 from policies.sample import Sample
 from seal_ray.algorithm.agent import Agent
 from seal_ray.algorithm.curation.curation import Curation
-from seal_ray.algorithm.curation.window import Window, likeliest_first
+from seal_ray.algorithm.curation.window import Window, likeliest_first, most_varied
 from seal_ray.algorithm.sampling.groups import number_arms
 from seal_ray.config import sections
 
@@ -83,6 +84,25 @@ def test_the_likeliest_proposals_come_first() -> None:
 
     unlucky, usual, long = written(-0.1, -9.0), written(-0.5), written(-0.2, -0.2, -0.2, -0.2)
     assert likeliest_first([unlucky, usual, long]) == [long, usual, unlucky]
+
+
+def test_what_is_played_says_something_else() -> None:
+    def written(text: str, logprob: float) -> Proposal:
+        sample = Sample(0, (1, 2), (False, True), (0.0, logprob), (-1, 0))
+        return Proposal(Interface(guidelines=(text,)), sample=sample)
+
+    ask, again = written("Ask for what is missing.", -0.1), written("Ask the user for what is missing.", -0.2)
+    abstain, check = written("Call nothing where no tool fits.", -0.3), written("Check the state first.", -0.4)
+    garbled = written("fuelAmount Ada", -9.0)
+    rejected = replace(written("Log in.", -0.01), rejection="no")
+    proposals = [garbled, ask, again, rejected, abstain, check, ask, written("nonsense", -8.0)]
+    assert most_varied(proposals, [], 2) == [ask.interface, abstain.interface]
+    tried = [Interface(guidelines=("Where no tool fits, call nothing.",))]
+    assert most_varied(proposals, [ask.interface], 1, tried=tried) == [check.interface]
+    everything = most_varied(proposals, [], 9)
+    assert len(everything) == 6, "nobody is left out but what was rejected or is there already"
+    assert rejected.interface not in everything
+    assert most_varied([], [], 3) == []
 
 
 def test_a_window_is_stored_and_read_back_with_samples_of_earlier_checkpoints_too() -> None:

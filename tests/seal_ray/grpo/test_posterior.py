@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -54,7 +55,9 @@ def test_it_is_the_regression_on_tasks_arms_and_strata() -> None:
         [[c == cell.block if isinstance(c, str) else c == (cell.arm, cell.stratum) for c in columns] for cell in cells],
         dtype=float,
     )
-    weights = np.diag([cell.rollouts for cell in cells]) / found.variance
+    noise = dict(zip(strata, found.variances, strict=True))
+    assert len(set(noise.values())) == 3
+    weights = np.diag([cell.rollouts / noise[cell.stratum] for cell in cells])
     prior = np.zeros((len(columns), len(columns)))
     inner = np.linalg.inv(0.005 * (1 + len(strata) * np.eye(len(strata))))
     prior[len(tasks) :, len(tasks) :] = np.kron(np.eye(len(arms)), inner)
@@ -67,6 +70,61 @@ def test_it_is_the_regression_on_tasks_arms_and_strata() -> None:
     means_A, covariances_AA = found.moments(arms)
     assert means_A == pytest.approx(mean_of @ means)
     assert covariances_AA == pytest.approx(mean_of @ covariance @ mean_of.T)
+    for place, stratum in enumerate(strata):
+        own = [len(tasks) + arm * len(strata) + place for arm in range(len(arms))]
+        means_A, covariances_AA = found.moments(arms, stratum)
+        assert means_A == pytest.approx(means[own])
+        assert covariances_AA == pytest.approx(covariance[np.ix_(own, own)])
+
+
+def test_a_success_where_nothing_ever_succeeds_tells_more() -> None:
+    random = np.random.default_rng(2)
+
+    def cell(arm: str, task: int, rate: float, stratum: str) -> Cell:
+        value = float(random.binomial(4, rate)) / 4
+        return Cell(arm, f"{stratum} {task}", stratum, value, 4, value * (1 - value) * 4 / 3)
+
+    cells = [
+        cell(arm, task, rate, stratum)
+        for stratum, rate in (("never", 0.0), ("often", 0.5))
+        for task in range(16)
+        for arm in ("plain", "a")
+    ]
+    before = EMPTY.after(cells)
+    never, often = before.variances
+    assert never < before.variance < often
+    once = [Cell("plain", "x", "?", 0.0, 4), Cell("b", "x", "?", 0.5, 4)]
+    means = {}
+    for stratum in ("never", "often"):
+        found = before.after([replace(each, stratum=stratum) for each in once])
+        (means[stratum],), _ = found.moments(["b"], stratum)
+    assert means["never"] > 1.3 * means["often"] > 0
+
+
+def test_a_task_goes_to_the_arm_that_helps_its_stratum() -> None:
+    found = EMPTY
+    for place in range(30):
+        found = found.after(
+            [
+                Cell(arm, f"{stratum} {place}", stratum, float(arm == stratum), 4)
+                for stratum in ("a", "b")
+                for arm in ("plain", "a", "b")
+            ]
+        )
+    shared = found.share_by_stratum(["a", "b", "new"], ["a"] * 40 + ["b"] * 40, np.random.default_rng(0))
+    assert shared[:40].count(0) > 35
+    assert shared[40:].count(1) > 35
+    elsewhere = found.share_by_stratum(["a", "b", "new"], ["c"] * 90, np.random.default_rng(0))
+    assert all(15 < elsewhere.count(place) < 45 for place in range(3))
+
+
+def test_a_state_of_an_earlier_version_is_read() -> None:
+    found = EMPTY.after([Cell(arm, c, c, float(arm == c), 4, 0.1) for c in ("a", "b") for arm in ("plain", "a")])
+    state = found.to_dict()
+    state |= {name: np.sum(state[name], axis=0).tolist() for name in ("within", "between")}
+    read = EMPTY.with_state(state)
+    assert read.variance == pytest.approx(found.variance)
+    assert read.within_C2.shape == found.within_C2.shape
 
 
 def test_a_task_of_one_arm_alone_tells_nothing() -> None:
@@ -90,7 +148,7 @@ def test_the_order_and_the_split_of_windows_change_nothing_without_discount() ->
     # A stratum's residuals need two of its tasks in a window, so that the noise alone is known less well.
     assert one_by_one.information_CAA == pytest.approx(at_once.information_CAA)
     assert one_by_one.evidence_CA == pytest.approx(at_once.evidence_CA)
-    assert one_by_one.within == pytest.approx(at_once.within)
+    assert one_by_one.within_C2 == pytest.approx(at_once.within_C2)
 
 
 def test_old_windows_count_less_and_are_forgotten() -> None:
