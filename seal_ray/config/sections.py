@@ -178,6 +178,8 @@ class Curator(Section):
     """Standard deviation of an arm's value in the posterior before it was played; the mean is 0, the plain arm's."""
     discount: Annotated[float, Field(gt=0.0, le=1.0)] = 0.9
     """What a window still counts in the posterior one window later."""
+    noise: Literal["pooled", "by_category"] = "pooled"
+    """Variance of a rollout in the posterior: that of all tasks, or one for each category, drawn towards it."""
     advantage: Literal["group", "centred"] = "group"
     """Advantages of proposals: group is GRPO's (as published), centred their value less the mean, undivided."""
     rejection_step: Positive = 0.1

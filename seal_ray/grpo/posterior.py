@@ -15,9 +15,9 @@ Analysis, 3rd edition, section 14.8):
 
     precision = S / σ² + prior⁻¹    mean = precision⁻¹ · b / σ²
 
-Each stratum has a σ² of its own, drawn towards that of all: where the plain arm never succeeds, few successes tell
-much. All sums are multiplied by a discount between 0 and 1 once a window, since the policy that plays changes
-(discounted Thompson sampling: Raj and Kalyani, arXiv 1707.09727).
+σ² is that of all strata, or each stratum has one of its own, drawn towards that of all: where the plain arm never
+succeeds, few successes tell much. All sums are multiplied by a discount between 0 and 1 once a window, since the policy
+that plays changes (discounted Thompson sampling: Raj and Kalyani, arXiv 1707.09727).
 """
 
 from __future__ import annotations
@@ -67,13 +67,15 @@ class Cell:
 class Posterior:
     """What is known of the arms, by name; the arm `plain` is the zero. A value: `after` gives another one.
 
-    `prior` is τ. `noise` is the variance of one rollout that is assumed at first.
+    `prior` is τ. `noise` is the variance of one rollout that is assumed at first. With `own_noise` each stratum has a
+    variance of its own.
     """
 
     plain: str
     prior: float = 0.1
     discount: float = 0.9
     noise: float = NOISE
+    own_noise: bool = False
     arms: tuple[str, ...] = ()
     strata: tuple[str, ...] = ()
     information_CAA: Floats = field(default_factory=lambda: np.zeros((0, 0, 0)))
@@ -98,7 +100,9 @@ class Posterior:
 
     @property
     def variances(self) -> Floats:
-        """σ² of each stratum (C): an inverse χ² around that of all, so that no success in few rollouts says little."""
+        """σ² of each stratum (C): that of all of them, or an inverse χ² around it, so that few rollouts say little."""
+        if not self.own_noise:
+            return np.full(len(self.strata), self.variance)
         squares_C, freedom_C = (self.within_C2 + self.between_C2).T
         found: Floats = (STRATUM_WEIGHT * self.variance + squares_C) / (STRATUM_WEIGHT + freedom_C)
         return found

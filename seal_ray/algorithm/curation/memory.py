@@ -35,7 +35,13 @@ class ArmMemory:
         self._settings = settings
         self._reward = reward
         noise = NOISE if isinstance(reward, GainReward) else settings.prior**2
-        self.posterior = Posterior(PLAIN_ID, prior=settings.prior, discount=settings.discount, noise=noise)
+        self.posterior = Posterior(
+            PLAIN_ID,
+            prior=settings.prior,
+            discount=settings.discount,
+            noise=noise,
+            own_noise=settings.noise == "by_category",
+        )
         self.interfaces: dict[str, Interface] = {}
         """Id → interface, of the arms that the posterior knows."""
 

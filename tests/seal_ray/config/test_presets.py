@@ -44,13 +44,14 @@ ARMS = {
     "rules": ("rules", "gain", "success"),
     "llm-frozen": ("llm", "gain", "success"),
     "coevolved": ("coevolved", "gain", "success"),
+    "coevolved-varied": ("coevolved", "gain", "success"),
     "coevolved-transfer": ("coevolved", "transfer", "success"),
     **{f"coevolved-{change}": ("coevolved", "gain", "success") for change in ABLATIONS},
 }
 """The arms of a comparison of curators."""
 WRITERS = {"static-tasks", "random-tasks", "genenv", "genenv-frozen", "seal-genenv"}
 """Methods in which tasks are written; `test_authorship.py` says what they are."""
-TELLING = ("tasks", "choose", "share_out", "proposals", "played", "advantage")
+TELLING = ("tasks", "choose", "share_out", "proposals", "played", "advantage", "pick", "noise")
 """How arms of a window are told apart; only a curator that is a language model and is judged by gain has its own."""
 
 
@@ -93,7 +94,7 @@ def test_arms_of_a_comparison_differ_in_the_curator_and_the_reward_alone(method:
     change = method.removeprefix("coevolved-")
     for key, value in ABLATIONS.get(change, {}).items():
         assert found["training"].pop(key) == value != plain["training"].pop(key)
-    tells = method in ("llm-frozen", "coevolved") or change in ABLATIONS
+    tells = method in ("llm-frozen", "coevolved", "coevolved-varied") or change in ABLATIONS
     for section in ("curator", "environment"):
         for key in ("kind", "reward", *(TELLING if tells else ())):
             plain[section].pop(key, None)

@@ -39,7 +39,8 @@ def test_one_task_and_one_arm_by_hand() -> None:
     assert found.probability_above("plain", "plain") == 0.0
 
 
-def test_it_is_the_regression_on_tasks_arms_and_strata() -> None:
+@pytest.mark.parametrize("own", [False, True])
+def test_it_is_the_regression_on_tasks_arms_and_strata(own: bool) -> None:
     random = np.random.default_rng(1)
     cells = [
         Cell(arm, f"t{task}", f"c{task % 3}", float(random.random()), int(random.integers(2, 9)))
@@ -47,7 +48,7 @@ def test_it_is_the_regression_on_tasks_arms_and_strata() -> None:
         for arm in ("plain", "a", "b", "c")
         if random.random() < 0.8
     ]
-    found = EMPTY.after(cells)
+    found = replace(EMPTY, own_noise=own).after(cells)
     arms, strata, tasks = ["a", "b", "c"], found.strata, sorted({cell.block for cell in cells})
     # Dense: a column a task with next to no prior, one an arm and stratum with the prior of the docstring.
     columns = [*tasks, *((arm, stratum) for arm in arms for stratum in strata)]
@@ -56,7 +57,7 @@ def test_it_is_the_regression_on_tasks_arms_and_strata() -> None:
         dtype=float,
     )
     noise = dict(zip(strata, found.variances, strict=True))
-    assert len(set(noise.values())) == 3
+    assert len(set(noise.values())) == (3 if own else 1)
     weights = np.diag([cell.rollouts / noise[cell.stratum] for cell in cells])
     prior = np.zeros((len(columns), len(columns)))
     inner = np.linalg.inv(0.005 * (1 + len(strata) * np.eye(len(strata))))
@@ -71,10 +72,10 @@ def test_it_is_the_regression_on_tasks_arms_and_strata() -> None:
     assert means_A == pytest.approx(mean_of @ means)
     assert covariances_AA == pytest.approx(mean_of @ covariance @ mean_of.T)
     for place, stratum in enumerate(strata):
-        own = [len(tasks) + arm * len(strata) + place for arm in range(len(arms))]
+        at = [len(tasks) + arm * len(strata) + place for arm in range(len(arms))]
         means_A, covariances_AA = found.moments(arms, stratum)
-        assert means_A == pytest.approx(means[own])
-        assert covariances_AA == pytest.approx(covariance[np.ix_(own, own)])
+        assert means_A == pytest.approx(means[at])
+        assert covariances_AA == pytest.approx(covariance[np.ix_(at, at)])
 
 
 def test_a_success_where_nothing_ever_succeeds_tells_more() -> None:
@@ -90,7 +91,7 @@ def test_a_success_where_nothing_ever_succeeds_tells_more() -> None:
         for task in range(16)
         for arm in ("plain", "a")
     ]
-    before = EMPTY.after(cells)
+    before = replace(EMPTY, own_noise=True).after(cells)
     never, often = before.variances
     assert never < before.variance < often
     once = [Cell("plain", "x", "?", 0.0, 4), Cell("b", "x", "?", 0.5, 4)]
