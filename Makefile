@@ -13,7 +13,7 @@ setup: ## make .venv with everything the project needs (EXTRA=gpu for a GPU mach
 	@./setup.sh $(or $(EXTRA),cpu)
 
 demo: setup ## train a small model with a curator and without one, for some minutes each, and draw both curves
-	@$(BIN)/seal-ray compare --preset tiny-rare --arms vanilla,coevolved --seeds 1 --rounds 20 evaluation.interval=5 curator.engine=vllm
+	@$(BIN)/seal-ray compare --preset tiny-rare --arms vanilla,coevolved-varied --seeds 1 --rounds 20 evaluation.interval=5 curator.engine=vllm
 
 test: setup ## run all tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=25
