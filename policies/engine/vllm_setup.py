@@ -59,7 +59,8 @@ class VllmSettings:
 def start_llm(settings: VllmSettings, *, adapter_slots: int) -> Any:
     """Starts vLLM's asynchronous front end, and its core behind it.
 
-    A core that ends while it starts is started once more, as one that ends at work is: on a busy machine it happens.
+    A core that ends while it starts is started once more, as one that ends at work is. It was seen once, on a busy
+    machine; why is not known.
     """
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)

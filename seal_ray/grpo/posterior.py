@@ -139,11 +139,12 @@ class Posterior:
         """Means (C * A) and covariances of what all arms that are known do for each stratum."""
         strata, arms = self.evidence_CA.shape
         precision = np.kron(np.linalg.inv(self._prior_of(strata)), np.eye(arms))
+        variances_C = self.variances
         for c in range(strata):
             inner = slice(c * arms, (c + 1) * arms)
-            precision[inner, inner] += self.information_CAA[c] / self.variances[c]
+            precision[inner, inner] += self.information_CAA[c] / variances_C[c]
         covariance = np.linalg.inv(precision)
-        return covariance @ (self.evidence_CA / self.variances[:, None]).ravel(), covariance
+        return covariance @ (self.evidence_CA / variances_C[:, None]).ravel(), covariance
 
     def moments(self, arms: Sequence[str], stratum: str | None = None) -> tuple[Floats, Floats]:
         """Means (A) and covariances (A, A) of these arms' values, or of what they do for one stratum.
@@ -213,9 +214,10 @@ class Posterior:
 
         Thompson sampling: it is the best one of a draw of what arms do for that stratum.
         """
+        moments = {stratum: self.moments(arms, stratum) for stratum in set(strata)}
         found = []
         for stratum in strata:
-            means_A, covariances_AA = self.moments(arms, stratum)
+            means_A, covariances_AA = moments[stratum]
             drawn_A = generator.multivariate_normal(means_A, covariances_AA, method="eigh")
             found.append(int(drawn_A.argmax()))
         return found
@@ -241,7 +243,7 @@ class Posterior:
         by_stratum = {
             name: each if each.ndim == 2 else np.tile(each / max(1, strata), (strata, 1)) for name, each in sums.items()
         }
-        shape = (len(state["strata"]), len(state["arms"]))
+        shape = (strata, len(state["arms"]))
         return replace(
             self,
             arms=tuple(state["arms"]),

@@ -95,9 +95,14 @@ class Curation:
             return None
         return self.memory.share_out(self.window, slots, seed)
 
+    @property
+    def tasks_choose(self) -> bool:
+        """Whether there are arms to choose from, and half of a round's tasks choose theirs by their category."""
+        return self._by_posterior and self.settings.share_out == "by_category" and len(self.window.arms) > 1
+
     def arms_for(self, categories: Sequence[str], seed: int) -> list[int] | None:
         """The arm for each task of these categories; None where tasks do not choose their arms."""
-        if not self._by_posterior or self.settings.share_out != "by_category" or len(self.window.arms) < 2:
+        if not self.tasks_choose:
             return None
         return self.memory.arms_for(self.window, categories, seed)
 

@@ -22,6 +22,10 @@ from seal_ray.algorithm.sampling.groups import Arm, TaskStream
 class SharesOut(Protocol):
     """Who says which arms get more groups than others, and which tasks."""
 
+    @property
+    def tasks_choose(self) -> bool:
+        """Whether some tasks choose their arms."""
+
     def share_out(self, slots: int, seed: int) -> Sequence[int] | None:
         """How many of `slots` groups each arm plays that is not plain; None where they take turns."""
 

@@ -151,7 +151,7 @@ class Planner:
         self, arms: Sequence[Arm], slots: int, seed: int, category: Callable[[str], str], sharing: SharesOut | None
     ) -> list[tuple[str, Arm]]:
         """Tasks that choose their arms, for half of `slots`; the other half tells arms apart. None where none does."""
-        if sharing is None or sharing.arms_for((), seed) is None:
+        if sharing is None or not sharing.tasks_choose:
             return []
         tasks = self._draw(slots // 2)
         numbers = sharing.arms_for([category(task) for task in tasks], seed) or ()

@@ -129,6 +129,10 @@ class Sharing:
         self.asked.append((slots, seed))
         return self.counts
 
+    @property
+    def tasks_choose(self) -> bool:
+        return self.by_category is not None
+
     def arms_for(self, categories: Sequence[str], seed: int) -> list[int] | None:
         return None if self.by_category is None else [self.by_category.get(each, 1) for each in categories]
 
