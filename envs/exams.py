@@ -78,8 +78,8 @@ class Mark:
     kept: JSON = None
 
 
-class Item(Protocol):
-    """One question, or one conversation.
+class Placed(Protocol):
+    """Where an item stands in its suite.
 
     `group` names what items share that makes their outcomes depend on each other, such as a dialogue: intervals count
     groups. An item with `after` is asked once the item of that id is done, and gets what that kept. One that does
@@ -100,6 +100,10 @@ class Item(Protocol):
 
     @property
     def counts(self) -> bool: ...
+
+
+class Item(Placed, Protocol):
+    """One question, or one conversation."""
 
     async def sit(self, candidate: Candidate, before: JSON) -> Mark:
         """Asks the candidate and judges its answers. Nothing that it says raises."""
@@ -136,6 +140,7 @@ EXAMS: Registry[type[Exam]] = Registry(
         "api-bank": "envs.apibank.exam:ApiBankExam",
         "bfcl-v3-single-turn": "envs.bfcl.single_turn:SingleTurnExam",
         "bfcl-v4-memory": "envs.bfcl.memory_exam:MemoryExam",
+        "bfcl-v4-web-search": "envs.bfcl.web_exam:WebSearchExam",
     },
 )
 """The suites by name."""

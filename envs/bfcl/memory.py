@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from envs.bfcl.agentic import unknown_tool
 from envs.bfcl.world import ERROR, argument_of, rendered
 from envs.task import JSON, ToolCall
 from envs.world import CallResult
@@ -141,9 +142,7 @@ class Memory:
         """Executes one call, or answers with an error. Never raises."""
         try:
             if call.name not in self._tools:
-                root = call.name.split(".")[0].split("(")[0]
-                known = f"name '{root}' is not defined" if root.isidentifier() else "invalid syntax (<string>, line 1)"
-                raise NameError(known)
+                raise unknown_tool(call.name)
             arguments = {key: argument_of(value) for key, value in call.arguments.items()}
             return rendered(getattr(self._held, call.name)(**arguments))
         except Exception as error:  # noqa: BLE001 - whatever a call raises is its result

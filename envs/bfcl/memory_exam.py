@@ -8,24 +8,15 @@ last one left, and its final answer is graded as the official checker does: an e
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from envs.allowance import Allowance
+from envs.bfcl.agentic import converse, is_answer, rows_of, tools_in
 from envs.bfcl.memory import BACKENDS, Memory
-from envs.bfcl.tools import PYTHON_HINT, data_folder
-from envs.dialogue import MAX_STEPS, Message
-from envs.exams import Candidate, Conversation, Entry, Mark, calls_of
-from envs.task import JSON, ToolDoc
-
-MAX_CALLS = 100
-"""Calls of one answer that are executed; the others are left out, and get no result."""
-MAX_CONTEXT = 32_768
-"""Tokens of context that results are cut for."""
-
-_IGNORED = re.compile(r"[,./\-_*^()]")
+from envs.bfcl.tools import data_folder
+from envs.exams import Candidate, Mark
+from envs.task import JSON, ToolCall, ToolDoc
 
 
 class MemoryExam:
@@ -39,16 +30,18 @@ class MemoryExam:
         from bfcl_eval.constants import default_prompts
 
         folder = data_folder()
-        answers = {row["id"]: row["ground_truth"] for row in _rows(folder / "possible_answer" / "BFCL_v4_memory.json")}
-        questions = _rows(folder / "BFCL_v4_memory.json")
+        answers = {
+            row["id"]: row["ground_truth"] for row in rows_of(folder / "possible_answer" / "BFCL_v4_memory.json")
+        }
+        questions = rows_of(folder / "BFCL_v4_memory.json")
         self._items: list[Session] = []
         for backend in BACKENDS:
-            tools = tuple(_tools(folder, backend))
+            tools = tools_in(folder / "multi_turn_func_doc" / f"memory_{backend}.json")
             unified = default_prompts.MEMORY_BACKEND_INSTRUCTION_UNIFIED
             instruction = unified if backend == "rec_sum" else default_prompts.MEMORY_BACKEND_INSTRUCTION_CORE_ARCHIVAL
             for story, role in default_prompts.MEMORY_AGENT_SETTINGS.items():
                 last = None
-                for row in _rows(folder / "memory_prereq_conversation" / f"memory_{story}.json"):
+                for row in rows_of(folder / "memory_prereq_conversation" / f"memory_{story}.json"):
                     found = Session(backend, story, row, tools, instruction, role, after=last)
                     self._items.append(found)
                     last = found.id
@@ -115,7 +108,11 @@ class Session:
 
     async def sit(self, candidate: Candidate, before: JSON) -> Mark:
         memory = Memory(self.backend, [tool.name for tool in self.tools], before)
-        said, end = await self._converse(candidate, memory, before)
+
+        async def execute(call: ToolCall) -> str:
+            return memory.execute(call).text
+
+        said, end = await converse(candidate, self.tools, self.system(before), self.entry["question"], execute)
         if not self.counts:
             return Mark(False, end, kept=memory.snapshot())
         if said is None:
@@ -123,52 +120,9 @@ class Session:
         right = is_answer(said, self.answers)
         return Mark(right, "" if right else "the answer is not in it")
 
-    async def _converse(
-        self, candidate: Candidate, memory: Memory, snapshot: Mapping[str, JSON] | None
-    ) -> tuple[str | None, str]:
-        """The last thing that was said without a call, or None and what ended the conversation before."""
-        entries: list[Entry] = [Message("system", self.system(snapshot))]
-        allowance = Allowance(MAX_CONTEXT)
-        last = None
-        for turn in self.entry["question"]:
-            entries += [Message(message["role"], message["content"]) for message in turn]
-            for step in range(MAX_STEPS + 2):
-                if step > MAX_STEPS:
-                    return None, "too many steps"
-                said = await candidate.answer(Conversation(self.tools, tuple(entries)))
-                entries.append(said)
-                if said.end != "stop":
-                    return None, "cut off"
-                calls = calls_of(candidate.dialect, said)
-                if not calls:
-                    last = said.text
-                    break
-                results = [allowance.show(memory.execute(call).text) for call in calls[:MAX_CALLS]]
-                entries += [Message(candidate.dialect.result_role, text) for text in results]
-        return last, ""
-
-
-def is_answer(said: str, answers: Sequence[str]) -> bool:
-    """Whether one of the expected answers stands in what was said, as words, without case and some punctuation."""
-    plain = _plain(said)
-    return any(re.search(rf"\b{re.escape(_plain(answer))}\b", plain) for answer in answers)
-
-
-def _plain(text: str) -> str:
-    return _IGNORED.sub("", text).lower().replace("'", '"')
-
 
 def _in_sight(backend: str, snapshot: Mapping[str, JSON] | None) -> str:
     if backend == "rec_sum":
         return (snapshot and snapshot["memory"]) or "There is no content in the memory at this point."
     core = snapshot["core_memory"] if snapshot else {}
     return json.dumps(core, indent=4) if core else "There is no content in the core memory at this point."
-
-
-def _rows(path: Any) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
-def _tools(folder: Any, backend: str) -> Iterator[ToolDoc]:
-    for document in _rows(folder / "multi_turn_func_doc" / f"memory_{backend}.json"):
-        yield ToolDoc(document["name"], "", {**document, "description": document["description"] + PYTHON_HINT}, ())

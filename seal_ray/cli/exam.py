@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
@@ -14,21 +14,31 @@ from rich.console import Console
 from envs.errors import UserError, check_known
 from envs.exams import EXAMS, Exam, Item
 from policies.engine.choice import DTYPES, KINDS, default_dtype, default_kind, start_engine
-from policies.model_folder import ModelFolder, open_model
+from policies.models import ModelFolder, open_model
 from policies.prompting import ChatFormat
 from policies.solver import Budgets
 from seal_ray.cli.options import Update, progress
+from seal_ray.cli.played import check_playable, how_to_play, party_of, play_all, settings_of
 from seal_ray.evaluation.plan import MAX_CONTEXT
+from seal_ray.exams.logs import write_log
 from seal_ray.exams.report import Row, rows_of, table_of, write
 from seal_ray.exams.sitting import Answer, Progress, Sheet, Sitter, Sitting, choose_items
+from seal_ray.exams.tau2.inspecting import VARIABLE
+from seal_ray.exams.tau2.playing import TURNS
+from seal_ray.exams.tau2.suites import SUITES
 from seal_ray.run.checkpoints import model_of
+
+Answers = dict[tuple[str, str], dict[str, Answer]]
+"""(model or base, suite) → item → answer."""
 
 
 def command(
-    model: Annotated[str, typer.Argument(help="A Hugging Face model folder, a run of seal-ray train, or tiny.")],
+    model: Annotated[str, typer.Argument(help="A model by name, a model folder, or a run of seal-ray train.")],
     suite: Annotated[
         list[str],
-        typer.Option(help=f"{', '.join(EXAMS.built_in)}, an installed one, or package.module:Name; several times."),
+        typer.Option(
+            help=f"{', '.join((*EXAMS.built_in, *SUITES))}, an installed one, or package.module:Name; several times."
+        ),
     ],
     data: Annotated[str | None, typer.Option(help="The folder of a benchmark, for suites that need one.")] = None,
     base: Annotated[
@@ -47,10 +57,24 @@ def command(
     concurrent: Annotated[int, typer.Option(help="Items at a time.", min=1)] = 64,
     out: Annotated[Path | None, typer.Option(help="Folder of answers and tables.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Throw away the answers that the folder holds.")] = False,
+    user_model: Annotated[
+        str | None,
+        typer.Option(help="Who plays the user in tau2 suites: a model of Inspect's (openai/gpt-4.1) or one of ours."),
+    ] = None,
+    turns: Annotated[int, typer.Option(help="Times that the user speaks in a tau2 dialogue at most.", min=1)] = TURNS,
+    server: Annotated[
+        str | None, typer.Option(help="Address (…/v1) that serves the model for tau2 suites; else one is started.")
+    ] = None,
+    inspect: Annotated[
+        str | None,
+        typer.Option(envvar=VARIABLE, help="Python that has inspect-evals, for tau2 suites; make inspect makes one."),
+    ] = None,
 ) -> None:
     """Let a model sit exams that it was not trained for. Stopped or killed, the same command goes on where it was."""
     check_known("engine", KINDS, engine)
     check_known("dtype", DTYPES, dtype)
+    suite = list(dict.fromkeys(suite))
+    check_known("suite", [*EXAMS.names(), *SUITES], *(each for each in suite if ":" not in each))
     if not 0 < top_p <= 1:
         raise UserError(f"--top-p: {top_p} is not possible; it must be above 0 and at most 1.")
     if out is not None and out.exists() and not out.is_dir():
@@ -61,12 +85,20 @@ def command(
         for who, name in named.items()
     }
     names = {who: _name(name, sitters[who].model) for who, name in named.items()}
+    played = [each for each in suite if each in SUITES]
+    how = None
+    if played:
+        check_playable(sitters["model"], engine=engine, server=server, base=base)
+        how = how_to_play(
+            user_model, inspect=inspect, limit=limit, categories=category or (), turns=turns, at=concurrent
+        )
     console = Console(highlight=False)
     with ExitStack() as held:
         exams: dict[str, Exam] = {}
-        for each in dict.fromkeys(suite):
-            exams[each] = EXAMS.make(each, {"data": data})
-            held.callback(exams[each].close)
+        for each in suite:
+            if each not in played:
+                exams[each] = EXAMS.make(each, {"data": data})
+                held.callback(exams[each].close)
         chosen = {each: _chosen(exam, limit, category or ()) for each, exam in exams.items()}
         out = out or Path("runs") / "exams" / names["model"]
         sheets = {
@@ -74,22 +106,40 @@ def command(
             for who in named
             for each, exam in exams.items()
         }
-        answers: dict[tuple[str, str], dict[str, Answer]] = {}
+        answers: Answers = {}
         with progress(console) as update:
+
+            def keep(who: str, suite: str, found: Progress) -> None:
+                answers[who, suite] = found.answers
+                _tell(console, names[who], found)
+
+            if how is not None:
+                of_played = {
+                    (who, each): Sheet(out / who / each, settings_of(each, sitters[who], how, server), fresh=fresh)
+                    for who in named
+                    for each in played
+                }
+                parties = {who: party_of(names[who], sitters[who], server, dtype) for who in named}
+                play_all(parties, how, of_played, out, update, keep)
             for who, sitter in sitters.items():
                 here = {each: sheets[who, each] for each in exams}
                 done = asyncio.run(_sit(names[who], sitter, exams, chosen, here, update))
                 for each, found in done.items():
-                    answers[who, each] = found.answers
-                    _tell(console, names[who], found)
-        rows = [row for each, exam in exams.items() for row in _rows(each, exam, chosen[each], answers)]
+                    keep(who, each, found)
+            for who, each in answers:
+                if each in exams:
+                    items = [item.id for item in chosen[each]]
+                    write_log(sheets[who, each], exams[each].name, names[who], items)
+        rows = [row for each in suite for row in _rows(each, exams, chosen, answers)]
         notes = [f"{exam.name}: {note}" for exam in exams.values() for note in exam.notes()]
+        notes += [f"{each}: {how.note}" for each in played if how is not None]
     title = f"{names['model']}" + (f" beside {names['base']}" if base else "")
     console.print(table_of(rows, title))
     for note in notes:
         console.print(note, soft_wrap=True, markup=False)
     settings = {who: sitter.settings() for who, sitter in sitters.items()}
-    write(out, rows, model=names["model"], base=names.get("base"), notes=notes, settings=settings)
+    of_model = {exams[each].name if each in exams else each: list(answers["model", each].values()) for each in suite}
+    write(out, rows, model=names["model"], base=names.get("base"), notes=notes, settings=settings, answers=of_model)
     console.print(f"tables in {out / 'exam.md'} and exam.json, answers below {out}", soft_wrap=True, markup=False)
 
 
@@ -176,9 +226,11 @@ async def _sit(
     return found
 
 
-def _rows(each: str, exam: Exam, items: Sequence[Item], answers: dict[tuple[str, str], dict[str, Answer]]) -> list[Row]:
+def _rows(each: str, exams: Mapping[str, Exam], chosen: Mapping[str, Sequence[Item]], answers: Answers) -> list[Row]:
     model = answers["model", each]
-    return rows_of(exam.name, [model[item.id] for item in items], answers.get(("base", each)))
+    items = [item.id for item in chosen[each]] if each in chosen else list(model)
+    name = exams[each].name if each in exams else each
+    return rows_of(name, [model[item] for item in items], answers.get(("base", each)))
 
 
 def _tell(console: Console, name: str, done: Progress) -> None:

@@ -73,6 +73,17 @@ def _row(suite: str, category: str, answers: Sequence[Answer], base: Mapping[str
     )
 
 
+def _groups(answers: Sequence[Answer]) -> dict[str, list[int]]:
+    """Group → how many of its items are right, and how many there are."""
+    found: dict[str, list[int]] = {}
+    for each in answers:
+        if each.counts:
+            of = found.setdefault(each.group, [0, 0])
+            of[0] += each.right
+            of[1] += 1
+    return dict(sorted(found.items()))
+
+
 def _share(right: Sequence[bool], groups: int) -> Interval:
     return wilson(sum(right) / max(1, len(right)), groups)
 
@@ -89,13 +100,21 @@ def table_of(rows: Sequence[Row], title: str) -> Table:
 
 
 def write(
-    out: Path, rows: Sequence[Row], *, model: str, base: str | None, notes: Sequence[str], settings: Mapping[str, Any]
+    out: Path,
+    rows: Sequence[Row],
+    *,
+    model: str,
+    base: str | None,
+    notes: Sequence[str],
+    settings: Mapping[str, Any],
+    answers: Mapping[str, Sequence[Answer]],
 ) -> None:
-    """Writes `exam.md` and `exam.json` into the folder."""
+    """Writes `exam.md` and `exam.json` into the folder. `answers` are the model's by suite."""
     suites: dict[str, dict[str, Any]] = {}
     for row in rows:
         suites.setdefault(row.suite, {})[row.category] = row.to_dict()
     document = {"model": model, "base": base, "suites": suites, "notes": list(notes), "settings": dict(settings)}
+    document["groups"] = {suite: _groups(each) for suite, each in answers.items()}
     replace_file(out / "exam.json", json.dumps(document, indent=1, ensure_ascii=False).encode())
     lines = [
         f"# Exam of {model}" + (f", beside {base}" if base else ""),

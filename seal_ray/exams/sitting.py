@@ -5,24 +5,27 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from envs.errors import SealError, UserError
-from envs.exams import Exam, Item, Mark
+from envs.exams import Exam, Item, Mark, Placed
 from envs.task import JSON
 from envs.text import map_texts, valid_text
 from policies.candidate import EngineCandidate
 from policies.engine import Engine, EngineDead
-from policies.model_folder import ModelFolder
+from policies.models import ModelFolder
 from policies.prompting import ChatFormat
 from policies.rollouts import Patience
 from policies.solver import Budgets
 from policies.trajectory import derive_seed
 from seal_ray.report.files import JsonLines, replace_file
+
+PlacedT = TypeVar("PlacedT", bound=Placed)
 
 KEPT = 20_000
 """Characters of an answer that are kept."""
@@ -92,6 +95,7 @@ def row_of(item: Item, mark: Mark, candidate: EngineCandidate) -> dict[str, Any]
         "kept": mark.kept,
         "sampled_tokens": sum(len(said.token_ids) for said in candidate.said),
         "prompt_tokens": candidate.prompt_tokens,
+        "asked": [[role, text[:KEPT]] for role, text in candidate.asked_texts()],
         "said": [said.text[:KEPT] for said in candidate.said],
     }
     texts: dict[str, Any] = map_texts(row, valid_text)
@@ -106,19 +110,26 @@ class Sheet:
 
     def __init__(self, folder: Path, settings: Mapping[str, Any], *, fresh: bool = False) -> None:
         self.lines = JsonLines(folder / "answers.jsonl", ascii=False)
+        self.inspect = folder / "inspect"
+        """What belongs to Inspect: its logs, and its cache where it has asked."""
         self._folder = folder
         self._settings = json.dumps(settings, indent=1)
-        self._path = folder / "settings.json"
+        self.settings_path = folder / "settings.json"
         self._fresh = fresh
-        if self._path.exists() and not fresh and self._path.read_text(encoding="utf-8") != self._settings:
+        if (
+            self.settings_path.exists()
+            and not fresh
+            and self.settings_path.read_text(encoding="utf-8") != self._settings
+        ):
             raise UserError(f"--out: {folder} holds another exam; give another folder, or --fresh to replace it.")
 
     def open(self) -> None:
         """Makes the folder ready for answers."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        if self._fresh or not self._path.exists():
+        if self._fresh or not self.settings_path.exists():
             self.lines.path.unlink(missing_ok=True)
-            replace_file(self._path, self._settings.encode())
+            shutil.rmtree(self.inspect, ignore_errors=True)
+            replace_file(self.settings_path, self._settings.encode())
 
     def answers(self) -> dict[str, Answer]:
         """The answers so far, by item. Raises `UserError` where the file holds something else."""
@@ -139,6 +150,14 @@ class Progress:
     tokens: int = 0
     seconds: float = 0.0
     restarts: int = 0
+
+
+def cut_short(progress: Progress, error: SealError) -> SealError:
+    """The error of a suite that cannot go on, with what is kept."""
+    return SealError(
+        f"{progress.suite}: {str(error).rstrip('.')}; {len(progress.answers)} of {progress.total} items are kept and "
+        "no score was written; the same command goes on from there."
+    )
 
 
 @dataclass
@@ -186,10 +205,7 @@ class Sitting:
         try:
             await asyncio.gather(*tasks)
         except SealError as error:
-            raise SealError(
-                f"{self.exam.name}: {str(error).rstrip('.')}; {len(progress.answers)} of {len(self.items)} items are "
-                "kept and no score was written; the same command goes on from there."
-            ) from error
+            raise cut_short(progress, error) from error
         finally:
             for task in tasks:
                 task.cancel()
@@ -221,21 +237,23 @@ class Sitting:
                 await patience.restart(seen)
 
 
-def choose_items(items: Sequence[Item], *, limit: int | None = None, categories: Sequence[str] = ()) -> list[Item]:
+def choose_items(
+    items: Sequence[PlacedT], *, limit: int | None = None, categories: Sequence[str] = ()
+) -> list[PlacedT]:
     """The items that count, the categories in turn, at most `limit`; with each those that it comes after.
 
     A limit takes groups in an order that is drawn once and for all, so that a few items are of all kinds, and a larger
     limit goes on with more. They are returned in the suite's order.
     """
     by_id = {item.id: item for item in items}
-    columns: dict[str, list[Item]] = {}
+    columns: dict[str, list[PlacedT]] = {}
     for item in sorted(items, key=lambda item: derive_seed(item.group)):
         if item.counts and (not categories or item.category in categories):
             columns.setdefault(item.category, []).append(item)
     in_turn = (item for row in itertools.zip_longest(*columns.values()) for item in row if item is not None)
     chosen: set[str] = set()
     for item in itertools.islice(in_turn, limit):
-        needed: Item | None = item
+        needed: PlacedT | None = item
         while needed is not None and needed.id not in chosen:
             chosen.add(needed.id)
             needed = by_id[needed.after] if needed.after is not None else None

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field
 
 from envs.errors import UserError
 from seal_ray.evaluation.suites import PLAIN
-from seal_ray.report.drawing import Row
-from tuning.record import State, TrialRecord, TrialsManifest
+from seal_ray.report.files import Row
+from tuning.record import EXAM, State, TrialRecord, TrialsManifest
 
 EVALUATION = "evaluation/success"
 """The metric of a trial that comparisons are about; by category with its name behind."""
+
+_ROUND = re.compile(r"round_(\d+)")
+
+Groups = Mapping[str, tuple[int, int]]
+"""Group of an exam's items → how many are right, of how many."""
 
 
 class Manifest(TrialsManifest):
@@ -56,6 +64,30 @@ class ArmTrial(TrialRecord):
 
     arm: str
     seed: int
+
+    @cached_property
+    def _exam(self) -> Mapping[str, Any]:
+        path = self.folder / EXAM
+        try:
+            found: Mapping[str, Any] = json.loads(path.read_bytes()) if path.is_file() else {}
+        except ValueError as error:
+            raise UserError(f"{path} is not valid JSON ({error}).") from None
+        return found
+
+    @cached_property
+    def exams(self) -> Mapping[str, Groups]:
+        """Suite → what came of it, for those that the trial's solver has sat."""
+        return {
+            suite: {group: (right, of) for group, (right, of) in groups.items()}
+            for suite, groups in self._exam.get("groups", {}).items()
+            if groups
+        }
+
+    @property
+    def examined_round(self) -> int | None:
+        """The round of the checkpoint that was examined, by the name of its folder."""
+        match = _ROUND.search(self._exam["settings"]["model"]["model"])
+        return int(match[1]) if match else None
 
     @cached_property
     def rows_by_task(self) -> Mapping[str, Sequence[Row]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from seal_ray.report.drawing import Row
+from seal_ray.report.files import Row
 from seal_ray.report.metrics import categories_of
 from tuning.comparison.collect import EVALUATION, ArmTrial, Comparison
 from tuning.record import State
@@ -21,14 +21,16 @@ _HINT_OFF = "solver/success_plain"
 class Measure:
     """One number of a finished trial, from its rows and its number of rounds; None where it was not measured.
 
-    It counts `unit`s. `by_task` says that it is the mean of the same number of single tasks.
+    It counts `unit`s. `by_task` says that it is the mean of the same number of single tasks. Where it names an `exam`
+    it is the share of that which is right, and its tasks are the groups of its items.
     """
 
     name: str
     meaning: str
-    of: Callable[[Sequence[Row], int], float | None]
+    of: Callable[[Sequence[Row], int], float | None] = lambda _rows, _rounds: None
     unit: str = SHARE
     by_task: bool = False
+    exam: str | None = None
 
 
 def _series(rows: Sequence[Row], metric: str) -> tuple[list[int], list[float]]:
@@ -72,12 +74,19 @@ def categories_in(comparison: Comparison) -> list[str]:
 
 def value_of(trial: ArmTrial, measure: Measure) -> float | None:
     """The measure of a trial; None unless it is finished."""
-    return measure.of(trial.rows, trial.rounds) if trial.state is State.FINISHED else None
+    if trial.state is not State.FINISHED:
+        return None
+    if measure.exam is None:
+        return measure.of(trial.rows, trial.rounds)
+    groups = trial.exams.get(measure.exam)
+    return sum(right for right, _ in groups.values()) / sum(of for _, of in groups.values()) if groups else None
 
 
 def by_task(trial: ArmTrial, measure: Measure) -> dict[str, float]:
     """Task → the measure of it alone, over the tasks that it is a mean of; empty where that was not written down."""
     if not measure.by_task or trial.state is not State.FINISHED:
         return {}
+    if measure.exam is not None:
+        return {group: right / of for group, (right, of) in trial.exams.get(measure.exam, {}).items()}
     found = ((task, measure.of(rows, trial.rounds)) for task, rows in trial.rows_by_task.items())
     return {task: value for task, value in found if value is not None}

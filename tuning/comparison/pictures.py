@@ -18,12 +18,12 @@ from seal_ray.report.drawing import (
     PINK,
     RED,
     SKY,
-    Row,
     as_share,
     finish,
     save_picture,
     stack,
 )
+from seal_ray.report.files import Row
 from tuning.comparison.collect import Comparison
 from tuning.record import State
 from tuning.statistics import Estimate, mean_estimate

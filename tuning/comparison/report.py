@@ -7,6 +7,7 @@ from pathlib import Path
 
 from seal_ray.report.files import replace_file
 from tuning.comparison.collect import Comparison, collect
+from tuning.comparison.exams import exam_lines
 from tuning.comparison.findings import regression_lines, threshold_lines, verdicts
 from tuning.comparison.measures import AREA, FINAL, HINT_OFF, Measure, categories_in, in_category
 from tuning.comparison.pictures import draw_labels, draw_success
@@ -63,6 +64,7 @@ def report_as_markdown(comparison: Comparison) -> str:
         "of its own). **Seeds only**: results by task are missing, and the choice of tasks is in no interval.",
         "",
         *threshold_lines(comparison),
+        *exam_lines(comparison),
         "## By category",
         "",
         *_category_table(comparison, FINAL),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tuning.comparison.collect import ArmTrial, Comparison
+from tuning.comparison.exams import exam_measures
 from tuning.comparison.measures import AREA, FINAL, HINT_OFF, SHARE, Measure, categories_in, in_category, value_of
 from tuning.comparison.results import results_of
 from tuning.comparison.threshold import Threshold, threshold_of
@@ -26,7 +27,7 @@ def measures_of(comparison: Comparison) -> list[Measure]:
     threshold, categories = threshold_of(comparison), categories_in(comparison)
     times = [] if threshold is None else [threshold.rounds, threshold.rollouts]
     by_category = (in_category(whole, each) for whole in (FINAL, AREA) for each in categories)
-    return [FINAL, AREA, HINT_OFF, *times, *by_category]
+    return [FINAL, AREA, HINT_OFF, *times, *exam_measures(comparison), *by_category]
 
 
 def table_of(comparison: Comparison) -> Iterator[Sequence[object]]:

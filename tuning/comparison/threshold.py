@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from seal_ray.report.drawing import Row
+from seal_ray.report.files import Row
 from tuning.comparison.collect import EVALUATION, ArmTrial, Comparison
 from tuning.comparison.measures import FINAL, Measure, value_of
 from tuning.record import State

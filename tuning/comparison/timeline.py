@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from envs.interface import Interface, interface_diff
 from envs.interface.document import interface_from_dict
-from seal_ray.report.drawing import Row
+from seal_ray.report.files import Row
 from tuning.comparison.collect import Comparison
 
 Change = tuple[int, tuple[str, ...]]

@@ -16,8 +16,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from envs.bfcl.agentic import is_answer
 from envs.bfcl.memory import BACKENDS, Memory
-from envs.bfcl.memory_exam import MemoryExam, is_answer
+from envs.bfcl.memory_exam import MemoryExam
 from envs.task import ToolCall
 from tests.envs.official import as_source
 from tests.envs.single_turn import parity as single_turn

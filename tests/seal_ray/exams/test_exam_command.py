@@ -40,7 +40,12 @@ def test_two_suites_a_base_and_a_second_call_that_asks_nothing(
     assert (whole["items"], whole["difference"]["share"], whole["p_mcnemar"]) == (6, 0.0, 1.0)
     assert document["suites"]["arithmetic"]["all"]["items"] == 13
     files = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
-    assert {path.relative_to(out).as_posix() for path in files} == {
+    logs = {path.relative_to(out).as_posix() for path in files if "inspect" in path.parts}
+    assert {log.partition("inspect")[0] for log in logs} == {
+        f"{who}/{s}/" for who in ("model", "base") for s in ("arithmetic", "api-bank")
+    }
+    assert len(logs) == 4
+    assert {path.relative_to(out).as_posix() for path in files} - logs == {
         *("exam.md", "exam.json"),
         *(f"{who}/{s}/{f}" for who in ("model", "base") for s in ("arithmetic", "api-bank") for f in FILES),
     }
@@ -60,12 +65,14 @@ def test_two_suites_a_base_and_a_second_call_that_asks_nothing(
 FILES = ("answers.jsonl", "settings.json")
 
 
-def test_stopped_and_killed_it_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_stopped_and_killed_it_goes_on_where_it_was(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     out = tmp_path / "out"
-    command = [*PROGRAM, *OPTIONS, "--concurrent", "1", "--out", str(out)]
+    options = [*OPTIONS, "--concurrent", "1", "--out", str(out)]
     kept: list[dict[str, object]] = []
     for number, code in ((signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)):
-        running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        running = subprocess.Popen([*PROGRAM, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for _ in range(6000):
             if len(rows_of(out)) >= len(kept) + 3 or running.poll() is not None:
                 break
@@ -77,9 +84,9 @@ def test_stopped_and_killed_it_goes_on_where_it_was(tmp_path: Path) -> None:
         assert kept[: len(before)] == before
         assert len(before) + 3 <= len(kept) < 14
         assert not (out / "exam.md").exists(), "half an exam has no scores"
-    resumed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-    assert resumed.returncode == 0, resumed.stderr[-2000:]
-    assert f"14 items, {len(kept)} were already there" in resumed.stdout
+    code, said = run_main("exam", *options, capsys=capsys, monkeypatch=monkeypatch)
+    assert code == 0, said
+    assert f"14 items, {len(kept)} were already there" in said
     after = rows_of(out)
     assert after[: len(kept)] == kept
     assert len({row["item"] for row in after}) == len(after) == 14

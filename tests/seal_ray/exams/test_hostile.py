@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from envs.bfcl.web_search import ADDRESS, KEY
 from envs.dialects import DIALECTS, Dialect
 from envs.exams import EXAMS, Conversation, Exam, Item, Said
 from envs.task import ToolCall
@@ -19,6 +20,7 @@ from tests.envs.apibank.fake import write_folder
 from tests.envs.hostile_calls import VALUES
 from tests.envs.test_fuzz import FRAGMENTS
 from tests.envs.test_hostile_completions import EXPRESSIONS, written
+from tests.envs.web_search.stand_in import running
 
 ANSWERS = 12
 """Answers of a candidate; after them it is silent, so that every item ends."""
@@ -79,10 +81,13 @@ def test_no_answer_does_anything_but_count(suite: str, tmp_path: Path, monkeypat
     here.mkdir()
     monkeypatch.chdir(here)
     before = sorted(path for path in data.rglob("*"))
-    exam: Exam = EXAMS.make(suite, {"data": str(data)})
-    items = choose_items(exam.items(), limit=60)[:60]
-    for seed, item in enumerate(items * max(1, 60 // len(items))):
-        sit(item, Hostile(seed, list(DIALECTS.values())[seed % len(DIALECTS)]), slowest=2)
-    exam.close()
+    with running() as service:
+        monkeypatch.setenv(KEY, "a key")
+        monkeypatch.setenv(ADDRESS, f"http://{service.host}/search")
+        exam: Exam = EXAMS.make(suite, {"data": str(data)})
+        items = choose_items(exam.items(), limit=60)[:60]
+        for seed, item in enumerate(items * max(1, 60 // len(items))):
+            sit(item, Hostile(seed, list(DIALECTS.values())[seed % len(DIALECTS)]), slowest=2)
+        exam.close()
     assert list(here.iterdir()) == []
     assert sorted(path for path in data.rglob("*")) == before

@@ -84,7 +84,7 @@ def test_only_items_that_both_answered_are_paired(tmp_path: Path) -> None:
     assert row.difference is not None
     assert (row.difference.share, row.p) == (0, 1.0)
     rows = [row, *rows_of("t", answers([True, False], end="response"), by_item(answers([False, False])))]
-    write(tmp_path, rows, model="new", base="old", notes=["s: a note."], settings={"seed": 1})
+    write(tmp_path, rows, model="new", base="old", notes=["s: a note."], settings={"seed": 1}, answers={"s": model})
     document = json.loads((tmp_path / "exam.json").read_text())
     assert (document["model"], document["base"], document["notes"]) == ("new", "old", ["s: a note."])
     assert document["suites"]["t"]["c"]["difference"]["share"] == 0.5

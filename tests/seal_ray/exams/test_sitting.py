@@ -16,7 +16,7 @@ from envs.exams import Candidate, Exam, Item, Mark
 from envs.task import JSON
 from policies.engine import GenRequest
 from policies.engine.scripted import ScriptedEngine
-from policies.model_folder import open_model
+from policies.models import open_model
 from policies.prompting import ChatFormat
 from policies.solver import Budgets
 from seal_ray.exams.sitting import Answer, Progress, Sheet, Sitter, Sitting, choose_items

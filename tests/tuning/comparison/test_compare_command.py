@@ -111,7 +111,10 @@ def test_the_dense_reward_is_vanilla_but_for_the_reward() -> None:
 
 
 def test_every_method_preset_can_be_an_arm() -> None:
-    check_plan(make_plan(preset_names("method"), seeds=1), memory=False)
+    methods = [name for name in preset_names("method") if name != "genenv-placebo"]
+    check_plan(make_plan(methods, seeds=1), memory=False)
+    with pytest.raises(UserError, match=r"writer.recorded: shuffled needs the folder of a run"):
+        check_plan(make_plan(["vanilla", "genenv-placebo"], seeds=1), memory=False)
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,7 @@ def test_killed_it_goes_on_to_the_table_of_one_that_was_not(cluster: str, tmp_pa
 
 
 def test_ctrl_c_lets_the_round_end_and_says_how_to_go_on(tmp_path: Path) -> None:
+    """On a cluster of its own, which has room for one trial at a time."""
     out = tmp_path / "comparison"
     process = drive(DRIVER, "start", out)
     read_until(process, "cues-seed0 round 1")

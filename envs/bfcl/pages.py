@@ -1,0 +1,210 @@
+"""Fetching a page whose address a model wrote: http and https on public addresses, bounded, and never kept on disk.
+
+Each connection, those behind redirects included, is made to an address that was looked up and checked just before, so
+that a name cannot be public when it is checked and private when it is used. Proxies of the environment are not used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import httpx
+
+HEADERS = {
+    "User-Agent": (
+        "Mozilla/5.0 (Windows NT 10.0; Win64; x64) "
+        "AppleWebKit/537.36 (KHTML, like Gecko) "
+        "Chrome/112.0.0.0 Safari/537.36"
+    ),
+    "Accept": (
+        "text/html,application/xhtml+xml,application/xml;q=0.9,"
+        "image/avif,image/webp,image/apng,*/*;q=0.8,application/signed-exchange;v=b3;q=0.7"
+    ),
+    "Accept-Language": "en-US,en;q=0.9",
+    "Accept-Encoding": "gzip, deflate",
+    "Connection": "keep-alive",
+    "Upgrade-Insecure-Requests": "1",
+    "Referer": "https://www.google.com/",
+    "Sec-Fetch-Site": "same-origin",
+    "Sec-Fetch-Mode": "navigate",
+    "Sec-Fetch-User": "?1",
+    "Sec-Fetch-Dest": "document",
+}
+"""Those of the official class, less the encoding `br`, which needs a package more."""
+
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+_PORTS = {"http": 80, "https": 443}
+_TRIES = 4
+
+
+class PageRefused(Exception):
+    """The page is not fetched, or not to its end. The message is for the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a page may take: seconds without a byte, as officially, and in all; bytes; redirects, as `requests` has."""
+
+    idle: float = 20.0
+    seconds: float = 60.0
+    size: int = 5_000_000
+    redirects: int = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What came: the body, and the encoding that `requests` would read it with; None where that guesses."""
+
+    body: bytes
+    encoding: str | None
+
+
+def is_public(address: str) -> bool:
+    """Whether an address belongs to the public internet, whatever it is wrapped in."""
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    if isinstance(found, ipaddress.IPv6Address):
+        inner = found.ipv4_mapped or found.sixtofour or (found.teredo or (None, None))[1]
+        if inner is None and found in _NAT64:
+            inner = ipaddress.IPv4Address(int(found) & 0xFFFFFFFF)
+        if inner is not None and not is_public(str(inner)):
+            return False
+        if found.ipv4_mapped is not None:
+            return True
+    return found.is_global and not found.is_multicast
+
+
+async def fetch(url: str, limits: Limits, private: frozenset[str]) -> Page:
+    """The page at a URL. `private` has the hosts, as host:port, that may have any address.
+
+    Raises `PageRefused`, an error of httpx, or another exception where there is no page.
+    """
+    import httpx
+
+    try:
+        async with asyncio.timeout(limits.seconds):
+            client = httpx.AsyncClient(
+                transport=_checking(private),
+                trust_env=False,
+                headers=HEADERS,
+                timeout=limits.idle,
+                follow_redirects=True,
+                max_redirects=limits.redirects,
+            )
+            async with client, client.stream("GET", url) as response:
+                if response.status_code >= 400:
+                    kind = "Client" if response.status_code < 500 else "Server"
+                    said = f"{response.status_code} {kind} Error: {response.reason_phrase} for url: {response.url}"
+                    raise PageRefused(said)
+                return Page(await _body(response, limits), _encoding(response.headers.get("content-type")))
+    except TimeoutError:
+        raise PageRefused(f"the page takes longer than {limits.seconds:g} seconds") from None
+    except httpx.TimeoutException:
+        raise PageRefused(f"Read timed out. (read timeout={limits.idle:g})") from None
+    except httpx.TooManyRedirects:
+        raise PageRefused(f"Exceeded {limits.redirects} redirects.") from None
+
+
+async def _body(response: httpx.Response, limits: Limits) -> bytes:
+    """The whole body, unpacked at most once and never beyond the limit."""
+    too_large = PageRefused(f"the page has more than {limits.size:,} bytes")
+    raw = bytearray()
+    async for part in response.aiter_raw():
+        raw += part
+        if len(raw) > limits.size:
+            raise too_large
+    coding = response.headers.get("content-encoding", "identity").strip().lower()
+    if coding in ("", "identity") or not raw:
+        return bytes(raw)
+    if coding not in ("gzip", "x-gzip", "deflate"):
+        raise PageRefused(f"the page has the content encoding {coding[:80]!r}")
+    body = await asyncio.to_thread(_unpacked, bytes(raw), limits.size + 1)
+    if len(body) > limits.size:
+        raise too_large
+    return body
+
+
+def _unpacked(raw: bytes, most: int) -> bytes:
+    """The first bytes of what was packed by gzip or deflate, the latter with a header or without."""
+    try:
+        return zlib.decompressobj(zlib.MAX_WBITS | 32).decompress(raw, most)
+    except zlib.error:
+        return zlib.decompressobj(-zlib.MAX_WBITS).decompress(raw, most)
+
+
+def _encoding(content_type: str | None) -> str | None:
+    """The encoding by the header, as `requests` has it."""
+    kind, *parameters = (content_type or "").split(";")
+    for parameter in parameters:
+        name, _, value = parameter.partition("=")
+        if name.strip("\"' ").lower() == "charset":
+            return value.strip("\"' ")
+    if "text" in kind:
+        return "ISO-8859-1"
+    return "utf-8" if "application/json" in kind else None
+
+
+async def _addresses(host: str, port: int) -> Sequence[str]:
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG
+        )
+    except (OSError, UnicodeError):
+        raise PageRefused(f"Failed to resolve '{host[:200]}'") from None
+    return list(dict.fromkeys(str(each[4][0]) for each in found))
+
+
+@cache
+def certificates() -> Any:
+    """The authorities that are trusted, read once."""
+    import httpx
+
+    return httpx.create_ssl_context(trust_env=False)
+
+
+def _checking(private: frozenset[str]) -> httpx.AsyncBaseTransport:
+    """A transport that looks every host up itself and connects to the addresses that it has checked."""
+    import httpx
+
+    class Checking(httpx.AsyncBaseTransport):
+        def __init__(self) -> None:
+            self._inner = httpx.AsyncHTTPTransport(verify=certificates())
+
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            url = request.url
+            if url.scheme not in _PORTS:
+                raise PageRefused(f"the address {str(url)[:200]} is neither http nor https")
+            port = url.port or _PORTS[url.scheme]
+            addresses = await _addresses(url.host, port)
+            if f"{url.host}:{port}" not in private:
+                if not addresses or not all(map(is_public, addresses)):
+                    raise PageRefused(f"the host '{url.host[:200]}' is not on the public internet")
+            for number, address in enumerate(addresses[:_TRIES], start=1):
+                checked = httpx.Request(
+                    request.method,
+                    url.copy_with(host=address),
+                    headers=request.headers,
+                    stream=request.stream,
+                    extensions={**request.extensions, "sni_hostname": url.host},
+                )
+                try:
+                    return await self._inner.handle_async_request(checked)
+                except (httpx.ConnectError, httpx.ConnectTimeout):
+                    if number == min(len(addresses), _TRIES):
+                        raise
+            raise AssertionError("there is an address")
+
+        async def aclose(self) -> None:
+            await self._inner.aclose()
+
+    return Checking()

@@ -1,0 +1,244 @@
+"""The web search of BFCL V4: a search engine behind SerpAPI, and pages as text. Calls on it are structured.
+
+Results are those of the official class for the same answers of the service and the same pages. What differs: a search
+service that is dead, or that refuses the key, ends the exam, where the official class tells the model of an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import logging
+import os
+import random
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from envs.bfcl import page_reader, pages
+from envs.bfcl.agentic import unknown_tool
+from envs.bfcl.world import ERROR, argument_of, rendered
+from envs.bounded import BoundedProcess
+from envs.errors import EnvironmentFault, UserError
+from envs.task import JSON, ToolCall
+from envs.world import CallResult
+
+KEY = "SERPAPI_API_KEY"
+"""The environment variable with the key, as in the official class."""
+ADDRESS = "SEAL_RAY_SEARCH_URL"
+"""The environment variable with the address of another search service that speaks as SerpAPI does."""
+PRIVATE = "SEAL_RAY_SEARCH_PRIVATE"
+"""The environment variable with hosts, host:port with commas between, whose pages may be at private addresses."""
+OFFICIAL = "https://serpapi.com/search"
+
+MAX_QUERY = 8_000
+"""Characters of a request's query beside the key; the service takes no more either."""
+_UNAVAILABLE = {"error": "Failed to retrieve the search results from server. Please try again later."}
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long a service that does not answer is asked again, in seconds.
+
+    One that asks for slower requests (429) is asked again as officially, but for `throttled` in all and not for ever.
+    """
+
+    pause: float = 2.0
+    longest: float = 120.0
+    tries: int = 4
+    throttled: float = 900.0
+    answer: float = 60.0
+
+
+@dataclass(frozen=True)
+class Service:
+    """Where searches are answered, and by which key."""
+
+    key: str = field(repr=False)
+    address: str = OFFICIAL
+    private: frozenset[str] = frozenset()
+
+    @classmethod
+    def from_environment(cls) -> Service:
+        """Reads the environment variables. Raises `UserError` where the key is missing or an address is none."""
+        key, address = os.environ.get(KEY, "").strip(), os.environ.get(ADDRESS, "").strip() or OFFICIAL
+        if not key:
+            raise UserError(f"bfcl-v4-web-search: {KEY} is not set; searching needs a key of SerpAPI (serpapi.com).")
+        if not _is_address(address):
+            raise UserError(f"{ADDRESS}: {address!r:.120} is not possible; give an address such as {OFFICIAL}.")
+        hosts = frozenset(filter(None, (each.strip().lower() for each in os.environ.get(PRIVATE, "").split(","))))
+        for host in hosts:
+            if not _is_address(f"http://{host}/") or urlsplit(f"http://{host}/").port is None:
+                raise UserError(f"{PRIVATE}: {host!r:.120} is not possible; give host:port, such as 127.0.0.1:8000.")
+        return cls(key, address, hosts)
+
+
+def _is_address(address: str) -> bool:
+    try:
+        parts = urlsplit(address)
+        plain = not (parts.query or parts.fragment or "@" in parts.netloc)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and plain and parts.port != 0
+    except ValueError:
+        return False
+
+
+class Web:
+    """The tools, for all questions of an exam. `close` ends the process that reads pages."""
+
+    def __init__(
+        self, service: Service, *, patience: Patience | None = None, limits: pages.Limits | None = None
+    ) -> None:
+        self.service = service
+        self._patience, self._limits = patience or Patience(), limits or pages.Limits()
+        self._reader = BoundedProcess(
+            lambda: (sys.executable, "-P", "-s", "-B", page_reader.__file__), seconds=5.0 * page_reader.SECONDS
+        )
+        # At INFO it logs every address, that of the service with its key.
+        logger = logging.getLogger("httpx")
+        logger.setLevel(max(logging.WARNING, logger.level))
+
+    def close(self) -> None:
+        self._reader.close()
+
+    async def execute(self, call: ToolCall, *, show_snippet: bool) -> CallResult:
+        """Executes one call, or answers with an error.
+
+        Raises `EnvironmentFault` where the search service is dead or takes no more requests, and nothing else.
+        """
+        try:
+            arguments = {key: argument_of(value) for key, value in call.arguments.items()}
+            if call.name not in _TOOLS:
+                raise unknown_tool(call.name)
+            api = WebSearchAPI(self, show_snippet)
+            tool = api.search_engine_query if call.name == "search_engine_query" else api.fetch_url_content
+            return rendered(await tool(**arguments))
+        except EnvironmentFault:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a call raises is its result
+            return CallResult(f"{ERROR}{error}", is_error=True)
+
+    async def read(self, page: pages.Page, mode: str) -> JSON:
+        """A page as text. Raises where it cannot be read."""
+        body = base64.b64encode(page.body).decode()
+        reply = await asyncio.to_thread(
+            self._reader.ask, {"body": body, "encoding": page.encoding, "mode": mode if isinstance(mode, str) else ""}
+        )
+        if reply is None:
+            raise ValueError("the page takes too long to read")
+        if "error" in reply:
+            raise ValueError(reply["error"])
+        return {"content": reply["content"]}
+
+    async def page(self, url: str) -> pages.Page:
+        return await pages.fetch(url, self._limits, self.service.private)
+
+    async def search(self, query: str) -> Mapping[str, Any] | str:
+        """The service's answer to the query of a request, an object, or in words why it gives none for this one."""
+        patience, pause, waited, failed = self._patience, self._patience.pause, 0.0, 0
+        while True:
+            status, found, why = await self._ask(query)
+            told = str(found.get("error", "")) if found is not None else ""
+            if status == 429 or "429" in told:
+                if waited >= patience.throttled:
+                    raise EnvironmentFault(
+                        "the search service takes no more requests (429: too many, or the account is used up)"
+                    )
+            elif status == 401 or (status == 403 and found is not None):
+                raise EnvironmentFault(f"the search service refuses the key of {KEY} ({status}: {self._safe(told)})")
+            elif found is not None:
+                return found
+            elif status is not None and 400 <= status < 500:
+                return f"the search service refuses the request ({status})"
+            else:
+                failed += 1
+                if failed >= patience.tries:
+                    raise EnvironmentFault(f"the search service does not answer ({self._safe(why)}); {failed} tries")
+            wait = pause + random.uniform(0, pause)
+            await asyncio.sleep(wait)
+            waited, pause = waited + wait, min(2 * pause, patience.longest)
+
+    async def _ask(self, query: str) -> tuple[int | None, Mapping[str, Any] | None, str]:
+        """Status, the object that came, and else what was wrong."""
+        import httpx
+
+        try:
+            async with asyncio.timeout(self._patience.answer):
+                client = httpx.AsyncClient(timeout=self._patience.answer, verify=pages.certificates())
+                async with client, client.stream("GET", f"{self.service.address}?{query}") as response:
+                    body = bytearray()
+                    async for part in response.aiter_bytes():
+                        body += part
+                        if len(body) > self._limits.size:
+                            return response.status_code, None, "its answer is too long"
+        except TimeoutError:
+            return None, None, f"no answer within {self._patience.answer:g} seconds"
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            return None, None, f"{type(error).__name__}: {error}"
+        try:
+            found = json.loads(bytes(body))
+        except (ValueError, RecursionError):
+            return response.status_code, None, f"status {response.status_code} without JSON"
+        if not isinstance(found, dict):
+            return response.status_code, None, f"status {response.status_code} without an object"
+        return response.status_code, found, ""
+
+    def _safe(self, text: str) -> str:
+        """One line without the key."""
+        return " ".join(text.replace(self.service.key, "…").split())[:200] or "no reason given"
+
+
+_TOOLS = frozenset({"search_engine_query", "fetch_url_content"})
+
+
+class WebSearchAPI:
+    """The calls, one by one; Python's error texts name the class as there."""
+
+    def __init__(self, web: Web, show_snippet: bool) -> None:
+        self._web, self._show_snippet = web, show_snippet
+
+    async def search_engine_query(
+        self, keywords: str, max_results: int | None = 10, region: str | None = "wt-wt"
+    ) -> Any:
+        parameters = {"engine": "duckduckgo", "q": keywords, "kl": region}
+        try:
+            query = _encoded(parameters)
+            if len(query) > MAX_QUERY:
+                raise ValueError("The query is too long.")
+        except Exception as error:  # noqa: BLE001 - as there, what cannot be sent is an error of the call
+            return {"error": str(error)}
+        key = {"api_key": self._web.service.key, "output": "json", "source": "python"}
+        found = await self._web.search(f"{query}&{_encoded(key)}")
+        if isinstance(found, str):
+            return {"error": found}
+        if "organic_results" not in found:
+            return _UNAVAILABLE
+        results = []
+        for result in found["organic_results"][:max_results]:
+            shown = {"title": result["title"], "href": result["link"]}
+            if self._show_snippet:
+                shown["body"] = result["snippet"]
+            results.append(shown)
+        return results
+
+    async def fetch_url_content(self, url: str, mode: str = "raw") -> Any:
+        if not url.startswith(("http://", "https://")):
+            raise ValueError(f"Invalid URL: {url}")
+        try:
+            page = await self._web.page(url)
+            if not isinstance(mode, str) or mode not in ("raw", "markdown", "truncate"):
+                raise ValueError(f"Unsupported mode: {mode}")
+            return await self._web.read(page, mode)
+        except Exception as error:  # noqa: BLE001 - as there, whatever goes wrong is told to the model
+            return {"error": f"An error occurred while fetching {url}: {error}"}
+
+
+def _encoded(parameters: Mapping[str, Any]) -> str:
+    """The query of a request, as `requests` writes it: nothing for null, one pair for each part of a list."""
+    pairs = []
+    for name, value in parameters.items():
+        parts = value if isinstance(value, list | tuple | dict) else [value]
+        pairs += [(name, part) for part in parts if part is not None]
+    return urlencode(pairs, doseq=True)

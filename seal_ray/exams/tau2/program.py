@@ -1,0 +1,174 @@
+"""Plays dialogues of τ²-bench with Inspect. Run as a file by the interpreter of an environment that has inspect-evals.
+
+It imports nothing of ours. It reads a job from standard input, a line of JSON, and says which tasks there are; it reads
+which of them to play, and writes a line for each dialogue as it ends. Where standard input is closed it ends at once,
+so it does not outlive the process that has started it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import threading
+from typing import Any
+
+KEPT = 20_000
+"""Characters of one message that are handed on."""
+REFUSED = (400, 413, 422)
+"""What a server answers to a dialogue that it cannot continue."""
+_CALLS, _OVER = "seal_ray:calls", "seal_ray:over"
+
+
+def main() -> None:
+    job = json.loads(sys.stdin.readline())
+    wire = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # the benchmark prints
+
+    def tell(**line: Any) -> None:
+        wire.write(json.dumps(line) + "\n")
+        wire.flush()
+
+    from inspect_evals import tau2
+
+    task = getattr(tau2, job["task"])(shuffle=False, message_limit=job["turns"])
+    tell(kind="tasks", ids=[str(sample.id) for sample in task.dataset])
+    asked = sys.stdin.readline()
+    if not asked:
+        return
+    threading.Thread(target=_end_with_input, daemon=True).start()
+    _watch(tell, job["calls"])
+    try:
+        _play(task, job, json.loads(asked))
+    except Exception as error:
+        tell(kind="broken", why=_sentence(_cause(error)))
+        raise
+    tell(kind="done")
+
+
+def _cause(error: Any) -> Any:
+    """What was raised at the last try, of an error that stands for several."""
+    while (last := getattr(error, "last_attempt", None)) is not None and last.exception() is not None:
+        error = last.exception()
+    return error
+
+
+def _sentence(error: Exception) -> str:
+    why = getattr(error, "provider_message", None) or str(error) or type(error).__name__
+    return " ".join(why.split())[:500].rstrip(".")
+
+
+def _end_with_input() -> None:
+    sys.stdin.read()
+    os._exit(1)
+
+
+def _play(task: Any, job: dict[str, Any], asked: dict[str, Any]) -> None:
+    from inspect_ai import eval as run
+    from inspect_ai.model import CachePolicy
+
+    os.environ.update(asked["variables"])
+    # Inspect would take ids for patterns.
+    wanted = set(asked["ids"])
+    task.dataset = task.dataset.filter(lambda sample: str(sample.id) in wanted)
+    (log,) = run(
+        task,
+        model=asked["model"],
+        model_roles={"user": asked["user"]},
+        log_dir=job["folder"],
+        log_buffer=1,
+        display="none",
+        ctl_server=False,
+        fail_on_error=False,
+        max_samples=job["concurrent"],
+        max_connections=job["concurrent"],
+        max_retries=job["retries"],
+        attempt_timeout=job["timeout"],
+        # An answer that was given is not asked for again, also where its dialogue was stopped in the middle.
+        cache=CachePolicy(expiry=None),
+    )
+    if log.error is not None:
+        raise RuntimeError(log.error.message)
+
+
+def _watch(tell: Any, calls: int) -> None:
+    """Tells of every dialogue, and stops everything where a model can no longer be asked.
+
+    The benchmark's loop takes a request that failed for a turn without an answer and scores the dialogue. So requests
+    are watched where Inspect has given up on one. A dialogue that has no room left, or is refused for what is in it, is
+    over: nobody is asked any more.
+    """
+    from inspect_ai.hooks import Hooks, SampleEnd, hooks
+    from inspect_ai.model import Model
+    from inspect_ai.util import LimitExceededError, store
+
+    generate, failed = Model.generate, threading.Event()
+
+    async def watched(self: Any, *args: Any, **settings: Any) -> Any:
+        state = store()
+        count = state.get(_CALLS, 0) + 1
+        if state.get(_OVER) or count > calls:
+            state.set(_OVER, state.get(_OVER) or "turns")
+            raise RuntimeError("the dialogue is over")
+        try:
+            output = await generate(self, *args, **settings)
+        except LimitExceededError:
+            raise
+        except Exception as raised:
+            error = _cause(raised)
+            status = getattr(error, "status_code", None)
+            if status in REFUSED and count > 2:
+                state.set(_OVER, "refused")
+                raise
+            if not failed.is_set():
+                failed.set()
+                tell(kind="failed", who="user" if self.role == "user" else "model", why=_sentence(error))
+                signal.raise_signal(signal.SIGINT)
+            await asyncio.sleep(3600)  # until it is cancelled
+            raise
+        state.set(_CALLS, count)
+        if output.stop_reason == "model_length":
+            state.set(_OVER, "context")
+        return output
+
+    Model.generate = watched
+
+    @hooks(name="seal_ray", description="Tells of every dialogue as it ends.")
+    class Tell(Hooks):
+        async def on_sample_end(self, data: SampleEnd) -> None:
+            if data.sample.error is None or not failed.is_set():
+                tell(kind="sample", **_read(data.sample))
+
+
+def _read(sample: Any) -> dict[str, Any]:
+    """What a dialogue came to, from Inspect's record of it."""
+    steps = []
+    for event in sample.events:
+        if event.event != "model" or event.error is not None or not event.output.choices:
+            continue
+        message, usage = event.output.message, event.output.usage
+        steps.append(
+            {
+                "who": "user" if event.role == "user" else "model",
+                "text": message.text[:KEPT],
+                "calls": [[each.function, json.dumps(each.arguments)[:KEPT]] for each in message.tool_calls or ()],
+                "end": event.output.stop_reason,
+                "input": usage.input_tokens if usage else 0,
+                "output": usage.output_tokens if usage else 0,
+            }
+        )
+    scores = list((sample.scores or {}).values())
+    return {
+        "id": str(sample.id),
+        "right": [score.value for score in scores] == ["C"],
+        "why": (scores[0].explanation or "")[:KEPT] if scores else "",
+        "error": sample.error.message[:500] if sample.error is not None else None,
+        "over": sample.store.get(_OVER),
+        "steps": steps,
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""Servers of models for programs that ask them: `seal-ray serve` in processes of their own, which end with this one."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from envs.errors import SealError, UserError
+from seal_ray.report.files import replace_file
+
+_PROGRAM = """
+import os, signal, sys, threading
+from seal_ray.cli import main
+
+def end_with_input():
+    sys.stdin.read()
+    os.kill(os.getpid(), signal.SIGINT)
+
+threading.Thread(target=end_with_input, daemon=True).start()
+main()
+"""
+_ENDING = 180.0
+"""Seconds in which a server must end; Ray takes a minute on a busy machine."""
+_READY = 1800.0
+"""Seconds in which a server must answer for the first time; a large model is read from a slow disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a model is asked: the address of its chat interface up to `/v1`, its name there, and the key."""
+
+    url: str
+    name: str
+    key: str
+
+
+class Server:
+    """A server that was started. `options` are those of `seal-ray serve`."""
+
+    def __init__(self, model: str, name: str, options: Sequence[str], port: int, log: Path) -> None:
+        self.endpoint = Endpoint(f"http://127.0.0.1:{port}/v1", name, secrets.token_hex(16))
+        self._log = log
+        command = ["serve", model, "--name", name, "--port", str(port), *options]
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("w", encoding="utf-8") as file:
+            self.process = subprocess.Popen(  # noqa: S603 - our own command
+                [sys.executable, "-c", _PROGRAM, *command],
+                stdin=subprocess.PIPE,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                # A cluster of its own: two servers of one cluster would take each other's place.
+                env={**os.environ, "SEAL_RAY_API_KEY": self.endpoint.key, "RAY_ADDRESS": "local", "COLUMNS": "200"},
+                start_new_session=True,
+            )
+
+    def wait(self) -> None:
+        """Until it answers. Raises `SealError` where it ends before, or takes too long."""
+        deadline = time.monotonic() + _READY
+        while names_of(self.endpoint) is None:
+            self.check()
+            if time.monotonic() > deadline:
+                raise SealError(f"the server of {self.endpoint.name} does not answer; its log is {self._log}")
+            time.sleep(0.5)
+
+    def check(self) -> None:
+        """Raises `SealError` where it has ended."""
+        if self.process.poll() is not None:
+            raise SealError(f"the server of {self.endpoint.name} has ended; its log is {self._log}")
+
+    def close(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        try:
+            self.process.wait(_ENDING)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+@dataclass
+class Servers:
+    """Servers by the folder of their model, each started when it is first asked for.
+
+    A model keeps its port from one call of the command to the next, in `ports.json` of the folder, because Inspect's
+    cache of answers knows models by their address.
+    """
+
+    folder: Path
+    _running: dict[str, Server] = field(default_factory=dict, init=False)
+
+    def get(self, model: str, name: str, options: Sequence[str], starting: Callable[[], None]) -> Server:
+        """The model's server, which answers."""
+        if model not in self._running:
+            starting()
+            log = self.folder / "servers" / f"{name}.log"
+            self._running[model] = Server(model, name, options, self._port(model), log)
+            self._running[model].wait()
+        return self._running[model]
+
+    def close(self, keep: Sequence[str | None] = ()) -> None:
+        """Ends all but those of the models to keep."""
+        for model in [each for each in self._running if each not in keep]:
+            self._running.pop(model).close()
+
+    def _port(self, model: str) -> int:
+        path = self.folder / "ports.json"
+        known: dict[str, int] = json.loads(path.read_text("utf-8")) if path.exists() else {}
+        port = known.get(model, 0)
+        for wanted in (port, 0):
+            try:
+                with socket.create_server(("127.0.0.1", wanted)) as listener:
+                    known[model] = listener.getsockname()[1]
+                    break
+            except OSError:
+                continue  # another program has it now
+        replace_file(path, json.dumps(known, indent=1).encode())
+        return known[model]
+
+
+def names_of(endpoint: Endpoint) -> list[str] | None:
+    """What models there are at an endpoint; None where nobody answers."""
+    import httpx
+
+    try:
+        answer = httpx.get(
+            f"{endpoint.url}/models", headers={"Authorization": f"Bearer {endpoint.key}"}, timeout=10, trust_env=False
+        )
+        return [str(each["id"]) for each in answer.json()["data"]] if answer.status_code == 200 else None
+    except (httpx.HTTPError, ValueError, KeyError, TypeError):
+        return None
+
+
+def endpoint_at(url: str, name: str) -> Endpoint:
+    """A server that somebody else has started, with the key of the environment.
+
+    The model is that of this name, or the only one there. Raises `UserError` where there is none.
+    """
+    url = url.rstrip("/")
+    key = os.environ.get("SEAL_RAY_API_KEY") or "none"
+    names = names_of(Endpoint(url, name, key))
+    if names is None:
+        raise UserError(f"--server: nothing answers at {url}/models; SEAL_RAY_API_KEY holds its key where it has one.")
+    if name not in names and len(names) != 1:
+        raise UserError(f"--server: {url} has no model {name!r} ({', '.join(names)[:200] or 'none'}).")
+    return Endpoint(url, name if name in names else names[0], key)

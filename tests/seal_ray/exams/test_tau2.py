@@ -1,0 +1,183 @@
+"""τ²-bench without its packages: reading dialogues, the other process, servers, and mistakes."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from envs.errors import SealError, UserError
+from seal_ray.exams.sitting import Answer, choose_items
+from seal_ray.exams.tau2.inspecting import Interpreter, Job, Sides, find_interpreter, inspecting
+from seal_ray.exams.tau2.servers import Server, Servers, endpoint_at
+from seal_ray.exams.tau2.suites import Dialogue, row_of, task_of
+from tests.command_line import Refusal
+from tests.processes import free_port
+from tests.seal_ray.exams.tau2_script import Script, serving
+
+ITEM = Dialogue("7", "airline")
+USER = {"who": "user", "text": "Hi.", "calls": [], "end": "stop", "input": 5, "output": 1}
+MODEL = {
+    "who": "model",
+    "text": "",
+    "calls": [["get_user", '{"id": "\ud800"}']],
+    "end": "tool_calls",
+    "input": 7,
+    "output": 2,
+}
+BYE = {**USER, "text": "Thanks. ###STOP###"}
+
+
+def played(*steps: Mapping[str, Any], right: bool = True, **more: Any) -> dict[str, Any]:
+    return {"id": "7", "right": right, "why": "as wanted", "error": None, "over": None, "steps": list(steps)} | more
+
+
+VERDICTS: dict[str, tuple[dict[str, Any], tuple[bool, str, str]]] = {
+    "right": (played(USER, MODEL, BYE), (True, "", "stop")),
+    "wrong": (played(USER, MODEL, BYE, right=False, why="database"), (False, "database", "stop")),
+    "handed over": (played(USER, {**USER, "text": "###TRANSFER###"}), (True, "", "stop")),
+    "not ended": (played(USER, MODEL, USER), (False, "the user did not end it (turns)", "turns")),
+    "the model says goodbye": (
+        played({**MODEL, "text": "###STOP###"}),
+        (False, "the user did not end it (turns)", "turns"),
+    ),
+    "no room": (played(USER, MODEL, over="context"), (False, "the user did not end it (context)", "context")),
+    "nothing": (played(over="refused"), (False, "the user did not end it (refused)", "refused")),
+    "a scorer that fails": (played(USER, BYE, right=False, error="KeyError"), (False, "KeyError", "stop")),
+}
+
+
+@pytest.mark.parametrize("name", VERDICTS)
+def test_a_dialogue_is_right_where_the_user_ended_it_and_the_scorer_agrees(name: str) -> None:
+    said, expected = VERDICTS[name]
+    row = row_of(ITEM, said)
+    answer = Answer.from_dict(json.loads(json.dumps(row)))
+    assert (answer.right, answer.why, answer.end) == expected
+    assert row["scored"] == said["right"]
+    assert json.dumps(row, ensure_ascii=False).encode(), "half a surrogate pair is replaced"
+
+
+def test_tokens_are_those_of_the_model_and_all_that_was_said_is_kept() -> None:
+    row = row_of(ITEM, played(USER, MODEL, MODEL, BYE))
+    assert (row["sampled_tokens"], row["prompt_tokens"]) == (4, 14)
+    assert [line.split(":")[0] for line in row["said"]] == ["user", "model", "model", "user"]
+    assert "get_user(" in row["said"][1]
+
+
+def test_telecom_has_a_category_for_each_kind_of_trouble() -> None:
+    ids = ["[mms_issue]a|b[PERSONA:None]", "[mobile_data_issue]a[PERSONA:Hard]", "[mms_issue]c[PERSONA:Easy]", "odd"]
+    items = [Dialogue(each, "telecom") for each in ids]
+    assert [item.category for item in items] == ["mms_issue", "mobile_data_issue", "mms_issue", "telecom"]
+    assert Dialogue("[mms_issue]", "retail").category == "retail"
+    assert {item.category for item in choose_items(items, limit=3)} == {"mms_issue", "mobile_data_issue", "telecom"}
+    assert task_of("tau2-telecom") == "tau2_telecom"
+
+
+def interpreter(folder: Path, lines: Sequence[str], ending: str = "") -> Interpreter:
+    """A program in the place of the other interpreter, which says these lines once it was told what to play."""
+    path = folder / "python"
+    path.write_text(
+        f"#!{sys.executable}\nimport json, sys\njob = json.loads(sys.stdin.readline())\n"
+        "print(json.dumps({'kind': 'tasks', 'ids': ['1', '2']}), flush=True)\n"
+        "asked = json.loads(sys.stdin.readline())\n"
+        f"assert asked['ids'] == ['2'] and job['task'] == 'tau2_airline'\nfor line in {list(lines)!r}:\n"
+        f"    print(line, flush=True)\n{ending}\n"
+    )
+    path.chmod(0o755)
+    return Interpreter(path, {})
+
+
+def play(folder: Path, lines: Sequence[str], ending: str = "") -> list[dict[str, Any]]:
+    job = Job("tau2_airline", folder / "inspect", turns=3, concurrent=1)
+    with inspecting(interpreter(folder, lines, ending), job) as running:
+        assert running.ids == ["1", "2"]
+        return list(running.play(["2"], Sides("a", "b", {}), lambda: None))
+
+
+SAMPLE = json.dumps({"kind": "sample", "id": "2"})
+
+
+def test_what_the_other_process_says_is_read_until_it_is_done(tmp_path: Path) -> None:
+    assert play(tmp_path, [SAMPLE, '{"kind": "done"}']) == [{"id": "2"}]
+
+
+def test_a_process_that_ends_early_is_no_result(tmp_path: Path) -> None:
+    with pytest.raises(SealError, match=r"Inspect ended before its dialogues did; its log is .*inspect.log"):
+        play(tmp_path, [SAMPLE])
+
+
+@pytest.mark.parametrize(("who", "named"), [("user", "the user model"), ("model", "the model")])
+def test_a_side_that_cannot_be_asked_is_named(who: str, named: str, tmp_path: Path) -> None:
+    failed = json.dumps({"kind": "failed", "who": who, "why": "Connection error"})
+    started = time.monotonic()
+    with pytest.raises(SealError, match=rf"^{named} could not be asked any more \(Connection error\)$"):
+        play(tmp_path, [SAMPLE, failed], ending="import time; time.sleep(100)")
+    assert time.monotonic() - started < 60
+
+
+def test_tasks_that_cannot_be_loaded_are_a_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "python"
+    path.write_text("#!/bin/sh\necho broken >&2\n")
+    path.chmod(0o755)
+    job = Job("tau2_airline", tmp_path / "inspect", turns=3, concurrent=1)
+    with pytest.raises(SealError, match="Inspect could not load the tasks"), inspecting(Interpreter(path, {}), job):
+        pass
+    assert (tmp_path / "inspect" / "inspect.log").read_text() == "broken\n"
+
+
+def test_a_server_that_does_not_start_is_a_sentence(tmp_path: Path) -> None:
+    server = Server(str(tmp_path / "nowhere"), "nowhere", (), free_port(), tmp_path / "server.log")
+    try:
+        with pytest.raises(SealError, match=r"the server of nowhere has ended; its log is .*server.log"):
+            server.wait()
+    finally:
+        server.close()
+    assert "is no folder" in (tmp_path / "server.log").read_text()
+
+
+def test_a_model_keeps_its_port_unless_it_is_taken(tmp_path: Path) -> None:
+    port = Servers(tmp_path)._port("a")
+    assert Servers(tmp_path)._port("a") == port
+    with serving(Script(()), port):
+        other = Servers(tmp_path)._port("a")
+    assert other != port
+    assert Servers(tmp_path)._port("a") == other
+
+
+def test_a_server_that_runs_already_is_asked_for_its_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SEAL_RAY_API_KEY", raising=False)
+    with serving(Script(())) as url:
+        assert endpoint_at(f"{url}/", "tiny").name == "script", "it has no other"
+        assert endpoint_at(url, "script").url == url
+    with pytest.raises(UserError, match=f"--server: nothing answers at {url}/models"):
+        endpoint_at(url, "tiny")
+
+
+def test_an_interpreter_without_the_packages_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"has no inspect-evals; `make inspect` makes one, and --inspect or SEAL_RAY_"):
+        find_interpreter(sys.executable)
+    with pytest.raises(UserError, match="is no Python interpreter"):
+        find_interpreter(str(tmp_path))
+
+
+AIRLINE = ("tiny", "--suite", "tau2-airline")
+AGAINST = (*AIRLINE, "--user-model", "openai/gpt-4.1")
+REFUSED: dict[tuple[str, ...], str] = {
+    AIRLINE: "--user-model: none is given",
+    ("tiny", "--suite", "tau2-airlin"): "suite: 'tau2-airlin' is not known; did you mean 'tau2-airline'",
+    (*AIRLINE, "--user-model", "nowhere"): "model: 'nowhere' is no folder",
+    (*AGAINST, "--inspect", "nowhere"): "inspect: nowhere is no Python interpreter; `make inspect` makes one",
+    (*AGAINST, "--engine", "transformers"): "--engine: in tau2 suites the model is served",
+    (*AGAINST, "--temperature", "1"): "--temperature: tau2 suites are played greedily",
+    (*AGAINST, "--base", "tiny", "--server", "http://127.0.0.1:1/v1"): "--server: it serves one model",
+}
+
+
+@pytest.mark.parametrize("options", REFUSED, ids=lambda options: " ".join(options[-2:])[:30])
+def test_a_mistake_is_one_sentence_before_anything_starts(options: tuple[str, ...], check_refused: Refusal) -> None:
+    check_refused("exam", *options, sentence=REFUSED[options])

@@ -1,0 +1,87 @@
+"""Exams as measures of a comparison: by hand, with the numbers that they must come to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from envs.errors import UserError
+from tests.tuning.comparison.folders import ROUNDS, constant, make_comparison, play
+from tuning.comparison.collect import collect, trial_folder
+from tuning.comparison.exams import exam_lines, exam_measures
+from tuning.comparison.merge import merge
+from tuning.comparison.report import write_results
+from tuning.comparison.results import results_of
+
+GAINED = {"a": (2, 2), "b": (1, 1), "c": (0, 1)}
+LOST = {"a": (1, 2), "b": (0, 1), "c": (0, 1)}
+
+
+def examine(out: Path, arm: str, seed: int, groups: Mapping[str, tuple[int, int]], *, after: int = ROUNDS) -> None:
+    folder = trial_folder(out, arm, seed) / "exams"
+    folder.mkdir()
+    model = f"/x/checkpoints/round_{after:06d}/model"
+    document = {"groups": {"sums": groups}, "settings": {"model": {"model": model}}}
+    (folder / "exam.json").write_text(json.dumps(document))
+
+
+@pytest.fixture
+def examined(tmp_path: Path) -> Path:
+    """Three seeds of two arms, of which the second is better at sums; one trial was not examined."""
+    out = tmp_path / "comparison"
+    make_comparison(out)
+    for seed in range(3):
+        for arm in ("vanilla", "rules"):
+            play(out, arm, seed, constant(0.5))
+        examine(out, "vanilla", seed, LOST)
+        if seed:
+            examine(out, "rules", seed, GAINED)
+    return out
+
+
+def test_an_exam_is_a_measure_with_paired_differences(examined: Path) -> None:
+    comparison = collect(examined)
+    (measure,) = exam_measures(comparison)
+    assert measure.name == "exam/sums"
+    vanilla, rules = results_of(comparison, measure)
+    assert vanilla.estimate is not None
+    assert (vanilla.estimate.mean, vanilla.estimate.count, vanilla.difference) == (0.25, 3, None)
+    assert rules.estimate is not None
+    assert (rules.estimate.mean, rules.estimate.count) == (0.75, 2)
+    assert rules.difference is not None
+    assert (rules.difference.mean, rules.difference.count, rules.difference.tasks) == (0.5, 2, 3)
+    lines = "\n".join(exam_lines(comparison))
+    assert "| arm | exam/sums % |" in lines
+    assert "+50.0 [" in lines
+
+
+def test_report_table_and_merging_take_exams_along(examined: Path, tmp_path: Path) -> None:
+    both = tmp_path / "both"
+    merge([examined], both)
+    for folder in (examined, both):
+        write_results(folder)
+        assert "## Exams" in (folder / "report.md").read_text()
+        rows = [line.split(",") for line in (folder / "table.csv").read_text().splitlines()]
+        found = {(row[0], row[1]): row[5] for row in rows if "exam/sums" in row}
+        assert found["vanilla", "0"] == "0.250000"
+        assert found["rules", "0"] == "", "it was not examined"
+        assert found["rules", "all"] == "0.750000"
+
+
+def test_without_exams_nothing_is_said_of_them(tmp_path: Path) -> None:
+    make_comparison(tmp_path / "plain")
+    assert list(exam_lines(collect(tmp_path / "plain"))) == []
+
+
+def test_other_items_or_an_earlier_checkpoint_are_refused(examined: Path) -> None:
+    examine(examined, "rules", 0, {"a": (2, 2)})
+    with pytest.raises(UserError, match="vanilla-seed0 and rules-seed0 were asked other items of sums"):
+        exam_measures(collect(examined))
+    (trial_folder(examined, "rules", 0) / "exams" / "exam.json").unlink()
+    (trial_folder(examined, "rules", 0) / "exams").rmdir()
+    examine(examined, "rules", 0, GAINED, after=4)
+    with pytest.raises(UserError, match="rules-seed0 was examined after round 4 and has 8"):
+        exam_measures(collect(examined))
