@@ -277,6 +277,10 @@ SOURCES: Registry[TaskSource] = Registry(
 """The sources by name."""
 GENERATED = "toolworld"
 """The source of runs that name none."""
+BETWEEN = "+"
+"""What stands between the sources of a mixture in its name."""
+_MIXTURES: Registry[Callable[..., TaskSource]] = Registry(SOURCES.key, SOURCES.group, {BETWEEN: "envs.mixture:mixture"})
+"""What makes one source of several. It is loaded when it is asked for, as sources are, and is made of them."""
 BENCHMARK = "bfcl"
 """The source that `seal-ray tasks` lists by default."""
 
@@ -284,9 +288,11 @@ _own: tuple[TaskSource, ...] = ()
 
 
 def get_source(name: str, *, key: str = SOURCES.key) -> TaskSource:
-    """The source of that name or import path. Raises `UserError`, in whose sentence `key` is the setting."""
+    """The source of that name or import path, or the mixture of several. Raises `UserError`, which names `key`."""
     global _own
     try:
+        if BETWEEN in name:
+            return _MIXTURES.find(BETWEEN)(name, key=key)
         source = SOURCES.find(name)
     except UserError as error:
         raise UserError(f"{key}:{str(error).removeprefix(SOURCES.key + ':')}") from None

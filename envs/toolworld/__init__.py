@@ -12,13 +12,15 @@ of user turns or a sequence of ground-truth calls. Paraphrases and simulators ar
 **Every ground truth is executed before a task is given out** (`generation.py`): its calls succeed, and each of
 them is needed: without it the turn fails.
 
-Where to look: `words.py` lexicon, `phrases.toml` what users say, `scenes/` one simulator a file, `compose.py` how
-requests become turns and categories, `documents.py` what tools look like, `generation.py` seeds, ids and the check.
+Where to look: `words.py` lexicon, `phrases.toml` what users say, `referring.toml` what they say of earlier results,
+`register.toml` how they say it at length, `scenes/` one simulator a file, `writing.py` how requests become turns,
+`compose.py` how turns become tasks of a category, `showing.py` which tools are shown, `documents.py` what these look
+like, `difficulty.py` codes, `generation.py` seeds and ids, `soundness.py` the check.
 """
 
 from __future__ import annotations
 
-from envs.toolworld.difficulty import Difficulty
+from envs.toolworld.difficulty import LONG, Difficulty
 from envs.toolworld.generation import generate, tasks
 
-__all__ = ["Difficulty", "generate", "tasks"]
+__all__ = ["LONG", "Difficulty", "generate", "tasks"]

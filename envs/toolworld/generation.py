@@ -7,10 +7,11 @@ import re
 
 from envs.errors import EnvironmentFault, UserError, unknown_value
 from envs.task import Category, Task
-from envs.toolworld.compose import Composition, Stuck, compose
+from envs.toolworld.compose import Composition, compose
 from envs.toolworld.difficulty import DEFAULT, Difficulty, difficulty_of
 from envs.toolworld.soundness import fault_of
 from envs.toolworld.words import SPLITS, UsedUp
+from envs.toolworld.writing import Stuck
 
 PREFIX = "toolworld_"
 """What the id of every generated task begins with."""

@@ -33,7 +33,7 @@ class Beat:
 
     `intent` names its phrases ("files.show"); `slots` are the texts put into them; `clause` names phrases of a second
     sentence (who is asking); `helpers` are tools that are worth having although no ground truth calls them; `bulk` says
-    that the result grows with the state.
+    that the result grows with the state; `reads` are values of the calls that stand in a result before them.
     """
 
     intent: str
@@ -43,6 +43,17 @@ class Beat:
     clause: str | None = None
     helpers: tuple[str, ...] = ()
     bulk: bool = False
+    reads: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Calls that bring a value to light, for another call to use; `slots` say in a request what is to be read."""
+
+    calls: tuple[ToolCall, ...]
+    slots: Mapping[str, str]
+    value: JSON
+    effect: Callable[[], None] = nothing
 
 
 Intent = Callable[[], Beat]
@@ -88,6 +99,16 @@ class Scene(ABC):
     def intents(self) -> tuple[Intent, ...]:
         """Every kind of request of this scene."""
 
+    @property
+    def referring(self) -> tuple[Intent, ...]:
+        """Those, and others, that bring a value to light, or have a call that needs one from the call before it."""
+        return ()
+
+    @property
+    def recalling(self) -> tuple[Intent, ...]:
+        """Those, and others, whose calls need a value that an earlier request has brought to light."""
+        return ()
+
     def proposing(self, name: str) -> Intent:
         """What can propose the request that `phrases.toml` has under this name, the scene's own part of it.
 
@@ -127,11 +148,12 @@ class SceneWithLogin(Scene):
         effect: Callable[[], None] = nothing,
         *,
         bulk: bool = False,
+        reads: tuple[str, ...] = (),
     ) -> Beat:
         """The request, with the login before it where one is needed."""
         name = f"{self.family}.{intent}"
         if self._logged_in:
-            return Beat(name, calls, slots, effect, bulk=bulk)
+            return Beat(name, calls, slots, effect, bulk=bulk, reads=reads)
         credentials = self.credentials()
 
         def log_in_first() -> None:
@@ -139,7 +161,7 @@ class SceneWithLogin(Scene):
             effect()
 
         calls = (call(self.login_tool, **credentials), *calls)
-        return Beat(name, calls, {**slots, **credentials}, log_in_first, clause=self.login_clause, bulk=bulk)
+        return Beat(name, calls, {**slots, **credentials}, log_in_first, self.login_clause, bulk=bulk, reads=reads)
 
     def _log_in(self) -> None:
         self._logged_in = True

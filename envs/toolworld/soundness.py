@@ -17,8 +17,8 @@ _MAX_RESULTS_A_CALL = 350
 def fault_of(made: Composition) -> str | None:
     """Executes the ground truth. Returns what is wrong with the task, as a phrase; None where nothing is.
 
-    No call may fail, every call must be needed for its turn to pass, the results must not grow too long, and a value
-    that is left out must not have been seen before it is supplied.
+    No call may fail, every call must be needed for its turn to pass, the results must not grow too long, a value that
+    is left out must not have been seen before it is supplied, and one that is to be read must stand in a result.
     """
     task, ready = made.task, prepare(made.task)
     results = [text for truth in ready.turns for text in truth.results]
@@ -26,6 +26,8 @@ def fault_of(made: Composition) -> str | None:
         return "a call of its ground truth fails"
     if sum(map(len, results)) > max(_MAX_RESULTS, _MAX_RESULTS_A_CALL * len(results)):
         return "its results are too long"
+    if not _can_be_read(made, ready):
+        return "a value that is to be read stands in no result"
     seen: set[str] = set()
     told = ""
     for index, (turn, truth) in enumerate(zip(task.turns, ready.turns, strict=True)):
@@ -39,6 +41,17 @@ def fault_of(made: Composition) -> str | None:
         seen.update(truth.results)
         told = "\n".join((told, *truth.results))
     return None
+
+
+def _can_be_read(made: Composition, ready: Prepared) -> bool:
+    """Whether each value that a request reads stands in a result of its turn, or of one before it."""
+    answered = [truth.results for turn, truth in zip(made.task.turns, ready.turns, strict=True) if turn.ground_truth]
+    shown = ""
+    for beats, results in zip(made.beats, answered, strict=True):
+        shown = "\n".join((shown, *results))
+        if not all(mentions(shown, value) for beat in beats for value in beat.reads):
+            return False
+    return True
 
 
 def _can_go_without(task: Task, ready: Prepared, index: int, place: int) -> bool:

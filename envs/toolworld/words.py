@@ -54,9 +54,14 @@ _POOLS: Mapping[str, tuple[str, ...]] = {
 """All values by kind, whoever owns them."""
 
 
+BENCHMARK = frozenset(_PARTS["benchmark"])
+"""Those that tasks of the benchmark hold, too."""
+
+
 @cache
-def _owned(kind: str, split: str) -> tuple[str, ...]:
-    return tuple(value for value in _POOLS[kind] if owner(value) == split)
+def _owned(kind: str, split: str, apart: bool) -> tuple[str, ...]:
+    barred = BENCHMARK if apart else frozenset()
+    return tuple(value for value in _POOLS[kind] if owner(value) == split and value not in barred)
 
 
 class UsedUp(Exception):
@@ -64,11 +69,12 @@ class UsedUp(Exception):
 
 
 class Words:
-    """Draws values that `split` owns, never one twice in a task."""
+    """Draws values that `split` owns, never one twice in a task; with `apart` none that the benchmark holds."""
 
-    def __init__(self, rng: random.Random, split: str) -> None:
+    def __init__(self, rng: random.Random, split: str, *, apart: bool = False) -> None:
         self.rng = rng
         self.split = split
+        self._apart = apart
         self._drawn: set[str] = set()
 
     def pick(self, pool: Sequence[str]) -> str:
@@ -81,7 +87,7 @@ class Words:
 
     def draw(self, kind: str) -> str:
         """A value of a kind, a key of `_POOLS`."""
-        pool = _owned(kind, self.split)
+        pool = _owned(kind, self.split, self._apart)
         return self._new(lambda: self.pick(pool))
 
     def number(self, low: int, high: int) -> int:

@@ -10,7 +10,7 @@ import string
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 
 import pytest
@@ -28,19 +28,27 @@ from envs.interface.show import show_tools
 from envs.sources import find_task
 from envs.task import JSON, Category, Task, ToolCall
 from envs.toolworld import Difficulty, generate, tasks
-from envs.toolworld.compose import MAX_WORDS
 from envs.toolworld.documents import DESCRIPTIONS, SUBSTITUTES, compact_signature, compact_tool
 from envs.toolworld.generation import generate_composition, task_from_id
 from envs.toolworld.phrases import _book, phrases
 from envs.toolworld.scenes import LARGE, MAIN
 from envs.toolworld.soundness import mentions
 from envs.toolworld.words import SPLITS, owner
+from envs.toolworld.writing import MAX_WORDS
 from envs.verifier import Outcome, prepare
 from tests.envs.players import play, play_ground_truth
 
 SMALLEST = Difficulty(turns=(1, 1), calls_per_turn=(1, 1), distractor_tools=(0, 0), state_size=(2, 2))
 LARGER = Difficulty(turns=(4, 5), calls_per_turn=(3, 4), distractor_tools=(4, 6), state_size=(5, 8))
 USELESS = (ToolCall("no_such_tool", {}),)
+FINGERPRINTS = {
+    "train": "55c7ea986ec9c9f10a51ea2bb7bbb507b88a0356b092e8feb88f351937618bbe",
+    "dev": "99e851bbd9f63f55bfa37345f845db5e4df978f0e46028bc8188b16ec5b1400d",
+    "test": "c6de9c130f6cf05b0bebe5ad85670ee96c671da1e42fe3986dabdaa7fb884641",
+}
+"""Digests of the first 200 tasks of each split. Results name these tasks by id: they must not change."""
+LARGER_FINGERPRINT = "f46ca97ad343bff17a5643e83eab9325b189859e70743aec7aa442c42b1f14a9"
+"""The same of 40 tasks of each split at the difficulty `LARGER`."""
 MOST_CHARACTERS = 3_500
 """Of a whole default dialogue. A vocabulary of 2,000 has 3.2 characters a token on these tasks: about 1,000 tokens."""
 
@@ -98,8 +106,22 @@ def names(config: JSON) -> Iterator[str]:
 
 
 def digest(n: int) -> str:
-    made = "".join(content(task) for split in SPLITS for task in tasks(n, split=split, seed=5))
-    return hashlib.sha256(made.encode()).hexdigest()
+    return digest_of(task for split in SPLITS for task in tasks(n, split=split, seed=5))
+
+
+def digest_of(made: Iterable[Task]) -> str:
+    return hashlib.sha256("".join(map(content, made)).encode()).hexdigest()
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_the_tasks_of_the_default_difficulty_are_the_stored_ones(split: str) -> None:
+    assert digest_of(tasks(200, split=split)) == FINGERPRINTS[split]
+
+
+def test_the_tasks_of_an_old_code_are_the_stored_ones() -> None:
+    assert digest_of(task for split in SPLITS for task in tasks(40, split=split, difficulty=LARGER)) == (
+        LARGER_FINGERPRINT
+    )
 
 
 @pytest.mark.parametrize("hash_seed", ["0", "1", "4242"])
@@ -380,7 +402,7 @@ def test_a_signature_is_one_line_and_shows_the_cues_of_an_interface() -> None:
     [
         ("turns", (0, 2)),
         ("turns", (3, 2)),
-        ("turns", (2, 7)),
+        ("turns", (2, 9)),
         ("turns", 2),
         ("calls_per_turn", (1, 2, 3)),
         ("calls_per_turn", (1, 9)),
@@ -389,6 +411,8 @@ def test_a_signature_is_one_line_and_shows_the_cues_of_an_interface() -> None:
         ("distractor_tools", ("1", "2")),
         ("state_size", (1.0, 2.0)),
         ("state_size", None),
+        ("shown_tools", (9, 20)),
+        ("shown_tools", (20, 61)),
     ],
 )
 def test_a_bad_difficulty_is_one_clear_sentence(key: str, value: object) -> None:

@@ -1,36 +1,15 @@
-"""The file system: a few folders below a root, and files with a few lines each."""
+"""The file system: what can be asked of files and folders."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
-from envs.task import JSON
-from envs.toolworld.scene import Beat, Intent, Scene, call, require
-from envs.toolworld.words import Words
-
-_Folder = dict[str, str]
-"""File name → content."""
+from envs.toolworld.scene import Beat, Intent, Reading, call, require
+from envs.toolworld.scenes.folders import Folder, Folders
 
 
-class Files(Scene):
-    class_name = "GorillaFileSystem"
-
-    def __init__(self, words: Words, size: int, *, rich: bool = False) -> None:
-        super().__init__(words, size, rich=rich)
-        self._name = words.draw("folder")
-        self._root: _Folder = {words.draw("file"): self._content() for _ in range(size)}
-        folders = max(2, size // 2)
-        self._folders = {words.draw("folder"): {words.draw("file"): self._content()} for _ in range(folders)}
-        self._in: str | None = None
-
-    def start_config(self) -> Mapping[str, JSON]:
-        tree = {
-            name: {"type": "directory", "contents": {file: _file(text) for file, text in files.items()}}
-            for name, files in self._folders.items()
-        }
-        tree |= {file: _file(text) for file, text in self._root.items()}
-        return {"root": {self._name: {"type": "directory", "contents": tree}}}
-
+class Files(Folders):
     @property
     def intents(self) -> tuple[Intent, ...]:
         return (
@@ -38,6 +17,17 @@ class Files(Scene):
             *(self.new_home, self.rename, self.copy, self.delete, self.delete_in, self.list_here, self.list_in),
             *(self.go_up, self.count, self.search, self.tail, self.where, self.sort),
         )
+
+    @property
+    def referring(self) -> tuple[Intent, ...]:
+        return (
+            *(self.where, self.list_in, self.find_and_open, self.open_only, self.rename_only, self.keep_text),
+            *(self.keep_line, self.keep_count),
+        )
+
+    @property
+    def recalling(self) -> tuple[Intent, ...]:
+        return (self.open_found, self.delete_found, self.open_listed, self.delete_listed, self.rename_listed)
 
     def show(self) -> Beat:
         file = self._any_file()
@@ -97,13 +87,7 @@ class Files(Scene):
 
     def delete_in(self) -> Beat:
         folder, file = self._elsewhere()
-
-        def effect() -> None:
-            self._enter(folder)
-            _discard(self._here, file)
-
-        calls = (call("cd", folder=folder), call("rm", file_name=file))
-        return Beat("files.delete_in", calls, {"file": file, "folder": folder}, effect)
+        return self._delete_there("delete_in", folder, file, {"file": file, "folder": folder})
 
     def list_here(self) -> Beat:
         return Beat("files.list_here", (call("ls"),), {}, bulk=self._in is None)
@@ -111,7 +95,7 @@ class Files(Scene):
     def list_in(self) -> Beat:
         folder, _ = self._elsewhere()
         calls = (call("cd", folder=folder), call("ls"))
-        return Beat("files.list_in", calls, {"folder": folder}, lambda: self._enter(folder))
+        return Beat("files.list_in", calls, {"folder": folder}, lambda: self._list(folder))
 
     def go_up(self) -> Beat:
         require(self._in)
@@ -132,45 +116,110 @@ class Files(Scene):
         return Beat("files.tail", calls, {"file": file, "lines": str(lines)})
 
     def where(self) -> Beat:
-        _, file = self._elsewhere()
-        return Beat("files.where", (call("find", name=file),), {"file": file})
+        folder, file = self._elsewhere()
+
+        def effect() -> None:
+            self._found = folder, file
+
+        return Beat("files.where", (call("find", name=file),), {"file": file}, effect)
 
     def sort(self) -> Beat:
         file = self._any_file()
         return Beat("files.sort", (call("sort", file_name=file),), {"file": file}, bulk=True)
 
-    @property
-    def _here(self) -> _Folder:
-        return self._root if self._in is None else self._folders[self._in]
+    def open_found(self) -> Beat:
+        folder, file = self._found_before()
+        calls = (call("cd", folder=folder), call("cat", file_name=file))
+        effect = partial(self._enter, folder)
+        return Beat("files.open_found", calls, {"file": file}, effect, bulk=True, reads=(folder,))
 
-    def _any_file(self) -> str:
-        require(self._here)
-        return self.words.pick(tuple(self._here))
+    def delete_found(self) -> Beat:
+        folder, file = self._found_before()
+        return self._delete_there("delete_found", folder, file, {"file": file}, reads=(folder,))
 
-    def _elsewhere(self) -> tuple[str, str]:
-        """A folder below the root and a file in it, where we are at the root."""
-        require(self._in is None)
-        pairs = [(folder, file) for folder, files in self._folders.items() for file in files]
-        require(pairs)
-        return self.rng.choice(pairs)
+    def _delete_there(
+        self, intent: str, folder: str, file: str, slots: Mapping[str, str], *, reads: tuple[str, ...] = ()
+    ) -> Beat:
+        """Deleting a file of another folder, by going there."""
 
-    def _content(self) -> str:
-        lines = 9 if self.rich else self.rng.randint(1, 3)
-        return "\n".join(self.words.draw("sentence") for _ in range(lines))
+        def effect() -> None:
+            self._enter(folder)
+            _discard(self._here, file)
 
-    def _enter(self, folder: str) -> None:
-        self._in = folder
+        calls = (call("cd", folder=folder), call("rm", file_name=file))
+        return Beat(f"files.{intent}", calls, slots, effect, reads=reads)
 
-    def _leave(self) -> None:
-        self._in = None
+    def find_and_open(self) -> Beat:
+        folder, file = self._elsewhere()
+        calls = (call("find", name=file), call("cd", folder=folder), call("cat", file_name=file))
+        effect = partial(self._enter, folder)
+        return Beat("files.find_and_open", calls, {"file": file}, effect, bulk=True, reads=(folder,))
 
-    def _move(self, file: str, folder: str) -> None:
-        self._folders.setdefault(folder, {})[file] = self._root.pop(file)
+    def open_only(self) -> Beat:
+        folder, file = self._only()
+        calls = (call("cd", folder=folder), call("ls"), call("cat", file_name=file))
+        effect = partial(self._enter, folder)
+        return Beat("files.open_only", calls, {"folder": folder}, effect, bulk=True, reads=(file,))
+
+    def rename_only(self) -> Beat:
+        (folder, file), name = self._only(), self.words.draw("file")
+
+        def effect() -> None:
+            self._enter(folder)
+            _rename(self._here, file, name)
+
+        calls = (call("cd", folder=folder), call("ls"), call("mv", source=file, destination=name))
+        return Beat("files.rename_only", calls, {"folder": folder, "name": name}, effect, reads=(file,))
+
+    def open_listed(self) -> Beat:
+        file = self._listed_file()
+        return Beat("files.open_listed", (call("cat", file_name=file),), {}, bulk=True, reads=(file,))
+
+    def delete_listed(self) -> Beat:
+        file, here = self._listed_file(), self._here
+        calls = (call("rm", file_name=file),)
+        return Beat("files.delete_listed", calls, {}, partial(_discard, here, file), reads=(file,))
+
+    def rename_listed(self) -> Beat:
+        file, name, here = self._listed_file(), self.words.draw("file"), self._here
+        calls = (call("mv", source=file, destination=name),)
+        effect = partial(_rename, here, file, name)
+        return Beat("files.rename_listed", calls, {"name": name}, effect, reads=(file,))
+
+    def keep_text(self) -> Beat:
+        """A file's text, written into a new one."""
+        return self.keep("keep_text", self.line())
+
+    def keep_count(self) -> Beat:
+        """The number of a file's words, written into a new one."""
+        file = self._any_file()
+        counted = call("wc", file_name=file, mode="w")
+        return self.keep("keep_count", Reading((counted,), {"file": file}, str(len(self._here[file].split()))))
+
+    def keep(self, intent: str, read: Reading) -> Beat:
+        """What is read, written into a new file."""
+        name, text, here = self.words.draw("file"), str(read.value), self._here
+        calls = (*read.calls, call("touch", file_name=name), call("echo", content=text, file_name=name))
+
+        def effect() -> None:
+            read.effect()
+            here[name] = text
+
+        return Beat(f"files.{intent}", calls, {**read.slots, "name": name}, effect, reads=(text,))
+
+    def keep_line(self) -> Beat:
+        """The last line of a file, written over another one."""
+        file, other, here = self._any_file(), self._any_file(), self._here
+        line = here[file].splitlines()[-1]
+        require(file != other and here[other] != line)
+        calls = (call("tail", file_name=file, lines=1), call("echo", content=line, file_name=other))
+        slots = {"file": file, "name": other}
+        return Beat("files.keep_line", calls, slots, partial(here.update, {other: line}), reads=(line,))
 
 
-def _file(content: str) -> JSON:
-    return {"type": "file", "content": content}
-
-
-def _discard(files: _Folder, file: str) -> None:
+def _discard(files: Folder, file: str) -> None:
     del files[file]
+
+
+def _rename(files: Folder, file: str, name: str) -> None:
+    files[name] = files.pop(file)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from envs.task import JSON
-from envs.toolworld.scene import Beat, Intent, SceneWithLogin, call, known, require
+from envs.toolworld.scene import Beat, Intent, Reading, SceneWithLogin, call, known, require
 from envs.toolworld.words import Words
 
 
@@ -27,6 +27,9 @@ class Messages(SceneWithLogin):
         others = [number for number in self._ids.values() if number != self._me]
         self._inbox = [(self.rng.choice(others), words.draw("sentence")) for _ in range(size)]
         self._known: set[str] = set()
+        self._added: str | None = None
+        self._last: str | None = None
+        """The id that was written to last."""
 
     def start_config(self) -> Mapping[str, JSON]:
         return {
@@ -44,6 +47,14 @@ class Messages(SceneWithLogin):
             *(self.unsend_id, self.people, self.sent, self.search, self.stats, self.id_of, self.login),
         )
 
+    @property
+    def referring(self) -> tuple[Intent, ...]:
+        return (self.send, self.id_of, self.add, self.add_and_send, self.unsend, self.send_both)
+
+    @property
+    def recalling(self) -> tuple[Intent, ...]:
+        return (self.send_known, self.send_added, self.unsend_last)
+
     def send(self) -> Beat:
         name, text = self._letter(brought_up=False)
         calls = (call("get_user_id", user=name), call("send_message", receiver_id=self._ids[name], message=text))
@@ -59,7 +70,7 @@ class Messages(SceneWithLogin):
         name, text = self._letter()
         number = self._ids[name]
         calls = (call("send_message", receiver_id=number, message=text),)
-        effect = partial(self._inbox.append, (number, text))
+        effect = partial(self._write, number, text)
         return self.with_login("send_id", calls, {"id": number, "text": text}, effect)
 
     def add(self) -> Beat:
@@ -96,6 +107,48 @@ class Messages(SceneWithLogin):
         calls = (call("delete_message", receiver_id=number),)
         return self.with_login("unsend_id", calls, {"id": number}, lambda: self._delete(number))
 
+    def send_added(self) -> Beat:
+        """To the contact that was added last."""
+        name, text = known(self._added), self.words.draw("sentence")
+        number = self._ids[name]
+        calls = (call("send_message", receiver_id=number, message=text),)
+        effect = partial(self._send, name, text)
+        return self.with_login("send_added", calls, {"text": text}, effect, reads=(number,))
+
+    def send_both(self) -> Beat:
+        (name, text), other = self._letter(brought_up=False), known(self._someone(brought_up=False))
+        require(name != other)
+        calls = tuple(
+            made
+            for each in (name, other)
+            for made in (
+                call("get_user_id", user=each),
+                call("send_message", receiver_id=self._ids[each], message=text),
+            )
+        )
+
+        def effect() -> None:
+            self._send(name, text)
+            self._send(other, text)
+            self._last = None  # there are two that were written to last
+
+        slots = {"name": name, "other": other, "text": text}
+        return self.with_login("send_both", calls, slots, effect, reads=(self._ids[name], self._ids[other]))
+
+    def unsend_last(self) -> Beat:
+        number = known(self._last)
+        require(any(number == self._ids[name] for name in self._known))
+        calls = (call("delete_message", receiver_id=number),)
+        return self.with_login("unsend_last", calls, {}, lambda: self._delete(number), reads=(number,))
+
+    def send_file(self, read: Reading) -> Beat:
+        """The text of a file, to somebody."""
+        name, text = known(self._someone(brought_up=False)), str(read.value)
+        number = self._ids[name]
+        calls = (*read.calls, call("get_user_id", user=name), call("send_message", receiver_id=number, message=text))
+        effect = partial(self._send, name, text)
+        return self.with_login("send_file", calls, {**read.slots, "name": name}, effect, reads=(text, number))
+
     def people(self) -> Beat:
         return Beat("messages.people", (call("list_users"),), {}, bulk=True)
 
@@ -131,16 +184,22 @@ class Messages(SceneWithLogin):
 
     def _send(self, name: str, text: str) -> None:
         self._known.add(name)
-        self._inbox.append((self._ids[name], text))
+        self._write(self._ids[name], text)
+
+    def _write(self, number: str, text: str) -> None:
+        self._inbox.append((number, text))
+        self._last = number
 
     def _add(self, name: str) -> None:
         self._counter += 1
         self._ids[name] = f"USR{self._counter}"
         self._known.add(name)
+        self._added = name
 
     def _delete(self, number: str) -> None:
         last = max(place for place, (receiver, _) in enumerate(self._inbox) if receiver == number)
         del self._inbox[last]
+        self._last = None
 
     def credentials(self) -> Mapping[str, str]:
         return {"user_id": self._me}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from envs.task import JSON
-from envs.toolworld.scene import Beat, Intent, SceneWithLogin, call, known, require
+from envs.toolworld.scene import Beat, Intent, Reading, SceneWithLogin, call, known, require
 from envs.toolworld.words import Words
 
 
@@ -23,6 +24,8 @@ class Tickets(SceneWithLogin):
         self._open = list(self._titles)
         self._next = start + len(self._titles)
         self._created: int | None = None
+        self._listed = False
+        """Whether the tickets have been listed."""
 
     def start_config(self) -> Mapping[str, JSON]:
         queue = [
@@ -45,6 +48,20 @@ class Tickets(SceneWithLogin):
             *(self.create, self.create_urgent, self.read, self.close, self.close_created, self.resolve),
             *(self.resolve_created, self.priority, self.priority_created, self.retitle, self.mine),
             *(self.login, self.logout),
+        )
+
+    @property
+    def referring(self) -> tuple[Intent, ...]:
+        return (
+            *(self.create, self.create_urgent, self.mine, self.create_and_close, self.create_and_resolve),
+            *(self.create_and_raise, self.close_first, self.raise_first),
+        )
+
+    @property
+    def recalling(self) -> tuple[Intent, ...]:
+        return (
+            *(self.close_created, self.resolve_created, self.priority_created, self.read_created),
+            *(self.close_listed, self.raise_listed),
         )
 
     def create(self) -> Beat:
@@ -83,8 +100,69 @@ class Tickets(SceneWithLogin):
         calls = (call("edit_ticket", ticket_id=number, updates={"title": title}),)
         return Beat("tickets.retitle", calls, {"ticket": str(number), "title": title})
 
+    def create_and_close(self) -> Beat:
+        title, number = self.words.draw("title"), self._next
+        calls = (call("create_ticket", title=title), call("close_ticket", ticket_id=number))
+        return self.with_login("create_and_close", calls, {"title": title}, self._pass, reads=(str(number),))
+
+    def create_and_resolve(self) -> Beat:
+        title, text, number = self.words.draw("title"), self.words.draw("sentence"), self._next
+        calls = (call("create_ticket", title=title), call("resolve_ticket", ticket_id=number, resolution=text))
+        slots = {"title": title, "text": text}
+        return self.with_login("create_and_resolve", calls, slots, self._pass, reads=(str(number),))
+
+    def create_and_raise(self) -> Beat:
+        title, number, priority = self.words.draw("title"), self._next, self.rng.randint(4, 5)
+        raised = call("edit_ticket", ticket_id=number, updates={"priority": priority})
+        calls = (call("create_ticket", title=title), raised)
+        slots = {"title": title, "priority": str(priority)}
+        return self.with_login("create_and_raise", calls, slots, self._create, reads=(str(number),))
+
+    def read_created(self) -> Beat:
+        number = known(self._created)
+        calls = (call("get_ticket", ticket_id=number),)
+        return Beat("tickets.read_created", calls, {}, reads=(str(number),))
+
+    def close_first(self) -> Beat:
+        number = next(iter(self._titles))
+        require(number in self._open)
+        calls = (call("get_user_tickets"), call("close_ticket", ticket_id=number))
+
+        def effect() -> None:
+            self._list()
+            self._open.remove(number)
+
+        return self.with_login("close_first", calls, {}, effect, bulk=True, reads=(str(number),))
+
+    def raise_first(self) -> Beat:
+        number, priority = next(iter(self._titles)), self.rng.randint(4, 5)
+        calls = (call("get_user_tickets"), call("edit_ticket", ticket_id=number, updates={"priority": priority}))
+        slots = {"priority": str(priority)}
+        return self.with_login("raise_first", calls, slots, self._list, bulk=True, reads=(str(number),))
+
+    def close_listed(self) -> Beat:
+        """The first ticket of the list that was shown last."""
+        number = next(iter(self._titles))
+        require(self._listed and number in self._open)
+        calls = (call("close_ticket", ticket_id=number),)
+        return Beat("tickets.close_listed", calls, {}, partial(self._open.remove, number), reads=(str(number),))
+
+    def raise_listed(self) -> Beat:
+        require(self._listed)
+        number, priority = next(iter(self._titles)), self.rng.randint(4, 5)
+        calls = (call("edit_ticket", ticket_id=number, updates={"priority": priority}),)
+        return Beat("tickets.raise_listed", calls, {"priority": str(priority)}, reads=(str(number),))
+
+    def resolve_with_file(self, read: Reading) -> Beat:
+        """A ticket resolved with the text of a file."""
+        require(self._open)
+        number, text = self.rng.choice(self._open), str(read.value)
+        calls = (*read.calls, call("resolve_ticket", ticket_id=number, resolution=text))
+        slots = {**read.slots, "ticket": str(number)}
+        return Beat("tickets.resolve_with_file", calls, slots, partial(self._open.remove, number), reads=(text,))
+
     def mine(self) -> Beat:
-        return self.with_login("mine", (call("get_user_tickets"),), {}, bulk=True)
+        return self.with_login("mine", (call("get_user_tickets"),), {}, self._list, bulk=True)
 
     def logout(self) -> Beat:
         require(self._logged_in)
@@ -114,6 +192,14 @@ class Tickets(SceneWithLogin):
         slots = {"priority": str(priority)} | ({"ticket": str(number)} if named else {})
         calls = (call("edit_ticket", ticket_id=number, updates={"priority": priority}),)
         return Beat(f"tickets.{intent}", calls, slots)
+
+    def _list(self) -> None:
+        self._listed = True
+
+    def _pass(self) -> None:
+        """A ticket was created and is done with."""
+        self._next += 1
+        self._created = None
 
     def _create(self) -> None:
         self._created = self._next

@@ -7,7 +7,7 @@ from functools import partial
 from types import MappingProxyType
 
 from envs.task import JSON
-from envs.toolworld.scene import Beat, Intent, SceneWithLogin, call, known, require
+from envs.toolworld.scene import Beat, Intent, Reading, SceneWithLogin, call, known, require
 from envs.toolworld.words import Words
 
 
@@ -27,6 +27,10 @@ class Trading(SceneWithLogin):
         self._orders = {first + step: self.rng.choice(("Open", "Pending", "Completed")) for step in range(size)}
         self._next = first + size
         self._placed: int | None = None
+        self._quoted: str | None = None
+        self._watched_list: tuple[str, ...] | None = None
+        self._last_listed: int | None = None
+        """The watch list, and the last order of the list of orders, as they were shown last."""
         self._account = words.identifier(5)
         self._balance = float(words.identifier(5))
 
@@ -65,9 +69,100 @@ class Trading(SceneWithLogin):
             *(self.history, self.between, self.login, self.logout),
         )
 
+    @property
+    def referring(self) -> tuple[Intent, ...]:
+        return (
+            *(self.quote, self.order, self.watchlist, self.history, self.buy_at_price, self.buy_and_show),
+            *(self.last_order, self.first_watched, self.unwatch_first),
+        )
+
+    @property
+    def recalling(self) -> tuple[Intent, ...]:
+        return (
+            *(self.cancel_placed, self.details_placed, self.buy_quoted, self.quote_listed, self.unwatch_listed),
+            self.details_listed,
+        )
+
     def quote(self) -> Beat:
         symbol = self.words.pick(self._symbols)
-        return Beat("trading.quote", (call("get_stock_info", symbol=symbol),), {"symbol": symbol})
+        calls = (call("get_stock_info", symbol=symbol),)
+        return Beat("trading.quote", calls, {"symbol": symbol}, lambda: self._quote(symbol))
+
+    def buy_quoted(self) -> Beat:
+        """Shares of the stock that was looked up last."""
+        symbol, shares = known(self._quoted), self.rng.randint(11, 30)
+        price = self._prices[symbol]
+        placed = call("place_order", order_type="Buy", symbol=symbol, price=price, amount=shares)
+        return self.with_login("buy_quoted", (placed,), {"shares": str(shares)}, self._place, reads=(str(price),))
+
+    def buy_at_price(self) -> Beat:
+        read, shares = self.price(), self.rng.randint(11, 30)
+        symbol = read.slots["symbol"]
+        placed = call("place_order", order_type="Buy", symbol=symbol, price=read.value, amount=shares)
+
+        def effect() -> None:
+            read.effect()
+            self._place()
+
+        slots = {**read.slots, "shares": str(shares)}
+        calls = (*read.calls, placed)
+        return self.with_login("buy_at_price", calls, slots, effect, reads=(str(read.value),))
+
+    def buy_and_show(self) -> Beat:
+        """An order, and what became of it."""
+        symbol, price, shares = self.words.pick(self._symbols), self.words.decimal(10, 100), self.rng.randint(11, 90)
+        placed = call("place_order", order_type="Buy", symbol=symbol, price=price, amount=shares)
+        slots = {"symbol": symbol, "price": str(price), "shares": str(shares)}
+        calls = (placed, call("get_order_details", order_id=self._next))
+        return self.with_login("buy_and_show", calls, slots, self._place, reads=(str(self._next),))
+
+    def last_order(self) -> Beat:
+        number = self._next - 1
+        calls = (call("get_order_history"), call("get_order_details", order_id=number))
+        return self.with_login("last_order", calls, {}, self._list_orders, bulk=True, reads=(str(number),))
+
+    def first_watched(self) -> Beat:
+        require(self._watched)
+        symbol = self._watched[0]
+        calls = (call("get_watchlist"), call("get_stock_info", symbol=symbol))
+        return self.with_login("first_watched", calls, {}, lambda: self._quote(symbol), bulk=True, reads=(symbol,))
+
+    def unwatch_first(self) -> Beat:
+        require(self._watched)
+        symbol = self._watched[0]
+        calls = (call("get_watchlist"), call("remove_stock_from_watchlist", symbol=symbol))
+        effect = partial(self._watched.remove, symbol)
+        return self.with_login("unwatch_first", calls, {}, effect, bulk=True, reads=(symbol,))
+
+    def quote_listed(self) -> Beat:
+        """The first stock of the watch list that was shown."""
+        symbol = self._first_listed()
+        calls = (call("get_stock_info", symbol=symbol),)
+        return Beat("trading.quote_listed", calls, {}, partial(self._quote, symbol), reads=(symbol,))
+
+    def unwatch_listed(self) -> Beat:
+        symbol = self._first_listed()
+        calls = (call("remove_stock_from_watchlist", symbol=symbol),)
+        effect = partial(self._watched.remove, symbol)
+        return self.with_login("unwatch_listed", calls, {}, effect, reads=(symbol,))
+
+    def details_listed(self) -> Beat:
+        """The last order of the list that was shown."""
+        number = known(self._last_listed)
+        calls = (call("get_order_details", order_id=number),)
+        return Beat("trading.details_listed", calls, {}, reads=(str(number),))
+
+    def price(self) -> Reading:
+        """The price of a stock, looked up."""
+        symbol = self.words.pick(self._symbols)
+        calls = (call("get_stock_info", symbol=symbol),)
+        return Reading(calls, {"symbol": symbol}, self._prices[symbol], partial(self._quote, symbol))
+
+    def two_prices(self) -> Reading:
+        first, second = self.rng.sample(self._symbols, 2)
+        calls = (call("get_stock_info", symbol=first), call("get_stock_info", symbol=second))
+        prices: JSON = [self._prices[first], self._prices[second]]
+        return Reading(calls, {"first": first, "second": second}, prices, partial(self._quote, second))
 
     def watch(self) -> Beat:
         symbol = self.words.pick(self._symbols)
@@ -114,10 +209,10 @@ class Trading(SceneWithLogin):
         return self.with_login("account", (call("get_account_info"),), {})
 
     def watchlist(self) -> Beat:
-        return self.with_login("watchlist", (call("get_watchlist"),), {}, bulk=True)
+        return self.with_login("watchlist", (call("get_watchlist"),), {}, self._list_watched, bulk=True)
 
     def history(self) -> Beat:
-        return self.with_login("history", (call("get_order_history"),), {}, bulk=True)
+        return self.with_login("history", (call("get_order_history"),), {}, self._list_orders, bulk=True)
 
     def between(self) -> Beat:
         low, high = self.words.number(20, 90), self.words.number(120, 280)
@@ -141,9 +236,24 @@ class Trading(SceneWithLogin):
         slots = {"order": str(number)} if intent == "cancel" else {}
         return Beat(f"trading.{intent}", (call("cancel_order", order_id=number),), slots, effect)
 
+    def _list_watched(self) -> None:
+        self._watched_list = tuple(self._watched)
+
+    def _list_orders(self) -> None:
+        self._last_listed = self._next - 1
+
+    def _first_listed(self) -> str:
+        """The first stock of the watch list, where it was shown and is as it was."""
+        require(self._watched and self._watched_list == tuple(self._watched))
+        return self._watched[0]
+
+    def _quote(self, symbol: str) -> None:
+        self._quoted = symbol
+
     def _place(self) -> None:
         self._placed = self._next
         self._next += 1
+        self._last_listed = None
 
     def credentials(self) -> Mapping[str, str]:
         # The benchmark accepts any name and password here, so the user's words are all there is.

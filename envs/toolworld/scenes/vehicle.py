@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from envs.task import JSON, ToolCall
-from envs.toolworld.scene import Beat, Intent, Scene, call, require
+from envs.toolworld.scene import Beat, Intent, Reading, Scene, call, known, require
 from envs.toolworld.words import Words
 
 _DOORS = ("driver", "passenger", "rear_left", "rear_right")
@@ -37,6 +37,8 @@ class Vehicle(Scene):
         self._pressed = not self._running and self.rng.random() < 0.5
         self._lights = self.rng.random() < 0.4
         self._parked = self.rng.random() < 0.4
+        self._converted: float | None = None
+        self._gauge: float | None = None
         self._pressures = [self.rng.randrange(280, 360) / 10 for _ in range(4)]
 
     def start_config(self) -> Mapping[str, JSON]:
@@ -64,6 +66,14 @@ class Vehicle(Scene):
             *(self.fill_liters, self.lock_all, self.one_door, self.climate, self.cooler, self.lights),
             *(self.parking_brake, self.cruise, self.cruise, self.status, self.tires, self.reach, self.liters),
         )
+
+    @property
+    def referring(self) -> tuple[Intent, ...]:
+        return (self.fill_liters, self.gallons, self.gauge, self.fuel_in_liters)
+
+    @property
+    def recalling(self) -> tuple[Intent, ...]:
+        return (self.fill_converted, self.gauge_in_liters)
 
     def start(self) -> Beat:
         require(not self._running)
@@ -145,19 +155,69 @@ class Vehicle(Scene):
         gallons = self.words.number(2, 40)
         return Beat("vehicle.liters", (call("gallon_to_liter", gallon=gallons),), {"gallons": str(gallons)})
 
+    def gallons(self) -> Beat:
+        liters = self.words.number(5, 40)
+        gallons = liters * _LITER
+        require(len(str(gallons)) <= _PRINTED)
+
+        def effect() -> None:
+            self._converted = gallons
+
+        calls = (call("liter_to_gallon", liter=liters),)
+        return Beat("vehicle.gallons", calls, {"liters": str(liters)}, effect)
+
+    def fill_converted(self) -> Beat:
+        """The amount that was converted before."""
+        gallons = known(self._converted)
+        calls = (call("fillFuelTank", fuelAmount=gallons),)
+        return self._fill("fill_converted", calls, {}, gallons, reads=(str(gallons),))
+
+    def fuel_in_liters(self) -> Beat:
+        """What is in the tank, converted."""
+        require(len(str(self._fuel)) <= _PRINTED)
+        calls = (call("displayCarStatus", option="fuel"), call("gallon_to_liter", gallon=self._fuel))
+        return Beat("vehicle.fuel_in_liters", calls, {}, reads=(str(self._fuel),))
+
+    def gauge(self) -> Beat:
+        """The fuel level alone."""
+        calls = (call("displayCarStatus", option="fuel"),)
+        return Beat("vehicle.gauge", calls, {}, self._read_gauge)
+
+    def gauge_in_liters(self) -> Beat:
+        """What the gauge showed last, converted."""
+        fuel = known(self._gauge)
+        require(fuel == self._fuel and len(str(fuel)) <= _PRINTED)
+        calls = (call("gallon_to_liter", gallon=fuel),)
+        return Beat("vehicle.gauge_in_liters", calls, {}, reads=(str(fuel),))
+
+    def pressures(self) -> Reading:
+        """The pressure of the four tires, shown."""
+        return Reading((call("check_tire_pressure"),), {}, list(self._pressures))
+
     def _start_calls(self) -> tuple[ToolCall, ...]:
         calls = [_lock(*_DOORS)] if self._unlocked else []
         if not self._pressed:
             calls.append(call("pressBrakePedal", pedalPosition=1.0))
         return (*calls, call("startEngine", ignitionMode="START"))
 
-    def _fill(self, intent: str, calls: tuple[ToolCall, ...], slots: Mapping[str, str], gallons: float) -> Beat:
+    def _fill(
+        self,
+        intent: str,
+        calls: tuple[ToolCall, ...],
+        slots: Mapping[str, str],
+        gallons: float,
+        reads: tuple[str, ...] = (),
+    ) -> Beat:
         require(self._fuel + gallons <= 49)
 
         def effect() -> None:
             self._fuel += gallons
+            self._converted = None
 
-        return Beat(f"vehicle.{intent}", calls, slots, effect)
+        return Beat(f"vehicle.{intent}", calls, slots, effect, reads=reads)
+
+    def _read_gauge(self) -> None:
+        self._gauge = self._fuel
 
     def _start(self) -> None:
         if not self._running:

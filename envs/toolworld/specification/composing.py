@@ -10,16 +10,9 @@ from envs.bfcl.tools import DOCUMENT_FILES
 from envs.errors import UserError, unknown_value
 from envs.specifications import Rejected
 from envs.task import Category, Task
-from envs.toolworld.compose import (
-    LONGER,
-    Composition,
-    Request,
-    assemble,
-    calls_as_text,
-    can_be_held_out,
-    is_anchored,
-)
+from envs.toolworld.compose import LONGER, Composition, assemble
 from envs.toolworld.phrases import request, supply
+from envs.toolworld.requests import Request, calls_as_text, can_be_held_out, is_anchored
 from envs.toolworld.scene import Beat, NotNow, Scene
 from envs.toolworld.soundness import fault_of
 from envs.toolworld.specification.document import code_of, specification_of

@@ -20,6 +20,7 @@ from envs.toolworld.specification.value import (
     Withheld,
     check_length,
     intents_of,
+    shown,
 )
 
 MOST_CHARACTERS = 2_000
@@ -141,7 +142,7 @@ def _once(pairs: Iterable[tuple[str, JSON]]) -> dict[str, JSON]:
     found: dict[str, JSON] = {}
     for key, value in pairs:
         if key in found:
-            raise UserError(f"specification: key {ascii(key)[1:-1]!r:.60} stands in it twice.")
+            raise UserError(f"specification: key '{shown(key)}' stands in it twice.")
         found[key] = value
     return found
 
@@ -155,8 +156,7 @@ def _object(name: str, value: JSON, keys: tuple[str, ...], needed: frozenset[str
         raise UserError(f"{name}: a {type(value).__name__} does not fit; it must be a JSON object.")
     for key in value:
         if key not in keys:
-            shown = ascii(key[:40])[1:-1] if isinstance(key, str) else type(key).__name__
-            raise UserError(f"{name}: key {shown!r} is not known; allowed are {', '.join(keys)}.")
+            raise UserError(f"{name}: key '{shown(key)}' is not known; allowed are {', '.join(keys)}.")
     for key in keys:
         if key in needed and key not in value:
             raise UserError(f"{name}: key {key!r} is missing.")

@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from envs.task import Task
-from envs.toolworld.compose import Composition, owned_values, values_of
+from envs.toolworld.compose import Composition
+from envs.toolworld.requests import owned_values, values_of
 from envs.toolworld.soundness import mentions
 
 

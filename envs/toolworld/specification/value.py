@@ -29,7 +29,7 @@ MOST_DISTRACTORS = 10
 STATE_SIZES = (2, 8)
 """Least and greatest state size."""
 _SHOWN = 40
-"""Characters of a wrong name that a message shows."""
+"""Characters, after escaping, of a wrong name that a message shows."""
 
 WITHHOLDING = frozenset({Category.MISS_FUNC, Category.MISS_PARAM})
 """The categories in which something is withheld: a tool, or a value."""
@@ -185,7 +185,12 @@ def _check_name(key: str, value: object, allowed: Sequence[str]) -> None:
     if not isinstance(value, str):
         raise UserError(f"{key}: a {type(value).__name__} does not fit; it must be a name.")
     if value not in allowed:
-        raise unknown_value(key, ascii(value[:_SHOWN])[1:-1], allowed)
+        raise unknown_value(key, shown(value), allowed)
+
+
+def shown(text: str) -> str:
+    """The start of a text of a model's, of printable ASCII and at most 40 characters, for a message."""
+    return ascii(text[:_SHOWN])[1:-1][:_SHOWN]
 
 
 def _check_number(key: str, value: object, low: int, high: int) -> None:

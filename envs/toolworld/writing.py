@@ -1,0 +1,196 @@
+"""Writing a task's requests: beats are chosen one by one, and strung into turns."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from operator import attrgetter
+
+from envs.task import Category
+from envs.toolworld.difficulty import Difficulty
+from envs.toolworld.phrases import omittable, request, supply
+from envs.toolworld.register import dressed
+from envs.toolworld.requests import Request, calls_as_text, is_anchored
+from envs.toolworld.scene import Beat, Intent, NotNow, Scene
+from envs.toolworld.scenes.bridges import bridges
+
+MAX_WORDS = 25
+"""Words of one user turn, where it holds two calls at most."""
+_WORDS_A_CALL = 12
+"""Words for each call where a turn holds more."""
+_VARIED = 2
+"""Both as multiples of this in the varied register; what it says around a turn comes on top."""
+_ONE_BEAT = 0.6
+"""How often one request is sought that takes all of a turn's calls, before several are strung together."""
+_RECALLING = 0.6
+"""How often a turn begins with a request that needs a value from an earlier result, where there is one."""
+_REFERRING = 0.4
+"""How often one is sought otherwise that brings a value to light, or has a call that needs the result before it."""
+_BRIDGES = 3
+"""Weight of a request over two simulators among the others."""
+_BULKY = 0.8
+"""How often a request of a long_context task is sought among those with long results; one request always is."""
+
+
+class Stuck(Exception):
+    """Nothing that fits can be added to the task at hand; it is drawn anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """What a turn should be like: `needs` hold for its first request, `likes` if that is possible.
+
+    `omits` leaves a value of the first request out; `alone` wants one request to a turn, as far as the calls per turn
+    allow, so that what cannot be done yet stands alone.
+    """
+
+    needs: tuple[Callable[[Beat], bool], ...] = ()
+    likes: tuple[Callable[[Beat], bool], ...] = ()
+    omits: bool = False
+    alone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """A beat in words, and the slot that they leave out."""
+
+    beat: Beat
+    text: str
+    without: str | None
+
+
+class Writer:
+    """Strings requests into turns, keeping the scenes' pictures up to date."""
+
+    def __init__(self, rng: random.Random, scenes: Sequence[Scene], difficulty: Difficulty) -> None:
+        self._rng = rng
+        self._intents = [intent for scene in scenes for intent in scene.intents]
+        self._referring = self._recalling = frozenset[Intent]()
+        if difficulty.referring:
+            self._add_referring(scenes)
+        self._used: Counter[Intent] = Counter()
+        self._asked: set[str] = set()
+        self._made: set[str] = set()
+        """The calls of the turn at hand."""
+        self._difficulty = difficulty
+
+    def _add_referring(self, scenes: Sequence[Scene]) -> None:
+        recalling = [intent for scene in scenes for intent in scene.recalling]
+        referring = [*(intent for scene in scenes for intent in scene.referring), *bridges(scenes) * _BRIDGES]
+        self._recalling, self._referring = frozenset(recalling), frozenset(referring)
+        self._intents += [intent for intent in (*recalling, *referring) if intent not in self._intents]
+
+    def requests(self, category: Category) -> tuple[list[Request], int]:
+        """The user's requests, one a turn, and the index of the one that makes the category. The first is anchored."""
+        count = self._rng.randint(*self._difficulty.turns)
+        special = self._rng.randrange(count)
+        written: list[Request] = []
+        for index in range(count):
+            wish = self._wish(category, written) if index == special else _Wish()
+            if category is Category.LONG_CONTEXT and self._rng.random() < _BULKY:
+                wish = replace(wish, likes=(attrgetter("bulk"),))
+            if index == 0:
+                wish = replace(wish, needs=(*wish.needs, is_anchored))
+            written.append(self._request(wish, opens=index == 0))
+        return written, special
+
+    def _wish(self, category: Category, written: Sequence[Request]) -> _Wish:
+        """What the turn must be that makes the category."""
+        if category is Category.LONG_CONTEXT:
+            return _Wish(needs=(attrgetter("bulk"),))
+        if category is Category.MISS_PARAM:
+            return _Wish(needs=(lambda beat: bool(omittable(beat)),), omits=True, alone=True)
+        if category is Category.MISS_FUNC:
+            known = {call.name for said in written for call in said.calls}
+            return _Wish(needs=(lambda beat: any(call.name not in known for call in beat.calls),), alone=True)
+        return _Wish()
+
+    def _request(self, wish: _Wish, *, opens: bool) -> Request:
+        left = total = self._rng.randint(*self._difficulty.calls_per_turn)
+        room = (MAX_WORDS if total <= 2 else _WORDS_A_CALL * total) * (_VARIED if self._difficulty.varied else 1)
+        said: list[_Said] = []
+        self._made.clear()
+        while left:
+            exact = bool(said) or wish.alone or self._rng.random() < _ONE_BEAT
+            found = None
+            if wish.likes and not said:
+                found = self._fitting(left, room, (*wish.needs, *wish.likes), omits=wish.omits, exact=exact, first=True)
+            if found is None:
+                needs = () if said else wish.needs
+                found = self._fitting(left, room, needs, omits=wish.omits, exact=exact, first=not said)
+            if found is None:
+                raise Stuck
+            found.beat.effect()
+            self._asked.add(calls_as_text(found.beat))
+            self._made.update(map(str, found.beat.calls))
+            said.append(found)
+            left -= len(found.beat.calls)
+            if wish.alone and total - left >= self._difficulty.calls_per_turn[0]:
+                break
+            room -= len(found.text.split())
+        return self._in_words(said, opens=opens)
+
+    def _in_words(self, said: Sequence[_Said], *, opens: bool) -> Request:
+        """The turn of these beats."""
+        varied = self._difficulty.varied
+        text, beats = " ".join(part.text for part in said), tuple(part.beat for part in said)
+        if varied:
+            text = dressed(self._rng, text, scene=beats[0].intent.partition(".")[0], opens=opens)
+        slot = said[0].without
+        if slot is None:
+            return Request(text, beats)
+        return Request(text, beats, supply(self._rng, beats[0], slot, varied=varied), beats[0].slots[slot])
+
+    def _in_order(self, *, first: bool) -> list[Intent]:
+        """The intents as they are to be tried, for the first request of a turn or a later one."""
+        order = self._intents.copy()
+        self._rng.shuffle(order)
+        order.sort(key=lambda intent: self._used[intent])  # what has not been asked for yet comes first
+        if self._referring:
+            preferred = self._recalling if first and self._rng.random() < _RECALLING else self._referring
+            if preferred is self._recalling or self._rng.random() < _REFERRING:
+                order.sort(key=lambda intent: intent not in preferred)
+        return order
+
+    def _is_new(self, beat: Beat) -> bool:
+        """Whether it asks for something new; asked again, it would tell nothing.
+
+        With requests that refer to results, none may ask for what another one of its turn has brought to light.
+        """
+        if self._referring and self._made.intersection(map(str, beat.calls)):
+            return False
+        return calls_as_text(beat) not in self._asked
+
+    def _fitting(
+        self, left: int, room: int, needs: Sequence[Callable[[Beat], bool]], *, omits: bool, exact: bool, first: bool
+    ) -> _Said | None:
+        """A beat of at most `left` calls (of just so many, if `exact` and there is one) in at most `room` words."""
+        smaller: tuple[Intent, _Said] | None = None
+        for intent in self._in_order(first=first):
+            try:
+                beat = intent()
+            except NotNow:
+                continue
+            if len(beat.calls) > left or not all(need(beat) for need in needs):
+                continue
+            if not self._is_new(beat):
+                continue
+            too_small = exact and len(beat.calls) < left
+            if too_small and smaller is not None:
+                continue
+            slot = self._rng.choice(omittable(beat)) if omits and first else None
+            varied = self._difficulty.varied
+            said = _Said(beat, request(self._rng, beat, first=first, without=slot, varied=varied), slot)
+            if len(said.text.split()) > room:
+                continue
+            if too_small:
+                smaller = (intent, said)
+                continue
+            self._used[intent] += 1
+            return said
+        if smaller is None:
+            return None
+        self._used[smaller[0]] += 1
+        return smaller[1]

@@ -1,0 +1,268 @@
+"""Long generated tasks: codes, whole simulators, varied language, values from earlier results; apart from BFCL."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from functools import cache
+
+import pytest
+
+from envs.bfcl.tasks import load_tasks
+from envs.bfcl.tools import tool_names
+from envs.bfcl.world import simulators_of
+from envs.errors import UserError
+from envs.sources import get_source
+from envs.task import JSON, Category, Task
+from envs.toolworld import LONG, Difficulty, tasks
+from envs.toolworld.compose import Composition
+from envs.toolworld.difficulty import difficulty_of
+from envs.toolworld.documents import SUBSTITUTES
+from envs.toolworld.generation import generate_composition, task_from_id
+from envs.toolworld.requests import owned_values, values_of
+from envs.toolworld.soundness import mentions
+from envs.toolworld.words import _POOLS, BENCHMARK, SPLITS, owner
+from envs.verifier import prepare
+from seal_ray.evaluation.plan import choose_tasks
+from tests.bench.lengths import Read, lengths
+from tests.envs.players import play_ground_truth
+from tests.envs.specifications import check_task
+from tests.envs.test_toolworld import content, digest_of, names
+
+CODE = "t3-8_c1-4_n20-40_s3-6_r1_v1"
+FINGERPRINT = "1ad73b38f0fe4f3bd5497d8da922cdf6bf2a8b1344ccb76a41bdb3b2e855b444"
+"""Digest of the first 12 long tasks of dev. Whoever changes them makes results under their ids incomparable."""
+HOSTILE = (
+    *("", "lang", "LONG", "long ", "long\n", "t3-8", CODE + "\n", " " + CODE, CODE.upper(), CODE + "_v1", CODE + "_x1"),
+    *(
+        CODE.replace("_r1_v1", "_v1_r1"),
+        CODE.replace("v1", "v2"),
+        CODE.replace("v1", "v0"),
+        CODE.replace("n20", "n020"),
+    ),
+    *("t3-8_c1-4_d1-3_n20-40_s3-6", "t3-8_c1-4_s3-6", "t3-9_c1-4_n20-40_s3-6", "t3-8_c1-4_n9-40_s3-6"),
+    *("t3-8_c1-4_n20-61_s3-6", "t3-8_c1-4_n40-20_s3-6", "t3-8_c1-5_n20-40_s3-6", "t3-8_c1-4_d1-11_s3-6"),
+    *("t٣-8_c1-4_n20-40_s3-6", "t-3-8_c1-4_n20-40_s3-6", f"t{'9' * 5_000}-8_c1-4_n20-40_s3-6", "t" * 100_000),
+    *("t3-8_c1-4_n20-40_s3-6_r1_v1'; import os", "\x00", "\ud800", "../long", "t3.0-8_c1-4_n20-40_s3-6"),
+)
+
+
+@cache
+def some() -> tuple[Composition, ...]:
+    """30 tasks of each category, of all splits."""
+    return tuple(generate_composition(seed, split=SPLITS[seed % 3], difficulty=LONG) for seed in range(120))
+
+
+def truth(task: Task) -> list[tuple[str, ...]]:
+    return [tuple(map(str, turn.ground_truth)) for turn in task.turns if turn.ground_truth]
+
+
+def said(task: Task) -> Iterator[str]:
+    return (turn.user for turn in task.turns if turn.user is not None)
+
+
+def test_a_code_says_everything() -> None:
+    assert LONG.code == CODE
+    assert difficulty_of("long") == difficulty_of(CODE) == Difficulty.from_code(CODE) == LONG
+    for code in ("t2-3_c1-2_d1-3_s2-4", "t1-1_c1-1_d0-0_s2-2", "t6-6_c4-4_d10-10_s8-8", "t1-2_c1-2_n10-60_s2-4", CODE):
+        for end in ("", "_r1", "_v1", "_r1_v1"):
+            whole = code.removesuffix("_r1_v1") + end
+            assert Difficulty.from_code(whole).code == whole
+    assert Difficulty(distractor_tools=(1, 2), shown_tools=(20, 30)) == Difficulty(shown_tools=(20, 30))
+
+
+@pytest.mark.parametrize("code", HOSTILE, ids=lambda code: ascii(code[:30]))
+def test_a_hostile_code_is_one_sentence(code: str) -> None:
+    with pytest.raises(UserError) as raised:
+        difficulty_of(code)
+    sentence = str(raised.value)
+    assert re.fullmatch(r"[a-z_]+: .{1,110} (cannot be read|is not allowed); .{10,90}\.", sentence, re.ASCII), sentence
+    with pytest.raises(UserError):
+        task_from_id(f"toolworld_train_base_000001_{code}")
+
+
+@pytest.mark.parametrize("value", [1, 0, "yes", None])
+def test_a_switch_is_true_or_false(value: object) -> None:
+    for switch in ("referring", "varied"):
+        with pytest.raises(UserError, match=rf"^{switch}: {value!r} is not allowed; it must be True or False\.$"):
+            Difficulty(**{switch: value})  # type: ignore[arg-type]
+
+
+def test_the_name_is_accepted_where_a_code_is() -> None:
+    pool = get_source("toolworld").pool("dev", difficulty="long")
+    assert pool.task_id(5) == f"toolworld_dev_miss_func_000005_{CODE}"
+    found = choose_tasks("toolworld", "test", difficulty="long", limit=4)
+    assert [task.id for task in found] == [
+        f"toolworld_test_{kind}_00000{at}_{CODE}" for at, kind in enumerate(Category)
+    ]
+    assert content(task_from_id(found[1].id)) == content(found[1])
+
+
+def test_long_tasks_are_the_same_in_every_process_and_the_stored_ones() -> None:
+    program = "from tests.envs.test_toolworld_long import *; print(digest_of(tasks(12, split='dev', difficulty=LONG)))"
+    environment = {"PYTHONHASHSEED": "4242", "PATH": ""}
+    found = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == digest_of(tasks(12, split="dev", difficulty=LONG)) == FINGERPRINT
+
+
+def test_each_part_of_a_code_stands_alone() -> None:
+    for code in ("t2-3_c1-2_n20-20_s2-4", "t2-3_c1-2_d1-3_s2-4_r1", "t2-3_c1-2_d1-3_s2-4_v1", "t1-1_c4-4_n10-60_s2-2"):
+        for task in tasks(8, split="dev", difficulty=Difficulty.from_code(code)):
+            assert task.id.endswith(code)
+            assert play_ground_truth(task).success
+            if "n20-20" in code:
+                assert len(task.all_tools) == 20
+
+
+def test_a_long_task_looks_like_the_benchmark() -> None:
+    found = lengths([made.task for made in some()])
+    assert min(found.tools) >= 20
+    assert max(len(made.task.all_tools) for made in some()) <= 40
+    assert 26 <= sorted(found.tools)[60] <= 36
+    assert set(found.requests) == set(range(3, 9))
+    assert set(found.calls) == {1, 2, 3, 4}
+    assert 18 <= sorted(found.words)[len(found.words) // 2] <= 40
+    assert found.share(Read.EARLIER_TURN) > 0.08
+    assert 0.25 < found.share(Read.EARLIER_TURN, Read.SAME_TURN) < 0.42
+    assert {made.task.category for made in some()} == set(Category)
+
+
+def test_simulators_are_shown_whole_and_work() -> None:
+    for made in some():
+        task = made.task
+        (hidden,) = [tool.name for turn in task.turns for tool in turn.revealed] or [""]
+        barred = SUBSTITUTES.get(hidden, frozenset())
+        shown = {tool.name for tool in task.all_tools}
+        assert 1 <= len(task.classes) <= 4
+        assert {tool.class_name for tool in task.all_tools} == set(task.classes) == set(simulators_of(task).classes)
+        missing = {name for kind in task.classes for name in tool_names(kind)} - shown - barred
+        assert not missing or len(shown) == 40, "all but what has no room"
+        world = simulators_of(task).ready()()
+        assert all(map(world.offers, shown))
+        positions = [tool.class_name for tool in task.tools]
+        assert positions == sorted(positions, key=positions.index), "one simulator after the other"
+
+
+def test_every_ground_truth_passes_and_needs_each_of_its_calls() -> None:
+    for made in some():
+        assert play_ground_truth(made.task).success, made.task.id
+    for made in some()[:16]:
+        check_task(made)
+    turns = [turn for made in some() for turn in truth(made.task)]
+    assert all(len(set(turn)) == len(turn) for turn in turns), "nothing is asked for twice in one turn"
+
+
+def test_what_a_request_reads_stands_in_an_earlier_result_where_it_says() -> None:
+    reading: Counter[str] = Counter()
+    for made in some():
+        answers = [
+            truth for turn, truth in zip(made.task.turns, prepare(made.task).turns, strict=True) if turn.ground_truth
+        ]
+        shown = ""
+        for beats, answer in zip(made.beats, answers, strict=True):
+            results = list(answer.results)
+            for beat in beats:
+                for call in beat.calls:
+                    used = [value for value in beat.reads if value in values_of(call)]
+                    assert all(mentions(shown, value) for value in used), f"{made.task.id}: {call}"
+                    shown = f"{shown}\n{results[0]}"
+                    check_end_of_list(beat.intent, results.pop(0), beat.reads)
+                reading[beat.intent] += bool(beat.reads)
+    assert len(reading) > 40
+    assert sum(reading.values()) > 200
+
+
+def parsed(result: str) -> JSON:
+    try:
+        return json.loads(result)
+    except ValueError:
+        return ast.literal_eval(result) if result.startswith("[") else result
+
+
+def check_end_of_list(intent: str, result: str, reads: Sequence[str]) -> None:
+    """Asserts that the first of a list is the first one, and the last the last, where the result is that list."""
+    lists = {"unfollow_first": "following_list", "first_watched": "watchlist", "unwatch_first": "watchlist"}
+    name, found = intent.partition(".")[2], parsed(result)
+    if isinstance(found, list) and name in ("close_first", "raise_first"):
+        assert str(found[0]["id"]) == reads[0]
+    elif isinstance(found, dict) and lists.get(name) in found:
+        assert found[lists[name]][0] == reads[0]
+    elif isinstance(found, dict) and name == "last_order" and "history" in found:
+        assert str(found["history"][-1]) == reads[0]
+
+
+def test_a_left_out_value_is_not_told_before_it_is_supplied() -> None:
+    for made in some():
+        if made.task.category is not Category.MISS_PARAM:
+            continue
+        (vague,) = [index for index, turn in enumerate(made.task.turns) if not turn.ground_truth]
+        assert made.omitted is not None
+        assert mentions(made.task.turns[vague + 1].user or "", made.omitted)
+        assert not any(mentions(turn.user or "", made.omitted) for turn in made.task.turns[: vague + 1])
+
+
+def test_a_request_keeps_its_values_in_the_varied_register() -> None:
+    for made in some():
+        told = "\n".join(said(made.task))
+        assert all(value in told for beats in made.beats for beat in beats for value in beat.slots.values())
+
+
+def test_the_values_that_long_tasks_avoid_are_those_of_the_benchmark() -> None:
+    held = {
+        value.lstrip("#@") for task in load_tasks().values() for value in values_in(simulators_of(task).initial_config)
+    }
+    held |= {
+        value.lstrip("#@")
+        for task in load_tasks().values()
+        for turn in task.turns
+        for call in turn.ground_truth
+        for value in values_of(call)
+    }
+    assert held & {value for pool in _POOLS.values() for value in pool} == BENCHMARK
+
+
+def values_in(state: JSON) -> Iterator[str]:
+    """Every key and value, as text."""
+    if isinstance(state, dict):
+        yield from map(str, state)
+    if isinstance(state, dict | list):
+        for part in state.values() if isinstance(state, dict) else state:
+            yield from values_in(part)
+    else:
+        yield str(state)
+
+
+def test_a_thousand_tasks_share_nothing_with_the_benchmark_or_another_split() -> None:
+    benchmark = list(load_tasks().values())
+    texts, calls = (
+        {text for task in benchmark for text in said(task)},
+        {turn for task in benchmark for turn in truth(task)},
+    )
+    stories = {tuple(truth(task)) for task in benchmark}
+    configs = {json.dumps(simulators_of(task).initial_config, default=str) for task in benchmark}
+    scenarios = {task.scenario for task in benchmark}
+    sides: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for split in SPLITS:
+        for seed in range(334):
+            made = generate_composition(seed, split=split, difficulty=LONG)
+            task, config = made.task, simulators_of(made.task).initial_config
+            own = {value for beats in made.beats for beat in beats for value in owned_values(beat)}
+            assert {owner(name) for name in (*names(config), *own)} == {split}, task.id
+            assert not BENCHMARK & {*names(config), *own}, task.id
+            assert task.scenario not in scenarios
+            assert not texts & set(said(task)), task.id
+            assert tuple(truth(task)) not in stories
+            assert json.dumps(config) not in configs
+            for turn in task.turns:
+                if tuple(map(str, turn.ground_truth)) in calls:  # no value but fixed ones, as in ls()
+                    assert not any(value.lstrip("#@") in own for call in turn.ground_truth for value in values_of(call))
+            sides["config"][split].add(json.dumps(config))
+            sides["user"][split].add(json.dumps(list(said(task))))
+            sides["calls"][split].add(str(truth(task)))
+    for side in sides.values():
+        assert sum(map(len, side.values())) == 3 * 334 == len(set.union(*side.values()))
