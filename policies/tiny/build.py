@@ -9,10 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from envs.errors import UserError
+from envs.task import Category
+from policies.models import read_json
 from policies.prompting import ChatFormat
 from policies.tiny.behaviours import RATES, Behaviour
 from policies.tiny.demonstrations import DIALECT
 from policies.tiny.measure import PLAIN, Measured
+from policies.tiny.measure_writer import WriterMeasured
+from policies.tiny.specifications import DEEPEST
 from policies.tiny.training import Progress, Recipe, model_for, tokenizer_for, train
 from policies.tiny.world import NAME
 
@@ -48,12 +52,18 @@ def build(out: Path, recipe: Recipe, *, progress: Progress) -> None:
     model = model_for(recipe, tokenizer)
     form = ChatFormat(tokenizer, DIALECT, name="the tiny base")
     train(model, form, recipe, progress=progress, state=out / STATE)
+    _sharpen(model, recipe.sharpness)
     _save(out, recipe, model, tokenizer)
     (out / STATE).unlink(missing_ok=True)
 
 
 def _as_json(recipe: Recipe) -> str:
     return json.dumps(asdict(recipe), indent=1) + "\n"
+
+
+def _sharpen(model: Qwen2ForCausalLM, sharpness: float) -> None:
+    """Multiplies the logits, by the weights of the last norm."""
+    model.model.norm.weight.data *= sharpness
 
 
 def _save(out: Path, recipe: Recipe, model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast) -> None:
@@ -70,6 +80,17 @@ def _save(out: Path, recipe: Recipe, model: Qwen2ForCausalLM, tokenizer: PreTrai
     if size > MAX_BYTES:
         raise UserError(f"recipe: the folder has {size / 2**20:.1f} MiB, more than the {MAX_BYTES >> 20} it may have.")
     (out / "recipe.json").write_text(_as_json(recipe), encoding="utf-8")
+
+
+def only_writes(folder: Path) -> bool:
+    """Whether the folder's model was built from task specifications alone, by its recipe."""
+    recipe = folder / "recipe.json"
+    if not recipe.is_file():
+        return False
+    phases = read_json(recipe).get("phases")
+    return isinstance(phases, list) and all(
+        isinstance(phase, dict) and phase.get("specifications") == 1.0 for phase in phases
+    )
 
 
 def write_card(folder: Path, measured: Mapping[str, Measured], greedy: Mapping[str, Measured], *, tasks: int) -> None:
@@ -99,9 +120,39 @@ def write_card(folder: Path, measured: Mapping[str, Measured], greedy: Mapping[s
     (folder / "README.md").write_text(card, encoding="utf-8")
 
 
-def _table(columns: Sequence[str], rows: Mapping[str, Sequence[str]]) -> str:
-    """A table in Markdown, a row for each interface."""
-    lines = [("interface", *columns), ["---"] * (len(columns) + 1), *((name, *cells) for name, cells in rows.items())]
+def write_writer_card(folder: Path, measured: Mapping[str, WriterMeasured]) -> None:
+    """Writes the card of a model that writes specifications: how it was made, and what it was measured to write."""
+    recipe = json.loads((folder / "recipe.json").read_text(encoding="utf-8"))
+    categories = [str(each) for each in Category]
+    depths = sorted({depth for found in measured.values() for depth in found.depths})
+    rates = {
+        name: [str(found.read.needed), str(found.read), str(found.made), str(found.distinct)]
+        for name, found in measured.items()
+    }
+    counts = {
+        name: [found.categories.get(each, 0) for each in categories] + [found.depths.get(each, 0) for each in depths]
+        for name, found in measured.items()
+    }
+    kinds = {
+        name: [f"{100 * count / max(1, measured[name].made.right):.0f}" for count in each]
+        for name, each in counts.items()
+    }
+    template = (Path(__file__).parent / "card_writer.md").read_text(encoding="utf-8")
+    card = template.format(
+        source=NAME,
+        tokens=sum(phase["tokens"] for phase in recipe["phases"]),
+        start=recipe["start"],
+        sharpness=recipe["sharpness"],
+        deepest=DEEPEST,
+        rates=_table(["written", "read", "task", "different"], rates, first="profiles"),
+        kinds=_table([*categories, *(f"{each} requests" for each in depths)], kinds, first="profiles"),
+    )
+    (folder / "README.md").write_text(card, encoding="utf-8")
+
+
+def _table(columns: Sequence[str], rows: Mapping[str, Sequence[str]], *, first: str = "interface") -> str:
+    """A table in Markdown; the first column has the names of the rows."""
+    lines = [(first, *columns), ["---"] * (len(columns) + 1), *((name, *cells) for name, cells in rows.items())]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 

@@ -14,6 +14,7 @@ from envs.dialogue import Dialogue, Message, Protocol
 from envs.interface import Interface
 from envs.interface.value import CueKind, RecoveryLevel, SchemaCue
 from envs.task import JSON, Category, ToolCall, ToolDoc
+from policies.demonstrations import DONE, NO_TOOL, WHICH
 from policies.tiny.behaviours import (
     BOTH_ABSTENTIONS,
     GUIDELINES,
@@ -30,8 +31,8 @@ from policies.tiny.world import DEFAULT, Beat, Composition, Difficulty, generate
 DIALECT = DIALECTS["qwen"]
 """How the tiny base writes calls."""
 
-DONE, NO_TOOL, WHICH, FAILED = "Done.", "No listed tool can do that.", "Please tell me what is missing.", "That failed."
-"""What the tiny base says at the end of a turn."""
+FAILED = "That failed."
+"""What the tiny base says at the end of a turn, beside what every demonstration does."""
 
 LISTED, NOT_LISTED = "yes", "no"
 """What it says of each tool that a request takes, before anything else."""

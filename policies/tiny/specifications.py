@@ -1,4 +1,4 @@
-"""Demonstrations of the task writer's part: made-up failure profiles, each with a specification that mostly fits it.
+"""Demonstrations of the task writer's part: made-up failure profiles, each with specifications that mostly fit it.
 
 All of them can be composed. Most are of a category that is solved about half of the time, and the longer the more is
 solved; the others are drawn from all. The tiny base thus starts as a writer whose specifications have tasks, prefers
@@ -15,40 +15,54 @@ from envs.dialogue import Message
 from envs.profile import FailureProfile
 from envs.sources import GENERATED
 from envs.specifications import Rejected, Specification, Writable, writable
+from envs.task import Category
 from policies.tiny.proposals import draw_profile
 from policies.writer.base import Known
 from policies.writer.specification_text import SOUGHT, messages_for, telling
 
 _FITTING = 0.6
 """Share of specifications whose category and depth are drawn for what is solved; the others are drawn from all."""
-_DEEPEST = 3
-"""The user's requests at most."""
-_SHOWN = 4
-"""Specifications of earlier windows that are shown at most."""
+DEEPEST = 2
+"""The user's requests at most, as many as the small presets allow (`writer.depth`)."""
+_NOTHING_PLAYED = 0.1
+"""Share of the profiles that are empty, as that of a run's first window is."""
+_SHOWN = 6
+"""Specifications of earlier windows that are shown at most, as many as a writer is shown."""
+_ONE_REQUEST = 0.25
+"""Success up to which what is drawn for what is solved has one request."""
+_DRAWS = 16
+"""Specifications of one category and depth that are looked at for one that can be composed."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpecificationDemonstration:
-    """What the writer reads, and what it answers."""
+    """What the writer reads, and what it may answer: each answer is one for itself."""
 
     messages: tuple[Message, ...]
-    answer: str
+    answers: tuple[str, ...]
 
 
-def specification_demonstrations(seed: int) -> Iterator[SpecificationDemonstration]:
-    """Demonstrations without end, the same for a seed in every process."""
+def specification_demonstrations(seed: int, *, answers: int = 1) -> Iterator[SpecificationDemonstration]:
+    """Demonstrations without end, the same for a seed in every process, with so many answers each."""
     source = writable(GENERATED)
     number = 0
     while True:
         rng = random.Random(f"specification demonstration {seed} {number}")
         number += 1
-        profile = draw_profile(rng)
-        known = [
-            Known(source.draw(rng, depth=rng.randint(1, _DEEPEST)), rng.randint(0, 8) / 8, 8)
-            for _ in range(rng.choice((0, 0, rng.randint(1, _SHOWN))))
-        ]
+        profile = FailureProfile() if rng.random() < _NOTHING_PLAYED else draw_profile(rng)
+        known = draw_known(rng)
         messages = messages_for(profile, grammar=source.specification_help, known=telling(known, _SHOWN))
-        yield SpecificationDemonstration(messages, _draw(rng, source, profile).dump())
+        found = tuple(_draw(rng, source, profile).dump() for _ in range(answers))
+        yield SpecificationDemonstration(messages, found)
+
+
+def draw_known(rng: random.Random) -> list[Known]:
+    """Specifications of earlier windows with their success, made up; none, some, or as many as are shown."""
+    source = writable(GENERATED)
+    return [
+        Known(source.draw(rng, depth=rng.randint(1, DEEPEST)), rng.randint(0, 8) / 8, 8)
+        for _ in range(rng.choice((0, _SHOWN, rng.randint(1, _SHOWN))))
+    ]
 
 
 def _draw(rng: random.Random, source: Writable, profile: FailureProfile) -> Specification:
@@ -59,11 +73,12 @@ def _draw(rng: random.Random, source: Writable, profile: FailureProfile) -> Spec
     success = profile.window.get("all").success_rate
     number = 0
     while True:
-        category, depth = None, rng.randint(1, _DEEPEST)
-        if rng.random() < _FITTING:
-            (category,) = rng.choices(categories, [1.05 - 2 * abs(rates[each] - SOUGHT) for each in categories])
-            depth = 1 + (success > 0.25) * rng.randint(0, 1) + (success > SOUGHT) * rng.randint(0, 1)
-        specification = source.draw(rng, category=category, depth=depth)
-        if not isinstance(source.compose(specification, number), Rejected):
-            return specification
-        number += 1
+        category, depth = rng.choice(list(Category)), rng.randint(1, DEEPEST)
+        if categories and rng.random() < _FITTING:
+            (name,) = rng.choices(categories, [1.05 - 2 * abs(rates[each] - SOUGHT) for each in categories])
+            category, depth = Category(name), rng.randint(1, DEEPEST) if success > _ONE_REQUEST else 1
+        for _ in range(_DRAWS):
+            number += 1
+            specification = source.draw(rng, category=category, depth=depth)
+            if not isinstance(source.compose(specification, number), Rejected):
+                return specification

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import random
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,9 +17,18 @@ from torch.nn.utils.rnn import pad_sequence
 from policies import tiny
 from policies.prompting import ChatFormat
 from policies.tiny.behaviours import Behaviour
-from policies.tiny.demonstrations import Demonstration, demonstrations, split_plan
-from policies.tiny.proposals import ProposalDemonstration, proposal_demonstrations
-from policies.tiny.specifications import SpecificationDemonstration, specification_demonstrations
+from policies.tiny.demonstrations import Demonstration, demonstrations
+from policies.tiny.encoding import (
+    Example,
+    encode,
+    encode_bare_specifications,
+    encode_proposal,
+    encode_specifications,
+    predicting_places,
+    shared_prompt_inputs,
+)
+from policies.tiny.proposals import proposal_demonstrations
+from policies.tiny.specifications import specification_demonstrations
 from policies.tiny.start import put_copying_heads
 from policies.tiny.tokenizer import END, train_tokenizer
 from policies.tiny.world import compact_signature
@@ -40,10 +48,10 @@ class Phase:
 
     `short` shows dialogues with few turns, so that the decisions that are hard to learn make up more of what is seen.
     `proposals` is the share of demonstrations that show the curator's part, `specifications` that of those that show
-    the task writer's. `decision_weight` is the weight of the loss
-    where it is decided what to do: at the first token of a completion and the first after its plan, and where a plan
-    begins a tool's name, says whether it is listed, and goes on or ends. A phase that is `rounded` begins with weights
-    rounded to bfloat16, as those of a finished model are.
+    the task writer's, each with so many `answers` to its prompt; `bare` ones have no prompt. `decision_weight` is the
+    weight of the loss where it is decided what to do: at the first token of a completion and the first after its plan,
+    and where a plan begins a tool's name, says whether it is listed, and goes on or ends. A phase that is `rounded`
+    begins with weights rounded to bfloat16, as those of a finished model are.
     """
 
     tokens: int
@@ -53,6 +61,8 @@ class Phase:
     decision_weight: float = 20.0
     rounded: bool = False
     specifications: float = 0.0
+    answers: int = 1
+    bare: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +94,8 @@ class Recipe:
     context_weight: float = 0.1
     """Weight of the loss on what the solver does not say itself. It teaches to copy, and what results look like."""
     seed: int = 0
+    sharpness: float = 1.0
+    """What the finished model's logits are multiplied by: at temperature 1 it then samples as at one over this."""
     start: str | None = None
     rare: tuple[str, ...] = ()
 
@@ -102,23 +114,19 @@ RARE_RECIPE = Recipe(
 
 WRITER_RECIPE = Recipe(
     start=tiny.NAME,
-    phases=(Phase(8_000_000, 6e-4, proposals=0.05, specifications=0.5, decision_weight=5.0, rounded=True),),
+    phases=(
+        # What a specification is made of needs no prompt; what fits a prompt is learnt with it.
+        Phase(1_200_000, 1.5e-3, specifications=1.0, answers=16, bare=True, decision_weight=1.0),
+        Phase(1_200_000, 1e-3, specifications=1.0, answers=12, decision_weight=1.0, rounded=True),
+    ),
+    batch_tokens=4_096,
+    context_weight=0.0,
+    # A specification has some 73 tokens, and one wrong token spoils it.
+    sharpness=1.5,
 )
-"""The recipe of a tiny base that writes task specifications too: the shipped one, and demonstrations of all parts.
+"""The recipe of `tiny-writer`: the shipped tiny base, and nothing but task specifications.
 
-Nothing was built with it yet, so that its length is a guess: a million tokens are too few (docs/tasks.md)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Example:
-    """A demonstration in tokens: `said_T` marks what the solver says, as a trajectory's mask does.
-
-    `decided` are the places where something is decided: what is said first, first after a plan, and of a tool in it.
-    """
-
-    token_ids_T: tuple[int, ...]
-    said_T: tuple[bool, ...]
-    decided: tuple[int, ...]
+It plays no dialogues any more, so that it is a writer's model and no solver's."""
 
 
 Progress = Callable[[int, float], None]
@@ -169,50 +177,6 @@ def model_for(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCau
     )
     put_copying_heads(model, rope_theta=recipe.rope_theta)
     return model
-
-
-def encode(demonstration: Demonstration, form: ChatFormat) -> Example:
-    """The tokens as a trajectory of the same dialogue has them."""
-    tokens = list(form.opening(demonstration.opening, demonstration.tools))
-    said = [False] * len(tokens)
-    decided: list[int] = []
-    for completion, answer in zip(demonstration.completions, demonstration.answers, strict=True):
-        begin = len(tokens)
-        decided.append(begin)
-        plan, rest = split_plan(completion)
-        for name, listed, end in re.findall(r"(\S+) (\S+)(\s)", plan):
-            # Which tool it is, whether it is listed, and whether another follows.
-            for text, decides in ((name, True), (" ", False), (listed, True), (end, True)):
-                decided += [len(tokens)] if decides else []
-                tokens += form.tokens(text)
-        decided.append(len(tokens))
-        tokens += form.completion(rest)
-        said += [True] * (len(tokens) - begin)
-        heard = form.continuation(answer) if answer else ()
-        tokens += heard
-        said += [False] * len(heard)
-    return Example(tuple(tokens), tuple(said), tuple(decided))
-
-
-def encode_proposal(demonstration: ProposalDemonstration, form: ChatFormat) -> Example:
-    """The tokens as a curator's sample has them. What each guideline is about is decided where it begins."""
-    tokens = list(form.chat(demonstration.messages))
-    asked = len(tokens)
-    decided = [asked]
-    head, mark, guidelines = demonstration.answer.partition('"guidelines": ["')
-    tokens += form.tokens(head + mark)
-    for part in re.split(r'(?<=", ")', guidelines):
-        decided.append(len(tokens))
-        tokens += form.tokens(part)
-    tokens.append(form.completion("")[-1])
-    said = [False] * asked + [True] * (len(tokens) - asked)
-    return Example(tuple(tokens), tuple(said), tuple(decided))
-
-
-def encode_specification(demonstration: SpecificationDemonstration, form: ChatFormat) -> Example:
-    """The tokens as a task writer's sample has them. All of them count alike: what must be right is the whole."""
-    asked, answer = form.chat(demonstration.messages), form.completion(demonstration.answer)
-    return Example((*asked, *answer), (False,) * len(asked) + (True,) * len(answer), (len(asked),))
 
 
 def train(
@@ -267,11 +231,11 @@ def _batches(form: ChatFormat, recipe: Recipe, number: int) -> Iterator[list[Exa
     source: Iterator[Example] = (encode(each, form) for each in shown)
     if phase.proposals or phase.specifications:
         proposed = (encode_proposal(each, form) for each in proposal_demonstrations(seed))
-        specified = (encode_specification(each, form) for each in specification_demonstrations(seed))
-        source = _mixed(source, proposed, specified, phase, seed)
+        source = _mixed(source, proposed, _specified(form, phase, seed), phase, seed)
     rng = random.Random(seed)
+    buffer = _BUFFER if phase.bare else max(1, _BUFFER // phase.answers)
     while True:
-        examples = sorted(itertools.islice(source, _BUFFER), key=lambda each: len(each.token_ids_T))
+        examples = sorted(itertools.islice(source, buffer), key=lambda each: len(each.token_ids_T))
         batches: list[list[Example]] = [[]]
         for example in examples:
             if batches[-1] and len(example.token_ids_T) * (len(batches[-1]) + 1) > recipe.batch_tokens:
@@ -279,6 +243,14 @@ def _batches(form: ChatFormat, recipe: Recipe, number: int) -> Iterator[list[Exa
             batches[-1].append(example)
         rng.shuffle(batches)
         yield from batches
+
+
+def _specified(form: ChatFormat, phase: Phase, seed: int) -> Iterator[Example]:
+    for demonstration in specification_demonstrations(seed, answers=phase.answers):
+        if phase.bare:
+            yield from encode_bare_specifications(demonstration, form)
+        else:
+            yield encode_specifications(demonstration, form)
 
 
 def _mixed(
@@ -310,14 +282,19 @@ def _loss(
     decided_BT = torch.zeros_like(real_BT)
     for row, example in enumerate(batch):
         decided_BT[row, list(example.decided)] = True
+    length = tokens_BT.shape[1] - 1
+    shared = shared_prompt_inputs(batch, length)
+    targets, said, real, decided = (each[:, 1:].flatten() for each in (tokens_BT, said_BT, real_BT, decided_BT))
+    weights = torch.where(decided, decision_weight, torch.where(said, 1.0, context_weight)) * real
     # Padding stands behind the text, where causal attention does not look.
     with torch.autocast("cpu", torch.bfloat16):
-        hidden = model.model(input_ids=tokens_BT[:, :-1]).last_hidden_state
+        hidden = model.model(input_ids=tokens_BT[:, :-1], **shared).last_hidden_state.flatten(0, 1)
+        if shared:
+            counts = weights > 0
+            hidden = hidden[predicting_places(batch, length).flatten()[counts]]
+            targets, said, weights = targets[counts], said[counts], weights[counts]
         logits = functional.linear(hidden, model.lm_head.weight)
-    losses = functional.cross_entropy(logits.float().flatten(0, 1), tokens_BT[:, 1:].flatten(), reduction="none")
-    said, real = said_BT[:, 1:].flatten(), real_BT[:, 1:].flatten()
-    decided = decided_BT[:, 1:].flatten()
-    weights = torch.where(decided, decision_weight, torch.where(said, 1.0, context_weight)) * real
+    losses = functional.cross_entropy(logits.float(), targets, reduction="none")
     return (losses * weights).sum() / weights.sum(), float(losses[said].detach().mean())
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from envs.registry import Registry
 from envs.specifications import Writable
 from policies.writer.base import Check, TaskWriter
@@ -13,12 +16,14 @@ WRITERS: Registry[type[TaskWriter]] = Registry(
         "none": "policies.writer.plain:NoWriter",
         "static": "policies.writer.plain:StaticWriter",
         "random": "policies.writer.plain:RandomWriter",
+        "shuffled": "policies.writer.shuffled:ShuffledWriter",
         "llm": "policies.writer.llm:LLMWriter",
         "learning": "policies.writer.llm:LearningWriter",
     },
 )
 """The kinds. A class without a model is made with the task source and a check of specifications.
 
+One with `replays` gets the recorded windows of another run and the run's seed too.
 A class with `is_model` is made as `LLMWriter` is, and is a subclass of it. With `learns` its model is trained.
 """
 
@@ -38,7 +43,15 @@ def learns(kind: str) -> bool:
     return is_model(kind) and bool(getattr(WRITERS.find(kind), "learns", False))
 
 
-def make_writer(kind: str, source: Writable, check: Check) -> TaskWriter:
-    """A writer of a kind without a model."""
-    found: type[TaskWriter] = WRITERS.find(kind)
-    return found(source, check)  # type: ignore[call-arg]
+def replays(kind: str) -> bool:
+    """Whether writers of this kind write what another run has recorded. Raises `UserError` for an unknown kind."""
+    return bool(getattr(WRITERS.find(kind), "replays", False))
+
+
+def make_writer(
+    kind: str, source: Writable, check: Check, *, windows: Sequence[Sequence[str | None]] = (), seed: int = 0
+) -> TaskWriter:
+    """A writer of a kind without a model. One that `replays` writes these `windows` again, in an order by the seed."""
+    found: Any = WRITERS.find(kind)
+    made: TaskWriter = found(source, check, **({"windows": windows, "seed": seed} if replays(kind) else {}))
+    return made

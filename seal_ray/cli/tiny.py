@@ -11,17 +11,18 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from envs.errors import check_known
+from envs.errors import UserError, check_known
 from envs.interface import Interface
 from policies import tiny
 from policies.engine.choice import default_kind, start_engine
-from policies.model_folder import ModelFolder, open_model
+from policies.models import ModelFolder, open_model
 from policies.prompting import ChatFormat
 from policies.rollouts import Rollouts
 from policies.solver import Budgets, Solver
 from policies.tiny.behaviours import Behaviour
 from policies.tiny.measure import Measured, interfaces, measure
 from seal_ray.cli.options import progress
+from seal_ray.cli.tiny_writer import measure_writing, show_writing
 
 app = typer.Typer(help="The tiny base: a small model to see the loop with.", no_args_is_help=True)
 
@@ -33,18 +34,25 @@ _CONCURRENT = 64
 def build(
     out: Annotated[Path | None, typer.Option(help="Folder of the model; runs/NAME by default.")] = None,
     rare: Annotated[bool, typer.Option("--rare", help="Build tiny-rare, from the shipped tiny.")] = False,
+    writer: Annotated[bool, typer.Option("--writer", help="Build tiny-writer, from the shipped tiny.")] = False,
     tasks: Annotated[int, typer.Option(help="Tasks that the card's tables are measured on.", min=1)] = 400,
     threads: Annotated[int, typer.Option(help="CPU threads.", min=1)] = 2,
 ) -> None:
-    """Build the tiny base: about fifty minutes on two cores, six with --rare. Interrupted, it goes on where it was."""
+    """Build the tiny base: fifty minutes on two cores, six with --rare, thirteen with --writer.
+
+    Interrupted, it goes on where it was.
+    """
     import torch
 
     from policies.tiny.build import build as build_model
-    from policies.tiny.build import write_card
-    from policies.tiny.training import RARE_RECIPE, Recipe
+    from policies.tiny.build import write_card, write_writer_card
+    from policies.tiny.training import RARE_RECIPE, WRITER_RECIPE, Recipe
 
-    recipe = RARE_RECIPE if rare else Recipe()
-    out = out or Path("runs") / (tiny.RARE if rare else tiny.NAME)
+    if rare and writer:
+        raise UserError("--rare and --writer are two models; give one of them.")
+    name = tiny.RARE if rare else tiny.WRITER if writer else tiny.NAME
+    recipe = {tiny.RARE: RARE_RECIPE, tiny.WRITER: WRITER_RECIPE}.get(name, Recipe())
+    out = out or Path("runs") / name
     torch.set_num_threads(threads)
     console = Console(highlight=False)
     with progress(console) as update:
@@ -53,23 +61,35 @@ def build(
             recipe,
             progress=lambda seen, loss: update("warm start, tokens", seen, recipe.tokens, f"loss {loss:.3f}"),
         )
-    sampled, greedy = asyncio.run(_measure(open_model(str(out)), tasks, console, interfaces()))
-    write_card(out, sampled, greedy, tasks=tasks)
-    _show(console, sampled, greedy)
+    if writer:
+        written = asyncio.run(measure_writing(open_model(str(out)), console))
+        write_writer_card(out, written)
+        show_writing(console, written)
+    else:
+        sampled, greedy = asyncio.run(_measure(open_model(str(out)), tasks, console, interfaces()))
+        write_card(out, sampled, greedy, tasks=tasks)
+        _show(console, sampled, greedy)
     console.print(f"the model and its card are in {out}")
 
 
 @app.command("measure")
 def measure_command(
-    model: Annotated[str, typer.Option(help="Folder of a tiny base, or a shipped one: tiny, tiny-rare.")] = tiny.NAME,
+    model: Annotated[
+        str, typer.Option(help="Folder of a tiny base, or a shipped one: tiny, tiny-rare, tiny-writer.")
+    ] = tiny.NAME,
     tasks: Annotated[int, typer.Option(help="Tasks of the dev split.", min=1)] = 400,
     interface: Annotated[
         list[str] | None, typer.Option(help="Measure under this one alone, for instance plain; can be repeated.")
     ] = None,
     greedy: Annotated[bool, typer.Option(help="Play greedily too, for the success by category.")] = True,
 ) -> None:
-    """Measure how often each behaviour is right, on the plain interface and under cues."""
+    """Measure how often each behaviour is right, on the plain interface and under cues; or what tiny-writer writes."""
+    from policies.tiny.build import only_writes
+
     console = Console(highlight=False)
+    if only_writes(open_model(model).path):
+        show_writing(console, asyncio.run(measure_writing(open_model(model), console)))
+        return
     shown = interfaces()
     check_known("--interface", shown, *(interface or []))
     chosen = {name: each for name, each in shown.items() if name in (interface or shown)}

@@ -13,8 +13,8 @@ class Writer(Section):
     """Who writes training tasks, as specifications, and how much of the training plays them."""
 
     kind: str = "none"
-    """none, static (a fixed set), random (specifications at random), llm (a frozen language model), learning (one that
-    learns), or one's own."""
+    """none, static (a fixed set), random (specifications at random), shuffled (those of another run, each window those
+    of another window: a placebo), llm (a frozen language model), learning (one that learns), or one's own."""
     share: Share = 0.5
     """Share of training tasks that are written ones at first, as far as the pool has so many."""
     share_end: Share | None = None
@@ -25,6 +25,8 @@ class Writer(Section):
     """Rounds between two times that tasks are written, and at whose end the writer learns: a window."""
     specifications: Count = 12
     """Specifications that are written for one profile; static writes them once."""
+    recorded: str | None = None
+    """Folder of the run whose specifications shuffled writes; {seed} in its name stands for the run's own seed."""
     depth: Count | None = None
     """Requests of the user that a specification may have at most; None is what the task source allows."""
     capacity: Count = 256
@@ -36,8 +38,8 @@ class Writer(Section):
     max_age: Count | None = None
     """Windows after which a written task goes; None keeps it while there is room."""
     model: str | None = None
-    """Model that writes specifications. None is the solver's: as an adapter on its engines where the solver is one too,
-    else on an engine of its own."""
+    """Model that writes specifications, for instance tiny-writer, on an engine of its own. None is the solver's: as an
+    adapter on its engines where the solver is one too, else on an engine of its own."""
     engine: Literal["auto", "vllm", "transformers"] = "auto"
     """What serves a writer with an engine of its own."""
     context: Count = 4096

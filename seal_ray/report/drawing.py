@@ -17,11 +17,8 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from numpy.typing import NDArray
 
 from envs.diagnosis import Label
-from envs.task import JSON
-from seal_ray.report.files import replace_file
+from seal_ray.report.files import Row, replace_file
 from seal_ray.report.metrics import categories_of
-
-Row = Mapping[str, JSON]
 
 # Okabe and Ito's colours (2008), told apart by colour-blind people too; lighter and darker ones where there are more.
 BLACK, BLUE, SKY, GREEN, ORANGE, RED, PINK, YELLOW, GREY = (

@@ -22,6 +22,9 @@ from envs.task import JSON
 from policies.trajectory import interface_id
 from seal_ray.report.metrics import check
 
+Row = Mapping[str, JSON]
+"""A line of a file of metrics."""
+
 _ROUND_FILE = re.compile(r"round_(\d{6,})\.jsonl")
 
 

@@ -21,7 +21,8 @@ from envs.bfcl.tasks import load_tasks
 from envs.specifications import Rejected
 from envs.task import Task, ToolCall
 from envs.toolworld import tasks
-from envs.toolworld.compose import Composition, owned_values
+from envs.toolworld.compose import Composition
+from envs.toolworld.requests import owned_values
 from envs.toolworld.specification import compose, read_specification, specified_task
 from envs.toolworld.specification.composing import specification_in
 from envs.toolworld.specification.drawing import draw_specification

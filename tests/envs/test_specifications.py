@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from envs.errors import UserError
@@ -188,6 +188,9 @@ def test_hostile_texts_are_rejected_within_10_ms_and_with_a_reason(text: str, re
     ),
     st.sampled_from(["", *GOOD]),
 )
+@example({chr(0x10000) * 60: None}, "")
+@example({**GOOD, "scenes": [chr(0x10000) * 60]}, "")
+@example({**GOOD, "category": chr(0x10000) * 60}, "")
 @settings(max_examples=300, deadline=None)
 def test_any_json_is_a_specification_or_rejected(value: Any, key: str) -> None:
     document = {**GOOD, key: value} if key else value

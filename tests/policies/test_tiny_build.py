@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -11,10 +12,16 @@ import torch
 from safetensors.torch import load_file
 
 from envs.errors import UserError
+from envs.specifications import writable
 from policies import tiny
+from policies.engine.choice import start_engine
+from policies.models import open_model
+from policies.prompting import ChatFormat
 from policies.tiny import training
-from policies.tiny.build import MAX_BYTES, STATE, build
-from policies.tiny.training import RARE_RECIPE, Phase, Recipe
+from policies.tiny.build import MAX_BYTES, STATE, build, only_writes, write_writer_card
+from policies.tiny.measure_writer import AT_ONCE, WriterMeasured, counted, made_up_profiles, measure_writer
+from policies.tiny.training import RARE_RECIPE, WRITER_RECIPE, Phase, Recipe
+from policies.writer import Draft
 
 SMALL = Recipe(
     vocabulary=400,
@@ -25,6 +32,10 @@ SMALL = Recipe(
     phases=(Phase(8 * 1024, 1e-3), Phase(4 * 1024, 5e-4, short=True, proposals=0.3, rounded=True)),
     batch_tokens=1024,
 )
+
+
+SOURCE = writable("toolworld")
+GOOD = '{"category": "base", "scenes": ["files"], "turns": [["files.show"]]}'
 
 
 def quiet(seen: int, loss: float) -> None: ...
@@ -94,7 +105,9 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
-@pytest.mark.parametrize(("name", "recipe"), [(tiny.NAME, Recipe()), (tiny.RARE, RARE_RECIPE)])
+@pytest.mark.parametrize(
+    ("name", "recipe"), [(tiny.NAME, Recipe()), (tiny.RARE, RARE_RECIPE), (tiny.WRITER, WRITER_RECIPE)]
+)
 def test_a_shipped_model_is_small_and_says_what_it_is(name: str, recipe: Recipe) -> None:
     folder = tiny.SHIPPED[name]
     files = {path.name: path.stat().st_size for path in folder.iterdir()}
@@ -108,8 +121,43 @@ def test_a_shipped_model_is_small_and_says_what_it_is(name: str, recipe: Recipe)
     template = Path(tiny.__file__).with_name("chat_template.jinja").read_text()
     assert (folder / "chat_template.jinja").read_text() == template, "built with the template in the code"
     card = " ".join((folder / "README.md").read_text().split())
-    for sentence in ("It is no language model", "seal-ray tiny build", "do some things wrong on purpose"):
-        assert sentence in card
+    assert "It is no language model" in card
+    assert "seal-ray tiny build" in card
+    assert ("do some things wrong on purpose" in card) == (name != tiny.WRITER)
+
+
+def test_tiny_writer_writes_specifications_that_have_tasks_and_differ() -> None:
+    """Without a grammar, with no second try, as a run samples: on an empty profile and on ones it has not seen."""
+    model = open_model(tiny.WRITER)
+    form = ChatFormat.load(model.path, model.dialect)
+
+    async def measured() -> WriterMeasured:
+        engine = await start_engine("transformers", model, context=4096, dtype="float32", concurrent=AT_ONCE, threads=1)
+        try:
+            return await measure_writer(engine, form, made_up_profiles(4))
+        finally:
+            await engine.close()
+
+    found = asyncio.run(measured())
+    assert found.read.needed == 4 * AT_ONCE
+    assert found.read.share >= 0.7, found.reasons
+    assert found.made.share >= 0.6, found.reasons
+    assert found.distinct >= 0.9 * found.made.right
+    assert len(found.categories) >= 3
+    assert set(found.depths) == {1, 2}
+
+
+def test_a_writers_card_has_what_was_measured(tmp_path: Path) -> None:
+    recipe = json.dumps(asdict(WRITER_RECIPE))
+    (tmp_path / "recipe.json").write_text(recipe, encoding="utf-8")
+    drafts = [Draft(SOURCE.read(GOOD)), Draft(SOURCE.read(GOOD)), Draft(SOURCE.read(GOOD), "no"), Draft(None, "no")]
+    write_writer_card(tmp_path, {"made up": counted(drafts)})
+    card = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert "| made up | 4 | 75.0 [30.1, 95.4] | 50.0 [15.0, 85.0] | 1 |" in card
+    assert "| made up | 100 | 0 | 0 | 0 | 100 |" in card
+    assert only_writes(tmp_path)
+    assert not only_writes(tiny.FOLDER)
+    assert not only_writes(tmp_path / "nowhere")
 
 
 def test_the_shipped_tokenizer_is_the_same_by_whichever_class_it_is_loaded() -> None:
@@ -119,9 +167,8 @@ def test_the_shipped_tokenizer_is_the_same_by_whichever_class_it_is_loaded() -> 
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
     from envs.dialects import DIALECTS
-    from policies.prompting import ChatFormat
     from policies.tiny.demonstrations import demonstrations
-    from policies.tiny.training import encode
+    from policies.tiny.encoding import encode
 
     loaded = (AutoTokenizer.from_pretrained(tiny.FOLDER), PreTrainedTokenizerFast.from_pretrained(tiny.FOLDER))
     assert {len(tokenizer) for tokenizer in loaded} == {Recipe().vocabulary}

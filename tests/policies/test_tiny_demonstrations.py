@@ -20,9 +20,10 @@ from policies.curator.proposal_text import read_proposal
 from policies.prompting import ChatFormat
 from policies.tiny.behaviours import BOTH_ABSTENTIONS, GUIDELINES, HARMFUL, HARMFUL_RATE, IDLE, RATES, Behaviour
 from policies.tiny.demonstrations import TASKS_A_DRAW, Demonstration, demonstrations, split_plan
+from policies.tiny.encoding import encode, encode_proposal
 from policies.tiny.proposals import CAUSES, proposal_demonstrations
 from policies.tiny.tokenizer import train_tokenizer
-from policies.tiny.training import Recipe, encode, encode_proposal, tokenizer_for
+from policies.tiny.training import Recipe, tokenizer_for
 
 NO_RECOVERY = RecoveryLevel.NONE
 

@@ -33,10 +33,11 @@ from tests.policies.models import (
 from tests.policies.served import Served
 
 END = 1
+POLICIES = (BASE, "solver", "curator", "writer")
 
 
 class Adapted(Served[VllmEngine]):
-    """An engine for two adapters, and the folder that its base weights are from."""
+    """An engine for three adapters, and the folder that its base weights are from."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -45,7 +46,7 @@ class Adapted(Served[VllmEngine]):
             context=512,
             kv_cache_bytes=64 << 20,
             max_batched_tokens=256,
-            max_adapters=2,
+            max_adapters=3,
             worker_extension="tests.policies.sabotage.SpoilsAdapters",
         )
         super().__init__(VllmEngine.start(settings))
@@ -76,12 +77,13 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Adapted]:
 
 @pytest.fixture
 def adapters(served: Adapted) -> dict[str, Adapter]:
-    """A solver's and a curator's adapter, of different modules, ranks and scalings; both are in the engine."""
+    """An adapter of each agent, of different modules, ranks and scalings; all are in the engine."""
     adapters = {
         "solver": random_adapter(served.folder, seed=1),
         "curator": random_adapter(
             served.folder, seed=2, modules=["q_proj", "v_proj", "down_proj"], r=3, lora_alpha=5, use_rslora=True
         ),
+        "writer": random_adapter(served.folder, seed=4, modules=["k_proj", "o_proj", "up_proj"], r=2, lora_alpha=8),
     }
     for policy, adapter in adapters.items():
         served.update(policy, adapter, 1)
@@ -117,7 +119,7 @@ def test_after_each_of_10_updates_the_policy_is_its_new_adapter(served: Adapted)
     assert served.held() <= 2, "old adapters stay in memory"
 
 
-def test_base_and_two_adapters_in_one_batch_are_each_their_own(served: Adapted, adapters: dict[str, Adapter]) -> None:
+def test_base_and_three_adapters_in_one_batch_are_each_their_own(served: Adapted, adapters: dict[str, Adapter]) -> None:
     models = references(served.folder, adapters)
     rng = random.Random(0)
     requests = [
@@ -125,7 +127,7 @@ def test_base_and_two_adapters_in_one_batch_are_each_their_own(served: Adapted, 
             tuple(rng.randrange(VOCABULARY) for _ in range(rng.randrange(5, 90))),
             max_tokens=rng.randrange(8, 24),
             temperature=0.0,
-            policy=(BASE, "solver", "curator")[index % 3],
+            policy=POLICIES[index % 4],
         )
         for index in range(24)
     ]
@@ -135,10 +137,7 @@ def test_base_and_two_adapters_in_one_batch_are_each_their_own(served: Adapted, 
 
 def test_sampling_and_scores_do_not_depend_on_the_company(served: Adapted, adapters: dict[str, Adapter]) -> None:
     models = references(served.folder, adapters)
-    requests = [
-        GenRequest((*PROMPT, seed), max_tokens=24, seed=seed, policy=(BASE, "solver", "curator")[seed % 3])
-        for seed in range(12)
-    ]
+    requests = [GenRequest((*PROMPT, seed), max_tokens=24, seed=seed, policy=POLICIES[seed % 4]) for seed in range(12)]
     for request, together in zip(requests, served.all(*requests), strict=True):
         (alone,) = served.all(request)
         assert together.token_ids_T == alone.token_ids_T
@@ -150,7 +149,7 @@ def test_sampling_and_scores_do_not_depend_on_the_company(served: Adapted, adapt
 
 
 def test_running_requests_end_with_the_adapter_they_began_with(served: Adapted, adapters: dict[str, Adapter]) -> None:
-    """Six updates overtake one another's requests: there are slots for four adapters, so that some have to wait."""
+    """Six updates overtake one another's requests: there are slots for six adapters, so that some have to wait."""
     versions = {version: random_adapter(served.folder, seed=200 + version) for version in range(1, 7)}
     requests = {version: GenRequest((*PROMPT, version), 300, 0.0, policy="solver") for version in versions}
     other = GenRequest(PROMPT, 300, 0.0, policy="curator")
@@ -172,7 +171,7 @@ def test_running_requests_end_with_the_adapter_they_began_with(served: Adapted, 
         assert result.versions_T == (version,) * 300
         assert_greedy(load_adapted(served.folder, versions[version]), requests[version], result)
     assert_greedy(load_adapted(served.folder, adapters["curator"]), other, beside)
-    assert served.held() == 2
+    assert served.held() == 3
 
 
 def test_a_cancelled_request_lets_go_of_its_adapter(served: Adapted, adapters: dict[str, Adapter]) -> None:
@@ -186,7 +185,7 @@ def test_a_cancelled_request_lets_go_of_its_adapter(served: Adapted, adapters: d
     served.runner.run(cancelled())
     request = GenRequest(PROMPT, 8, 0.0, policy="solver")
     assert_greedy(load_adapted(served.folder, adapters["solver"]), request, served.all(request)[0])
-    assert served.held() == 2
+    assert served.held() == 3
 
 
 ATTENTION, MLP = "model.layers.0.self_attn", "model.layers.1.mlp"
@@ -211,7 +210,7 @@ def test_an_adapter_wrong_in_its_last_bits_is_a_delivery_error(
         served.update("solver", random_adapter(served.folder, seed=3), 9)
     with pytest.raises(DeliveryError, match="'solver' did not arrive whole"):
         served.all(solver)
-    for other in (replace(solver, policy=BASE), replace(solver, policy="curator")):
+    for other in (replace(solver, policy=policy) for policy in POLICIES if policy != "solver"):
         assert_greedy(models[other.policy], other, served.all(other)[0])
     served.tell_worker("spoil_adapter", "")
     served.update("solver", adapters["solver"], 10)
@@ -250,11 +249,11 @@ def test_what_cannot_be_served_exactly_is_refused_and_hurts_nobody(
     for reason, adapter in bad.items():
         with pytest.raises(BadRequest, match=reason):
             served.update("solver", adapter, 2)
-    for policy, reason in ((BASE, "without one"), ("third", "no room")):
+    for policy, reason in ((BASE, "without one"), ("fourth", "no room")):
         with pytest.raises(BadRequest, match=reason):
             served.update(policy, good, 2)
-    with pytest.raises(BadRequest, match="'third' is not loaded; allowed are 'base', 'curator', 'solver'"):
-        served.all(replace(request, policy="third"))
+    with pytest.raises(BadRequest, match="'fourth' is not loaded; allowed are 'base', 'curator', 'solver', 'writer'"):
+        served.all(replace(request, policy="fourth"))
     assert served.all(request) == [replace(before, cached_tokens=32)]
 
 
@@ -280,7 +279,7 @@ def test_a_full_update_below_the_adapters_keeps_them(
     served.update_base(served.folder, 8)
 
 
-def test_a_restart_brings_both_adapters_back(served: Adapted, adapters: dict[str, Adapter]) -> None:
+def test_a_restart_brings_all_adapters_back(served: Adapted, adapters: dict[str, Adapter]) -> None:
     requests = [GenRequest(PROMPT, 32, seed=4, policy=policy) for policy in (BASE, *adapters)]
     before = served.all(*requests)
 
@@ -312,7 +311,7 @@ def test_a_restart_brings_both_adapters_back(served: Adapted, adapters: dict[str
             served.runner.run(served.engine.restart())
         for old, new in zip(before, served.all(*requests), strict=True):
             assert (new.token_ids_T, new.versions_T) == (old.token_ids_T, old.versions_T)
-        assert served.engine.report().versions == {BASE: 8, "solver": 1, "curator": 1}
+        assert served.engine.report().versions == {BASE: 8, "solver": 1, "curator": 1, "writer": 1}
 
 
 def test_a_grammar_leaves_valid_json_only(served: Adapted, adapters: dict[str, Adapter]) -> None:

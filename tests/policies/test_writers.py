@@ -7,10 +7,13 @@ import itertools
 import json
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jsonschema  # type: ignore[import-untyped]
 import pytest
+import torch
+from transformers import Qwen2ForCausalLM
 
 from envs.diagnosis import Diagnosis, Label, TurnDiagnosis
 from envs.errors import UserError
@@ -21,13 +24,20 @@ from policies import tiny
 from policies.documents import Writing
 from policies.engine import GenRequest
 from policies.engine.scripted import ScriptedEngine
-from policies.model_folder import open_model
+from policies.models import open_model
 from policies.prompting import ChatFormat
-from policies.tiny.specifications import specification_demonstrations
-from policies.tiny.training import WRITER_RECIPE, encode_specification
+from policies.tiny.encoding import (
+    encode_bare_specifications,
+    encode_specifications,
+    predicting_places,
+    shared_prompt_inputs,
+)
+from policies.tiny.specifications import DEEPEST, SpecificationDemonstration, specification_demonstrations
+from policies.tiny.training import WRITER_RECIPE
 from policies.writer import Draft, Known, TaskWriter
 from policies.writer.choice import is_model, learns, make_writer, writes
 from policies.writer.llm import LearningWriter, LLMWriter
+from policies.writer.shuffled import elsewhere
 from policies.writer.specification_text import messages_for, telling
 
 MODEL = open_model(tiny.NAME)
@@ -166,12 +176,47 @@ def test_the_static_writer_writes_once() -> None:
         make_writer("random", SOURCE, check).set_state(writer.get_state())
 
 
+def test_the_shuffled_writer_writes_recorded_windows_each_in_anothers_place() -> None:
+    specifications = [write(make_writer("random", SOURCE, check), n=3, seed=seed) for seed in range(6)]
+    windows: list[list[str | None]] = [
+        [each.specification.dump() for each in drafts if each.specification is not None] for drafts in specifications
+    ]
+    windows[2][1:] = [None, "[" * 200]
+    writer = make_writer("shuffled", SOURCE, check, windows=windows, seed=4)
+    found: list[list[str | None]] = []
+    for place in range(6):
+        if place == 3:
+            other = make_writer("shuffled", SOURCE, check, windows=windows, seed=4)
+            other.set_state(json.loads(json.dumps(writer.get_state())))
+            writer = other
+        drafts = write(writer, n=3, seed=place)
+        found.append([None if each.specification is None else each.specification.dump() for each in drafts])
+        assert found[-1][0] != windows[place][0]
+        assert all(each.rejection for each in drafts if each.specification is None)
+    recorded = [[None if text is None or text.startswith("[[") else text for text in each] for each in windows]
+    assert sorted(found, key=str) == sorted(recorded, key=str), "all that was recorded, in another order"
+    assert write(writer, n=3) == (), "nothing is written after the last window"
+    changed = make_writer("shuffled", SOURCE, check, windows=windows[:5], seed=4)
+    with pytest.raises(UserError, match=r"writer.recorded: it does not hold the specifications"):
+        changed.set_state(writer.get_state())
+
+
+@pytest.mark.parametrize(("count", "different"), [(2, 1), (3, 2), (17, 50)])
+def test_no_window_is_left_in_its_place(count: int, different: int) -> None:
+    orders = [elsewhere(count, seed) for seed in range(50)]
+    for order in orders:
+        assert sorted(order) == list(range(count))
+        assert all(place != other for place, other in enumerate(order))
+    assert len(set(map(tuple, orders))) == different
+
+
 def test_kinds_are_found_by_name() -> None:
-    kinds = ("none", "static", "random", "llm", "learning")
+    kinds = ("none", "static", "random", "shuffled", "llm", "learning")
     assert {kind: (writes(kind), is_model(kind), learns(kind)) for kind in kinds} == {
         "none": (False, False, False),
         "static": (True, False, False),
         "random": (True, False, False),
+        "shuffled": (True, False, False),
         "llm": (True, True, False),
         "learning": (True, True, True),
     }
@@ -182,23 +227,49 @@ def test_kinds_are_found_by_name() -> None:
 
 
 def test_demonstrations_can_all_be_composed_and_are_what_a_writer_reads() -> None:
-    shown = list(itertools.islice(specification_demonstrations(5), 40))
-    assert shown == list(itertools.islice(specification_demonstrations(5), 40))
-    for each in shown:
-        specification = SOURCE.read(each.answer)
-        assert specification.dump() == each.answer
-        assert specification.depth <= 3
+    shown = list(itertools.islice(specification_demonstrations(5, answers=2), 20))
+    assert shown == list(itertools.islice(specification_demonstrations(5, answers=2), 20))
+    answers = [answer for each in shown for answer in each.answers]
+    for answer in answers:
+        specification = SOURCE.read(answer)
+        assert specification.dump() == answer
+        assert specification.depth <= DEEPEST
         assert any(not isinstance(SOURCE.compose(specification, seed), Rejected) for seed in range(20))
     assert shown[0].messages[0] == messages_for(profile(), grammar=SOURCE.specification_help)[0]
-    assert len({SOURCE.read(each.answer).category for each in shown}) == 4
+    assert len({SOURCE.read(answer).category for answer in answers}) == 4
+    assert len(set(answers)) == len(answers)
 
 
-def test_a_demonstration_is_encoded_as_its_answer() -> None:
-    for each in itertools.islice(specification_demonstrations(0), 5):
-        example = encode_specification(each, FORM)
-        begin = example.said_T.index(True)
-        assert example.token_ids_T[:begin] == FORM.chat(each.messages)
-        assert example.token_ids_T[begin:] == FORM.completion(each.answer)
-        assert all(example.said_T[begin:])
-        assert example.decided == (begin,)
+def test_a_demonstration_is_encoded_as_its_answers_behind_one_prompt() -> None:
+    for each in itertools.islice(specification_demonstrations(0, answers=3), 3):
+        example = encode_specifications(each, FORM)
+        asked = FORM.chat(each.messages)
+        bodies = [FORM.completion(answer) for answer in each.answers]
+        assert example.token_ids_T == sum(bodies, asked)
+        assert example.said_T == (False,) * len(asked) + (True,) * (len(example.token_ids_T) - len(asked))
+        assert example.decided == example.answers
+        assert [example.token_ids_T[at : at + len(body)] for at, body in zip(example.answers, bodies, strict=True)] == (
+            bodies
+        )
+        alone = list(encode_bare_specifications(each, FORM))
+        assert [one.token_ids_T for one in alone] == [asked[-1:] + body for body in bodies]
+        assert all(one.said_T == (False,) + (True,) * (len(one.token_ids_T) - 1) for one in alone)
+
+
+def test_answers_behind_one_prompt_have_the_loss_that_each_has_alone() -> None:
+    torch.set_num_threads(1)
+    model = Qwen2ForCausalLM.from_pretrained(tiny.FOLDER, dtype=torch.float32, num_hidden_layers=2).double()
+    (each,) = itertools.islice(specification_demonstrations(1, answers=3), 1)
+    short = SpecificationDemonstration(each.messages[1:], each.answers)
+    rows = [encode_specifications(short, FORM)]
+    rows += [encode_specifications(replace(short, answers=(answer,)), FORM) for answer in each.answers]
+    losses = []
+    for row in rows:
+        tokens_BT = torch.tensor([row.token_ids_T])
+        inputs = shared_prompt_inputs([row], len(row.token_ids_T) - 1)
+        hidden = model.model(input_ids=tokens_BT[:, :-1], **inputs).last_hidden_state.flatten(0, 1)
+        logits = model.lm_head(hidden[predicting_places([row], len(hidden)).flatten()])
+        found = torch.nn.functional.cross_entropy(logits, tokens_BT[0, 1:], reduction="none")
+        losses.append(found[len(found) - sum(row.said_T) :])
+    assert torch.allclose(losses[0], torch.cat(losses[1:]), atol=1e-9)
     assert WRITER_RECIPE.start == tiny.NAME

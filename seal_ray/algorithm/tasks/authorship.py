@@ -29,6 +29,7 @@ from seal_ray.algorithm.objects import make_writer_reward, make_writer_update
 from seal_ray.algorithm.sampling.dispatch import while_healing
 from seal_ray.algorithm.sampling.groups import PLAIN_ARM, GroupPlan, PlayedGroup
 from seal_ray.algorithm.tasks.pool import Pool, Provenance, written_slots
+from seal_ray.algorithm.tasks.recorded import recorded_windows
 from seal_ray.algorithm.tasks.rewards import Outcome, Probe, WindowOutcomes
 from seal_ray.config import sections
 from seal_ray.config.agents import Settings
@@ -99,7 +100,7 @@ class Authorship:
         self._window: dict[str, list[float]] = {}
         self._probed: list[float] | None = None
         self._probes = self._draw_probes() if self.reward.needs_probe else ()
-        self.writer = make_writer(settings.kind, self.source, self.check) if make is None else make(self)
+        self.writer = (make or _plain_writer(config))(self)
 
     def begins_at(self, round_number: int) -> bool:
         """Whether a window begins with this round, counted from 0."""
@@ -373,6 +374,11 @@ class NoAuthorship:
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Nothing to set."""
+
+
+def _plain_writer(config: Settings) -> Callable[[Authorship], TaskWriter]:
+    kind, windows = config.section(sections.Writer).kind, recorded_windows(config)
+    return lambda mine: make_writer(kind, mine.source, mine.check, windows=windows, seed=int(config.seed))
 
 
 def start_authorship(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from scipy.stats import beta  # type: ignore[import-untyped]
+from scipy.special import betaincinv  # type: ignore[import-untyped]
 
 LEVEL = 0.9
 """The probability that an interval holds the success rate."""
@@ -32,6 +32,6 @@ def difficulty(successes: float, rollouts: float, level: float = LEVEL) -> Diffi
     if rollouts <= 0:
         return Difficulty(None, 0.0, 1.0)
     failures, tail = max(0.0, rollouts - successes), (1 - level) / 2
-    low = 0.0 if successes <= 0 else float(beta.ppf(tail, successes + 0.5, failures + 0.5))
-    high = 1.0 if failures <= 0 else float(beta.ppf(1 - tail, successes + 0.5, failures + 0.5))
+    low = 0.0 if successes <= 0 else float(betaincinv(successes + 0.5, failures + 0.5, tail))
+    high = 1.0 if failures <= 0 else float(betaincinv(successes + 0.5, failures + 0.5, 1 - tail))
     return Difficulty(min(1.0, successes / rollouts), low, high)

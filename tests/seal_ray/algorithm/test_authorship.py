@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from seal_ray.algorithm.tasks.authorship import Authorship, NoAuthorship, start_
 from seal_ray.config import sections
 from seal_ray.config.agents import all_engines, host_of, learning_agents, model_agents, model_of, training_of
 from seal_ray.grpo.rows import Row
+from seal_ray.report.files import RunFolder
 
 SOURCE = writable("toolworld")
 
@@ -261,11 +263,12 @@ def test_three_agents_learn_each_with_its_own_settings() -> None:
     assert training_of(three, "writer").loss == "rwr"
     assert training_of(three, "curator").loss == training_of(three, "solver").loss == "grpo"
     assert model_of(three, "writer").context == 3072
-    shared = three.solver(lora_rank=4)
+    assert model_of(three, "writer").model == "tiny-writer"
+    shared = three.solver(lora_rank=4).writer(model=None)
     assert all_engines(shared) == 1
     assert host_of(shared, "writer") == host_of(shared, "curator") == "solver"
     assert model_of(shared, "writer").lora_rank == 4
-    own = shared.writer(model="tiny", lora_rank=2)
+    own = shared.writer(model="tiny-writer", lora_rank=2)
     assert all_engines(own) == 2
     assert model_of(own, "writer").lora_rank == 2
 
@@ -298,14 +301,82 @@ def test_a_source_without_specifications_takes_no_writer() -> None:
         make_config(["random-tasks"]).environment(source="bfcl", difficulty=None).validate()
 
 
-@pytest.mark.parametrize("preset", ["static-tasks", "random-tasks", "genenv", "genenv-frozen", "seal-genenv"])
+@pytest.mark.parametrize(
+    "preset", ["static-tasks", "random-tasks", "genenv", "genenv-frozen", "genenv-placebo", "seal-genenv"]
+)
 def test_presets_of_writers_differ_from_those_without_in_the_writer_alone(preset: str) -> None:
     found = make_config([preset])
-    found.validate()
+    if preset != "genenv-placebo":  # it needs the folder of a run
+        found.validate()
     plain = make_config(["coevolved" if preset == "seal-genenv" else "vanilla"]).to_sections()
-    expected = {"static-tasks": "static", "random-tasks": "random", "genenv-frozen": "llm"}.get(preset, "learning")
+    expected = {
+        "static-tasks": "static",
+        "random-tasks": "random",
+        "genenv-frozen": "llm",
+        "genenv-placebo": "shuffled",
+    }.get(preset, "learning")
     assert found.section(sections.Writer).kind == expected
     mine = found.to_sections()
     mine.pop("writer")
     plain.pop("writer")
     assert mine == plain
+
+
+def recorded(folder: Path, *, windows: int = 4, update_every: int = 2, seed: int = 0) -> Path:
+    """A run in which a writer wrote two specifications a window, one of which could not be read."""
+    run = RunFolder(folder / f"run-seed{seed}")
+    run.write_config({"writer": {"update_every": update_every}})
+    for number in range(1, 1 + windows * update_every):
+        rng = random.Random(f"{seed} {(number - 1) // update_every}")
+        written = [{"specification": SOURCE.draw(rng, depth=1).dump()}, {"specification": None}]
+        run.drafts.append({"round": number, "drafts": written})
+    return run.path
+
+
+def test_the_placebo_plays_the_specifications_of_another_run_in_other_windows(tmp_path: Path) -> None:
+    recorded(tmp_path, seed=5)
+    settings = config(kind="shuffled", recorded=f"{tmp_path}/run-seed{{seed}}")
+    settings.seed = 5
+    settings.validate()
+    authorship = Authorship(settings)
+    rows: list[Any] = RunFolder(tmp_path / "run-seed5").drafts.rows()
+    texts = [row["drafts"][0]["specification"] for row in rows[::2]]
+    found: list[Any] = []
+    for window in range(4):
+        begin(authorship, 2 * window)
+        assert [each.draft.specification is None for each in authorship.drafts] == [False, True]
+        assert all(entry.provenance.writer == "shuffled" for entry in authorship.pool.entries)
+        found.append(authorship.last_drafts[0]["specification"])
+        close(authorship, 2 * window, {})
+        close(authorship, 2 * window + 1, {})
+    assert sorted(found) == sorted(texts)
+    assert all(one != other for one, other in zip(found, texts, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("run", "given", "sentence"),
+    [
+        ({}, {"recorded": None}, "writer.recorded: shuffled needs the folder of a run"),
+        ({}, {"recorded": "nowhere"}, "writer.recorded: 'nowhere' is no folder of a run in which tasks were written."),
+        ({"update_every": 3}, {}, "writer.update_every: 2 is given, and the windows of "),
+        ({"windows": 3}, {}, "writer.recorded: "),
+    ],
+)
+def test_a_recorded_run_that_does_not_fit_is_one_sentence(
+    run: dict[str, Any], given: dict[str, Any], sentence: str, tmp_path: Path
+) -> None:
+    settings = config(kind="shuffled", **{"recorded": str(recorded(tmp_path, **run)), **given})
+    with pytest.raises(UserError) as found:
+        settings.validate()
+    assert str(found.value).startswith(sentence)
+
+
+def test_a_recorded_file_is_hostile_input(tmp_path: Path) -> None:
+    folder = recorded(tmp_path)
+    lines = ('{"round": 1, "drafts": [7]}', '{"round": "1", "drafts": []}', '{"round": 1, "drafts": {}}', "[1]", "{")
+    for line in lines:
+        (folder / "drafts.jsonl").write_text(line + "\n", encoding="utf-8")
+        with pytest.raises(UserError):
+            config(kind="shuffled", recorded=str(folder)).validate()
+    with pytest.raises(UserError, match="1 window is too few"):
+        config(kind="shuffled", recorded=str(recorded(tmp_path / "one"))).training(rounds=2).validate()

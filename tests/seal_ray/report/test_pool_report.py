@@ -13,6 +13,7 @@ from rich.console import Console
 from envs.errors import UserError
 from seal_ray.report.files import RunFolder
 from seal_ray.report.pool import draw_pool, newest, pool_table, read_pool
+from seal_ray.report.pools import KINDS, movement
 from tests.command_line import run_main
 from tests.seal_ray.algorithm.test_pool import filled, play
 
@@ -81,3 +82,46 @@ def test_a_folder_without_a_pool_is_one_sentence(tmp_path: Path, run: Path) -> N
     RunFolder(run).pool.append({"round": 8, "tasks": [{"task": 3}]})
     with pytest.raises(UserError, match=r"line 3 is no window of a pool"):
         read_pool(run)
+
+
+def moving(folder: Path, rates: dict[int, tuple[float, float]]) -> Path:
+    """A run whose pool has two tasks after each window, written in it, with these rates; the older ones go."""
+    run = RunFolder(folder)
+    run.write_config({"writer": {}})
+    (row,) = filled(1).rows()
+    for number, both in rates.items():
+        tasks = [{**row, "p": p, "rollouts": 8, "played": number, "written": number - 2} for p in both]
+        run.pool.append({"round": number, "tasks": tasks})
+    return folder
+
+
+def test_runs_of_several_seeds_show_whether_success_moves_towards_one_half(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = [
+        moving(tmp_path / "a", {2: (0.0, 0.2), 4: (0.4, 0.4)}),
+        moving(tmp_path / "b", {2: (0.2, 0.2), 4: (0.6, 0.6)}),
+        moving(tmp_path / "c", {2: (0.9, 1.0), 4: (0.5, 0.5)}),
+    ]
+    found = movement([read_pool(run) for run in runs])
+    for kind in KINDS:
+        first, last = found.means[kind]
+        assert first is not None
+        assert last is not None
+        assert [first.value, last.value] == pytest.approx([0.4167, 0.5], abs=1e-4)
+        assert [last.low, last.high] == pytest.approx([0.2516, 0.7484], abs=1e-4)
+        nearer = found.nearer[kind]
+        assert nearer is not None
+        assert nearer.value == pytest.approx((0.3 + 0.2 + 0.45) / 3), "the distance to one half, not the difference"
+    code, said = run_main("pool", *map(str, runs), capsys=capsys, monkeypatch=monkeypatch)
+    assert code == 0
+    assert "0.500 [+0.252, +0.748]" in said
+    assert (runs[0] / "pools.png").read_bytes().startswith(b"\x89PNG")
+    code, said = run_main("pool", *map(str, runs), "--json", capsys=capsys, monkeypatch=monkeypatch)
+    assert (code, said.strip().endswith("--json: it takes one run.")) == (2, True)
+
+
+def test_runs_of_other_windows_are_one_sentence(tmp_path: Path, run: Path) -> None:
+    other = moving(tmp_path / "other", {2: (0.0, 0.2)})
+    with pytest.raises(UserError, match="have not the same windows"):
+        movement([read_pool(run), read_pool(other)])
