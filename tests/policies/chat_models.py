@@ -19,6 +19,8 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast,
 
 from envs.bfcl.tasks import load_tasks
 from envs.dialects import DIALECTS
+from policies.models import open_model
+from policies.models.smollm2 import NAME as SMOLLM2
 from policies.prompting import ChatFormat
 
 _HANDLERS = Path(bfcl_eval.__file__).parent / "model_handler" / "local_inference"
@@ -63,6 +65,11 @@ _LLAMA_SPECIAL = [
     *("<|eom_id|>", "<|eot_id|>", "<|python_tag|>"),
     *(f"<|reserved_special_token_{number}|>" for number in range(3, 248)),
 ]
+_SMOLLM2_SPECIAL = [
+    *("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<repo_name>", "<reponame>", "<file_sep>", "<filename>"),
+    *("<gh_stars>", "<issue_start>", "<issue_comment>", "<issue_closed>", "<jupyter_start>", "<jupyter_text>"),
+    *("<jupyter_code>", "<jupyter_output>", "<jupyter_script>", "<empty_output>"),
+]
 
 
 @dataclass(frozen=True)
@@ -93,12 +100,20 @@ FAMILIES: Mapping[str, Family] = {
     # Llama's files list none of them but begin and end of text.
     "Llama 3.1": Family("llama3_json", _LLAMA_SPECIAL, [], [], "<|eot_id|>"),
     "ToolACE-2": Family("toolace", _LLAMA_SPECIAL, [], [], "<|eot_id|>"),
+    # The real one, whole.
+    SMOLLM2: Family("qwen", _SMOLLM2_SPECIAL, [], [], "<|im_end|>"),
 }
 
 
 @cache
 def family_tokenizer(name: str) -> PreTrainedTokenizerFast:
-    """A byte-level tokenizer whose added vocabulary, normaliser and template are those of a published one."""
+    """A byte-level tokenizer whose added vocabulary, normaliser and template are those of a published one.
+
+    SmolLM2's is its own.
+    """
+    if name == SMOLLM2:
+        real: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(open_model(name).path)
+        return real
     family = FAMILIES[name]
     tokenizer = Tokenizer(
         models.BPE(vocab={c: i for i, c in enumerate(pre_tokenizers.ByteLevel.alphabet())}, merges=[])

@@ -25,7 +25,7 @@ from policies.curator.proposal_text import PROPOSAL_SCHEMA, read_proposal, write
 from policies.documents import Writing
 from policies.engine import BASE, EngineDead, GenRequest
 from policies.engine.scripted import ScriptedEngine
-from policies.model_folder import open_model
+from policies.models import open_model
 from policies.prompting import ChatFormat
 
 MODEL = open_model(tiny.NAME)

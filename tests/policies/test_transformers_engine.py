@@ -353,3 +353,13 @@ def test_one_stale_tensor_is_a_delivery_error(
     served.runner.run(served.engine.restart())
     served.runner.run(served.engine.update_weights(new, 4))
     assert set(served.one(GenRequest(PROMPT, max_tokens=2)).versions_T) == {4}
+
+
+def test_it_computes_with_as_many_threads_as_it_is_told(tmp_path: Path) -> None:
+    folder = random_qwen2(tmp_path / "model", seed=0)
+    for threads in (1, 2):
+        served: Served[TransformersEngine] = Served(
+            TransformersEngine.start(TransformersSettings(folder, context=64, threads=threads))
+        )
+        assert served.runner.run(served.engine._in_thread(torch.get_num_threads)) == threads
+        served.close()

@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 
 from policies.engine import BadRequest, DeliveryError, EngineDead, Finish, GenRequest, GenResult
 from policies.engine.vllm_engine import VllmEngine, VllmSettings
+from policies.engine.vllm_setup import start_llm
 from tests.policies.contract import (
     PROMPT,
     check_a_stop_token_ends_the_completion_and_is_kept,
@@ -213,6 +214,19 @@ def test_a_killed_core_is_noticed_and_a_restart_brings_the_weights_back(
     assert after.versions_T == before.versions_T == (9,) * 64
     assert started == ["core"] * 2
     assert "started once more" in caplog.text
+
+
+@pytest.mark.usefixtures("served")
+@pytest.mark.parametrize("served", ["untied"], indirect=True)
+def test_the_core_computes_with_as_many_threads_as_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes their number from the environment that it is started in."""
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setattr(AsyncLLM, "from_engine_args", lambda _: os.environ["OMP_NUM_THREADS"])
+    folder = random_qwen2(tmp_path / "model", seed=0)
+    for threads, wanted in ((None, "1"), (2, "2")):
+        assert start_llm(VllmSettings(folder, context=64, threads=threads), adapter_slots=1) == wanted
 
 
 STALE = (

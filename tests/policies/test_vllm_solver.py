@@ -14,7 +14,7 @@ from envs.toolworld import tasks
 from policies import tiny
 from policies.engine import GenRequest, GenResult
 from policies.engine.vllm_engine import VllmEngine, VllmSettings
-from policies.model_folder import open_model
+from policies.models import open_model
 from policies.prompting import ChatFormat
 from policies.rollouts import Job, Rollouts
 from policies.solver import Budgets, Solver

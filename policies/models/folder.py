@@ -10,10 +10,11 @@ from typing import Any
 
 from envs.dialects import Dialect, get_dialect
 from envs.errors import UserError
-from policies import tiny
 
 _DIALECTS = {"qwen2": "qwen", "qwen3": "qwen", "llama": "llama3_json"}
-"""Architecture → how its models call tools, unless their name says otherwise."""
+"""Architecture → how its models call tools, unless their name or their chat template says otherwise."""
+_MARKUP = {"<tool_call>": "qwen"}
+"""What stands in a chat template → how models with it call tools."""
 _TOOLACE = "toolace"
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")
 
@@ -29,12 +30,8 @@ class ModelFolder:
     dialect: Dialect
     context: int
     config: Mapping[str, Any]
-
-    @property
-    def name(self) -> str:
-        """A short name for tables and folders."""
-        shipped = (name for name, folder in tiny.SHIPPED.items() if folder == self.path)
-        return next(shipped, self.path.resolve().name)
+    name: str
+    """A short name for tables and folders."""
 
     def fingerprint(self) -> dict[str, list[int]]:
         """File → size and time of change in nanoseconds: identifies the model, for a later run."""
@@ -49,30 +46,47 @@ class ModelFolder:
         return int(2 * self.config["num_hidden_layers"] * kv_heads * size * bytes_per_value)
 
 
-def open_model(name: str, *, dialect: str | None = None) -> ModelFolder:
-    """The model folder of that path, or a shipped one by its name.
+def check_folder(
+    path: Path, *, dialect: str | None = None, name: str | None = None, weights: bool = True
+) -> ModelFolder:
+    """The model of a folder; `dialect` overrules what it suggests, `name` is not the folder's if it is given.
 
-    `dialect` overrules what the architecture suggests. Raises `UserError` with one sentence for a folder that is
-    missing, lacks a file, or holds no model that calls tools in a known way.
+    Without `weights`, neither these nor a tokenizer need be there. Raises `UserError` with one sentence for a folder
+    that lacks a file, or holds no model that calls tools in a known way.
     """
-    path = tiny.SHIPPED.get(name, Path(name))
-    if not path.is_dir():
-        shipped = " or ".join(map(repr, tiny.SHIPPED))
-        raise UserError(f"model: {name!r} is no folder; give a Hugging Face model folder, or {shipped}.")
     config = read_json(path / "config.json")
     kind = str(config.get("model_type"))
     if dialect is None:
-        dialect = _TOOLACE if _TOOLACE in path.resolve().name.lower() else _DIALECTS.get(kind)
+        dialect = _dialect_of(path, kind, name or "")
         if dialect is None:
             known = ", ".join(_DIALECTS)
             raise UserError(f"model: {path} is of type {kind!r}, not one of {known}; say how it calls with --dialect.")
     context = config.get("max_position_embeddings")
     if type(context) is not int or context < 1:
         raise UserError(f"model: {path / 'config.json'} does not say max_position_embeddings, the model's context.")
-    _check_weights(path)
-    if not any((path / file).is_file() for file in _TOKENIZERS):
-        raise UserError(f"model: {path} has no tokenizer; one of {', '.join(_TOKENIZERS)} is needed.")
-    return ModelFolder(path, get_dialect(dialect), context, config)
+    if weights:
+        check_weights(path)
+        if not any((path / file).is_file() for file in _TOKENIZERS):
+            raise UserError(f"model: {path} has no tokenizer; one of {', '.join(_TOKENIZERS)} is needed.")
+    return ModelFolder(path, get_dialect(dialect), context, config, name or path.resolve().name)
+
+
+def _dialect_of(path: Path, kind: str, name: str) -> str | None:
+    """How the model calls tools, by its names, its chat template, or its architecture."""
+    if _TOOLACE in path.resolve().name.lower() or _TOOLACE in name.lower():
+        return _TOOLACE
+    if kind not in _DIALECTS:
+        return None
+    template = _template(path)
+    return next((dialect for mark, dialect in _MARKUP.items() if mark in template), _DIALECTS[kind])
+
+
+def _template(path: Path) -> str:
+    """The folder's chat template, from a file of its own or the tokenizer's config; empty where it has none."""
+    own, config = path / "chat_template.jinja", path / "tokenizer_config.json"
+    if own.is_file():
+        return own.read_text(encoding="utf-8", errors="replace")
+    return str(read_json(config).get("chat_template", "")) if config.is_file() else ""
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -88,7 +102,8 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-def _check_weights(path: Path) -> None:
+def check_weights(path: Path) -> None:
+    """Raises `UserError` with one sentence where the folder does not hold all weight files, each whole."""
     from safetensors import SafetensorError, safe_open
 
     files = {file.name for file in path.glob("*.safetensors")}

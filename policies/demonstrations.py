@@ -1,0 +1,78 @@
+"""Demonstrations for supervised learning: a task's ground truth, played and tokenised as a dialogue of a solver is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from envs.dialogue import Protocol
+from envs.interface import Interface
+from envs.task import JSON, Category, Task, ToolCall
+from envs.verifier import prepare
+from policies.prompting import ChatFormat
+from policies.sample import Sample
+from policies.token_dialogue import TokenDialogue
+
+DONE, NO_TOOL, WHICH = "Done.", "No listed tool can do that.", "Please tell me what is missing."
+"""What is said at the end of a turn: that it is done, that a tool is missing, or that a value is."""
+_SHORTEST = 3
+"""Characters of a value from which on it must have been read before it is written; shorter ones are everywhere."""
+
+
+def demonstrate(task: Task, form: ChatFormat, *, context: int) -> Sample | None:
+    """The task solved by its ground truth, on the plain interface and by the benchmark's own rules.
+
+    What the solver says has the mask True, and log-probs and versions of 0. A call waits for the calls before it where
+    it takes a value from one of their results that stands nowhere before. A turn ends in a short sentence; a turn
+    without ground truth has that alone. None where the dialogue is longer than `context` tokens. Raises `ValueError`
+    where the ground truth does not pass, which no task of a sound source does.
+    """
+    played = TokenDialogue(task, form, interface=Interface.plain(), protocol=Protocol.OFFICIAL, context=context)
+    truths = prepare(task).turns
+    read, seen = 0, ""
+    while not played.dialogue.over:
+        number = played.dialogue.turn
+        turn = task.turns[number]
+        made = sum(len(step.calls) for step in played.dialogue.trace.turns[number])
+        seen += form.text(played.record.token_ids_T[read:])
+        read = len(played)
+        calls = _ready(turn.ground_truth[made:], truths[number].results[made:], seen)
+        text = form.dialect.render_calls(calls) if calls else _ending(task, bool(turn.ground_truth))
+        tokens = form.completion(text)
+        if len(played) + len(tokens) > context:
+            return None
+        played.say(tokens, [0.0] * len(tokens), [0] * len(tokens))
+        played.act()
+    if not played.dialogue.success:
+        raise ValueError(f"the ground truth of {task.id} does not pass")
+    return played.record.sample(0)
+
+
+def _ready(calls: Sequence[ToolCall], results: Sequence[str], seen: str) -> list[ToolCall]:
+    """The first calls, up to one that takes a new value from a result of those before it; `results` are theirs."""
+    for place, call in enumerate(calls):
+        new = [value for value in _values(dict(call.arguments)) if value not in seen]
+        if any(value in result for value in new for result in results[:place]):
+            return list(calls[:place])
+    return list(calls)
+
+
+def _values(value: JSON) -> Iterator[str]:
+    match value:
+        case dict():
+            for inner in value.values():
+                yield from _values(inner)
+        case list() | tuple():
+            for inner in value:
+                yield from _values(inner)
+        case bool() | None:
+            return
+        case _:
+            text = str(value)
+            if len(text) >= _SHORTEST:
+                yield text
+
+
+def _ending(task: Task, solved: bool) -> str:
+    if solved:
+        return DONE
+    return NO_TOOL if task.category == Category.MISS_FUNC else WHICH

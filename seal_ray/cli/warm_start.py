@@ -1,0 +1,65 @@
+"""`seal-ray warm-start`: supervised learning on demonstrations, before reinforcement learning."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from envs.sources import GENERATED
+from policies import tiny
+from seal_ray.cli.options import progress
+
+
+def command(
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="section.key=value …", help="Settings, for instance solver.lora_rank=16."),
+    ] = None,
+    model: Annotated[str, typer.Option(help="A model by name or folder.")] = tiny.NAME,
+    out: Annotated[Path, typer.Option(help="Folder of the new model; the same command goes on with it.")] = ...,  # type: ignore[assignment]
+    source: Annotated[
+        list[str] | None,
+        typer.Option(help="Task source of the demonstrations, with its share as NAME:SHARE; can be repeated."),
+    ] = None,
+    difficulty: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Difficulty of generated tasks, or default; repeated ones are drawn from. The first is evaluated."
+        ),
+    ] = None,
+    demonstrations: Annotated[
+        str, typer.Option(help="oracle: the ground truth; behaviours: with the small models' rights and wrongs.")
+    ] = "oracle",
+    tokens: Annotated[
+        int, typer.Option(help="Tokens to learn from in all, prompts and results counted.", min=1)
+    ] = 300_000,
+    batch_tokens: Annotated[int, typer.Option(help="Tokens of a gradient step at most.", min=1)] = 2048,
+    evaluate_every: Annotated[int, typer.Option(help="Steps between two evaluations.", min=1)] = 100,
+    tasks: Annotated[int, typer.Option(help="Tasks of each source's dev part to evaluate on; 0 for none.", min=0)] = 80,
+    held_out: Annotated[int, typer.Option(help="Demonstrations of the dev part whose loss is told.", min=0)] = 32,
+    seed: Annotated[int, typer.Option(help="Chooses the demonstrations.", min=0)] = 0,
+) -> None:
+    """Teach a model to play by demonstrations of the training tasks. Interrupted, the same command goes on."""
+    from seal_ray.warm_start.plan import WarmStart, parse_sources
+    from seal_ray.warm_start.run import PICTURE, WORK, warm_start
+
+    plan = WarmStart(
+        model=model,
+        sources=parse_sources(source or [GENERATED]),
+        difficulties=tuple(None if code == "default" else code for code in difficulty or ["default"]),
+        demonstrations=demonstrations,  # type: ignore[arg-type] # checked there
+        tokens=tokens,
+        batch_tokens=batch_tokens,
+        evaluate_every=evaluate_every,
+        tasks=tasks,
+        held_out=held_out,
+        seed=seed,
+        overrides=tuple(overrides or ()),
+    )
+    console = Console(highlight=False)
+    with progress(console) as report:
+        found = warm_start(plan, out, report)
+    console.print(f"model: {found}   curves: {found / WORK / PICTURE}", soft_wrap=True)

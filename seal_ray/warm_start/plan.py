@@ -1,0 +1,123 @@
+"""What a warm start learns from and for how long, checked whole before anything is started."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from envs.errors import UserError, check_known
+from envs.mixture import parse_shares
+from envs.sources import GENERATED, TaskSource, get_source
+from policies.models import open_model
+from seal_ray.algorithm.config import SealConfig, apply
+from seal_ray.config.presets import parse_words
+from seal_ray.evaluation.plan import MAX_CONTEXT
+
+Kind = Literal["oracle", "behaviours"]
+KINDS = ("oracle", "behaviours")
+LEARNING: Mapping[str, Mapping[str, Any]] = {
+    "solver": {"temperature": 1.0},
+    "curator": {"kind": "none"},
+    "training": {
+        "loss": "rwr",
+        "kl": 0.0,
+        "lr": 2e-4,
+        "schedule": "cosine",
+        "warm_up": 10,
+        "microbatch_tokens": 4096,
+        "groups": 1,
+        "minibatch_groups": 1,
+        "epochs": 1,
+        "internalised": False,
+    },
+}
+"""Settings that a warm start has where it is told no others. With one group a round is a gradient step."""
+_RESPONSE = 1024
+"""Tokens of a completion at most, in evaluation."""
+_FIXED = {
+    "training": {"loss", "kl", "groups", "minibatch_groups", "epochs", "rounds", "internalised"},
+    "curator": {"kind"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A task source, and its share of the demonstrations."""
+
+    name: str
+    share: float
+
+    @property
+    def tasks(self) -> TaskSource:
+        return get_source(self.name, key="--source")
+
+
+@dataclass(frozen=True, slots=True)
+class WarmStart:
+    """A warm start. Tokens count everything that goes through the model, prompts and results too.
+
+    `difficulties` are drawn from evenly for sources that have one; None among them is the default one. `behaviours` are
+    demonstrations with the rates of the small models (`policies/tiny/behaviours.py`), and for generated tasks alone.
+    """
+
+    model: str
+    sources: tuple[Source, ...]
+    difficulties: tuple[str | None, ...]
+    demonstrations: Kind
+    tokens: int
+    batch_tokens: int
+    evaluate_every: int
+    tasks: int
+    held_out: int
+    seed: int
+    overrides: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        check_known("--demonstrations", KINDS, self.demonstrations)
+        if self.tokens < self.batch_tokens:
+            raise UserError(f"--tokens: {self.tokens} is less than one step, --batch-tokens {self.batch_tokens}.")
+        for each in self.sources:
+            if "train" not in each.tasks.parts:
+                raise UserError(f"--source: {each.name} has no training part to demonstrate.")
+        self._check_difficulties()
+        if self.demonstrations == "behaviours" and [each.name for each in self.sources] != [GENERATED]:
+            raise UserError(f"--demonstrations: behaviours are known for {GENERATED} alone; take oracle.")
+
+    def _check_difficulties(self) -> None:
+        taking = [each.tasks for each in self.sources if each.tasks.takes_difficulty]
+        for code in filter(None, self.difficulties):
+            if not taking:
+                raise UserError(f"--difficulty: {code!r:.80} is given, and no source has one.")
+            for source in taking:
+                source.pool("train", difficulty=code)
+
+    @property
+    def steps(self) -> int:
+        """Gradient steps."""
+        return self.tokens // self.batch_tokens
+
+    def config(self) -> SealConfig:
+        """The learner's config. Raises `UserError` for settings that a warm start does not have."""
+        config = apply(SealConfig(), LEARNING)
+        own = parse_words(self.overrides)
+        for section, values in own.items():
+            for key in values:
+                if key in _FIXED.get(section, ()):
+                    raise UserError(f"{section}.{key}: a warm start sets it itself.")
+        room = own.get("solver", {}).get("context", min(open_model(self.model).context, MAX_CONTEXT))
+        apply(config, {"solver": {"context": room, "prompt": room, "response": min(room, _RESPONSE)}})
+        apply(config, own)
+        apply(config, {"solver": {"model": self.model}, "training": {"rounds": self.steps}})
+        config.seed = self.seed
+        return config
+
+    def as_json(self) -> str:
+        """All that the outcome depends on."""
+        return json.dumps(asdict(self), indent=1) + "\n"
+
+
+def parse_sources(words: Sequence[str]) -> tuple[Source, ...]:
+    """Sources from words NAME or NAME:SHARE, as `parse_shares` reads them. Raises `UserError`."""
+    return tuple(Source(name, share) for name, share in parse_shares(words, key="--source").items())

@@ -1,0 +1,86 @@
+"""The rows of a warm start: demonstrations by their number, so that an interrupted one goes on where it was."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from policies.demonstrations import demonstrate
+from policies.prompting import ChatFormat
+from policies.sample import Sample
+from policies.tiny.demonstrations import demonstrations
+from policies.tiny.encoding import encode
+from seal_ray.grpo.rows import Row, make_row, row_of
+from seal_ray.warm_start.plan import WarmStart
+
+_SEQUENCE = 910_000
+"""Seed of the sequence of generated tasks that are shown, far from those of runs and of the small models."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The rows of one gradient step; `next` is the number of the first demonstration that was not drawn for it."""
+
+    rows: tuple[Row, ...]
+    next: int
+
+    @property
+    def tokens(self) -> int:
+        return sum(map(len, self.rows))
+
+
+def batches(plan: WarmStart, form: ChatFormat, *, context: int, begin: int = 0) -> Iterator[Batch]:
+    """The batches from demonstration `begin` on, without end: each of as many rows as fit, one at least.
+
+    A demonstration that is longer than `context` tokens is left out. One that would not fit into its batch is drawn
+    again for the next.
+    """
+    rows: list[Row] = []
+    number = begin
+    for row in _rows(plan, form, context=context, begin=begin):
+        if row is not None and rows and sum(map(len, rows)) + len(row) > plan.batch_tokens:
+            yield Batch(tuple(rows), number)
+            rows = []
+        rows += [] if row is None else [row]
+        number += 1
+
+
+def held_out_rows(plan: WarmStart, form: ChatFormat, *, context: int) -> list[Row]:
+    """Rows of the dev parts; of the training part where a source has no dev part."""
+    found = (row for row in _rows(plan, form, context=context, begin=0, part="dev") if row is not None)
+    return list(itertools.islice(found, plan.held_out))
+
+
+def _rows(plan: WarmStart, form: ChatFormat, *, context: int, begin: int, part: str = "train") -> Iterator[Row | None]:
+    """The rows from a number on; None for each that is too long."""
+    if plan.demonstrations == "behaviours":
+        yield from itertools.islice(_behaviours(plan, form, context=context, part=part), begin, None)
+        return
+    for number in itertools.count(begin):
+        sample = _oracle(plan, form, number, context=context, part=part)
+        yield None if sample is None else row_of(sample, 1.0)
+
+
+def _oracle(plan: WarmStart, form: ChatFormat, number: int, *, context: int, part: str) -> Sample | None:
+    """Demonstration `number`: of the source, difficulty and task that it draws by chance, as a function of the seed."""
+    rng = random.Random(f"warm start {plan.seed} {part} {number}")
+    (source,) = rng.choices(plan.sources, [each.share for each in plan.sources])
+    tasks = source.tasks
+    where = part if part in tasks.parts else "train"
+    difficulty = rng.choice(plan.difficulties) if tasks.takes_difficulty else None
+    pool = tasks.pool(where, difficulty=difficulty)
+    # A sequence without end is one of its own for this: no run plays it.
+    drawn = number if pool.size is None else rng.randrange(pool.size)
+    task = tasks.task(pool.task_id(drawn, _SEQUENCE + plan.seed))
+    return demonstrate(task, form, context=context)
+
+
+def _behaviours(plan: WarmStart, form: ChatFormat, *, context: int, part: str) -> Iterator[Row | None]:
+    for each in demonstrations(plan.seed, split=part):
+        example = encode(each, form)
+        if len(example.token_ids_T) > context:
+            yield None
+        else:
+            yield make_row(example.token_ids_T, example.said_T, [0.0] * len(example.said_T), 1.0)

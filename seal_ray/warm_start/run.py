@@ -1,0 +1,268 @@
+"""A warm start, step by step: it learns, is measured on held-out dialogues as it goes, and can be stopped anywhere."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from envs.co_evolution import SOLVER
+from envs.dialogue import Protocol
+from envs.errors import UserError
+from envs.sources import get_source
+from envs.spaces import UnicodeText
+from policies.engine.choice import default_kind
+from policies.models import ModelFolder, open_model
+from policies.prompting import ChatFormat
+from policies.solver import Budgets
+from seal_ray.algorithm.checks import check_config
+from seal_ray.algorithm.config import SealConfig
+from seal_ray.algorithm.learning.learner_group import SealLearnerGroup
+from seal_ray.config.sections import Engine, Learners, Solver
+from seal_ray.evaluation.plan import Plan, check_plan, choose_tasks
+from seal_ray.evaluation.records import evaluate, groups, open_folder
+from seal_ray.grpo.rows import Minibatch
+from seal_ray.report.files import JsonLines, replace_file
+from seal_ray.run.checkpoints import ADAPTER, MODEL
+from seal_ray.run.cluster import connected
+from seal_ray.run.export import export_adapter, export_model
+from seal_ray.warm_start.card import card
+from seal_ray.warm_start.drawing import draw, totals
+from seal_ray.warm_start.plan import WarmStart
+from seal_ray.warm_start.rows import batches, held_out_rows
+
+WORK = "warm_start"
+"""Folder in the model's: plan, metrics, picture, and until the end the learner's state."""
+PLAN, METRICS, PICTURE = "plan.json", "metrics.jsonl", "curves.png"
+_STATE, _PLACE = "state", "place.json"
+_SAVE_EVERY = 25
+"""Steps between two states that an interrupted warm start goes on from."""
+
+Report = Callable[[str, int, int, str], None]
+"""Is told the stage, how much is done of how much, and what else there is to say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """What lies where in the folder of a warm start."""
+
+    out: Path
+
+    @property
+    def work(self) -> Path:
+        return self.out / WORK
+
+    @property
+    def metrics(self) -> JsonLines:
+        return JsonLines(self.work / METRICS)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the model is there: it is written last, its weights first."""
+        return (self.out / "config.json").is_file()
+
+
+def prepare(plan: WarmStart, out: Path) -> Files:
+    """The folder, for this plan. Raises `UserError` where it holds something else."""
+    files = Files(out)
+    if out.exists() and not out.is_dir():
+        raise UserError(f"--out: {out} is a file; give a folder.")
+    kept = files.work / PLAN
+    if not kept.is_file() and out.is_dir() and any(out.iterdir()):
+        raise UserError(f"--out: {out} holds something else; give an empty or new folder.")
+    if kept.is_file() and kept.read_text(encoding="utf-8") != plan.as_json():
+        raise UserError(f"--out: {out} holds a warm start with other settings; give the same, or another folder.")
+    files.work.mkdir(parents=True, exist_ok=True)
+    replace_file(kept, plan.as_json().encode("utf-8"))
+    return files
+
+
+def warm_start(plan: WarmStart, out: Path, report: Report) -> Path:
+    """Learns what is left of the plan, and writes the model to `out`. Returns that folder.
+
+    Interrupted and called again, it goes on from the last state and comes to the same weights. Raises `UserError`.
+    """
+    config = plan.config()
+    model = check_config(config)
+    files = prepare(plan, out)
+    if files.finished:
+        return out
+    several = bool(config.section(Learners).num_learners)
+    with connected() if several else nullcontext(), _learners(config) as learners:
+        _Run(plan, config, model, files, learners, report).learn()
+    return out
+
+
+class _Run:
+    def __init__(
+        self,
+        plan: WarmStart,
+        config: SealConfig,
+        model: ModelFolder,
+        files: Files,
+        learners: SealLearnerGroup,
+        report: Report,
+    ) -> None:
+        self._plan = plan
+        self._solver = config.section(Solver)
+        self._engine = config.section(Engine)
+        self._model = model
+        self._files = files
+        self._learners = learners
+        self._report = report
+        self._form = ChatFormat.load(model.path, model.dialect)
+        self._context = min(self._solver.context, model.context)
+        self._held_out = held_out_rows(plan, self._form, context=self._context)
+
+    def learn(self) -> None:
+        done, number, tokens = self._restore()
+        if not done:
+            self._log(self._measured(0, 0))
+        drawn = batches(self._plan, self._form, context=self._context, begin=number)
+        for step in range(done + 1, self._plan.steps + 1):
+            started = time.perf_counter()
+            batch = next(drawn)
+            learnt = self._learners.learn(SOLVER, [Minibatch.of([[row] for row in batch.rows])])
+            tokens += batch.tokens
+            row = {
+                "step": step,
+                "tokens": tokens,
+                "loss": learnt["loss"],
+                "learning_rate": learnt["learning_rate"],
+                "seconds": round(time.perf_counter() - started, 3),
+            }
+            evaluated = step == self._plan.steps or step % self._plan.evaluate_every == 0
+            if evaluated:
+                row |= self._measured(step, tokens)
+            # Before the state: what goes on from a step has that step's row.
+            self._log(row)
+            if evaluated or step % _SAVE_EVERY == 0:
+                self._learners_state(step, batch.next, tokens)
+            self._report("learning, steps", step, self._plan.steps, _said(row))
+        self._export(self._files.out)
+        for name in (_STATE, MODEL):
+            shutil.rmtree(self._files.work / name, ignore_errors=True)
+
+    def _restore(self) -> tuple[int, int, int]:
+        """Steps done, the next demonstration, and tokens seen. Metrics of steps after that are dropped."""
+        state = self._files.work / _STATE
+        place = {"step": 0, "number": 0, "tokens": 0}
+        if (state / _PLACE).is_file():
+            place = json.loads((state / _PLACE).read_text(encoding="utf-8"))
+            self._learners.restore_from_path(str((state / "learners").resolve()))
+        kept = [row for row in self._files.metrics.rows() if _step(row) <= place["step"]]
+        self._files.metrics.replace(kept if place["step"] else [])
+        return place["step"], place["number"], place["tokens"]
+
+    def _learners_state(self, step: int, number: int, tokens: int) -> None:
+        """Writes the state: all of it or nothing."""
+        part, whole = (self._files.work / name for name in (f"{_STATE}.part", _STATE))
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir()
+        self._learners.save_to_path(str((part / "learners").resolve()))
+        place = json.dumps({"step": step, "number": number, "tokens": tokens})
+        (part / _PLACE).write_text(place, encoding="utf-8")
+        shutil.rmtree(whole, ignore_errors=True)
+        part.rename(whole)
+
+    def _measured(self, step: int, tokens: int) -> dict[str, Any]:
+        """The loss on held-out demonstrations, and success on each source's dev part, greedy and plain."""
+        found: dict[str, Any] = {"step": step, "tokens": tokens}
+        if self._held_out:
+            found["held_out_loss"] = self._learners.loss_of(SOLVER, self._held_out)
+        if self._plan.tasks:
+            folder = self._files.work / MODEL
+            shutil.rmtree(folder, ignore_errors=True)
+            self._export(folder)
+            for source in self._plan.sources:
+                if "dev" in source.tasks.parts:
+                    found |= self._success(folder, source.name, step)
+        return found
+
+    def _success(self, folder: Path, source: str, step: int) -> dict[str, float]:
+        tasks = get_source(source)
+        model = open_model(str(folder), dialect=self._model.dialect.name)
+        room = min(self._context, tasks.context or self._context)
+        difficulty = self._plan.difficulties[0] if tasks.takes_difficulty else None
+        plan = Plan(
+            model=model,
+            environment=source,
+            split="dev",
+            tasks=choose_tasks(source, "dev", limit=self._plan.tasks, difficulty=difficulty),
+            budgets=Budgets(prompt=room, response=min(self._solver.response, room), context=room),
+            engine=default_kind() if self._engine.kind == "auto" else self._engine.kind,
+            dtype=self._engine.dtype,
+            concurrent=self._engine.concurrent,
+            threads=self._engine.threads,
+            protocol=Protocol(tasks.protocol),
+        )
+        out = self._files.work / "evaluations" / f"{step:06d}-{source.replace(':', '.')}"
+        records = open_folder(plan, out, fresh=True)
+        played = asyncio.run(
+            evaluate(
+                plan,
+                check_plan(plan),
+                records,
+                report=lambda at: self._report(f"{source} dev, dialogues", len(at.records), at.total, ""),
+            )
+        )
+        shares = {group.name: group.to_dict()["success"] for group in groups(played.records, tasks.categories)}
+        return {f"success/{source}": played.success} | {
+            f"success/{source}/{name}": share for name, share in shares.items() if name in tasks.categories
+        }
+
+    def _export(self, out: Path) -> None:
+        """Writes the model; with LoRA its merged weights, and the adapter beside them."""
+        weights, solver = self._learners.module_weights(SOLVER), self._solver
+        settings: dict[str, Any] = {"rank": solver.lora_rank, "alpha": solver.lora_alpha}
+        part = self._files.work / "export.part"
+        shutil.rmtree(part, ignore_errors=True)
+        export_model(self._model, weights, part, dtype="bfloat16", **settings)
+        if solver.lora_rank:
+            export_adapter(self._model, weights, part / ADAPTER, **settings)
+        (part / "recipe.json").unlink(missing_ok=True)  # of a small model, which this is no longer
+        (part / "README.md").write_text(card(self._plan, self._model), encoding="utf-8")
+        out.mkdir(parents=True, exist_ok=True)
+        # config.json says that all is there.
+        for path in sorted(part.iterdir(), key=lambda each: each.name == "config.json"):
+            target = out / path.name
+            if target.is_dir():
+                shutil.rmtree(target)
+            path.replace(target)
+        part.rmdir()
+
+    def _log(self, row: Mapping[str, Any]) -> None:
+        self._files.metrics.append(row)
+        if "held_out_loss" in row or totals(row):
+            draw(self._files.metrics.rows(), self._files.work / PICTURE, title=self._model.name)
+
+
+@contextmanager
+def _learners(config: SealConfig) -> Iterator[SealLearnerGroup]:
+    logging.getLogger("ray").setLevel(logging.ERROR)  # as `ray.init` does in a run
+    texts: Any = (UnicodeText(), UnicodeText())
+    spaces = {"__env__": texts, "__env_single__": texts, SOLVER: texts}
+    group: Any = config.build_learner_group(rl_module_spec=config.get_multi_rl_module_spec(spaces=spaces))
+    try:
+        yield group
+    finally:
+        group.shutdown()
+
+
+def _step(row: Mapping[str, Any]) -> int:
+    return int(row["step"])
+
+
+def _said(row: Mapping[str, Any]) -> str:
+    parts = [f"loss {row['loss']:.3f}"]
+    if "held_out_loss" in row:
+        parts.append(f"held out {row['held_out_loss']:.3f}")
+    parts += [f"{name.removeprefix('success/')} {100 * row[name]:.0f} %" for name in totals(row)]
+    return ", ".join(parts)

@@ -1,0 +1,91 @@
+"""Demonstrations: what a solver would have said, in the tokens of its own dialogues, and nothing from a test part."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from envs.sources import get_source
+from envs.task import Task
+from policies.demonstrations import DONE, NO_TOOL, WHICH, demonstrate
+from policies.models import open_model
+from policies.models.smollm2 import NAME as SMOLLM2
+from policies.prompting import ChatFormat
+from policies.sample import Sample
+
+CONTEXT = 8192
+
+
+@cache
+def form(name: str = SMOLLM2) -> ChatFormat:
+    model = open_model(name)
+    return ChatFormat.load(model.path, model.dialect)
+
+
+def tasks(source: str, part: str, count: int) -> list[Task]:
+    found = get_source(source)
+    pool = found.pool(part)
+    return [found.task(pool.task_id(number)) for number in range(min(count, pool.size or count))]
+
+
+def said(sample: Sample) -> list[str]:
+    """The completions, in order."""
+    texts: list[list[int]] = []
+    before = False
+    for token, mine in zip(sample.token_ids_T, sample.mask_T, strict=True):
+        if mine and not before:
+            texts.append([])
+        if mine:
+            texts[-1].append(token)
+        before = mine
+    return [form().text(each) for each in texts]
+
+
+@pytest.mark.parametrize("source", ["toolworld", "bfcl"])
+def test_every_call_of_the_ground_truth_is_said_once_and_turns_end_in_a_sentence(source: str) -> None:
+    for task in tasks(source, "train", 60):
+        sample = demonstrate(task, form(), context=CONTEXT)
+        assert sample is not None
+        assert not sample.mask_T[0]
+        parsed = [form().dialect.parse(text) for text in said(sample)]
+        assert not any(each.errors for each in parsed)
+        assert [call for each in parsed for call in each.calls] == [
+            call for turn in task.turns for call in turn.ground_truth
+        ]
+        endings = [text for text, each in zip(said(sample), parsed, strict=True) if not each.calls]
+        wanted = [bool(turn.ground_truth) for turn in task.turns]
+        assert [text == DONE for text in endings] == wanted
+        assert {text for text in endings if text != DONE} <= {NO_TOOL, WHICH}
+
+
+def test_a_value_is_read_before_it_is_written() -> None:
+    """A car is filled with gallons that the conversion tells: two completions, not one."""
+    task = get_source("toolworld").task("toolworld_train_base_000003")
+    sample = demonstrate(task, form(), context=CONTEXT)
+    assert sample is not None
+    first, second, *_ = said(sample)
+    assert "liter_to_gallon" in first
+    assert "fillFuelTank" not in first
+    assert "fillFuelTank" in second
+    assert any(text.count("<tool_call>") > 1 for text in said(sample)), "what needs no result is said at once"
+
+
+def test_one_that_is_too_long_is_none() -> None:
+    (task,) = tasks("bfcl", "train", 1)
+    sample = demonstrate(task, form(), context=CONTEXT)
+    assert sample is not None
+    length = len(sample.token_ids_T)
+    assert demonstrate(task, form(), context=length) == sample
+    assert demonstrate(task, form(), context=length - 1) is None
+
+
+def test_the_tokens_are_those_of_a_dialogue() -> None:
+    """Nothing is tokenised in another way than when a solver plays: the opening, then what is added."""
+    for task in tasks("toolworld", "train", 5):
+        sample = demonstrate(task, form("tiny"), context=CONTEXT)
+        assert sample is not None
+        text = form("tiny").text(sample.token_ids_T)
+        assert text.startswith("<|tools|>")
+        assert form("tiny").text(form("tiny").tokens(text)) == text
+        assert set(sample.sampled_logprobs_T) == {0.0}

