@@ -2,7 +2,8 @@
 .DEFAULT_GOAL := help
 N ?= 20000
 TRL := trl==1.16.0 datasets==5.2.0 multiprocess==0.70.19 dill==0.4.1 xxhash==4.1.0
-.PHONY: help setup demo test lint format bench fuzz
+INSPECT := inspect-evals==0.26.0 inspect-ai==0.3.285 openai==3.54.0
+.PHONY: help setup demo test lint format bench fuzz inspect
 
 BIN := .venv/bin
 
@@ -29,6 +30,10 @@ format: setup ## lay the code out
 
 fuzz: setup ## play N hostile completions, and send a twentieth as many hostile requests (N=20000)
 	$(BIN)/python -m tests.fuzz -n $(N)
+
+inspect: setup ## make .venv/inspect, with which seal-ray exam plays the suites tau2-* (a minute, 1 GB)
+	@test -x .venv/inspect/bin/python || $(BIN)/python -m venv .venv/inspect
+	.venv/inspect/bin/python -m pip install --quiet --disable-pip-version-check $(INSPECT)
 
 bench: setup ## measure the learner against TRL's, the world against the official checker, engines, deliveries, a round, and what a curator adds
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target .venv/trl $(TRL)

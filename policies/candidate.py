@@ -18,7 +18,8 @@ from policies.trajectory import derive_seed
 class EngineCandidate:
     """A policy of an engine for one item of an exam. The same seed gives the same answers.
 
-    `said` has its answers so far, `prompt_tokens` what it read for them. Raises the engine's own errors.
+    `said` has its answers so far, `asked` what it was to answer last, and `prompt_tokens` what it read in all. Raises
+    the engine's own errors.
     """
 
     def __init__(
@@ -35,14 +36,29 @@ class EngineCandidate:
         self._engine, self._form, self._budgets = engine, form, budgets
         self._seed, self._temperature, self._top_p, self._policy = seed, temperature, top_p, policy
         self.said: list[Said] = []
+        self.asked: Conversation | None = None
         self.prompt_tokens = 0
 
     @property
     def dialect(self) -> Dialect:
         return self._form.dialect
 
+    def asked_texts(self) -> list[tuple[str, str]]:
+        """What it was to answer last, as role and text of each entry, for people to read."""
+        found = []
+        for entry in () if self.asked is None else self.asked.entries:
+            match entry:
+                case Message():
+                    found.append((entry.role, entry.content))
+                case Said():
+                    found.append(("assistant", entry.text))
+                case Past():
+                    found.append(("assistant", _written(self._form, entry)))
+        return found
+
     async def answer(self, conversation: Conversation) -> Said:
         prompt = prompt_of(self._form, conversation)
+        self.asked = conversation
         room = min(self._budgets.response, self._budgets.context - len(prompt))
         if room < 1 or len(prompt) > self._budgets.prompt:
             said = Said("", end="context")

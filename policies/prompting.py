@@ -9,7 +9,6 @@ it would end the message that it is in and begin another one; here it loses its 
 
 from __future__ import annotations
 
-import filecmp
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -22,13 +21,13 @@ from envs.dialogue import Message
 from envs.errors import UserError
 from envs.task import JSON, ToolDoc
 from envs.text import Marks, map_texts
-from policies import tiny
-from policies.model_folder import read_json
+from policies.models import read_json
 
 _QUESTION, _ANSWER = "stand-in question", "stand-in answer"
 """An exchange to learn from what a template writes behind an answer."""
 
-_TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
+_PLAIN = ("PreTrainedTokenizerFast", "TokenizersBackend")
+"""Classes of tokenizers that are all in their tokenizer.json."""
 _GENERATION = "generation_config.json"
 
 
@@ -186,7 +185,7 @@ class ChatFormat:
 
 
 def _tokenizer(folder: Path) -> Any:
-    if _is_shipped(folder):
+    if _is_plain(folder):
         from transformers import PreTrainedTokenizerFast
 
         # The same tokens, without the seconds for which `AutoTokenizer` imports PyTorch and what models are made of.
@@ -196,7 +195,9 @@ def _tokenizer(folder: Path) -> Any:
     return AutoTokenizer.from_pretrained(folder)
 
 
-def _is_shipped(folder: Path) -> bool:
-    """Whether its tokenizer is that of the shipped models, as it is where they were trained on."""
-    matching, _, _ = filecmp.cmpfiles(folder, tiny.FOLDER, _TOKENIZER, shallow=False)
-    return len(matching) == len(_TOKENIZER)
+def _is_plain(folder: Path) -> bool:
+    """Whether the folder's tokenizer is all in its tokenizer.json: no class of its own does more than that."""
+    config = folder / "tokenizer_config.json"
+    if not config.is_file() or not (folder / "tokenizer.json").is_file():
+        return False
+    return read_json(config).get("tokenizer_class") in _PLAIN

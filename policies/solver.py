@@ -71,13 +71,10 @@ class Solver:
             )
         end = End.PROMPT if len(played) > self.budgets.prompt else None
         while end is None:
-            room = min(self.budgets.response, self.budgets.context - len(played))
-            if room < 1:
-                end = End.CONTEXT
-            elif len(played.sampled) == self.budgets.steps:
-                end = End.STEPS
-            else:
-                end = await self._step(played, room, seed)
+            end = await self.say(played, seed)
+            if end is None:
+                with self.watch.over(task.id, seed):
+                    end = None if played.act() else End.FINISHED
         dialogue, record = played.dialogue, played.record
         if end is not End.FINISHED:
             dialogue.truncate()
@@ -99,8 +96,16 @@ class Solver:
             end=end,
         )
 
-    async def _step(self, played: TokenDialogue, room: int, seed: int) -> End | None:
-        """Samples one completion and lets the environment answer. Returns what ended the dialogue, if it ended."""
+    async def say(self, played: TokenDialogue, seed: int) -> End | None:
+        """Samples the next completion, which is not acted on yet. Returns the budget that is spent, if one is.
+
+        Where none is left for it nothing is sampled; one that reached its budget without a stop token is kept.
+        """
+        room = min(self.budgets.response, self.budgets.context - len(played))
+        if room < 1:
+            return End.CONTEXT
+        if len(played.sampled) == self.budgets.steps:
+            return End.STEPS
         request = GenRequest(
             prompt_ids=tuple(played.record.token_ids_T),
             max_tokens=room,
@@ -114,5 +119,4 @@ class Solver:
         played.say(result.token_ids_T, result.sampled_logprobs_T, result.versions_T, cached=result.cached_tokens)
         if result.finish is Finish.LENGTH:
             return End.RESPONSE if room == self.budgets.response else End.CONTEXT
-        with self.watch.over(played.dialogue.task.id, seed):
-            return None if played.act() else End.FINISHED
+        return None

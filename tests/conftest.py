@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,14 @@ if TYPE_CHECKING:
 # OpenMP threads spin while they wait, and test processes beside each other would starve each other. Read when torch is
 # first imported, here and in the processes that tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Models that are made on this machine are made once for all test runs, and not in the user's own cache.
+os.environ.setdefault("SEAL_RAY_CACHE", str(Path(tempfile.gettempdir()) / f"seal-ray-tests-{os.getuid()}"))
+
+STARTUP = str(Path(__file__).parent / "startup")
+"""Processes that tests start collect garbage less often while they import, as the file in this folder says."""
+if STARTUP not in os.environ.get("PYTHONPATH", "").split(os.pathsep):
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), STARTUP]))
 
 TOGETHER = (("tests/seal_ray/serving/test_hostile.py", "tests/seal_ray/serving/test_serve.py"),)
 """Files that share something of which each process would start one of its own: parallel workers do not part them."""

@@ -29,7 +29,7 @@ from envs.registry import Registry
 from envs.toolworld import generate
 from policies.curator import Proposal
 from policies.engine.scripted import ScriptedEngine
-from policies.model_folder import open_model
+from policies.models import open_model
 from policies.prompting import ChatFormat
 from policies.rollouts import Job, Rollouts
 from policies.solver import Budgets, Solver
@@ -45,6 +45,7 @@ from seal_ray.grpo.arms import ArmGroup
 from seal_ray.grpo.losses import LOSSES, Loss
 from seal_ray.report.files import RunFolder
 from seal_ray.report.metrics import describe
+from tests.conftest import STARTUP
 from tests.policies.scripts import collected, oracle
 from tests.seal_ray.algorithm.test_curation import judging
 
@@ -286,7 +287,7 @@ def test_a_run_with_all_of_them_in_the_folder_where_they_lie(written: Path, clus
     command = [sys.executable, "-P", "-c", "from seal_ray.cli import main; main()", "train"]
     here = {
         "cwd": written,
-        "env": {**os.environ, "PYTHONPATH": str(ROOT), "RAY_ADDRESS": cluster},
+        "env": {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{STARTUP}", "RAY_ADDRESS": cluster},
         "capture_output": True,
         "text": True,
     }

@@ -16,15 +16,17 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from envs.errors import UserError
 from envs.task import JSON
-from seal_ray.report.drawing import Row
-from seal_ray.report.files import JsonLines, replace_file, replace_yaml
+from seal_ray.report.files import JsonLines, Row, replace_file, replace_yaml
 
 _FAILURE, _ENDED = "failed.txt", "ended.txt"
 _CONFIG, _METRICS, _EVALUATIONS, _INTERFACES = (
     *("config.yaml", "metrics.jsonl", "evaluations.jsonl", "interfaces.jsonl"),
 )
 
-READ = (_CONFIG, _METRICS, _EVALUATIONS, _INTERFACES, _FAILURE, _ENDED)
+EXAM = "exams/exam.json"
+"""The results of `seal-ray exam` with `--out` exams in the run folder."""
+
+READ = (_CONFIG, _METRICS, _EVALUATIONS, _INTERFACES, _FAILURE, _ENDED, EXAM)
 """The files of a run folder that are read here, all of them small; a trial need not have each."""
 
 

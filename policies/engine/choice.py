@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from envs.errors import UserError, unknown_value
 from policies.engine.base import Engine
-from policies.model_folder import ModelFolder
+from policies.models import ModelFolder
 
 KINDS = ("vllm", "transformers")
 DTYPES: Mapping[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -40,10 +40,12 @@ async def start_engine(
     adapters: int = 0,
     lora_rank: int = 16,
     gpu_memory_share: float = 0.9,
+    threads: int | None = None,
 ) -> Engine:
     """Starts an engine of that kind; "auto" is vLLM where it is installed. `adapters` of `lora_rank` can be served.
 
-    Raises `UserError` for an unknown kind, or one that is not installed.
+    On a CPU so many `threads` compute; None is one for vLLM, and what torch takes for transformers. Raises `UserError`
+    for an unknown kind, or one that is not installed.
     """
     kind = default_kind() if kind == "auto" else kind
     if kind not in KINDS:
@@ -52,7 +54,7 @@ async def start_engine(
         from policies.engine.transformers_engine import TransformersEngine, TransformersSettings
 
         return await TransformersEngine.start(
-            TransformersSettings(model.path, context=context, dtype=dtype, max_concurrent=concurrent)
+            TransformersSettings(model.path, context=context, dtype=dtype, max_concurrent=concurrent, threads=threads)
         )
     if not importlib.util.find_spec("vllm"):
         raise UserError("engine: vllm is not installed; install the cpu or gpu extra, or use transformers.")
@@ -72,6 +74,7 @@ async def start_engine(
             max_adapters=adapters,
             max_lora_rank=max(1, lora_rank),
             gpu_memory_share=gpu_memory_share,
+            threads=threads,
         )
     )
 

@@ -54,15 +54,26 @@ def own_tensors(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def checkpoint_shapes(model: Path) -> dict[str, tuple[int, ...]]:
-    """Tensor name → shape, from the headers of the folder's safetensors files."""
+    """Tensor name → shape, from the headers of the folder's safetensors files; without any, from its config alone."""
     from safetensors import safe_open
 
     shapes: dict[str, tuple[int, ...]] = {}
+    if not any(model.glob("*.safetensors")):
+        return _shapes_of_config(model)
     for path in sorted(model.glob("*.safetensors")):
         with safe_open(path, framework="pt") as file:
             for name in file.keys():  # noqa: SIM118 - it is no mapping
                 shapes[name] = tuple(file.get_slice(name).get_shape())
     return shapes
+
+
+def _shapes_of_config(model: Path) -> dict[str, tuple[int, ...]]:
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    with torch.device("meta"):
+        empty = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(model))  # type: ignore[no-untyped-call]
+    return {name: tuple(parameter.shape) for name, parameter in empty.named_parameters()}
 
 
 def check_shapes(given: Mapping[str, tuple[int, ...]], expected: Mapping[str, tuple[int, ...]]) -> None:

@@ -46,7 +46,10 @@ _SEEDS = 1 << 64
 
 @dataclass(frozen=True, slots=True)
 class TransformersSettings:
-    """How the engine is set up. `context` counts prompt and response tokens together; `device` None is a GPU if any."""
+    """How the engine is set up. `context` counts prompt and response tokens together; `device` None is a GPU if any.
+
+    `threads` compute on a CPU; None leaves them to torch.
+    """
 
     model: Path
     context: int
@@ -54,6 +57,7 @@ class TransformersSettings:
     max_concurrent: int = 64
     max_lora_rank: int = 256
     device: str | None = None
+    threads: int | None = None
 
 
 class TransformersEngine:
@@ -152,6 +156,8 @@ class TransformersEngine:
 
     def _build(self) -> None:
         settings = self._settings
+        if settings.threads is not None:
+            torch.set_num_threads(settings.threads)  # of this thread, which does all the work
         device = settings.device or ("cuda" if torch.cuda.is_available() else "cpu")
         self._model = ServedModel(settings.model, settings.dtype, device)
         self._batch = RunningBatch(self._model)

@@ -10,9 +10,10 @@ from typing import Any
 
 _log = logging.getLogger("seal_ray")
 
+_THREADS = "OMP_NUM_THREADS"
 _ENVIRONMENT = {
     # OpenMP threads spin while they wait, and two processes on few cores then starve each other.
-    "OMP_NUM_THREADS": "1",
+    _THREADS: "1",
     # On CPU the core computes by itself: a worker would cost another import, and the two spin while they wait.
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     # The first request with log-probs would otherwise compile for ten seconds.
@@ -41,6 +42,7 @@ class VllmSettings:
     `context` counts prompt and response tokens together. `max_adapters` is the number of policies that can have an
     adapter on top of the base, each of rank `max_lora_rank` at most; 0 is an engine without them. `kv_cache_bytes` None
     leaves the size of the cache to vLLM, which on a GPU takes `gpu_memory_share` of its memory with the weights.
+    `threads` compute on a CPU; None is one, or what the environment says.
     """
 
     model: Path
@@ -53,6 +55,7 @@ class VllmSettings:
     max_adapters: int = 0
     max_lora_rank: int = 16
     gpu_memory_share: float = 0.9
+    threads: int | None = None
     worker_extension: str = "policies.engine.vllm_worker.WeightsExtension"
 
 
@@ -64,6 +67,8 @@ def start_llm(settings: VllmSettings, *, adapter_slots: int) -> Any:
     """
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
+    if settings.threads is not None:
+        os.environ[_THREADS] = str(settings.threads)
     from vllm.config import StructuredOutputsConfig
     from vllm.engine.arg_utils import AsyncEngineArgs
     from vllm.v1.engine.async_llm import AsyncLLM

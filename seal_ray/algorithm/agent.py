@@ -15,7 +15,7 @@ from policies.documents import Writing
 from policies.engine import BASE
 from policies.engine.choice import default_kind
 from policies.engine.requests import checkpoint_shapes
-from policies.model_folder import ModelFolder, open_model
+from policies.models import ModelFolder, open_model
 from seal_ray.algorithm.learning.anchoring import Internalised
 from seal_ray.algorithm.learning.learner_group import SealLearnerGroup
 from seal_ray.algorithm.learning.weights import lora_adapter
@@ -187,6 +187,7 @@ def start_engines(config: Settings, agent: str) -> EnginePool:
         adapters=sum(bool(model_of(config, each).lora_rank) for each in served),
         lora_rank=model.lora_rank,
         gpu_memory_share=engine.gpu_memory_share,
+        threads=engine.threads,
         factory=config.engine_factory,
         agent=agent,
     )

@@ -14,16 +14,17 @@ from envs.dialects import DIALECTS
 from envs.errors import UserError, check_known
 from envs.interface.document import load_interface
 from envs.interface.value import MAX_GUIDELINES
-from envs.sources import check_disjoint, get_source
+from envs.sources import PARTS, check_disjoint, get_source
 from envs.specifications import writable
 from policies.curator.choice import learns, shows_given_interface
 from policies.engine.requests import checkpoint_shapes
-from policies.model_folder import ModelFolder, open_model
+from policies.models import ModelFolder, open_model
 from policies.writer.choice import learns as writer_learns
 from policies.writer.choice import writes
 from seal_ray.algorithm.curation.rewards import by_rounds, needs_internalised
 from seal_ray.algorithm.objects import check_objects, check_writer_objects, make_curator_reward, make_suites
 from seal_ray.algorithm.sampling.groups import training_pool
+from seal_ray.algorithm.tasks.recorded import recorded_windows
 from seal_ray.config import sections
 from seal_ray.config.agents import Settings, curator_is_model, helper_section, model_agents, model_of, shares_engines
 from seal_ray.config.sections import SECTIONS
@@ -34,14 +35,17 @@ from seal_ray.grpo.reweighting import rho_table
 _OWN_WORD = re.compile(r"^(split|split part|difficulty|interface|model): ")
 
 
-def check_config(config: Settings) -> ModelFolder:
-    """Checks all sections and what must fit together. Returns the model. Raises `UserError` with one sentence."""
+def check_config(config: Settings, *, weights: bool = True) -> ModelFolder:
+    """Checks all sections and what must fit together. Returns the solver's model.
+
+    Without `weights`, models of a hub need not be at hand: for plans. Raises `UserError` with one sentence.
+    """
     for kind in SECTIONS.values():
         config.section(kind)
     seed: Any = config.seed
     if type(seed) is not int or seed < 0:
         raise UserError(f"seed: {seed!r:.80} does not fit; it must be a whole number of at least 0.")
-    model = _check_model(config.section(sections.Solver))
+    model = _check_model(config.section(sections.Solver), weights=weights)
     _check_engine("engine.kind", config.section(sections.Engine).kind)
     _check_training(config.section(sections.Training), config.section(sections.Learners))
     reweighting = config.section(sections.Reweighting)
@@ -52,8 +56,8 @@ def check_config(config: Settings) -> ModelFolder:
         config.section(sections.Environment), config.section(sections.Training), config.section(sections.Curator)
     )
     check_writer_objects(config.section(sections.Writer))
-    _check_curator_model(config)
-    _check_writer(config)
+    _check_curator_model(config, weights=weights)
+    _check_writer(config, weights=weights)
     _check_tasks(config.section(sections.Environment), config.section(sections.Evaluation))
     return model
 
@@ -65,9 +69,9 @@ def check_memory(config: Settings, model: ModelFolder) -> None:
     check_parts(parts(config, model), available(), engine=config.section(sections.Engine))
 
 
-def _check_model(solver: sections.Solver) -> ModelFolder:
+def _check_model(solver: sections.Solver, *, weights: bool) -> ModelFolder:
     check_known("solver.dialect", DIALECTS, solver.dialect)
-    model = open_model(solver.model, dialect=solver.dialect)
+    model = open_model(solver.model, dialect=solver.dialect, weights=weights)
     for key in ("prompt", "response"):
         if getattr(solver, key) > solver.context:
             raise UserError(f"solver.{key}: {getattr(solver, key)} is more than solver.context, {solver.context}.")
@@ -107,7 +111,7 @@ def _check_pairs(curator: sections.Curator, training: sections.Training) -> None
         raise UserError("training.anchor_cap_end: there is no training.anchor_cap that could move there.")
 
 
-def _check_curator_model(config: Settings) -> None:
+def _check_curator_model(config: Settings, *, weights: bool) -> None:
     """What must fit where the curator is a language model."""
     if not curator_is_model(config):
         return
@@ -118,7 +122,7 @@ def _check_curator_model(config: Settings) -> None:
             f"curator.reward: {curator.reward} is about rows on plain views; set training.view to plain and "
             "training.internalised to true."
         )
-    _check_helper_model(config, CURATOR)
+    _check_helper_model(config, CURATOR, weights=weights)
     if not learns(curator.kind):
         return
     if curator.temperature != 1.0:
@@ -165,12 +169,12 @@ def _check_posterior(curator: sections.Curator) -> None:
         )
 
 
-def _check_helper_model(config: Settings, agent: str) -> None:
+def _check_helper_model(config: Settings, agent: str, *, weights: bool) -> None:
     """What must fit where an agent beside the solver is a language model."""
     section, solver = helper_section(config, agent), config.section(sections.Solver)
     settings = model_of(config, agent)
     with _naming(f"{agent}.model"):
-        folder = open_model(settings.model, dialect=settings.dialect)
+        folder = open_model(settings.model, dialect=settings.dialect, weights=weights)
     shares = shares_engines(config, agent)
     if not shares:
         _check_engine(f"{agent}.engine", section.engine)
@@ -181,16 +185,17 @@ def _check_helper_model(config: Settings, agent: str) -> None:
         raise UserError(f"{agent}.response: {section.response} of {room} tokens leaves no room for a prompt.")
 
 
-def _check_writer(config: Settings) -> None:
+def _check_writer(config: Settings, *, weights: bool) -> None:
     writer, environment = config.section(sections.Writer), config.section(sections.Environment)
     if not writes(writer.kind):
         return
     writable(environment.source)
     if environment.split != "train":
         raise UserError(f"environment.split: {environment.split!r} is given, and tasks are written for train alone.")
+    recorded_windows(config)
     if WRITER not in model_agents(config):
         return
-    _check_helper_model(config, WRITER)
+    _check_helper_model(config, WRITER, weights=weights)
     if not writer_learns(writer.kind):
         return
     if writer.temperature != 1.0:
@@ -213,6 +218,7 @@ def _check_tasks(environment: sections.Environment, evaluation: sections.Evaluat
     training = []
     if source.endless:
         check_known("environment.split", source.parts, environment.split)
+        training_pool(environment)
     else:
         with _naming("environment.division"):
             split = source.split(environment.division)
@@ -227,6 +233,11 @@ def _check_tasks(environment: sections.Environment, evaluation: sections.Evaluat
     suites = make_suites(environment, evaluation)
     if not evaluation.interval:
         return
+    if evaluation.split in PARTS and evaluation.split not in tested_source.parts:
+        raise UserError(
+            f"evaluation.split: {tested_source.name} has no {evaluation.split} tasks; evaluation.source can name a "
+            "source that has."
+        )
     check_known("evaluation.split", tested_source.parts, evaluation.split)
     if tested_source.endless:
         if tested_source is source and environment.split == evaluation.split:

@@ -14,7 +14,7 @@ from envs.errors import UserError, check_known
 from envs.sources import BENCHMARK, GENERATED, OfficialResults, TaskSource, get_source
 from policies import tiny
 from policies.engine.choice import DTYPES, KINDS, default_dtype, default_kind
-from policies.model_folder import ModelFolder, open_model
+from policies.models import ModelFolder, open_model
 from policies.solver import Budgets
 from seal_ray.cli.options import Env, progress
 from seal_ray.config.fields import OFFICIAL_RESULTS
@@ -34,14 +34,15 @@ from seal_ray.run.checkpoints import model_of
 
 def command(
     model: Annotated[
-        str, typer.Option(help="A Hugging Face model folder, a run of seal-ray train, tiny or tiny-rare.")
+        str, typer.Option(help="A model by name, a model folder, or a run of seal-ray train.")
     ] = tiny.NAME,
     env: Env = GENERATED,
     split: Annotated[str, typer.Option(help="train, dev or test.")] = "dev",
     limit: Annotated[int | None, typer.Option(help="Tasks at most, the categories in turn.", min=1)] = None,
     category: Annotated[list[str] | None, typer.Option(help="Only this category; can be given several times.")] = None,
     difficulty: Annotated[
-        str | None, typer.Option(help="Code of the generated tasks' difficulty; else the run's, or the default one.")
+        str | None,
+        typer.Option(help="Difficulty of generated tasks, a code or long; else the run's, or the default one."),
     ] = None,
     seeds: Annotated[int, typer.Option(help="Dialogues of each task, for sampling.", min=1)] = 1,
     seed: Annotated[int, typer.Option(help="Seed of the evaluation.")] = 0,
@@ -53,6 +54,7 @@ def command(
     engine: Annotated[str | None, typer.Option(help="vllm or transformers.")] = None,
     dtype: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")] = None,
     concurrent: Annotated[int, typer.Option(help="Dialogues at a time.", min=1)] = 64,
+    threads: Annotated[int | None, typer.Option(help="CPU threads of the engine.", min=1)] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the results.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Throw away what the folder holds.")] = False,
     official_results: Annotated[
@@ -94,6 +96,7 @@ def command(
         temperature=temperature,
         top_p=top_p,
         concurrent=concurrent,
+        threads=threads,
         protocol=Protocol(source.protocol),
     )
     form = check_plan(plan)

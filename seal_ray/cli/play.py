@@ -1,7 +1,8 @@
-"""`seal-ray play`: one dialogue in the terminal, solved by a person or from ground truth, judged and labelled."""
+"""`seal-ray play`: one dialogue in the terminal, solved by a person, a model or from ground truth, and judged."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -19,7 +20,13 @@ from envs.interface.document import dump_interface, load_interface
 from envs.interface.show import show_tools
 from envs.sources import GENERATED, find_task, get_source
 from envs.task import Task, ToolDoc
+from policies.engine.choice import KINDS
+from policies.models import open_model
 from seal_ray.cli.options import Env
+from seal_ray.run.checkpoints import model_of
+
+_Answer = Callable[[Dialogue], tuple[str, bool]]
+"""The solver's next completion in a dialogue, and whether it came to an end."""
 
 _SHOWN_CHARACTERS = 600
 _HELP = """\
@@ -30,6 +37,10 @@ call, ends your turn. /tools lists the tools you may call now, /tool NAME shows 
 def play(
     task: Annotated[str, typer.Argument(help="Task id, for instance multi_turn_base_0; seal-ray tasks lists them.")],
     oracle: Annotated[bool, typer.Option("--oracle", help="Replay the ground truth instead of asking you.")] = False,
+    model: Annotated[str | None, typer.Option(help="Let this model play: a name, a model folder or a run.")] = None,
+    temperature: Annotated[float, typer.Option(help="Of the model; 0 is greedy.", min=0.0)] = 0.0,
+    seed: Annotated[int, typer.Option(help="Of the model's sampling.", min=0)] = 0,
+    engine: Annotated[str, typer.Option(help="What serves the model: transformers or vllm.")] = "transformers",
     interface: Annotated[
         Path | None, typer.Option(help="JSON file of a learning interface; what it changes is shown first.")
     ] = None,
@@ -41,22 +52,37 @@ def play(
     get_source(env, key="env")
     chosen = find_task(task, () if env == GENERATED else (env,))
     check_known("protocol", Protocol, protocol)
+    if oracle and model is not None:
+        raise UserError("--model: a model or the --oracle plays, not both.")
+    check_known("--engine", KINDS, engine)
+    form = get_dialect(dialect) if model is None else open_model(model_of(model)).dialect
     shown = Interface.plain() if interface is None else load_interface(interface)
     console = Console(highlight=False)
-    game = CoEvolutionGame([chosen], dialect=get_dialect(dialect), protocol=protocol)
+    game = CoEvolutionGame([chosen], dialect=form, protocol=protocol)
     game.reset(seed=0)
     console.print(
         f"[bold]{chosen.id}[/bold]: {len(chosen.turns)} turns, {len(chosen.tools)} tools, protocol {protocol}"
     )
     _show_interface(console, chosen, shown)
     game.step(dump_interface(shown))  # the curator's move
-    if not oracle:
+    if model is not None:
+        from seal_ray.cli.speaking import speaking  # engines, which the others do without
+
+        console.print(f"starting {model}", style="dim")
+        starting = speaking(
+            *(model, chosen, engine), interface=shown, protocol=protocol, temperature=temperature, seed=seed
+        )
+        with starting as speaker:
+            _play_solver(console, game, lambda _: speaker.say())
+    elif oracle:
+        _play_solver(console, game, lambda dialogue: (_oracle_completion(dialogue), True))
+    else:
         console.print(escape(_HELP), style="dim")
-    _play_solver(console, game, oracle=oracle)
+        _play_solver(console, game, lambda dialogue: (_ask(console, dialogue), True))
     _show_outcome(console, game)
 
 
-def _play_solver(console: Console, game: CoEvolutionGame, *, oracle: bool) -> None:
+def _play_solver(console: Console, game: CoEvolutionGame, next_completion: _Answer) -> None:
     dialogue = game.dialogue
     assert dialogue is not None, "the curator has moved"
     announced = -1
@@ -65,8 +91,11 @@ def _play_solver(console: Console, game: CoEvolutionGame, *, oracle: bool) -> No
         if announced < turn:
             announced = turn
             _show_turn(console, dialogue)
-        completion = _oracle_completion(dialogue) if oracle else _ask(console, dialogue)
+        completion, whole = next_completion(dialogue)
         console.print(f"[cyan]solver[/cyan]  {escape(_short(completion)) or '[dim](ends the turn)[/dim]'}")
+        if not whole:
+            console.print("[red]unread[/red]  the completion did not come to an end, which ends the dialogue")
+            return
         steps_before = len(dialogue.trace.turns[turn])
         game.step(completion)
         for step in dialogue.trace.turns[turn][steps_before:]:
@@ -174,7 +203,8 @@ def _show_verdict(console: Console, turn: TurnDiagnosis) -> None:
 def _show_outcome(console: Console, game: CoEvolutionGame) -> None:
     outcome = game.last_outcome
     if outcome is None:
-        raise UserError("play: the dialogue did not end.")
+        console.print("\n[bold][red]failure[/red][/bold], reward 0: the dialogue did not end")
+        return
     ended = "[green]success[/green]" if outcome.reward else "[red]failure[/red]"
     console.print(f"\n[bold]{ended}[/bold], reward {outcome.reward:g}: {', '.join(outcome.diagnosis.labels)}")
 

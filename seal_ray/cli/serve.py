@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def command(
     model: Annotated[
-        str, typer.Argument(help="A Hugging Face model folder, a run of seal-ray train, tiny or tiny-rare.")
+        str, typer.Argument(help="A model by name, a model folder, or a run of seal-ray train.")
     ] = tiny.NAME,
     adapter: Annotated[
         list[str] | None,

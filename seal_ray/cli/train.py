@@ -20,7 +20,7 @@ from seal_ray.cli.options import Runs, Storage
 from seal_ray.report.metrics import categories_of
 
 if TYPE_CHECKING:
-    from policies.model_folder import ModelFolder
+    from policies.models import ModelFolder
     from seal_ray.algorithm.config import SealConfig
 
 
@@ -70,11 +70,12 @@ def command(
             )
     from seal_ray.algorithm.checks import check_config, check_memory
 
-    model = check_config(made)
-    check_memory(made, model)
+    model = check_config(made, weights=not dry_run)
     if dry_run:
         _show_plan(console, made, model)
+        _show_fit(console, made, model)
         return
+    check_memory(made, model)
     from seal_ray.config.sections import Training
     from seal_ray.report.files import RunFolder
     from seal_ray.report.writers import WANDB
@@ -161,6 +162,16 @@ def _show_presets(console: Console) -> None:
         for each in preset_names(kind):
             table.add_row(each, about(each))
     console.print(table)
+
+
+def _show_fit(console: Console, made: SealConfig, model: ModelFolder) -> None:
+    """Says where this machine is too small: a plan may be for another one."""
+    from seal_ray.algorithm.checks import check_memory
+
+    try:
+        check_memory(made, model)
+    except UserError as error:
+        console.print(f"not on this machine: {error}", soft_wrap=True, markup=False)
 
 
 def _show_plan(console: Console, made: SealConfig, model: ModelFolder) -> None:

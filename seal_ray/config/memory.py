@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from envs.errors import UserError
 from policies.engine.choice import DTYPES, cache_bytes
 from policies.engine.requests import checkpoint_shapes
-from policies.model_folder import ModelFolder, open_model
+from policies.models import ModelFolder, open_model
 from seal_ray.config.agents import (
     documents_of,
     learning_agents,
@@ -114,7 +114,7 @@ def parts(config: Settings, model: ModelFolder) -> tuple[Part, ...]:
 def _helper_parts(config: Settings, agent: str, *, sampling: Place, learning: Place, copies: int) -> list[Part]:
     """What a curator or writer that is a language model adds. Its activations are far less than the solver's."""
     engine, settings = config.section(Engine), model_of(config, agent)
-    folder = open_model(settings.model, dialect=settings.dialect)
+    folder = open_model(settings.model, dialect=settings.dialect, weights=False)
     shapes = checkpoint_shapes(folder.path)
     parameters = sum(map(math.prod, shapes.values()))
     learnt = _adapter_parameters(shapes, settings) if settings.lora_rank else parameters

@@ -103,11 +103,12 @@ def read_layers(
     if file is not None:
         sections, seed = _read_file(file)
         layers.append(sections)
-    layers.append(_parsed(overrides))
+    layers.append(parse_words(overrides))
     return layers, seed
 
 
-def _parsed(words: Sequence[str]) -> Values:
+def parse_words(words: Sequence[str]) -> Values:
+    """The words `section.key=value`. Keys are checked, values are not. Raises `UserError` for what cannot be read."""
     values: Values = {}
     for word in words:
         name, equals, text = word.partition("=")

@@ -23,7 +23,8 @@ class Environment(Section):
     """What is played in training."""
 
     source: str = GENERATED
-    """The task source of the training tasks, or one's own as package.module:NAME; docs/sources.md lists them."""
+    """The task source of the training tasks, one's own as package.module:NAME, or several, each with its share, as
+    ONE:0.75+OTHER:0.25; docs/sources.md lists them."""
     split: str = "train"
     """The part that training tasks come from."""
     division: str | None = None
@@ -31,7 +32,7 @@ class Environment(Section):
     categories: Annotated[list[str], Field(min_length=1)] | None = None
     """Task categories, drawn in turn; None is all of the source's."""
     difficulty: str | None = None
-    """Code of the difficulty of generated tasks, in training and evaluation, for instance t2-3_c1-2_d1-3_s2-4."""
+    """Difficulty of generated tasks, in training and evaluation: a code, for instance t2-3_c1-2_d1-3_s2-4, or long."""
     tasks: Count | None = None
     """Different training tasks, gone through in epochs; None is all of them, of generated ones new ones for ever."""
     sampler: Literal["uniform", "success"] = "uniform"
@@ -61,6 +62,8 @@ class Engine(Section):
     """Dialogues under way on each engine at once."""
     num_cpus_per_engine: NotNegative = 1.0
     """CPUs that Ray sets aside for each engine."""
+    threads: Count | None = None
+    """Threads that each engine computes with on a CPU; None is one, or as many as the environment says."""
     num_gpus_per_engine: NotNegative = 0.0
     """GPUs that Ray sets aside for each engine; below 1 where a learner is on the same GPU."""
     gpu_memory_share: Annotated[float, Field(gt=0.0, le=1.0)] = 0.9
@@ -71,7 +74,8 @@ class Solver(Section):
     """The model that plays and learns."""
 
     model: str = tiny.NAME
-    """A Hugging Face model folder, or "tiny" or "tiny-rare", which come with the package."""
+    """A model by name (docs/models.md): tiny, tiny-rare, smollm2-135m, a Hugging Face model folder, or a hub's
+    OWNER/NAME."""
     dialect: str | None = None
     """How it writes calls; None is what its architecture suggests."""
     dtype: Literal["float32", "bfloat16"] = "bfloat16"

@@ -11,7 +11,7 @@ from envs.dialogue import Dialogue, Protocol
 from envs.errors import UserError, check_known
 from envs.sources import TaskSource, get_source
 from envs.task import Task
-from policies.model_folder import ModelFolder
+from policies.models import ModelFolder
 from policies.prompting import ChatFormat
 from policies.rollouts import Job
 from policies.solver import Budgets
@@ -40,6 +40,7 @@ class Plan:
     temperature: float = 0.0
     top_p: float = 1.0
     concurrent: int = 64
+    threads: int | None = None
     protocol: Protocol = Protocol.OFFICIAL
 
     def jobs(self) -> list[Job]:

@@ -216,7 +216,11 @@ async def evaluate(
     if not left:
         return progress
     engine = await start_engine(
-        plan.engine, plan.model, context=plan.budgets.context, dtype=plan.dtype, concurrent=plan.concurrent
+        *(plan.engine, plan.model),
+        context=plan.budgets.context,
+        dtype=plan.dtype,
+        concurrent=plan.concurrent,
+        threads=plan.threads,
     )
     try:
         solver = Solver(engine, form, plan.budgets, temperature=plan.temperature, top_p=plan.top_p)

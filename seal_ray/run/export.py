@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from policies.engine.requests import checkpoint_shapes
-from policies.model_folder import ModelFolder
+from policies.models import ModelFolder
 from seal_ray.algorithm.learning.weights import full_weights, lora_adapter
 
 _SHARD_BYTES = 4 << 30

@@ -13,7 +13,7 @@ from envs.errors import UserError, check_known
 from policies import tiny
 from policies.engine.adapters import CONFIG_FILE, TENSOR_FILE
 from policies.engine.choice import DTYPES, cache_bytes
-from policies.model_folder import ModelFolder, open_model
+from policies.models import ModelFolder, open_model
 from seal_ray.config.section import Count
 from seal_ray.run.checkpoints import model_of
 from seal_ray.serving.limits import Limits
@@ -62,7 +62,7 @@ class ServingSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, protected_namespaces=())
 
     model: str = tiny.NAME
-    """A Hugging Face model folder, the folder of a run, or "tiny"; the same path on every node."""
+    """A model by name, a model folder, or the folder of a run; the same on every node."""
     name: str | None = None
     """The model's name in requests; None is the name of its folder."""
     adapters: dict[str, str] = Field(default_factory=dict)
@@ -198,6 +198,7 @@ def application(served: Served, *, key: str | None) -> Any:
 
 def llm_config(served: Served, *, gpus: int) -> Any:
     """Ray's configuration of the replicas, on so many GPUs each, or on CPU."""
+    from ray.llm._internal.common.callbacks.base import CallbackConfig
     from ray.serve.llm import LLMConfig
 
     settings = served.settings
@@ -214,6 +215,7 @@ def llm_config(served: Served, *, gpus: int) -> Any:
             "ray_actor_options": {"num_cpus": 0},
         },
         runtime_env={"env_vars": {**_ENVIRONMENT, **({} if gpus else _CPU_ENVIRONMENT)}},
+        callback_config=CallbackConfig("seal_ray.serving.start.LocalFolder"),
     )
 
 

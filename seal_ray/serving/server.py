@@ -17,9 +17,10 @@ from ray.serve.llm.deployment import LLMServer
 
 from envs.errors import UserError
 from envs.text import valid_text
-from policies.model_folder import open_model
+from policies.models import open_model
 from seal_ray.serving.prompt import ServedFormat, TooLong
 from seal_ray.serving.queues import SHORT_PROMPT, Reading
+from seal_ray.serving.start import ComputingCore
 
 if TYPE_CHECKING:
     from ray.llm._internal.serve.core.configs.openai_api_models import ChatCompletionRequest, CompletionRequest
@@ -52,7 +53,7 @@ class Server(LLMServer):
         self._short = ThreadPoolExecutor(2, thread_name_prefix="short")
         self._long = ThreadPoolExecutor(1, thread_name_prefix="long")
         sys.setswitchinterval(_SWITCH_INTERVAL)
-        await super().__init__(llm_config)
+        await super().__init__(llm_config, engine_cls=ComputingCore)
 
     async def chat(self, request: ChatCompletionRequest, raw_request_info: Any = None) -> AsyncGenerator[Any, None]:
         """Answers a chat, with a 400 where its messages cannot be a dialogue or have too many tokens."""

@@ -18,7 +18,7 @@ from envs.toolworld import tasks
 from policies import tiny
 from policies.engine import Engine, GenRequest, GenResult
 from policies.engine.choice import start_engine
-from policies.model_folder import open_model
+from policies.models import open_model
 from policies.prompting import ChatFormat
 from policies.rollouts import Job, Rollouts
 from policies.solver import Budgets, Solver

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -12,7 +13,14 @@ from pathlib import Path
 import pytest
 
 from envs.bfcl.splits import category_split, overlaps
-from tests.command_line import Refusal
+from envs.sources import get_source
+from policies.engine.choice import start_engine
+from policies.models import open_model
+from policies.prompting import ChatFormat
+from policies.solver import Budgets, Solver
+from policies.trajectory import Trajectory
+from tests.command_line import Refusal, run_main
+from tests.seal_ray.algorithm.configs import small_model
 
 ROOT = Path(__file__).parent.parent.parent
 EXAMPLE = ROOT / "docs" / "examples" / "interface.json"
@@ -117,6 +125,39 @@ def test_play_shows_what_an_interface_changes() -> None:
     assert "success, reward 1" in shown.stdout
 
 
+def test_play_lets_a_model_solve(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it says is what the solver says in an evaluation, and judged alike."""
+    task = get_source("toolworld").task("toolworld_train_base_000003")
+    code, shown = run_main("play", task.id, "--model", "tiny", capsys=capsys, monkeypatch=monkeypatch)
+    assert code == 0
+    model = open_model("tiny")
+    form = ChatFormat.load(model.path, model.dialect)
+
+    async def played() -> Trajectory:
+        engine = await start_engine("transformers", model, context=4096, dtype="float32", concurrent=1)
+        try:
+            solver = Solver(engine, form, Budgets(prompt=4096, response=256, context=4096), temperature=0.0)
+            return await solver.play(task, seed=0)
+        finally:
+            await engine.close()
+
+    trajectory = asyncio.run(played())
+    verdicts = [f"label {turn.label}" for turn in trajectory.diagnosis.turns]
+    assert [
+        line.partition(" · ")[2].partition(" ·")[0] for line in shown.splitlines() if "verdict " in line
+    ] == verdicts
+    spoken = [form.text(trajectory.token_ids_T[each.begin : each.end]) for each in trajectory.sampled]
+    flat = "".join(shown.split())
+    assert all("".join(f"solver {text}".split()) in flat for text in spoken)
+
+
+def test_play_ends_where_a_model_does_not(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    code, shown = run_main("play", "base_0", "--model", str(small_model()), capsys=capsys, monkeypatch=monkeypatch)
+    assert code == 0
+    assert "did not come to an end, which ends the dialogue" in shown
+    assert "failure, reward 0: the dialogue did not end" in shown
+
+
 def test_quitting_a_game_is_an_interruption() -> None:
     assert seal_ray("play", "base_0", stdin="/quit\n").returncode == 130
     assert seal_ray("play", "base_0", stdin="").returncode == 130
@@ -131,6 +172,8 @@ def written(tmp_path: Path, value: object) -> str:
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
+        (("play", "base_0", "--oracle", "--model", "tiny"), ("--model", "not both")),
+        (("play", "base_0", "--model", "nobody"), ("model", "'nobody' is no folder")),
         (("play", "multi_turn_bsae_1"), ("task", "multi_turn_bsae_1", "multi_turn_base_1")),
         (("play", "base_0", "--protocol", "offical"), ("protocol", "offical", "official")),
         (("play", "base_0", "--dialect", "qwenn"), ("dialect", "qwenn", "qwen")),

@@ -13,7 +13,7 @@ from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-from policies.model_folder import open_model
+from policies.models import open_model
 from seal_ray.run.export import export_adapter, export_model
 from seal_ray.run.release import release
 from tests.command_line import run_main

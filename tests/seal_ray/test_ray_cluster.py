@@ -154,7 +154,8 @@ def test_without_the_page_s_variable_a_job_is_refused(cluster: Cluster) -> None:
 
 def test_a_submitted_job_trains_and_leaves_its_artefacts_on_a_storage(cluster: Cluster, tmp_path: Path) -> None:
     small = (
-        "training.rounds=1 training.groups=2 training.group_size=2 training.minibatch_groups=1 evaluation.interval=0"
+        "training.rounds=1 training.groups=2 training.group_size=2 training.minibatch_groups=1 evaluation.interval=0 "
+        "engine.kind=transformers"
     )
     runs, storage = tmp_path / "runs", tmp_path / "storage"
     found = submit(cluster, "one", runs, storage, *small.split())

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from seal_ray.config.memory import Available
 from tests.command_line import Refusal, run_main
 from tests.processes import read_until
 from tests.readme import example
@@ -44,7 +45,7 @@ SMALL = (
         (["solver.model=/nowhere"], "'/nowhere' is no folder"),
         (["solver.context=40000"], "is more than the model's"),
         (["--preset", "vanila"], "did you mean 'vanilla'"),
-        (["--preset", "qwen2.5-7b"], "'Qwen2.5-7B-Instruct' is no folder"),
+        (["solver.model=Qwen2.5-7B-Instruct"], "'Qwen2.5-7B-Instruct' is no folder"),
         (["--config", "/nowhere.yaml"], "cannot be read"),
         (["--resume", "/nowhere"], "is no run"),
         (["--wandb", "maybe"], "'maybe' is not known"),
@@ -64,6 +65,20 @@ def test_a_cluster_that_cannot_be_joined_is_one_sentence_too(tmp_path: Path, mon
     assert shown.stderr.startswith("error: RAY_ADDRESS: the cluster at nonsense cannot be joined")
     assert shown.stderr.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("preset", ["qwen2.5-7b", "qwen2.5-3b", "toolace-2-8b"])
+def test_dry_run_of_a_large_model_needs_neither_its_weights_nor_this_machine(
+    preset: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: pytest.fail("no hub is asked"))
+    monkeypatch.setattr("seal_ray.config.memory.available", lambda: Available(8 << 30))
+    code, said = run_main(
+        "train", "--dry-run", "--preset", preset, "--preset", "seal", capsys=capsys, monkeypatch=monkeypatch
+    )
+    assert code == 0
+    assert "reference policy" in said
+    assert "not on this machine: memory: the run needs at least" in said
 
 
 def test_dry_run_shows_config_placement_and_memory(

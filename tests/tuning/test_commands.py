@@ -21,6 +21,7 @@ pytestmark = pytest.mark.long
 SMALL = (
     *("--rounds", "1", "training.groups=4", "training.group_size=2", "training.minibatch_groups=4"),
     *("evaluation.tasks=4", "evaluation.interval=1", "curator.update_every=1", "learners.threads=1"),
+    "env_runners.num_env_runners=0",
 )
 
 

@@ -9,11 +9,11 @@ import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.exceptions import ExperimentalWarning
-from optuna.importance import FanovaImportanceEvaluator
 from optuna.study import Study
 from optuna.trial import create_trial
 
 from tuning.statistics import LEVEL, Estimate
+from tuning.sweep.anova import Axis, Floats, main_effects
 from tuning.sweep.parameter import Parameter, Value
 
 FEWEST = 4
@@ -21,6 +21,9 @@ FEWEST = 4
 
 _DRAWS = 40
 """Resamples of the bootstrap."""
+
+_TREES = 32
+"""Trees of a forest."""
 
 
 def importances(
@@ -33,25 +36,26 @@ def importances(
 ) -> Mapping[str, Estimate]:
     """Parameter → the share of the scores' variance that it explains, the most important first.
 
-    `points[i]` are the values of trial i, in the order of the parameters. Functional ANOVA on a random forest (Hutter,
-    Hoos and Leyton-Brown 2014, ICML), as Optuna has it; shares sum to about 1. The interval is a percentile bootstrap
-    over the trials. Empty for fewer than `FEWEST` trials, or where all scores are the same.
+    `points[i]` are the values of trial i, in the order of the parameters. A share is that of the parameter alone, in
+    functional ANOVA on a random forest (`anova.py`); what they lack to 1 is explained by parameters together. A
+    parameter with `log` is weighed on its logarithmic scale, as its values are drawn. The interval is a percentile
+    bootstrap over the trials. Empty for fewer than `FEWEST` trials, or where all scores are the same.
     """
     if len(points) < FEWEST or len(set(scores)) < 2:
         return {}
-    drawn = np.random.default_rng(seed).integers(len(points), size=(draws, len(points)))
-    whole = _shares(parameters, points, scores, seed)
+    rng = np.random.default_rng(seed)
+    whole = _shares(parameters, points, scores, rng)
+    drawn = rng.integers(len(points), size=(draws, len(points)))
     samples = [
-        _shares(parameters, [points[i] for i in rows], [scores[i] for i in rows], seed)
+        _shares(parameters, [points[i] for i in rows], [scores[i] for i in rows], rng)
         for rows in drawn
         if len({scores[i] for i in rows}) > 1
     ]
-    edges = [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
-    found = {}
-    for name in sorted(whole, key=lambda each: -whole[each]):
-        low, high = np.quantile([each[name] for each in samples], edges)
-        found[name] = Estimate(whole[name], float(low), float(high), len(points))
-    return found
+    low, high = np.quantile(samples, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+    return {
+        parameters[i].name: Estimate(float(whole[i]), float(low[i]), float(high[i]), len(points))
+        for i in np.argsort(-whole, kind="stable")
+    }
 
 
 def study_of(parameters: Sequence[Parameter], points: Sequence[Sequence[Value]], scores: Sequence[float]) -> Study:
@@ -68,12 +72,25 @@ def study_of(parameters: Sequence[Parameter], points: Sequence[Sequence[Value]],
 
 
 def _shares(
-    parameters: Sequence[Parameter], points: Sequence[Sequence[Value]], scores: Sequence[float], seed: int
-) -> Mapping[str, float]:
-    study = study_of(parameters, points, scores)
-    found = FanovaImportanceEvaluator(n_trees=32, seed=seed).evaluate(study)
-    # A parameter that took one value alone explains nothing, and Optuna leaves it out.
-    return {each.name: float(found.get(each.name, 0.0)) for each in parameters}
+    parameters: Sequence[Parameter],
+    points: Sequence[Sequence[Value]],
+    scores: Sequence[float],
+    rng: np.random.Generator,
+) -> Floats:
+    axes = [_axis(parameter, [point[i] for point in points]) for i, parameter in enumerate(parameters)]
+    return main_effects(axes, np.array(scores, dtype=np.float64), trees=_TREES, rng=rng)
+
+
+def _axis(parameter: Parameter, values: Sequence[Value]) -> Axis:
+    if parameter.choices is not None:
+        return Axis.of_choices([parameter.choices.index(value) for value in values], len(parameter.choices))
+    # A whole number stands for all that are rounded to it.
+    half = 0.5 if parameter.whole else 0.0
+    ends = [parameter.low - half, parameter.high + half]
+    scaled = np.array([*ends, *values], dtype=np.float64)
+    scaled = np.log(scaled) if parameter.log else scaled
+    low, high = scaled[:2]
+    return Axis.of_numbers((scaled[2:] - low) / ((high - low) or 1.0))
 
 
 def _distribution(parameter: Parameter) -> BaseDistribution:

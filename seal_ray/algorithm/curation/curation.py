@@ -18,7 +18,7 @@ from envs.task import JSON, Task
 from policies.curator import Curator, Proposal
 from policies.curator.choice import CURATORS
 from policies.curator.llm import LLMCurator
-from policies.model_folder import ModelFolder
+from policies.models import ModelFolder
 from policies.prompting import ChatFormat
 from policies.trajectory import interface_id
 from seal_ray.algorithm.agent import Agent, writing_of

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from envs.interface import Interface
 from envs.interface.guard import LeakGuard
 from envs.task import Task
-from policies.model_folder import ModelFolder
+from policies.models import ModelFolder
 from policies.prompting import ChatFormat
 
 

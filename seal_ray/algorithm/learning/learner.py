@@ -12,16 +12,13 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.checkpoint.state_dict_loader import load
-from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.tensor import DTensor
 
 from envs.errors import SealError
 from policies.engine.stored import StoredWeights, store
 from seal_ray.algorithm.learning.alignment import ArmGradients
 from seal_ray.algorithm.learning.anchoring import Counts, Internalised, RowLoss, internalised, shifts
-from seal_ray.algorithm.learning.module import LOGPROBS, PACKED, REFERENCE, LMModule, fill, whole
+from seal_ray.algorithm.learning.module import LOGPROBS, PACKED, REFERENCE, LMModule, fill, is_sharded, whole
 from seal_ray.algorithm.learning.weights import full_weights
 from seal_ray.algorithm.rllib import RowsLearner
 from seal_ray.config.agents import learning_agents, training_of
@@ -211,7 +208,7 @@ class SealLearner(RowsLearner):
         """One step of the optimizer. Returns the norm of the gradient before it was clipped."""
         parameters = [each for group in optimizer.param_groups for each in group["params"]]
         found: Any = nn.utils.clip_grad_norm_(parameters, self._agents[module_id].training.grad_clip)
-        norm = float(found.full_tensor() if isinstance(found, DTensor) else found)
+        norm = float(found.full_tensor() if is_sharded(found) else found)
         if not math.isfinite(norm):
             raise SealError(f"learner: the gradient of {module_id} is not finite; lower training.lr.")
         for group in optimizer.param_groups:
@@ -226,13 +223,24 @@ class SealLearner(RowsLearner):
         batches = pack(groups, self._microbatch_tokens)
         return [*batches, *[[[_EMPTY]]] * (self._most(len(batches)) - len(batches))]
 
-    @torch.no_grad()
+    def total_logprob(self, module_id: str, groups: Sequence[Sequence[Row]]) -> float:
+        """The log-probs (nats) of all sampled tokens of these rows, added up; over all learners, each with its own."""
+        own = sum(float(logprobs.double().sum()) for logprobs in self._logprobs(module_id, groups).values())
+        if self._learners.fsdp:
+            self.wrapped(module_id).reshard()  # see `_measure`
+        return sum(self._of_all(own))
+
     def _own_logprobs(self, module_id: str, groups: Sequence[Sequence[Row]]) -> dict[int, Tensor]:
         """The log-probs of the sampled tokens of rows that the learner's own are asked for, by a row's identity."""
-        module, asks = self.wrapped(module_id), self._agents[module_id].loss.needs_own_logprobs
-        asked = [[row for row in group if asks(row)] for group in groups]
+        asks = self._agents[module_id].loss.needs_own_logprobs
+        return self._logprobs(module_id, [[row for row in group if asks(row)] for group in groups])
+
+    @torch.no_grad()
+    def _logprobs(self, module_id: str, groups: Sequence[Sequence[Row]]) -> dict[int, Tensor]:
+        """The log-probs of the sampled tokens of these rows, by a row's identity. Groups can be empty."""
+        module = self.wrapped(module_id)
         found: dict[int, Tensor] = {}
-        for batch in self._micro_batches(module_id, [group for group in asked if group]):
+        for batch in self._micro_batches(module_id, [group for group in groups if group]):
             members = [row for group in batch for row in group]
             logprobs = module({PACKED: collate(batch).to(self.device)})[LOGPROBS].cpu()
             parts = logprobs.split([row.sampled_tokens for row in members])
@@ -298,10 +306,15 @@ class SealLearner(RowsLearner):
 
     def write_shards(self, folder: Path) -> None:
         """Writes weights and optimizer, each rank its part. All ranks must call this, with one folder for all."""
+        # Imported here: with it an env runner, which imports this file too, would start 0.7 seconds of a core later.
+        from torch.distributed.checkpoint.state_dict_saver import save
+
         save(self._tensors(), checkpoint_id=folder)
 
     def read_shards(self, folder: Path) -> None:
         """The inverse, for any number of learners."""
+        from torch.distributed.checkpoint.state_dict_loader import load
+
         load(self._tensors(), checkpoint_id=folder)
 
     def _tensors(self) -> dict[str, Any]:

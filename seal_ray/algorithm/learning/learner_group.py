@@ -20,7 +20,7 @@ from seal_ray.algorithm.learning.learner import LEARNT, columns
 from seal_ray.algorithm.rllib import RowsLearnerGroup, cause_of, learner_index
 from seal_ray.config.sections import Learners
 from seal_ray.grpo.packing import shard
-from seal_ray.grpo.rows import Minibatch
+from seal_ray.grpo.rows import Minibatch, Row
 
 if TYPE_CHECKING:
     from seal_ray.config.agents import Settings
@@ -59,6 +59,13 @@ class SealLearnerGroup(RowsLearnerGroup):
         """
         found = self._on_each(lambda learner, asked: learner.alignments(module_id, asked), [arms] * max(1, len(self)))
         return cosines(found[0][0]).tolist(), max(seconds for _, seconds in found)
+
+    def loss_of(self, module_id: str, rows: Sequence[Row]) -> float:
+        """The negative log-likelihood (nats a token) of the sampled tokens of these rows. Nothing is learnt."""
+        batch = Minibatch.of([[row] for row in rows])
+        shares = [(module_id, each.groups) for (each,) in self._shares([batch])]
+        total, *_ = self._on_each(lambda learner, asked: learner.total_logprob(*asked), shares)
+        return -float(total) / batch.global_tokens
 
     def internalised(self, module_id: str) -> dict[int, Internalised]:
         """Arm → what became of its anchored rows in what the module learnt last."""

@@ -33,6 +33,7 @@ class EngineSpec:
     adapters: int = 0
     lora_rank: int = 0
     gpu_memory_share: float = 0.9
+    threads: int | None = None
     factory: Callable[[EngineSpec], Awaitable[Engine]] | None = None
     agent: str = "solver"
 
@@ -134,7 +135,7 @@ async def start(spec: EngineSpec) -> Engine:
     if spec.factory is not None:
         return await spec.factory(spec)
     from policies.engine.choice import start_engine
-    from policies.model_folder import open_model
+    from policies.models import open_model
 
     return await start_engine(
         spec.kind,
@@ -145,4 +146,5 @@ async def start(spec: EngineSpec) -> Engine:
         adapters=spec.adapters,
         lora_rank=spec.lora_rank,
         gpu_memory_share=spec.gpu_memory_share,
+        threads=spec.threads,
     )

@@ -19,13 +19,14 @@ from typing import Any, TypeVar
 
 from ray.rllib.env.env_runner import EnvRunner
 from ray.rllib.utils.checkpoints import Checkpointable
+from ray.rllib.utils.debug import update_global_seed_if_necessary
 
 from envs.co_evolution import CURATOR, SOLVER, WRITER
 from envs.errors import EnvironmentFault, SealError, UserError
 from envs.sources import find_task
 from envs.spaces import UnicodeText
 from envs.task import Task
-from policies.model_folder import open_model
+from policies.models import open_model
 from policies.plain_view import NoView, PlainView, plain_view
 from policies.prompting import ChatFormat
 from policies.rollouts import Fault, Job, Rollouts
@@ -190,6 +191,15 @@ class _Player:
 
 class SealEnvRunner(EnvRunner, Checkpointable):
     """Plays what it is sent. The dialogues of a call run concurrently, each group on one engine."""
+
+    def __init__(self, *, config: Any, **kwargs: Any) -> None:
+        # Seeding PyTorch imports its compiler, half a second of a core, and a runner computes nothing with it.
+        unseeded = config.copy(copy_frozen=False)
+        unseeded.seed = None
+        super().__init__(config=unseeded, **kwargs)
+        self.config.seed = config.seed
+        self._seed = None if config.seed is None else int(config.seed) + (self.worker_index or 0)
+        update_global_seed_if_necessary(seed=self._seed)
 
     def sample(  # type: ignore[override] # RLlib's takes options
         self, *, plans: Sequence[GroupPlan], target: Target, lost: Sequence[Fault] = (), **_: Any

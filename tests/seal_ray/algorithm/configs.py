@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from policies import tiny
-from policies.model_folder import open_model
+from policies.models import open_model
 from seal_ray.algorithm.config import SealConfig
 from tests.policies.models import random_qwen2
 from tests.seal_ray.algorithm.engines import TASKS, Half

@@ -17,7 +17,7 @@ from envs.sources import find_task
 from policies.engine import Engine, GenRequest, GenResult
 from policies.engine.scripted import ScriptedEngine
 from policies.engine.stored import StoredWeights
-from policies.model_folder import open_model
+from policies.models import open_model
 from policies.prompting import ChatFormat
 from seal_ray.algorithm.sampling.engine_actor import EngineSpec
 from seal_ray.algorithm.sampling.groups import TaskStream
@@ -27,6 +27,8 @@ from tests.policies.scripts import oracle_script
 
 HANG = "HANG"
 """A completion over which the environment of `tests.seal_ray.algorithm.hanging` does not come back."""
+USER = ("<|user|>", "<|im_start|>user")
+"""What a user's turn begins with, in the templates of the models that are used here."""
 TASKS = 8
 """Training tasks that the engines know the ground truth of."""
 
@@ -34,7 +36,7 @@ TASKS = 8
 def asked(form: ChatFormat, prompt_ids: Sequence[int]) -> str:
     """The prompt without what an interface adds to it: from the first user turn on."""
     text = form.text(prompt_ids)
-    return text[text.index("<|user|>") :]
+    return text[min(text.index(each) for each in USER if each in text) :]
 
 
 @dataclass(frozen=True)

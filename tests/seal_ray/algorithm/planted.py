@@ -14,7 +14,7 @@ from envs.task import Category
 from policies.engine import Engine, GenRequest
 from policies.engine.choice import start_engine
 from policies.engine.scripted import ScriptedEngine
-from policies.model_folder import open_model
+from policies.models import open_model
 from policies.prompting import ChatFormat
 from seal_ray.algorithm.sampling.engine_actor import EngineSpec
 from seal_ray.algorithm.sampling.groups import TaskStream

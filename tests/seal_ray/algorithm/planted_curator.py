@@ -14,7 +14,7 @@ from envs.interface import Interface
 from envs.profile import FailureProfile
 from policies import tiny
 from policies.curator.proposal_text import messages_for, write_proposal
-from policies.model_folder import open_model
+from policies.models import open_model
 from policies.prompting import ChatFormat
 from policies.tiny.proposals import proposal_demonstrations
 from tests.seal_ray.algorithm.planted import CUES

@@ -13,7 +13,7 @@ from envs.interface import Interface
 from policies.curator import Proposal
 from policies.curator.llm import LLMCurator
 from policies.documents import Writing
-from policies.model_folder import open_model
+from policies.models import open_model
 from policies.prompting import ChatFormat
 from policies.sample import Sample
 from seal_ray.algorithm.agent import Agent

@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM
 from envs.co_evolution import SOLVER
 from envs.errors import SealError
 from policies.engine.requests import check_shapes, checkpoint_shapes
-from policies.model_folder import open_model
+from policies.models import open_model
 from seal_ray.algorithm.learning.module import LMModule
 from seal_ray.algorithm.learning.weights import full_weights, lora_adapter
 from seal_ray.grpo.rows import Minibatch

@@ -259,9 +259,10 @@ def test_a_killed_learner_ends_the_trial_and_the_checkpoint_goes_on(
         time.sleep(0.5)
         with pytest.raises(Exception, match=r"(?i)actor|learner"):
             train(algorithm, 1)
-    with built(small_config(Half(), num_learners=1, num_cpus_per_learner=0.1)) as algorithm:
+    with built(small_config(Half())) as algorithm:
         algorithm.restore_from_path(str(tmp_path / "state"))
         assert train(algorithm, 2) == undisturbed["rounds"][2:]
+        assert all(torch.equal(weights(algorithm)[name], tensor) for name, tensor in undisturbed["weights"].items())
 
 
 def test_a_poisoned_task_costs_its_group_and_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,13 +88,25 @@ def refusal(*words: str) -> str:
         ),
         (["curator.kind=rule"], "curator.kind: 'rule' is not known; did you mean 'rules'?"),
         (["environment.source=toolwrld"], "environment.source: 'toolwrld' is not known; did you mean 'toolworld'?"),
+        (
+            ["environment.source=toolworld:0.75+bfcl:0.5"],
+            "environment.source: the shares do not add up to 1; leave one out, and that source takes the rest.",
+        ),
+        (
+            ["environment.source=toolworld+bfcl:0.25"],
+            "evaluation.split: toolworld+bfcl:0.25 has no dev tasks; evaluation.source can name a source that has.",
+        ),
+        (
+            ["environment.source=toolworld+bfcl", "evaluation.source=bfcl", "environment.division=category"],
+            "environment.division: 'category' is given; a mixture's sources are divided by their defaults.",
+        ),
         (["evaluation.source=bfc"], "evaluation.source: 'bfc' is not known; did you mean 'bfcl'?"),
         (["environment.categories=[bse]"], "environment.categories: 'bse' is not known; did you mean 'base'?"),
         (["environment.split=tain"], "environment.split: 'tain' is not known; did you mean 'train'?"),
         (["evaluation.split=tst"], "evaluation.split: 'tst' is not known; did you mean 'test'?"),
         (
             ["environment.difficulty=hard"],
-            "environment.difficulty: 'hard' cannot be read; the form is t2-3_c1-2_d1-3_s2-4.",
+            "environment.difficulty: 'hard' cannot be read; the form is t2-3_c1-2_d1-3_s2-4, or long.",
         ),
         (
             [BFCL, "environment.division=scenari"],
@@ -139,9 +151,12 @@ def test_settings_that_do_not_fit_together(words: list[str], sentence: str) -> N
         [BFCL, "evaluation.split=train", "evaluation.interval=0"],
         [BFCL, "evaluation.source=toolworld", "evaluation.split=train"],
         ["evaluation.source=bfcl", "evaluation.split=train"],
+        ["environment.source=toolworld:0.75+bfcl:0.25", "evaluation.source=bfcl", "evaluation.split=test"],
+        ["environment.source=toolworld+bfcl", "evaluation.source=toolworld", "environment.difficulty=long"],
         ["solver.lora_rank=4"],
         ["learners.fsdp=true", "learners.num_learners=2"],
         ["environment.difficulty=t2-3_c1-2_d1-3_s2-4"],
+        ["environment.difficulty=long"],
         ["reweighting.rho=default", "reweighting.overrides={missing_tool_call: 1.0}"],
     ],
 )

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 import yaml  # type: ignore[import-untyped]
+from huggingface_hub.errors import LocalEntryNotFoundError
 
 from envs.bfcl.splits import get_split
 from envs.errors import UserError
 from policies import tiny
+from policies.models.smollm2 import NAME as SMOLLM2
 from seal_ray.algorithm.config import SealConfig, make_config
 from seal_ray.config import sections
 from seal_ray.config.presets import DEFAULT, about, preset_names
@@ -49,7 +51,7 @@ ARMS = {
     **{f"coevolved-{change}": ("coevolved", "gain", "success") for change in ABLATIONS},
 }
 """The arms of a comparison of curators."""
-WRITERS = {"static-tasks", "random-tasks", "genenv", "genenv-frozen", "seal-genenv"}
+WRITERS = {"static-tasks", "random-tasks", "genenv", "genenv-frozen", "genenv-placebo", "seal-genenv"}
 """Methods in which tasks are written; `test_authorship.py` says what they are."""
 TELLING = ("tasks", "choose", "share_out", "proposals", "played", "advantage", "pick", "noise")
 """How arms of a window are told apart; only a curator that is a language model and is judged by gain has its own."""
@@ -63,7 +65,7 @@ def file_with(folder: Path, text: str, *, name: str = "settings.yaml") -> Path:
 
 def test_the_presets_are_these() -> None:
     assert set(preset_names("method")) == {*TABLE_3, *ARMS, *WRITERS}
-    assert set(preset_names("model")) == {DEFAULT, tiny.RARE, *REAL_MODELS}
+    assert set(preset_names("model")) == {DEFAULT, tiny.RARE, SMOLLM2, *REAL_MODELS}
     assert set(preset_names()) == set(preset_names("method")) | set(preset_names("model"))
     for name in preset_names():
         assert about(name).endswith(".")
@@ -153,10 +155,16 @@ def test_a_model_that_is_not_there_is_said_in_one_sentence(
     monkeypatch.chdir(tmp_path)
     config = make_config([name])
     model = config.section(sections.Solver).model
+
+    def not_there(*_: object, **__: object) -> str:
+        raise LocalEntryNotFoundError("nowhere")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", not_there)
     with pytest.raises(UserError) as caught:
         config.validate()
-    shipped = "'tiny' or 'tiny-rare'"
-    assert str(caught.value) == f"model: {model!r} is no folder; give a Hugging Face model folder, or {shipped}."
+    assert str(caught.value).startswith(f"model: {model} is no folder here, and the hub did not give it (it is not in")
+    assert f"`hf download {model}`" in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("presets", [[], [DEFAULT], *([name] for name in TABLE_3)])

@@ -54,22 +54,15 @@ def test_a_llama_plays_the_toolworld_on_transformers_and_a_second_call_plays_not
     assert tables[0] == tables[1]
 
 
-def test_stopped_with_ctrl_c_it_goes_on_where_it_was(qwen: Path, tmp_path: Path) -> None:
+def test_stopped_with_ctrl_c_it_goes_on_where_it_was(
+    qwen: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     out = tmp_path / "out"
-    options = [
-        "--model",
-        str(qwen),
-        "--limit",
-        "24",
-        "--engine",
-        "transformers",
-        "--response",
-        "60",
-        "--concurrent",
-        "2",
-    ]
-    whole = seal_ray("evaluate", *options, "--out", str(tmp_path / "whole"))
-    assert whole.returncode == 0, whole.stderr
+    options = ["--model", str(qwen), "--limit", "24", "--engine", "transformers", "--response", "60"]
+    options += ["--concurrent", "2"]
+    whole = ("evaluate", *options, "--out", str(tmp_path / "whole"))
+    code, said = run_main(*whole, capsys=capsys, monkeypatch=monkeypatch)
+    assert code == 0, said
     running = subprocess.Popen([*PROGRAM, *options, "--out", str(out)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     for _ in range(1800):
         if (out / "trajectories.jsonl").exists() and len(rows_of_partial(out)) >= 5:
@@ -82,9 +75,9 @@ def test_stopped_with_ctrl_c_it_goes_on_where_it_was(qwen: Path, tmp_path: Path)
     assert 5 <= len(before) < 24
     with (out / "trajectories.jsonl").open("a") as file:
         file.write('{"task": "cut off')  # as a kill in the middle of a line leaves it
-    resumed = seal_ray("evaluate", *options, "--out", str(out))
-    assert resumed.returncode == 0, resumed.stderr
-    assert f"{len(before)} dialogues were already there" in resumed.stdout
+    code, said = run_main("evaluate", *options, "--out", str(out), capsys=capsys, monkeypatch=monkeypatch)
+    assert code == 0, said
+    assert f"{len(before)} dialogues were already there" in said
     by_task = [{row["task"]: row["token_ids"] for row in rows_of(folder)} for folder in (out, tmp_path / "whole")]
     assert by_task[0] == by_task[1]
     assert len(rows_of(out)) == 24

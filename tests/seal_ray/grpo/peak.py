@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM
 
-from policies.model_folder import open_model
+from policies.models import open_model
 from seal_ray.grpo.attention import choose_attention
 from seal_ray.grpo.forward import token_logprobs
 from seal_ray.grpo.packing import collate

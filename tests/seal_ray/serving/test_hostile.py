@@ -19,7 +19,7 @@ import httpx
 import pytest
 
 from policies import tiny
-from policies.model_folder import open_model
+from policies.models import open_model
 from seal_ray.serving.prompt import ServedFormat
 from tests.conftest import TABLE
 from tests.processes import tree

@@ -14,7 +14,7 @@ from envs.errors import UserError
 from envs.task import Category, Task, ToolCall
 from envs.toolworld import generate
 from policies import tiny
-from policies.model_folder import open_model
+from policies.models import open_model
 from seal_ray.serving.prompt import Answers, Prefix, ServedFormat, TooLong
 from tests.policies.chat_models import chat_tokenizer
 

@@ -24,7 +24,7 @@ from envs.dialogue import Dialogue
 from envs.toolworld import generate
 from policies import tiny
 from policies.engine import Adapter
-from policies.model_folder import open_model
+from policies.models import open_model
 from policies.prompting import ChatFormat
 from policies.trajectory import End
 from tests.conftest import TABLE
@@ -37,7 +37,7 @@ from tests.seal_ray.test_cli import seal_ray
 pytestmark = pytest.mark.long
 
 CLIENTS = 64
-DIALOGUES = 30
+DIALOGUES = 15
 REPLICA = "Server:" + NAME.replace("/", "--")
 FIRST = "Which files are here?"
 TOOLS = [{"type": "function", "function": dict(tool.document)} for tool in generate(0, split="dev").tools]

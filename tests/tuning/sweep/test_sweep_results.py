@@ -7,12 +7,14 @@ import io
 import random
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from envs.errors import UserError
 from seal_ray.algorithm.config import make_config
 from seal_ray.report.files import RunFolder
 from tuning.record import State, mark_ended, mark_failed
+from tuning.sweep.anova import Axis, main_effects
 from tuning.sweep.importance import FEWEST, importances
 from tuning.sweep.parameter import Parameter, Value
 from tuning.sweep.results import (
@@ -114,6 +116,26 @@ def test_what_decides_is_found_important_and_chance_is_not() -> None:
     low, others = found["reweighting.mode"].low, [found[name].high for name in ("training.lr", "curator.keep")]
     assert low is not None
     assert all(high is not None and high < low for high in others)
+
+
+def test_shares_are_those_of_the_variance_by_its_definition() -> None:
+    """Where a forest can know the whole table, the shares are those that follow from it."""
+    cells = [(a, b) for a in range(2) for b in range(3)] * 40
+    axes = [Axis.of_choices([a for a, _ in cells], 2), Axis.of_choices([b for _, b in cells], 3)]
+    added = np.array([a + 0.5 * (b == 1) for a, b in cells])
+    of_a, of_b = 1 / 4, 0.25 * 2 / 9
+    shares = main_effects(axes, added, trees=4, rng=np.random.default_rng(0))
+    assert shares == pytest.approx([of_a / (of_a + of_b), of_b / (of_a + of_b)], abs=1e-9)
+    both = np.array([(a - 0.5) * (b - 1) for a, b in cells])
+    assert main_effects(axes, both, trees=4, rng=np.random.default_rng(0)) == pytest.approx([0.0, 0.0], abs=1e-9)
+
+
+def test_numbers_weigh_as_much_as_the_range_that_they_stand_for() -> None:
+    axis = Axis.of_numbers(np.array([0.1, 0.5, 0.1, 0.9]))
+    assert axis.widths == pytest.approx([0.3, 0.4, 0.3])
+    scores = np.tile([0.0, 1.0, 0.0, 0.0], 30)
+    axes = [Axis.of_numbers(np.tile([0.1, 0.5, 0.1, 0.9], 30)), Axis.of_numbers(np.zeros(120))]
+    assert main_effects(axes, scores, trees=2, rng=np.random.default_rng(0)) == pytest.approx([1.0, 0.0])
 
 
 def test_few_trials_or_equal_ones_say_nothing() -> None:
