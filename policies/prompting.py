@@ -163,12 +163,13 @@ class ChatFormat:
         return text
 
     def _render(self, chat: Sequence[Mapping[str, Any]], **settings: Any) -> str:
-        from jinja2.exceptions import TemplateError
-
         try:
             text = self._tokenizer.apply_chat_template(list(chat), tokenize=False, **settings)
-        except TemplateError as error:
-            raise UserError(f"model: the chat template of {self._name} refuses a message ({error}).") from error
+        # A template is a program that comes with a model; a tool that it did not expect can make it raise anything.
+        except Exception as error:
+            raise UserError(
+                f"model: the chat template of {self._name} refuses a message or a tool ({error!s:.200})."
+            ) from error
         assert isinstance(text, str)
         return text
 

@@ -150,7 +150,7 @@ def test_a_value_has_the_same_tokens_in_a_request_and_in_a_call(tiny_format: Cha
         (
             "{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('no tools here') }}{% endif %}"
             "{{ m.content }}<|im_end|>{% endfor %}",
-            "refuses a message \\(no tools here\\)",
+            "refuses a message or a tool \\(no tools here\\)",
         ),
         ("{% for m in messages %}{{ m.content", "refuses a message"),
     ],

@@ -15,8 +15,9 @@ from envs.task import Category, Task, ToolCall
 from envs.toolworld import generate
 from policies import tiny
 from policies.models import open_model
+from policies.models.smollm2 import NAME as SMOLLM2
 from seal_ray.serving.prompt import Answers, Prefix, ServedFormat, TooLong
-from tests.policies.chat_models import chat_tokenizer
+from tests.policies.chat_models import FAMILIES, chat_tokenizer, family_tokenizer
 
 HELLO = {"role": "user", "content": "Hello."}
 TOOL = {"name": "ls", "description": "List files.", "parameters": {"type": "dict", "properties": {}, "required": []}}
@@ -145,6 +146,14 @@ def test_arguments_that_are_no_object_are_refused_where_they_cannot_be_written(a
         served_format("toolace").prompt(messages, [TOOL])
     form = served_format("tiny")
     assert f'"arguments": {arguments}}}' in form.text(form.prompt(messages, [TOOL]))
+
+
+def test_a_tool_that_the_template_cannot_show_is_refused_in_one_sentence() -> None:
+    form = ServedFormat(family_tokenizer(SMOLLM2), DIALECTS[FAMILIES[SMOLLM2].dialect], name="it")
+    odd = {**TOOL, "parameters": {"type": "object", "properties": {"a": {"type": "string"}}, "required": 5}}
+    assert form.prompt([HELLO], [TOOL])
+    with pytest.raises(UserError, match=r"the chat template of it refuses a message or a tool \(argument of type"):
+        form.prompt([HELLO], [odd])
 
 
 def test_text_in_parts_is_text() -> None:
