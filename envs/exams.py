@@ -140,6 +140,7 @@ EXAMS: Registry[type[Exam]] = Registry(
         "api-bank": "envs.apibank.exam:ApiBankExam",
         "bfcl-v3-single-turn": "envs.bfcl.single_turn:SingleTurnExam",
         "bfcl-v4-memory": "envs.bfcl.memory_exam:MemoryExam",
+        "bfcl-v4-memory-vector": "envs.bfcl.memory_exam:VectorMemoryExam",
         "bfcl-v4-web-search": "envs.bfcl.web_exam:WebSearchExam",
     },
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from envs.bfcl.agentic import unknown_tool
@@ -127,15 +127,15 @@ class MemoryAPI_rec_sum:  # noqa: N801 - as above
 
 _LONGEST = 10_000
 _TOO_LONG = "Entry will be too long after {}. Please shorten the entry to less than {} characters."
-BACKENDS: Mapping[str, Any] = {"kv": MemoryAPI_kv, "rec_sum": MemoryAPI_rec_sum}
-"""Backend → the class of its memories."""
+BACKENDS: Mapping[str, Callable[[Mapping[str, JSON] | None], Any]] = {"kv": MemoryAPI_kv, "rec_sum": MemoryAPI_rec_sum}
+"""Backend → what opens its memories: it takes what the conversation before left, or None."""
 
 
 class Memory:
-    """The memory of one conversation, with the calls on it. `snapshot` is what the conversation before left, if any."""
+    """The memory of one conversation, an instance of a backend, with the calls on it that are allowed."""
 
-    def __init__(self, backend: str, tools: Sequence[str], snapshot: Mapping[str, JSON] | None = None) -> None:
-        self._held = BACKENDS[backend](snapshot)
+    def __init__(self, held: Any, tools: Sequence[str]) -> None:
+        self._held = held
         self._tools = frozenset(tools)
 
     def execute(self, call: ToolCall) -> CallResult:

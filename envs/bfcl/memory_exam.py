@@ -8,13 +8,18 @@ last one left, and its final answer is graded as the official checker does: an e
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
+
+from pydantic import BaseModel
 
 from envs.bfcl.agentic import converse, is_answer, rows_of, tools_in
 from envs.bfcl.memory import BACKENDS, Memory
 from envs.bfcl.tools import data_folder
+from envs.bfcl.vectors import Embed, MemoryAPI_vector
+from envs.errors import UserError
 from envs.exams import Candidate, Mark
 from envs.task import JSON, ToolCall, ToolDoc
 
@@ -25,7 +30,7 @@ class MemoryExam:
     name = "bfcl-v4-memory"
     about = "questions that a memory of earlier conversations answers"
 
-    def __init__(self) -> None:
+    def __init__(self, backends: Mapping[str, Callable[[Mapping[str, JSON] | None], Any]] = BACKENDS) -> None:
         # Constants alone; the module imports nothing.
         from bfcl_eval.constants import default_prompts
 
@@ -35,19 +40,20 @@ class MemoryExam:
         }
         questions = rows_of(folder / "BFCL_v4_memory.json")
         self._items: list[Session] = []
-        for backend in BACKENDS:
+        for backend, opens in backends.items():
             tools = tools_in(folder / "multi_turn_func_doc" / f"memory_{backend}.json")
             unified = default_prompts.MEMORY_BACKEND_INSTRUCTION_UNIFIED
             instruction = unified if backend == "rec_sum" else default_prompts.MEMORY_BACKEND_INSTRUCTION_CORE_ARCHIVAL
             for story, role in default_prompts.MEMORY_AGENT_SETTINGS.items():
                 last = None
                 for row in rows_of(folder / "memory_prereq_conversation" / f"memory_{story}.json"):
-                    found = Session(backend, story, row, tools, instruction, role, after=last)
+                    found = Session(backend, opens, story, row, tools, instruction, role, after=last)
                     self._items.append(found)
                     last = found.id
                 self._items += [
                     Session(
                         backend,
+                        opens,
                         story,
                         row,
                         tools,
@@ -71,11 +77,30 @@ class MemoryExam:
         pass
 
 
+class VectorMemoryExam(MemoryExam):
+    """The same questions on memories that are searched by meaning. The vectors' model is the caller's."""
+
+    name = "bfcl-v4-memory-vector"
+    about = "questions that a memory of earlier conversations answers, which is searched by meaning"
+
+    class Settings(BaseModel, extra="forbid"):
+        embeddings: Embed | None = None
+
+    def __init__(self, settings: Settings) -> None:
+        if settings.embeddings is None:
+            raise UserError(
+                f"{self.name} needs a model that makes vectors of texts: --embeddings FOLDER, or a hub's name; the "
+                "benchmark's is sentence-transformers/all-MiniLM-L6-v2."
+            )
+        super().__init__({"vector": partial(MemoryAPI_vector, embed=settings.embeddings)})
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Session:
     """One conversation: of those that fill the memory, or, with `answers`, a question."""
 
     backend: str
+    opens: Callable[[Mapping[str, JSON] | None], Any] = field(repr=False)
     story: str
     entry: Mapping[str, Any]
     tools: tuple[ToolDoc, ...] = field(repr=False)
@@ -107,7 +132,7 @@ class Session:
         return f"{shown}\n\n{self.form}" if self.form else shown
 
     async def sit(self, candidate: Candidate, before: JSON) -> Mark:
-        memory = Memory(self.backend, [tool.name for tool in self.tools], before)
+        memory = Memory(self.opens(before), [tool.name for tool in self.tools])
 
         async def execute(call: ToolCall) -> str:
             return memory.execute(call).text
@@ -124,5 +149,7 @@ class Session:
 def _in_sight(backend: str, snapshot: Mapping[str, JSON] | None) -> str:
     if backend == "rec_sum":
         return (snapshot and snapshot["memory"]) or "There is no content in the memory at this point."
+    if backend == "vector":
+        return json.dumps(snapshot["core_memory"]["store"] if snapshot else {}, indent=4)
     core = snapshot["core_memory"] if snapshot else {}
     return json.dumps(core, indent=4) if core else "There is no content in the core memory at this point."

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from envs.errors import UserError, check_known
 from envs.exams import EXAMS, Exam, Item
+from policies.embedding import Embedder
 from policies.engine.choice import DTYPES, KINDS, default_dtype, default_kind, start_engine
 from policies.models import ModelFolder, open_model
 from policies.prompting import ChatFormat
@@ -41,6 +42,9 @@ def command(
         ),
     ],
     data: Annotated[str | None, typer.Option(help="The folder of a benchmark, for suites that need one.")] = None,
+    embeddings: Annotated[
+        str | None, typer.Option(help="A model that makes vectors of texts, for suites that search by meaning.")
+    ] = None,
     base: Annotated[
         str | None, typer.Option(help="Another model to ask the same items, for instance the base.")
     ] = None,
@@ -94,15 +98,19 @@ def command(
         )
     console = Console(highlight=False)
     with ExitStack() as held:
+        known = {"data": data, "embeddings": None if embeddings is None else Embedder(embeddings)}
         exams: dict[str, Exam] = {}
         for each in suite:
             if each not in played:
-                exams[each] = EXAMS.make(each, {"data": data})
+                exams[each] = EXAMS.make(each, known)
                 held.callback(exams[each].close)
         chosen = {each: _chosen(exam, limit, category or ()) for each, exam in exams.items()}
         out = out or Path("runs") / "exams" / names["model"]
+        given = {"data": data, "embeddings": embeddings}
         sheets = {
-            (who, each): Sheet(out / who / exam.name, {**_of_suite(each, data), **sitters[who].settings()}, fresh=fresh)
+            (who, each): Sheet(
+                out / who / exam.name, {**_of_suite(each, given), **sitters[who].settings()}, fresh=fresh
+            )
             for who in named
             for each, exam in exams.items()
         }
@@ -143,11 +151,15 @@ def command(
     console.print(f"tables in {out / 'exam.md'} and exam.json, answers below {out}", soft_wrap=True, markup=False)
 
 
-def _of_suite(name: str, data: str | None) -> dict[str, str]:
-    """What the answers depend on beside the model: the suite, and the folder of its data where it takes one."""
+def _of_suite(name: str, given: Mapping[str, str | None]) -> dict[str, str]:
+    """What the answers depend on beside the model: the suite, and the folders or names that it was given and takes."""
     settings = getattr(EXAMS.find(name), "Settings", None)
-    takes = settings is not None and "data" in settings.model_fields
-    return {"suite": name} | ({"data": str(Path(data).resolve())} if takes and data is not None else {})
+    takes = {} if settings is None else settings.model_fields
+    return {"suite": name} | {
+        key: str(Path(value).resolve()) if Path(value).exists() else value
+        for key, value in given.items()
+        if key in takes and value is not None
+    }
 
 
 def _sitter(

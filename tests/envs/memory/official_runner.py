@@ -1,6 +1,7 @@
 """Runs the official memories and the official grading of their questions, a JSON object a line in, one a line out.
 
-`rank_bm25` is the real one where it is installed; else whatever searches says so.
+`rank_bm25` is the real one where it is installed; else whatever searches says so. So are `sentence_transformers` and
+`faiss`; else our own vectors and a plain search stand in for them. The vectors' model is a folder of the caller's.
 """
 
 from __future__ import annotations
@@ -9,9 +10,12 @@ import importlib.util
 import json
 import os
 import sys
+import types
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from policies.embedding import Embedder
 from tests.seal_ray.evaluation.official_cli import SDKS, StandIns
 
 
@@ -24,6 +28,43 @@ class WithoutSearch(StandIns):
         return None
 
 
+class Encoder:
+    """Stands in for a model of sentence-transformers."""
+
+    def __init__(self, folder: str, device: str) -> None:
+        self._embed = Embedder(folder)
+
+    def get_sentence_embedding_dimension(self) -> int:
+        return self._embed([""]).shape[1]
+
+    def encode(self, texts: Sequence[str], normalize_embeddings: bool) -> Any:
+        return self._embed(texts)
+
+
+class Index:
+    """Stands in for faiss's index of inner products with numbers."""
+
+    def __init__(self, _: int) -> None:
+        self._rows: dict[int, Any] = {}
+
+    def add_with_ids(self, vectors: Any, numbers: Any) -> None:
+        self._rows.update(zip(map(int, numbers), vectors, strict=True))
+
+    def remove_ids(self, numbers: Any) -> None:
+        for number in numbers:
+            del self._rows[int(number)]
+
+    def reset(self) -> None:
+        self._rows.clear()
+
+    def search(self, wanted: Any, k: int) -> Any:
+        assert k > 0
+        if isinstance(k, bool):
+            raise TypeError("an integer is required")
+        found = sorted(((row @ wanted[0], number) for number, row in self._rows.items()), reverse=True)[:k]
+        return [[score for score, _ in found]], [[number for _, number in found]]
+
+
 def main() -> None:
     searches = importlib.util.find_spec("rank_bm25") is not None
     sys.meta_path.append(WithoutSearch())
@@ -34,6 +75,19 @@ def main() -> None:
 
     replies = sys.stdout
     sys.stdout = sys.stderr
+
+    def with_encoder(folder: str) -> None:
+        """Lets the official memory of vectors, which is imported later, find this model under the name of its own."""
+        if importlib.util.find_spec("sentence_transformers") is None:
+            sys.modules["sentence_transformers"] = types.ModuleType("sentence_transformers")
+            sys.modules["sentence_transformers"].SentenceTransformer = Encoder  # type: ignore[attr-defined]
+        if importlib.util.find_spec("faiss") is None:
+            sys.modules["faiss"] = types.ModuleType("faiss")
+            sys.modules["faiss"].__dict__.update(IndexFlatIP=int, IndexIDMap=Index)
+        import sentence_transformers
+
+        real = sentence_transformers.SentenceTransformer
+        sentence_transformers.SentenceTransformer = lambda _, device: real(folder, device=device)
 
     def converse(request: dict[str, Any]) -> Any:
         """One conversation: results, what was shown of the memory, and what it left."""
@@ -52,7 +106,7 @@ def main() -> None:
         results, found = execute_multi_turn_func_call(request["calls"], *where)
         found[name]._flush_memory_to_local_file()
         left = {
-            key: value
+            key: value.export() if hasattr(value, "export") else value
             for key, value in vars(found[name]).items()
             if key in ("core_memory", "archival_memory", "memory")
         }
@@ -68,6 +122,8 @@ def main() -> None:
         elif "calls" in request:
             reply = converse(request)
         else:
+            if request["search"]:
+                with_encoder(request["search"])
             reply = searches
         replies.write(json.dumps(reply) + "\n")
         replies.flush()

@@ -3,25 +3,31 @@
     python -m tests.envs.memory.parity [N]
 
 N pairs of conversations a backend, 60 by default, of which the second begins with what the first one left. The search
-for keys is compared where the package `rank_bm25` is installed.
+for keys is compared where the package `rank_bm25` is installed. Vectors are those of a small random model; the official
+memory computes them with `sentence-transformers` and searches them with `faiss`, where these are installed.
 """
 
 from __future__ import annotations
 
 import json
 import random
+import re
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from envs.bfcl.agentic import is_answer
-from envs.bfcl.memory import BACKENDS, Memory
-from envs.bfcl.memory_exam import MemoryExam
+from envs.bfcl.memory import Memory
+from envs.bfcl.memory_exam import MemoryExam, VectorMemoryExam
 from envs.task import ToolCall
+from policies.embedding import Embedder
 from tests.envs.official import as_source
 from tests.envs.single_turn import parity as single_turn
+from tests.policies.tiny_encoder import WORDS, make_encoder
 
 KEYS = [
     "name",
@@ -55,6 +61,10 @@ TEXTS = [
 QUERIES = ["name", "first name city", "home_city", "CITY city", "nothing", "", "a"]
 ODD: list[Any] = [None, 1, True, 2.5, ["name"], {"name": 1}, -1]
 
+KNOWN_ODD: dict[str, list[Any]] = {"text": [None, 1, -1], "new_text": [True, 2.5], "query": [""]}
+"""Arguments of vectors for which a text is needed: the official memory takes a list of one text, and what it says to
+other values that have a length, and to queries, are a tokenizer's words."""
+
 
 class Official(single_turn.Official):
     """The official memories, running."""
@@ -62,11 +72,14 @@ class Official(single_turn.Official):
     module = "tests.envs.memory.official_runner"
 
 
-def random_call(tools: Sequence[str], rng: random.Random) -> ToolCall:
+def random_call(backend: str, tools: Sequence[str], rng: random.Random) -> ToolCall:
     """A call that is mostly possible."""
     name = rng.choice(tools)
     arguments: dict[str, Any] = {}
-    if "search" in name:
+    if backend == "vector":
+        name = rng.choice([name] + [tool for tool in tools if tool.endswith(("_add", "_retrieve"))])
+        arguments = _vector_arguments(name, rng)
+    elif "search" in name:
         arguments = {"query": rng.choice(QUERIES)} | (
             {"k": rng.choice([1, 3, 0, -1, 100])} if rng.random() < 0.5 else {}
         )
@@ -81,7 +94,8 @@ def random_call(tools: Sequence[str], rng: random.Random) -> ToolCall:
         arguments = {"key": rng.choice(KEYS)}
     chance = rng.random()
     if chance < 0.05 and arguments:
-        arguments[rng.choice(sorted(arguments))] = rng.choice(ODD)
+        key = rng.choice(sorted(arguments))
+        arguments[key] = rng.choice(KNOWN_ODD.get(key, ODD) if backend == "vector" else ODD)
     elif chance < 0.08:
         arguments["more"] = 1
     elif chance < 0.11 and arguments:
@@ -89,6 +103,20 @@ def random_call(tools: Sequence[str], rng: random.Random) -> ToolCall:
     elif chance < 0.12:
         name = rng.choice(["nothing", "remember", "memory"])
     return ToolCall(name, arguments)
+
+
+def _vector_arguments(name: str, rng: random.Random) -> dict[str, Any]:
+    text = f"{rng.choice(WORDS)} {rng.choice(WORDS)} {rng.randrange(10**6)} {rng.choice(TEXTS)}"
+    number = rng.choice([*range(8), 60, True, 1.0])
+    if name.endswith("add"):
+        return {"text": text}
+    if name.endswith("update"):
+        return {"vec_id": number, "new_text": text}
+    if name.endswith("remove"):
+        return {"vec_id": number}
+    if name.endswith("retrieve"):
+        return {"query": text[:100]} | ({"top_k": rng.choice([1, 3, 0, -1, 100])} if rng.random() < 0.5 else {})
+    return {}
 
 
 @dataclass(frozen=True)
@@ -102,19 +130,19 @@ class Replayed:
     """Whether a text has grown beyond `MAX_TEXT` by then: that call, and what follows it, may differ."""
 
 
-def replayed(exam: MemoryExam, pairs: int) -> Iterator[Replayed]:
-    """Calls on both memories, conversation by conversation."""
+def replayed(exam: MemoryExam, pairs: int, encoder: str = "") -> Iterator[Replayed]:
+    """Calls on both memories, conversation by conversation. `encoder` is the model folder of vectors."""
     with Official() as official:
-        searches = official.ask(search=True)
-        for backend in BACKENDS:
+        searches = official.ask(search=encoder)
+        for backend in dict.fromkeys(item.category for item in exam.items()):
             first, second = [item for item in exam.items() if item.category == backend][:2]
             tools = [tool.name for tool in first.tools if searches or "search" not in tool.name]
             for number in range(pairs):
                 rng = random.Random(f"{backend} {number}")
                 snapshot, limited = None, False
                 for session in (first, second):
-                    calls = [random_call(tools, rng) for _ in range(rng.choice([3, 12, 80]))]
-                    memory = Memory(backend, [tool.name for tool in first.tools], snapshot)
+                    calls = [random_call(backend, tools, rng) for _ in range(rng.choice([3, 12, 80]))]
+                    memory = Memory(first.opens(snapshot), [tool.name for tool in first.tools])
                     results = [memory.execute(call).text for call in calls]
                     theirs = official.ask(
                         backend=backend,
@@ -124,11 +152,18 @@ def replayed(exam: MemoryExam, pairs: int) -> Iterator[Replayed]:
                         calls=[as_source(call) for call in calls],
                     )
                     yield Replayed("system", session.system(snapshot), theirs["system"], limited)
+                    if encoder:
+                        results, theirs["results"] = (list(map(rounded, each)) for each in (results, theirs["results"]))
                     for call, mine, other in zip(calls, results, theirs["results"], strict=True):
                         limited |= "the memory would have more than" in mine
                         yield Replayed(str(call)[:100], mine, other, limited)
                     snapshot = json.loads(json.dumps(memory.snapshot()))
                     yield Replayed("left", snapshot, theirs["left"], limited)
+
+
+def rounded(result: str) -> str:
+    """A result with its scores to four places: sums in float32 depend on their order."""
+    return re.sub(r'(?<="similarity_score": )-?[\d.e-]+', lambda found: f"{float(found[0]):.4f}", result)
 
 
 def graded(exam: MemoryExam) -> Iterator[Replayed]:
@@ -159,8 +194,12 @@ def graded(exam: MemoryExam) -> Iterator[Replayed]:
 
 
 def main() -> None:
-    exam = MemoryExam()
-    found = list(replayed(exam, int(sys.argv[1]) if len(sys.argv) > 1 else 60))
+    exam, pairs = MemoryExam(), int(sys.argv[1]) if len(sys.argv) > 1 else 60
+    found = list(replayed(exam, pairs))
+    with tempfile.TemporaryDirectory() as folder:
+        encoder = str(make_encoder(Path(folder)))
+        vectors = VectorMemoryExam(VectorMemoryExam.Settings(embeddings=Embedder(encoder)))
+        found += replayed(vectors, pairs, encoder)
     unlike = [each for each in found if each.ours != each.official]
     kinds = Counter("calls" if each.what not in ("system", "left") else each.what for each in found)
     known = sum(each.limited for each in unlike)

@@ -68,7 +68,7 @@ def test_marks_are_the_official_ones(exam: MemoryExam) -> None:
 
 def test_the_search_for_keys_is_bm25_plus(exam: MemoryExam) -> None:
     """By hand: two keys of two words and one of one, a word that two of them have."""
-    memory = Memory("kv", tools_of(exam, "kv"))
+    memory = Memory(BACKENDS["kv"](None), tools_of(exam, "kv"))
     for key in ("home_city", "city_name", "age"):
         assert memory.execute(ToolCall("core_memory_add", {"key": key, "value": "x"})).text == (
             '{"status": "Key-value pair added."}'
@@ -170,7 +170,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_hostile_calls_are_results_and_a_memory_stays_small(exam: MemoryExam, backend: str) -> None:
-    memory = Memory(backend, tools_of(exam, backend))
+    memory = Memory(BACKENDS[backend](None), tools_of(exam, backend))
     started = time.process_time()
     for call in HOSTILE * 20:
         memory.execute(call)

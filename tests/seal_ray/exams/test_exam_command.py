@@ -97,6 +97,8 @@ REFUSED: dict[tuple[str, ...], str] = {
     ("nowhere", "--suite", SUITE): "model: 'nowhere' is no folder",
     ("tiny", "--suite", "api-bnak"): "suite: 'api-bnak' is not known; did you mean 'api-bank'?",
     ("tiny", "--suite", "api-bank", "--data", "nowhere"): "api-bank: nowhere has no folder apis",
+    ("tiny", "--suite", "bfcl-v4-memory-vector"): "bfcl-v4-memory-vector needs a model that makes vectors of texts",
+    ("tiny", "--suite", SUITE, "--embeddings", "nowhere"): "embeddings: 'nowhere' is no folder and no hub's OWNER/NAME",
     ("tiny", "--suite", SUITE, "--category", "smal"): "category: 'smal' is not known; did you mean 'small'?",
     ("tiny", "--suite", SUITE, "--base", "nowhere"): "model: 'nowhere' is no folder",
     ("tiny", "--suite", SUITE, "--context", "99999999"): "context: 99999999 is more than the",
