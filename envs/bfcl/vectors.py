@@ -134,7 +134,8 @@ class _Store:
     def _vector(self, text: str) -> NDArray[np.float32]:
         if not isinstance(text, str):
             raise TypeError(f"a text is needed, not {type(text).__name__}")
-        return self._embed([text])[0]
+        vector: NDArray[np.float32] = self._embed([text])[0]
+        return vector
 
     def _too_long(self) -> JSON:
         return {"error": f"Entry length exceeds maximum length of {self._longest} characters."}

@@ -6,7 +6,8 @@ import string
 from pathlib import Path
 
 import torch
-from transformers import BertConfig, BertModel, BertTokenizerFast
+from transformers import BertConfig, BertModel
+from transformers.models.bert.tokenization_bert import BertTokenizer
 
 WORDS = ("seattle", "coffee", "the", "customer", "lives", "in", "name", "is", "michael", "fact", "about")
 
@@ -17,7 +18,7 @@ def make_encoder(folder: Path, *, layers: int = 2) -> Path:
     pieces += [mark + each for mark in ("", "##") for each in string.ascii_lowercase + string.digits]
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "vocab.txt").write_text("\n".join(pieces), encoding="utf-8")
-    tokenizer = BertTokenizerFast(str(folder / "vocab.txt"), model_max_length=64)
+    tokenizer = BertTokenizer(str(folder / "vocab.txt"), model_max_length=64)
     tokenizer.save_pretrained(folder)
     torch.manual_seed(0)
     config = BertConfig(
@@ -29,5 +30,5 @@ def make_encoder(folder: Path, *, layers: int = 2) -> Path:
         max_position_embeddings=64,
         initializer_range=0.5,
     )
-    BertModel(config).save_pretrained(folder)
+    BertModel(config).save_pretrained(folder)  # type: ignore[no-untyped-call]
     return folder

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import os
@@ -35,7 +36,7 @@ class Encoder:
         self._embed = Embedder(folder)
 
     def get_sentence_embedding_dimension(self) -> int:
-        return self._embed([""]).shape[1]
+        return int(self._embed([""]).shape[1])
 
     def encode(self, texts: Sequence[str], normalize_embeddings: bool) -> Any:
         return self._embed(texts)
@@ -84,10 +85,9 @@ def main() -> None:
         if importlib.util.find_spec("faiss") is None:
             sys.modules["faiss"] = types.ModuleType("faiss")
             sys.modules["faiss"].__dict__.update(IndexFlatIP=int, IndexIDMap=Index)
-        import sentence_transformers
-
-        real = sentence_transformers.SentenceTransformer
-        sentence_transformers.SentenceTransformer = lambda _, device: real(folder, device=device)
+        package: Any = importlib.import_module("sentence_transformers")
+        real = package.SentenceTransformer
+        package.SentenceTransformer = lambda _, device: real(folder, device=device)
 
     def converse(request: dict[str, Any]) -> Any:
         """One conversation: results, what was shown of the memory, and what it left."""
