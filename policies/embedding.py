@@ -20,8 +20,8 @@ _BATCH = 32
 class Embedder:
     """Mean of a text's token vectors in the last layer, scaled to length 1 (Reimers and Gurevych 2019, section 3).
 
-    As sentence-transformers computes it for models that it pools by the mean, such as all-MiniLM-L6-v2, which BFCL V4
-    uses; in float32 on the CPU. What is longer than the model reads is cut off at its end.
+    As sentence-transformers computes it for models that it pools by the mean, such as all-MiniLM-L6-v2; in float32 on
+    the CPU. What is longer than the model reads is cut off at its end.
     """
 
     def __init__(self, name: str) -> None:

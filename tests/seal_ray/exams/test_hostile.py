@@ -15,12 +15,14 @@ from envs.dialects import DIALECTS, Dialect
 from envs.exams import EXAMS, Conversation, Exam, Item, Said
 from envs.task import ToolCall
 from envs.text import map_texts, valid_text
+from policies.embedding import Embedder
 from seal_ray.exams.sitting import choose_items
 from tests.envs.apibank.fake import write_folder
 from tests.envs.hostile_calls import VALUES
 from tests.envs.test_fuzz import FRAGMENTS
 from tests.envs.test_hostile_completions import EXPRESSIONS, written
 from tests.envs.web_search.stand_in import running
+from tests.policies.tiny_encoder import make_encoder
 
 ANSWERS = 12
 """Answers of a candidate; after them it is silent, so that every item ends."""
@@ -79,12 +81,13 @@ def test_no_answer_does_anything_but_count(suite: str, tmp_path: Path, monkeypat
     data = write_folder(tmp_path / "api-bank")
     here = tmp_path / "here"
     here.mkdir()
+    embed = Embedder(str(make_encoder(tmp_path / "encoder")))
     monkeypatch.chdir(here)
     before = sorted(path for path in data.rglob("*"))
     with running() as service:
         monkeypatch.setenv(KEY, "a key")
         monkeypatch.setenv(ADDRESS, f"http://{service.host}/search")
-        exam: Exam = EXAMS.make(suite, {"data": str(data)})
+        exam: Exam = EXAMS.make(suite, {"data": str(data), "embeddings": embed})
         items = choose_items(exam.items(), limit=60)[:60]
         for seed, item in enumerate(items * max(1, 60 // len(items))):
             sit(item, Hostile(seed, list(DIALECTS.values())[seed % len(DIALECTS)]), slowest=2)
