@@ -127,8 +127,10 @@ class MemoryAPI_rec_sum:  # noqa: N801 - as above
 
 _LONGEST = 10_000
 _TOO_LONG = "Entry will be too long after {}. Please shorten the entry to less than {} characters."
-BACKENDS: Mapping[str, Callable[[Mapping[str, JSON] | None], Any]] = {"kv": MemoryAPI_kv, "rec_sum": MemoryAPI_rec_sum}
-"""Backend → what opens its memories: it takes what the conversation before left, or None."""
+Opens = Callable[[Mapping[str, JSON] | None], Any]
+"""What opens a backend's memory: it takes what the conversation before left, or None."""
+BACKENDS: Mapping[str, Opens] = {"kv": MemoryAPI_kv, "rec_sum": MemoryAPI_rec_sum}
+"""The backends that need no model, by name."""
 
 
 class Memory:

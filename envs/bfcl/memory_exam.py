@@ -8,7 +8,7 @@ last one left, and its final answer is graded as the official checker does: an e
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from envs.bfcl.agentic import converse, is_answer, rows_of, tools_in
-from envs.bfcl.memory import BACKENDS, Memory
+from envs.bfcl.memory import BACKENDS, Memory, Opens
 from envs.bfcl.tools import data_folder
 from envs.bfcl.vectors import Embed, MemoryAPI_vector
 from envs.errors import UserError
@@ -30,7 +30,7 @@ class MemoryExam:
     name = "bfcl-v4-memory"
     about = "questions that a memory of earlier conversations answers"
 
-    def __init__(self, backends: Mapping[str, Callable[[Mapping[str, JSON] | None], Any]] = BACKENDS) -> None:
+    def __init__(self, backends: Mapping[str, Opens] = BACKENDS) -> None:
         # Constants alone; the module imports nothing.
         from bfcl_eval.constants import default_prompts
 
@@ -100,7 +100,7 @@ class Session:
     """One conversation: of those that fill the memory, or, with `answers`, a question."""
 
     backend: str
-    opens: Callable[[Mapping[str, JSON] | None], Any] = field(repr=False)
+    opens: Opens = field(repr=False)
     story: str
     entry: Mapping[str, Any]
     tools: tuple[ToolDoc, ...] = field(repr=False)
