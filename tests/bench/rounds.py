@@ -1,15 +1,20 @@
 """What a round of training costs beside engine and learner, and the memory of it: `python -m tests.bench.rounds`.
 
-Some rounds of the tiny preset, as `seal-ray train` runs them. Then the requests of the last of them are sent to the
-same kind of engine alone, with no environment, no Ray and no order among them but a dialogue's own: what that takes is
-the engine's own time. Overhead is the share of the round that is neither this nor the learner's update.
+Some rounds of the tiny preset, as `seal-ray train` runs them. After each its requests are sent to an engine of the same
+kind alone, with the same weights, no environment, no Ray and no order among them but a dialogue's own: what that takes
+is the engine's own time. Overhead is the share of the rounds that is neither this nor the learner's update.
+
+`--against COMMIT` plays rounds of that commit too, in turn with these, in a process of its own.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
+import statistics
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 
 import torch
 
@@ -24,9 +29,11 @@ from seal_ray.algorithm.seal import Seal
 from seal_ray.config import sections
 from seal_ray.run.cluster import connected
 from tests.bench.memory import Memory
+from tests.bench.other_rounds import OtherRounds, phases_of
+from tests.bench.same import checked_out
 
 ROUNDS = 4
-GOAL_OVERHEAD, GOAL_GIB = 0.15, 6.0
+GOAL_OVERHEAD, GOAL_GIB = 0.05, 6.0
 
 
 def _requests(trajectory: Trajectory, form: ChatFormat, most: int) -> list[GenRequest]:
@@ -42,56 +49,94 @@ def _requests(trajectory: Trajectory, form: ChatFormat, most: int) -> list[GenRe
     ]
 
 
-async def _alone(algorithm: Seal, weights: Mapping[str, torch.Tensor], dialogues: Sequence[list[GenRequest]]) -> float:
-    """Seconds that an engine with these weights needs for these dialogues' requests, from an empty cache."""
-    solver, settings = algorithm.solver.settings, algorithm.config.section(sections.Engine)
-    model = algorithm.solver.model
-    engine: Engine = await start_engine(
-        default_kind(), model, context=solver.context, dtype=settings.dtype, concurrent=settings.concurrent
-    )
+class _Alone:
+    """An engine that nobody else asks."""
 
-    async def one(requests: list[GenRequest]) -> None:
-        for request in requests:
-            await engine.generate(request)
+    def __init__(self, algorithm: Seal) -> None:
+        solver, engine = algorithm.solver, algorithm.config.section(sections.Engine)
+        self._solver = solver
+        self._dtype = engine.dtype
+        self._form = ChatFormat.load(solver.model.path, solver.model.dialect)
+        self._runner = asyncio.Runner()
+        self._version = 0
+        starting = start_engine(
+            default_kind(),
+            solver.model,
+            context=solver.settings.context,
+            dtype=engine.dtype,
+            concurrent=engine.concurrent,
+        )
+        self._engine: Engine = self._runner.run(starting)
 
-    try:
-        await asyncio.gather(*map(one, dialogues[:16]))  # warms up
-        await engine.update_weights(full_weights(weights, checkpoint_shapes(model.path), settings.dtype), 1)
+    def seconds(self, played: Sequence[Trajectory], weights: Mapping[str, torch.Tensor]) -> float:
+        """What the requests of these dialogues take with these weights, from an empty cache."""
+        dialogues = [_requests(each, self._form, self._solver.settings.response) for each in played]
+        self._version += 1
+        sent = full_weights(weights, checkpoint_shapes(self._solver.model.path), self._dtype)
+        self._runner.run(self._engine.update_weights(sent, self._version))
         started = time.perf_counter()
-        await asyncio.gather(*map(one, dialogues))
+        self._runner.run(self._all(dialogues))
         return time.perf_counter() - started
-    finally:
-        await engine.close()
+
+    async def _all(self, dialogues: Sequence[list[GenRequest]]) -> None:
+        async def one(requests: list[GenRequest]) -> None:
+            for request in requests:
+                await self._engine.generate(request)
+
+        await asyncio.gather(*map(one, dialogues))
+
+    def close(self) -> None:
+        self._runner.run(self._engine.close())
+        self._runner.close()
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--against", metavar="COMMIT", help="play rounds of this commit too, in turn with these")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    given = parser.parse_args()
     config = make_config(["tiny"], overrides=["evaluation.interval=0"])
-    with Memory() as memory, connected():
+    took, others, outside = [], [], []
+    with ExitStack() as stack:
+        memory = stack.enter_context(Memory())
+        stack.enter_context(connected())
         algorithm = config.build_algo()
         assert isinstance(algorithm, Seal)
-        weights: Mapping[str, torch.Tensor] = {}
-        for number in range(1, ROUNDS + 1):
+        stack.callback(algorithm.stop)
+        alone = _Alone(algorithm)
+        stack.callback(alone.close)
+        other = None
+        if given.against:
+            other = stack.enter_context(OtherRounds(stack.enter_context(checked_out(given.against))))
+        for number in range(1, given.rounds + 1):
+            if other is not None:
+                before, phases = other.next()
+                others.append(before)
+                print(f"round {number} of {given.against}: {before:.1f} s: {_said(phases)}", flush=True)
             weights = algorithm.solver.weights()  # what the round is sampled with
             started = time.perf_counter()
             result = algorithm.train()
-            took = time.perf_counter() - started
-            phases = {
-                name.removeprefix("perf/").removesuffix("_seconds"): float(value)
-                for name, value in result.items()
-                if name.startswith("perf/") and name.endswith("_seconds")
-            }
-            print(f"round {number}: {took:.1f} s: " + ", ".join(f"{k} {v:.2f}" for k, v in phases.items()))
-        played = [each for group in algorithm.last_round for each in group.trajectories]
-        algorithm.stop()
-    form = ChatFormat.load(algorithm.solver.model.path, algorithm.solver.model.dialect)
-    dialogues = [_requests(each, form, algorithm.solver.settings.response) for each in played]
-    engine = asyncio.run(_alone(algorithm, weights, dialogues))
-    overhead = (took - engine - phases["learn"]) / took
+            took.append(time.perf_counter() - started)
+            phases = phases_of(result)
+            played = [each for group in algorithm.last_round for each in group.trajectories]
+            engine = alone.seconds(played, weights)
+            outside.append(took[-1] - engine - phases["learn"])
+            print(f"round {number}: {took[-1]:.1f} s: {_said(phases)}; engine alone {engine:.2f}", flush=True)
+    overhead = sum(outside[1:]) / sum(took[1:])
+    if others:
+        now, before = statistics.median(took[1:]), statistics.median(others[1:])
+        print(
+            f"medians without the first: {now:.1f} s, and {before:.1f} s of {given.against}: a ratio of {before / now:.2f}"
+        )
     print(
-        f"engine alone {engine:.2f} s of rollout {phases['rollout']:.2f} s; overhead outside engine and learner "
-        f"{overhead:.1%} of the round (goal under {GOAL_OVERHEAD:.0%}); memory at most {memory.peak / 2**30:.2f} GiB "
-        f"(goal {GOAL_GIB:g})"
+        f"overhead outside engine and learner, without the first round: {overhead:.1%} (goal {GOAL_OVERHEAD:.0%}); "
+        f"memory of all processes at most {memory.peak / 2**30:.2f} GiB"
+        + ("" if others else f" (goal {GOAL_GIB:g}, without the second engine)")
     )
+
+
+def _said(phases: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {seconds:.2f}" for name, seconds in phases.items())
 
 
 if __name__ == "__main__":
