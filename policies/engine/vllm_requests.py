@@ -17,7 +17,7 @@ _SPACED = {"item_separator": ", ", "key_separator": ": "}
 def sampling_of(request: GenRequest) -> Any:
     """The request but for its prompt and policy, as vLLM's `SamplingParams`."""
     from vllm import SamplingParams
-    from vllm.sampling_params import StructuredOutputsParams
+    from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
     grammar = None
     if request.json_schema is not None:
@@ -30,6 +30,8 @@ def sampling_of(request: GenRequest) -> Any:
         stop_token_ids=list(request.stop_token_ids),
         logprobs=0,
         detokenize=False,
+        # One output, at the end: one a step, each with all tokens so far, costs the front end more than all else.
+        output_kind=RequestOutputKind.FINAL_ONLY,
         # Only the stop tokens asked for stop; but after the end of a grammar's text, tokens are sampled unrestricted.
         ignore_eos=grammar is None,
         structured_outputs=grammar,

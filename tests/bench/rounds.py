@@ -125,9 +125,7 @@ def main() -> None:
     overhead = sum(outside[1:]) / sum(took[1:])
     if others:
         now, before = statistics.median(took[1:]), statistics.median(others[1:])
-        print(
-            f"medians without the first: {now:.1f} s, and {before:.1f} s of {given.against}: a ratio of {before / now:.2f}"
-        )
+        print(f"medians without the first: now {now:.1f} s, at {given.against} {before:.1f} s: {before / now:.2f} to 1")
     print(
         f"overhead outside engine and learner, without the first round: {overhead:.1%} (goal {GOAL_OVERHEAD:.0%}); "
         f"memory of all processes at most {memory.peak / 2**30:.2f} GiB"
