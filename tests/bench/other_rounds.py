@@ -31,6 +31,7 @@ class OtherRounds:
 
     def __init__(self, tree: Path) -> None:
         environment = {**os.environ, "PYTHONPATH": str(tree), "RAY_ADDRESS": "local"}
+        environment.pop("GOMP_SPINCOUNT", None)  # the package of this process has set it; the other decides for itself
         self._process = subprocess.Popen(
             [sys.executable, "-P", __file__],
             cwd=tree,
