@@ -38,7 +38,6 @@ def planted_config(curator: Path, seed: int, **settings: Any) -> SealConfig:
     config = (
         small_config(Half())
         .environment(tasks=TASKS, difficulty=DIFFICULTY, categories=["base"])
-        .solver(model=str(curator))
         .curator(
             **{
                 "kind": "coevolved",
