@@ -6,6 +6,7 @@ Its process imports this file, which does without RLlib: that would take seconds
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -115,6 +116,7 @@ class EngineActor:
         async with self._starting:
             if self._engine is None:
                 self._engine = await start(self._spec)
+                gc.freeze()  # what is there by now stays; collections, which halt all requests, do not look through it
             return self._engine
 
     async def _holding(self, policy: str, version: int) -> Engine:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import faulthandler
+import gc
 import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
@@ -219,7 +220,10 @@ class SealEnvRunner(EnvRunner, Checkpointable):
 
     @cached_property
     def _player(self) -> _Player:
-        return _Player(self.config)
+        player = _Player(self.config)
+        if self.worker_index:  # in a process of its own, in which nothing goes that is there by now
+            gc.freeze()  # so that collections, which halt all dialogues, do not look through it
+        return player
 
     def assert_healthy(self) -> None:
         """Nothing can be half made."""
