@@ -30,7 +30,7 @@ def sampling_of(request: GenRequest) -> Any:
         stop_token_ids=list(request.stop_token_ids),
         logprobs=0,
         detokenize=False,
-        # One output, at the end: one a step, each with all tokens so far, costs the front end more than all else.
+        # One output, at the end: one a token, each with all tokens so far, takes the front end a third longer.
         output_kind=RequestOutputKind.FINAL_ONLY,
         # Only the stop tokens asked for stop; but after the end of a grammar's text, tokens are sampled unrestricted.
         ignore_eos=grammar is None,

@@ -124,12 +124,12 @@ def test_the_shipped_model_is_unfinished_and_an_interface_helps_it(playing: Play
 
 
 def test_a_core_killed_midway_changes_no_result(playing: Playing) -> None:
-    jobs = jobs_of(48, seed=900)
+    jobs = jobs_of(24, seed=900)
     calm = playing.play(jobs, concurrent=12)
     rollouts = Rollouts(playing.solver, concurrent=12)
 
     def kill(done: int) -> None:
-        if done == 16:
+        if done == 8:
             for process in playing.engine.processes():
                 os.kill(process, signal.SIGKILL)
 
