@@ -36,11 +36,12 @@ inspect: setup ## make .venv/inspect, with which seal-ray exam plays the suites 
 	@test -x .venv/inspect/bin/python || $(BIN)/python -m venv .venv/inspect
 	.venv/inspect/bin/python -m pip install --quiet --disable-pip-version-check $(INSPECT)
 
-bench: setup ## measure the learner against TRL's, the world against the official checker, engines, deliveries, a round, and what a curator adds
+bench: setup ## measure the learner against TRL's, the world against the official checker, engines, deliveries, a round, waiting threads, and what a curator adds
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target .venv/trl $(TRL)
 	PYTHONPATH=.venv/trl $(BIN)/python -m tests.bench.learner
 	$(BIN)/python -m tests.bench.world
 	$(BIN)/python -m tests.bench.engines
 	$(BIN)/python -m tests.bench.deliveries
 	$(BIN)/python -m tests.bench.rounds --against $(BEFORE)
+	$(BIN)/python -m tests.bench.threads
 	$(BIN)/python -m tests.bench.curator
