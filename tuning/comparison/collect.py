@@ -30,7 +30,8 @@ class Manifest(TrialsManifest):
     """What a comparison runs: `arms`, name → what it is, each with all `seeds`.
 
     `threshold` is the success, as a share, that the report holds trials to, where one was given. A comparison that was
-    joined from others names their folders in `merged`; it has no folder in which it was started.
+    joined from others names their folders in `merged`; it has no folder in which it was started. Arms of which the
+    others planned fewer seeds stand in `fewer_seeds` with those.
     """
 
     FILE, WHAT, COMMAND = "comparison.yaml", "comparison", "compare"
@@ -40,10 +41,12 @@ class Manifest(TrialsManifest):
     baseline: str
     threshold: float | None = None
     merged: tuple[str, ...] = ()
+    fewer_seeds: dict[str, tuple[int, ...]] = Field(default_factory=dict)
 
     def trials(self) -> Iterator[tuple[str, int]]:
         """Arm and seed of every trial, a seed's arms after one another so that pairs are complete early."""
-        yield from ((arm, seed) for seed in self.seeds for arm in self.arms)
+        for seed in self.seeds:
+            yield from ((arm, seed) for arm in self.arms if seed in self.fewer_seeds.get(arm, self.seeds))
 
 
 def set_threshold(out: Path, threshold: float) -> None:

@@ -23,8 +23,8 @@ def merge(pieces: Sequence[Path], out: Path, *, baseline: str | None = None, thr
 
     A piece is a folder, or a .tar.xz file that holds one of the file's name.
 
-    Of the trials it takes the small files that reports are made of; solvers and checkpoints stay where they are. What
-    no piece has is not started. Baseline and threshold are the first piece's where they are not given.
+    Of the trials it takes the small files that reports are made of; solvers and checkpoints stay where they are. An arm
+    has the seeds that its pieces planned. Baseline and threshold are the first piece's where they are not given.
 
     Raises `UserError`, before anything is written, for pieces with other recipes or tasks, and for a trial that several
     of them have.
@@ -59,6 +59,8 @@ def _merge(pieces: Sequence[Path], out: Path, baseline: str | None, threshold: f
     first = parts[0].manifest
     arms = {arm: about for part in reversed(parts) for arm, about in part.manifest.arms.items()}
     order = dict.fromkeys(arm for part in parts for arm in part.manifest.arms)
+    planned = {arm: tuple(sorted({seed for each, seed in trials if each == arm})) for arm in order}
+    seeds = tuple(sorted({seed for _, seed in trials}))
     if baseline is not None and baseline not in arms:
         raise unknown_value("--baseline", baseline, list(order))
     for trial in trials.values():
@@ -70,12 +72,13 @@ def _merge(pieces: Sequence[Path], out: Path, baseline: str | None, threshold: f
     out.mkdir(parents=True, exist_ok=True)
     Manifest(
         arms={arm: arms[arm] for arm in order},
-        seeds=tuple(sorted({seed for part in parts for seed in part.manifest.seeds})),
+        seeds=seeds,
         rounds=first.rounds,
         folder="",
         baseline=baseline or first.baseline,
         threshold=first.threshold if threshold is None else threshold,
         merged=tuple(piece.resolve().name for piece in pieces),
+        fewer_seeds={arm: found for arm, found in planned.items() if found != seeds},
     ).write(out)
 
 

@@ -29,6 +29,8 @@ from tuning.record import State
 from tuning.statistics import Estimate, mean_estimate
 
 _COLOURS = (BLACK, BLUE, RED, GREEN, ORANGE, PINK, SKY)
+_LINES = ("solid", "dashed", "dotted")
+"""Where there are more arms than colours, they come again with another line."""
 _DPI = 100
 
 
@@ -41,9 +43,10 @@ def draw_success(comparison: Comparison, path: Path) -> None:
     for place, arm in enumerate(comparison.manifest.arms):
         runs = [trial.rows for trial in comparison.of(arm)]
         label = f"{arm}\n({len(comparison.of(arm, State.FINISHED))} of {len(runs)} finished)"
-        colour = _COLOURS[place % len(_COLOURS)]
-        _band(left, estimates(runs, "evaluation/success"), colour, label)
-        _band(right, estimates(runs, "solver/success_plain"), colour, label)
+        again, colour = divmod(place, len(_COLOURS))
+        style = (_COLOURS[colour], _LINES[again % len(_LINES)])
+        _band(left, estimates(runs, "evaluation/success"), style, label)
+        _band(right, estimates(runs, "solver/success_plain"), style, label)
     everything = _rounds(comparison)
     for axes, what in ((left, "dialogues"), (right, "rollouts")):
         as_share(axes, f"success (% of {what})")
@@ -82,11 +85,13 @@ def estimates(runs: Sequence[Sequence[Row]], metric: str) -> Mapping[int, Estima
     return {number: mean_estimate(found[number]) for number in sorted(found)}
 
 
-def _band(axes: Axes, points: Mapping[int, Estimate], colour: str, label: str) -> None:
+def _band(axes: Axes, points: Mapping[int, Estimate], style: tuple[str, str], label: str) -> None:
+    """A line with its band; `style` is its colour and the kind of line."""
     if not points:
         return
-    rounds = list(points)
-    axes.plot(rounds, [each.mean for each in points.values()], color=colour, marker="o", markersize=4, label=label)
+    rounds, (colour, line) = list(points), style
+    means = [each.mean for each in points.values()]
+    axes.plot(rounds, means, color=colour, linestyle=line, marker="o", markersize=4, label=label)
     low = [np.nan if each.low is None else each.low for each in points.values()]
     high = [np.nan if each.high is None else each.high for each in points.values()]
     axes.fill_between(rounds, low, high, color=colour, alpha=0.15, linewidth=0)

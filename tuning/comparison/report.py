@@ -40,10 +40,11 @@ def report_as_markdown(comparison: Comparison) -> str:
     manifest = comparison.manifest
     arms, finished = list(manifest.arms), [each for each in comparison.trials if each.state is State.FINISHED]
     head, *rows = short_table(comparison)
+    up_to = "up to " if manifest.fewer_seeds else ""
     lines = [
         f"# Comparison: {', '.join(arms)}",
         "",
-        f"{counted(len(arms), 'arm')} × {counted(len(manifest.seeds), 'seed')}, "
+        f"{counted(len(arms), 'arm')} × {up_to}{counted(len(manifest.seeds), 'seed')}, "
         f"{counted(manifest.rounds, 'round')} each; "
         f"{len(finished)} of {len(comparison.trials)} trials are finished. The baseline is {manifest.baseline}.",
         "",

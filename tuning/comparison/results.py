@@ -60,7 +60,9 @@ def _difference(comparison: Comparison, arm: str, measure: Measure) -> Estimate 
     of_baseline = {trial.seed: trial for trial in comparison.of(baseline)}
     pairs, differences = [], []
     for trial in comparison.of(arm):
-        other = of_baseline[trial.seed]
+        other = of_baseline.get(trial.seed)
+        if other is None:
+            continue
         left, right = value_of(trial, measure), value_of(other, measure)
         if left is not None and right is not None:
             pairs.append((trial, other))

@@ -129,14 +129,14 @@ def test_failed_and_missing_trials_stay_so(tmp_path: Path) -> None:
     assert {each.name: each.state for each in comparison.trials} == {
         "vanilla-seed0": State.FINISHED,
         "vanilla-seed1": State.NOT_STARTED,
-        "vanilla-seed2": State.NOT_STARTED,
         "rules-seed0": State.FAILED,
         "rules-seed1": State.FINISHED,
         "rules-seed2": State.FINISHED,
     }
     assert comparison.of("rules")[0].failure == "it broke"
     text = (tmp_path / "merged" / REPORT).read_text("utf-8")
-    assert "**2 not started, and in no number below:** vanilla-seed1, vanilla-seed2." in text
+    assert "2 arms × up to 3 seeds" in text
+    assert "**1 not started, and in no number below:** vanilla-seed1." in text, "nobody planned vanilla-seed2"
     assert "| `curator.kind` | none | rules |" in text
     merge([tmp_path / "merged", piece(tmp_path / "third", arms=("vanilla",), first_seed=1)], tmp_path / "again")
     assert all(each.state is State.FINISHED for each in collect(tmp_path / "again").of("vanilla"))
