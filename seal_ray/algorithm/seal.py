@@ -148,6 +148,7 @@ class Seal(RoundAlgorithm):
             **of_rollouts(groups, self._reward, get_source(self._environment.source).categories),
             "solver/groups_replaced": len(groups) - len(waves[0]),
             "solver/waves": len(waves),
+            "solver/tasks_seen": self._planner.tasks_seen,
             **rows.measured,
             **{f"solver/{key}": value for key, value in learnt.items()},
             **of_internalised(internalised),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +25,7 @@ from seal_ray.report.drawing import (
 )
 from seal_ray.report.files import Row
 from tuning.comparison.collect import Comparison
+from tuning.comparison.threshold import Spent, rollouts_until, tasks_until
 from tuning.record import State
 from tuning.statistics import Estimate, mean_estimate
 
@@ -40,17 +41,30 @@ def draw_success(comparison: Comparison, path: Path) -> None:
     left, right = figure.subplots(1, 2)
     left.set_title("Evaluation, plain interface")
     right.set_title("Training rollouts on the plain interface")
-    for place, arm in enumerate(comparison.manifest.arms):
+    for arm, label, style in _arms(comparison):
         runs = [trial.rows for trial in comparison.of(arm)]
-        label = f"{arm}\n({len(comparison.of(arm, State.FINISHED))} of {len(runs)} finished)"
-        again, colour = divmod(place, len(_COLOURS))
-        style = (_COLOURS[colour], _LINES[again % len(_LINES)])
         _band(left, estimates(runs, "evaluation/success"), style, label)
         _band(right, estimates(runs, "solver/success_plain"), style, label)
     everything = _rounds(comparison)
     for axes, what in ((left, "dialogues"), (right, "rollouts")):
         as_share(axes, f"success (% of {what})")
         finish(axes, everything)
+    save_picture(figure, path)
+
+
+def draw_efficiency(comparison: Comparison, path: Path) -> None:
+    """Draws mean evaluation success over what it took: different tasks on the left, rollouts on the right."""
+    figure = Figure(figsize=(13.0, 5.0), dpi=_DPI, layout="constrained")
+    panels = figure.subplots(1, 2, sharey=True)
+    for axes, what, spent in zip(panels, ("different tasks", "rollouts"), (tasks_until, rollouts_until), strict=True):
+        for arm, label, style in _arms(comparison):
+            runs = [trial.rows for trial in comparison.of(arm)]
+            _band(axes, estimates(runs, "evaluation/success"), style, label, at=_spent(runs, spent))
+        as_share(axes, "success (% of dialogues)")
+        finish(axes, [])
+        axes.set_title("Evaluation, plain interface")
+        axes.set_xlabel(f"{what} trained on, mean over seeds")
+        axes.set_xlim(left=0)
     save_picture(figure, path)
 
 
@@ -85,16 +99,45 @@ def estimates(runs: Sequence[Sequence[Row]], metric: str) -> Mapping[int, Estima
     return {number: mean_estimate(found[number]) for number in sorted(found)}
 
 
-def _band(axes: Axes, points: Mapping[int, Estimate], style: tuple[str, str], label: str) -> None:
-    """A line with its band; `style` is its colour and the kind of line."""
+def _arms(comparison: Comparison) -> Iterator[tuple[str, str, tuple[str, str]]]:
+    """Each arm with its label, and its colour and kind of line."""
+    for place, arm in enumerate(comparison.manifest.arms):
+        label = f"{arm}\n({len(comparison.of(arm, State.FINISHED))} of {len(comparison.of(arm))} finished)"
+        again, colour = divmod(place, len(_COLOURS))
+        yield arm, label, (_COLOURS[colour], _LINES[again % len(_LINES)])
+
+
+def _spent(runs: Sequence[Sequence[Row]], spent: Spent) -> Mapping[int, float]:
+    """Round → what was spent up to it, mean over the runs that counted it."""
+    found: dict[int, list[float]] = {}
+    for rows in runs:
+        for row in rows:
+            count = spent(rows, row["round"])
+            if count is not None:
+                found.setdefault(row["round"], []).append(count)
+    return {number: mean_estimate(counts).mean for number, counts in found.items()}
+
+
+def _band(
+    axes: Axes,
+    points: Mapping[int, Estimate],
+    style: tuple[str, str],
+    label: str,
+    *,
+    at: Mapping[int, float] | None = None,
+) -> None:
+    """A line with its band, over rounds, or `at` what these stand for. `style` is its colour and the kind of line."""
+    if at is not None:
+        points = {number: point for number, point in points.items() if number in at}
     if not points:
         return
-    rounds, (colour, line) = list(points), style
+    colour, line = style
+    places = list(points) if at is None else [at[number] for number in points]
     means = [each.mean for each in points.values()]
-    axes.plot(rounds, means, color=colour, linestyle=line, marker="o", markersize=4, label=label)
+    axes.plot(places, means, color=colour, linestyle=line, marker="o", markersize=4, label=label)
     low = [np.nan if each.low is None else each.low for each in points.values()]
     high = [np.nan if each.high is None else each.high for each in points.values()]
-    axes.fill_between(rounds, low, high, color=colour, alpha=0.15, linewidth=0)
+    axes.fill_between(places, low, high, color=colour, alpha=0.15, linewidth=0)
 
 
 def _mean_rows(runs: Sequence[Sequence[Row]], metrics: Sequence[str]) -> list[Row]:

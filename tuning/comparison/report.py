@@ -7,10 +7,11 @@ from pathlib import Path
 
 from seal_ray.report.files import replace_file
 from tuning.comparison.collect import Comparison, collect
+from tuning.comparison.efficiency import EFFICIENCY, counts_tasks, efficiency_lines
 from tuning.comparison.exams import exam_lines
 from tuning.comparison.findings import regression_lines, threshold_lines, verdicts
 from tuning.comparison.measures import AREA, FINAL, HINT_OFF, Measure, categories_in, in_category
-from tuning.comparison.pictures import draw_labels, draw_success
+from tuning.comparison.pictures import draw_efficiency, draw_labels, draw_success
 from tuning.comparison.results import results_of
 from tuning.comparison.table import table_of
 from tuning.comparison.texts import cell, counted, markdown_table, shown, shown_difference
@@ -30,6 +31,8 @@ def write_results(out: Path) -> Comparison:
     write_csv(out / TABLE, table_of(comparison))
     draw_success(comparison, out / CURVES)
     draw_labels(comparison, out / LABELS)
+    if counts_tasks(comparison):
+        draw_efficiency(comparison, out / EFFICIENCY)
     replace_file(out / INTERFACES, timeline_as_markdown(comparison).encode("utf-8"))
     replace_file(out / REPORT, report_as_markdown(comparison).encode("utf-8"))
     return comparison
@@ -65,6 +68,7 @@ def report_as_markdown(comparison: Comparison) -> str:
         "of its own). **Seeds only**: results by task are missing, and the choice of tasks is in no interval.",
         "",
         *threshold_lines(comparison),
+        *efficiency_lines(comparison),
         *exam_lines(comparison),
         "## By category",
         "",

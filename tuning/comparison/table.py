@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tuning.comparison.collect import ArmTrial, Comparison
+from tuning.comparison.efficiency import counts_tasks
 from tuning.comparison.exams import exam_measures
 from tuning.comparison.measures import AREA, FINAL, HINT_OFF, SHARE, Measure, categories_in, in_category, value_of
 from tuning.comparison.results import results_of
@@ -26,6 +27,8 @@ def measures_of(comparison: Comparison) -> list[Measure]:
     """Every measure, in the order of the table."""
     threshold, categories = threshold_of(comparison), categories_in(comparison)
     times = [] if threshold is None else [threshold.rounds, threshold.rollouts]
+    if threshold is not None and counts_tasks(comparison):
+        times.append(threshold.tasks)
     by_category = (in_category(whole, each) for whole in (FINAL, AREA) for each in categories)
     return [FINAL, AREA, HINT_OFF, *times, *exam_measures(comparison), *by_category]
 

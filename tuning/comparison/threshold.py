@@ -12,9 +12,12 @@ from tuning.comparison.measures import FINAL, Measure, value_of
 from tuning.record import State
 from tuning.statistics import kaplan_meier_median, mean_estimate
 
-_ROUNDS, _ROLLOUTS = "rounds", "rollouts"
+_ROUNDS, _ROLLOUTS, _TASKS = "rounds", "rollouts", "tasks"
 _SLACK = 1e-9
 """A share that was computed in another way is still the same share."""
+
+Spent = Callable[[Sequence[Row], int], float | None]
+"""A trial's rows and the number of a round → what was spent up to it; None where that was not counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,7 @@ class Reached:
     never: Sequence[str]
     median_rounds: float | None
     median_rollouts: float | None
+    median_tasks: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +40,15 @@ class Threshold:
     """A success that trials are held to. `given` says that it was asked for, and is not the baseline's.
 
     The measures are restricted times: those until the first evaluation at or above the level, and at most the time for
-    which every finished trial was watched. Their mean needs no assumption on what comes later.
+    which every finished trial was watched. Their mean needs no assumption on what comes later. `tasks` counts different
+    tasks.
     """
 
     level: float
     given: bool
     rounds: Measure
     rollouts: Measure
+    tasks: Measure
 
     def reached(self, comparison: Comparison, arm: str) -> Reached:
         """How the finished trials of an arm came to it."""
@@ -50,13 +56,18 @@ class Threshold:
         at = [_reached_at(trial.rows, self.level) for trial in trials]
         there = [number is not None for number in at]
         ends = [trial.rounds if number is None else number for trial, number in zip(trials, at, strict=True)]
-        played = [_rollouts_until(trial.rows, number) for trial, number in zip(trials, ends, strict=True)]
-        known = [each for each in played if each is not None]
+
+        def median(spent: Spent) -> float | None:
+            until = [spent(trial.rows, number) for trial, number in zip(trials, ends, strict=True)]
+            known = [each for each in until if each is not None]
+            return kaplan_meier_median(known, there) if len(known) == len(until) else None
+
         return Reached(
             len(trials),
             [trial.name for trial, number in zip(trials, at, strict=True) if number is None],
             kaplan_meier_median(ends, there),
-            kaplan_meier_median(known, there) if len(known) == len(played) else None,
+            median(rollouts_until),
+            median(tasks_until),
         )
 
     def is_censored(self, trial: ArmTrial) -> bool:
@@ -73,19 +84,21 @@ def threshold_of(comparison: Comparison) -> Threshold | None:
         return None
     level = mean_estimate(known).mean if given is None else given
     finished = [each for each in comparison.trials if each.state is State.FINISHED]
-    played = [_rollouts_until(each.rows, each.rounds) for each in finished]
-    shortest = min((each for each in played if each is not None), default=math.inf)
+
+    def shortest(spent: Spent) -> float:
+        found = (spent(each.rows, each.rounds) for each in finished)
+        return min((each for each in found if each is not None), default=math.inf)
+
     return Threshold(
         level,
         given is not None,
         _measure(_ROUNDS, level, lambda _, number: float(number), at_most=comparison.manifest.rounds),
-        _measure(_ROLLOUTS, level, _rollouts_until, at_most=shortest),
+        _measure(_ROLLOUTS, level, rollouts_until, at_most=shortest(rollouts_until)),
+        _measure(_TASKS, level, tasks_until, at_most=shortest(tasks_until)),
     )
 
 
-def _measure(
-    unit: str, level: float, spent: Callable[[Sequence[Row], int], float | None], *, at_most: float
-) -> Measure:
+def _measure(unit: str, level: float, spent: Spent, *, at_most: float) -> Measure:
     def of(rows: Sequence[Row], rounds: int) -> float | None:
         if all(row.get(EVALUATION) is None for row in rows):
             return None
@@ -103,8 +116,15 @@ def _reached_at(rows: Sequence[Row], level: float) -> int | None:
     return next(found, None)
 
 
-def _rollouts_until(rows: Sequence[Row], number: int) -> float | None:
+def rollouts_until(rows: Sequence[Row], number: int) -> float | None:
     """The training rollouts of the rounds up to this one; None where they were not counted."""
     counts = [row.get("solver/rollouts") for row in rows if 0 < row["round"] <= number]
     known = [each for each in counts if each is not None]
     return float(sum(known)) if len(known) == len(counts) else None
+
+
+def tasks_until(rows: Sequence[Row], number: int) -> float | None:
+    """The different tasks that were trained on up to this round; None where they were not counted."""
+    if number == 0:
+        return 0.0
+    return next((row.get("solver/tasks_seen") for row in rows if row["round"] == number), None)

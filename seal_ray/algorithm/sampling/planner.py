@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import blake2b
 from typing import Any, Protocol
 
 from envs.dialogue import Protocol as Rules
@@ -52,6 +53,7 @@ class Planner:
         self._next_group = 0
         self._next_task = 0
         self._tally = WindowTally()
+        self._seen: set[str] = set()
         self.written: WrittenTasks | None = None
         """The tasks that somebody writes, where there are such."""
 
@@ -98,6 +100,12 @@ class Planner:
     def observe(self, groups: Sequence[PlayedGroup]) -> None:
         """Takes note of the groups of a round."""
         self._sampler.observe(groups)
+        self._seen.update(_short(group.plan.task) for group in groups if group.trajectories)
+
+    @property
+    def tasks_seen(self) -> int:
+        """The different tasks that groups have played since the run began."""
+        return len(self._seen)
 
     def get_state(self) -> dict[str, JSON]:
         """What a checkpoint must keep, as JSON values."""
@@ -106,14 +114,19 @@ class Planner:
             "next_task": self._next_task,
             "tally": self._tally.to_dict(),
             "sampler": self._sampler.get_state(),
+            "seen": sorted(self._seen),
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """The inverse of `get_state`. Checkpoints of earlier versions know no sampler, and no tasks beside groups."""
+        """The inverse of `get_state`. Checkpoints of earlier versions know no sampler, and no tasks beside groups.
+
+        They do not know which tasks were seen either: those count from here on.
+        """
         self._next_group = state["next_group"]
         self._next_task = state.get("next_task", self._next_group)
         self._tally = WindowTally.from_dict(state.get("tally", {}))
         self._sampler.set_state(state.get("sampler", {}))
+        self._seen = set(state.get("seen", ()))
 
     def _numbers(self, count: int) -> range:
         numbers = range(self._next_group, self._next_group + count)
@@ -157,3 +170,8 @@ class Planner:
         numbers = sharing.arms_for([category(task) for task in tasks], seed) or ()
         by_number = {arm.number: arm for arm in arms}
         return [(task, by_number[number]) for task, number in zip(tasks, numbers, strict=True)]
+
+
+def _short(task_id: str) -> str:
+    """A task's id in 16 characters: those of written tasks hold their specification."""
+    return blake2b(task_id.encode(), digest_size=8).hexdigest()

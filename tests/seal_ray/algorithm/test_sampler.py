@@ -180,3 +180,18 @@ def test_a_task_that_cannot_be_made_is_drawn_to_be_counted(monkeypatch: pytest.M
 
     monkeypatch.setattr(sampler._stream, "task", broken)
     assert sampler.draw(range(8)) == names
+
+
+def test_tasks_seen_counts_each_task_once_and_stands_in_the_state() -> None:
+    config = sparse_config(environment={"tasks": 3}, groups=4)
+    planner = Planner(config)
+    one, two = played("a", 1), played("b", 2)
+    planner.observe([one, two, played("a", 4)])
+    assert planner.tasks_seen == 2
+    other = Planner(config)
+    other.set_state(planner.get_state())
+    other.observe([one, played("c", 0), PlayedGroup(replace(one.plan, task="lost"), ())])
+    assert other.tasks_seen == 3
+    earlier = {key: value for key, value in planner.get_state().items() if key != "seen"}
+    other.set_state(earlier)
+    assert other.tasks_seen == 0

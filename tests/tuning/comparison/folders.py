@@ -69,11 +69,12 @@ def play(
     rounds: int = ROUNDS,
     shown: Mapping[int, Interface] | None = None,
     solved: Solved | None = None,
+    new_tasks: int | None = None,
 ) -> None:
     """The rows of a trial up to `rounds`: evaluated at 0, 4 and 8, with `success` of the round everywhere.
 
     `shown` says from which round on which interface is shown; `solved` what came of each task, in the place of
-    `success` in evaluations.
+    `success` in evaluations; `new_tasks` how many each round plays that none played before.
     """
     folder = RunFolder(trial_folder(out, arm, seed))
     interface = Interface.plain()
@@ -90,6 +91,8 @@ def play(
                 f"diagnosis/share/{Label.PASS}": success(number),
                 f"diagnosis/share/{Label.STATE_MISMATCH}": 1 - success(number),
             }
+            if new_tasks is not None:
+                metrics["solver/tasks_seen"] = number * new_tasks
         if number % 4 == 0 and solved:
             outcomes = solved(number)
             folder.evaluations.append({"round": number, "suites": {"plain": outcomes}})
