@@ -1,4 +1,8 @@
-"""`StoredWeights`: named tensors in memory that all processes of a machine share, as a file that they map."""
+"""`StoredWeights`: named tensors in memory that all processes of a machine share, as a file that they map.
+
+Engine actors import this file before they know what they serve: PyTorch, more than a second of a core, comes with the
+first tensor.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +14,17 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from shutil import disk_usage, rmtree
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
 from blake3 import blake3
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+
+if TYPE_CHECKING:
+    import torch
+
+    Tensors = Mapping[str, torch.Tensor]
+else:
+    Tensors = Mapping
 
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the folder in it gets a random name and is ours alone
 _PROCESSES = Path("/proc")
@@ -23,7 +32,7 @@ _PROCESSES = Path("/proc")
 _MARK = "mark"
 
 
-class StoredWeights(Mapping[str, torch.Tensor]):
+class StoredWeights(Tensors):
     """Tensors by name, in a safetensors file in memory. Pickled it is the file's path: no tensor is copied.
 
     They are read as they lie there, and must not be written to. The file is gone with the object that `store` has
@@ -42,7 +51,7 @@ class StoredWeights(Mapping[str, torch.Tensor]):
     def is_here(self) -> bool:
         """Whether this process can read them: it runs on the machine that they were stored on, and they still are."""
         try:
-            with safe_open(self.path, framework="pt") as file:
+            with safe_open(self.path, framework="numpy") as file:  # no tensor is read
                 return (file.metadata() or {}).get(_MARK) == self._mark
         except (OSError, SafetensorError):
             return False
@@ -66,6 +75,8 @@ def store(weights: Mapping[str, torch.Tensor]) -> StoredWeights:
 
     Raises `OSError` or `SafetensorError` where there is no room.
     """
+    from safetensors.torch import save_file
+
     if isinstance(weights, StoredWeights):
         return weights
     tensors: dict[str, torch.Tensor] = {}
@@ -102,6 +113,8 @@ def shared_memory(size: int) -> str | None:
 
 def digest(tensors: Mapping[str, torch.Tensor]) -> str:
     """A fingerprint of named tensors: names, types, shapes and every byte (BLAKE3)."""
+    import torch
+
     total = blake3(max_threads=blake3.AUTO)
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu().contiguous()

@@ -111,3 +111,16 @@ def test_the_digest_covers_names_shapes_types_and_bytes() -> None:
         {"a": torch.arange(6.0)},
     ]
     assert len({digest(tensors), *map(digest, others)}) == 6
+
+
+def test_an_engine_actor_imports_neither_pytorch_nor_rllib_before_its_engine() -> None:
+    program = (
+        "import pickle, sys\n"
+        "import seal_ray.algorithm.sampling.engine_actor\n"
+        "weights = pickle.load(sys.stdin.buffer)\n"
+        "print(weights.is_here(), *(name for name in ('torch', 'ray.rllib') if name in sys.modules))\n"
+        "print(weights['c'], 'torch' in sys.modules)"
+    )
+    weights = store(WEIGHTS)
+    done = subprocess.run([sys.executable, "-c", program], input=pickle.dumps(weights), capture_output=True, check=True)
+    assert done.stdout.decode().split("\n")[:2] == ["True", "tensor(2.5000) True"]
