@@ -8,13 +8,11 @@ value, and a writer that learns takes one step on its specifications.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from typing import Any
 
-from envs.dialogue import Protocol
 from envs.profile import FailureProfile
 from envs.sources import get_source
 from envs.specifications import Apart, Rejected, Specification, writable
@@ -27,7 +25,8 @@ from policies.writer.choice import WRITERS, make_writer, writes
 from seal_ray.algorithm.agent import Agent, writing_of
 from seal_ray.algorithm.objects import make_writer_reward, make_writer_update
 from seal_ray.algorithm.sampling.dispatch import while_healing
-from seal_ray.algorithm.sampling.groups import PLAIN_ARM, GroupPlan, PlayedGroup
+from seal_ray.algorithm.sampling.groups import PlayedGroup
+from seal_ray.algorithm.tasks.held_out import HeldOut, Play
 from seal_ray.algorithm.tasks.pool import Pool, Provenance, written_slots
 from seal_ray.algorithm.tasks.recorded import recorded_windows
 from seal_ray.algorithm.tasks.rewards import Outcome, Probe, WindowOutcomes
@@ -37,12 +36,8 @@ from seal_ray.grpo.arms import PLAIN
 from seal_ray.grpo.rows import Row, row_of
 from seal_ray.grpo.schedule import faded
 
-PROBE_ROLLOUTS = 4
-"""Rollouts of a probe task at each end of a window."""
 _SEEDS = 10**9
 """Seeds of written tasks are below this."""
-
-Play = Callable[[Sequence[GroupPlan]], Sequence[PlayedGroup]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +71,6 @@ class Authorship:
         self.settings = settings = config.section(sections.Writer)
         self._environment = config.section(sections.Environment)
         self._rounds = config.section(sections.Training).rounds
-        self._temperature = config.section(sections.Solver).temperature
         self._seed = int(config.seed)
         self.source = writable(self._environment.source)
         self.agent = agent
@@ -92,14 +86,16 @@ class Authorship:
         self.last_drafts: list[dict[str, JSON]] = []
         self.last_pool: list[dict[str, JSON]] = []
         self._apart: Apart = self.source.apart(tested)
-        self._play = play
         self._round = 0
         self._drawn: set[str] = set()
         self._made: dict[str, Task] = {}
         self._earlier: dict[str, tuple[float, float]] = {}
         self._window: dict[str, list[float]] = {}
         self._probed: list[float] | None = None
-        self._probes = self._draw_probes() if self.reward.needs_probe else ()
+        self._held_out: HeldOut | None = None
+        if self.reward.needs_probe:
+            assert play is not None, "the reward probe needs somebody to play"
+            self._held_out = HeldOut(config, self.source, apart=self._apart, play=play)
         self.writer = (make or _plain_writer(config))(self)
 
     def begins_at(self, round_number: int) -> bool:
@@ -111,7 +107,8 @@ class Authorship:
         depth = self.settings.depth
         if depth is not None and specification.depth > depth:
             return f"specification: {specification.depth} turns are more than the {depth} that this run has."
-        if self.pool.known(specification) is not None or any(specification == each for each, _ in self._probes):
+        held_out = () if self._held_out is None else self._held_out.specifications
+        if self.pool.known(specification) is not None or specification in held_out:
             return "specification: it stands in the pool already."
         seed = derive_seed(self._seed, "written task", self._round) % _SEEDS
         made = self.source.compose(specification, seed, part=self._environment.split, apart=self._apart)
@@ -125,8 +122,8 @@ class Authorship:
         if not self.begins_at(round_number):
             return
         self._round, self._made = round_number, {}
-        if self._probes and self._probed is None:
-            self._probed = self._probe(round_number)
+        if self._held_out is not None and self._probed is None:
+            self._probed = self._held_out.success(round_number)
         self._earlier = {each.task: (each.successes, each.counted) for each in self.pool.entries}
         self._window = {}
         seed = derive_seed(self._seed, "writer", round_number)
@@ -288,9 +285,9 @@ class Authorship:
         entries = {each.task: each.specification for each in self.pool.entries}
         old = {task: specification for task, specification in entries.items() if task not in mine}
         probes: list[Probe] = []
-        if self._probes:
-            before, self._probed = self._probed or [0.0] * len(self._probes), self._probe(round_number)
-            specifications = [specification for specification, _ in self._probes]
+        if self._held_out is not None:
+            specifications = self._held_out.specifications
+            before, self._probed = self._probed or [0.0] * len(specifications), self._held_out.success(round_number)
             probes = [Probe(*each) for each in zip(specifications, before, self._probed, strict=True)]
         return WindowOutcomes(
             written=[
@@ -302,40 +299,6 @@ class Authorship:
             now=[now(task, specification) for task, specification in old.items()],
             probes=probes,
         )
-
-    def _draw_probes(self) -> tuple[tuple[Specification, str], ...]:
-        """The held-out tasks: drawn at random by the run's seed, never written again."""
-        found: list[tuple[Specification, str]] = []
-        number = 0
-        while len(found) < self.settings.probes:
-            specification = self.source.draw(random.Random(f"probe {self._seed} {number}"))
-            number += 1
-            if self.settings.depth is not None and specification.depth > self.settings.depth:
-                continue
-            task = self.source.compose(specification, number, part=self._environment.split, apart=self._apart)
-            if not isinstance(task, Rejected):
-                found.append((specification, task.id))
-        return tuple(found)
-
-    def _probe(self, round_number: int) -> list[float]:
-        """Success on each of the held-out tasks now."""
-        assert self._play is not None, "the reward probe needs somebody to play"
-        plans = [
-            GroupPlan(
-                number=place,
-                task=task,
-                arm=PLAIN_ARM,
-                protocol=Protocol(self._environment.protocol),
-                seeds=tuple(
-                    derive_seed(self._seed, "probe", round_number, place, member) for member in range(PROBE_ROLLOUTS)
-                ),
-                temperature=self._temperature,
-            )
-            for place, (_, task) in enumerate(self._probes)
-        ]
-        played = {group.plan.number: group.trajectories for group in self._play(plans)}
-        rates = [[each.reward for each in played.get(place, [])] for place in range(len(plans))]
-        return [sum(each) / len(each) if each else 0.0 for each in rates]
 
     def _draft_rows(self, rewards: Sequence[float | None] | None) -> list[dict[str, JSON]]:
         return [
