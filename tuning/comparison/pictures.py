@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +24,7 @@ from seal_ray.report.drawing import (
     stack,
 )
 from seal_ray.report.files import Row
-from tuning.comparison.collect import Comparison
+from tuning.comparison.collect import EVALUATION, Comparison
 from tuning.comparison.threshold import Spent, rollouts_until, tasks_until
 from tuning.record import State
 from tuning.statistics import Estimate, mean_estimate
@@ -43,7 +43,7 @@ def draw_success(comparison: Comparison, path: Path) -> None:
     right.set_title("Training rollouts on the plain interface")
     for arm, label, style in _arms(comparison):
         runs = [trial.rows for trial in comparison.of(arm)]
-        _band(left, estimates(runs, "evaluation/success"), style, label)
+        _band(left, estimates(runs, EVALUATION), style, label)
         _band(right, estimates(runs, "solver/success_plain"), style, label)
     everything = _rounds(comparison)
     for axes, what in ((left, "dialogues"), (right, "rollouts")):
@@ -59,7 +59,7 @@ def draw_efficiency(comparison: Comparison, path: Path) -> None:
     for axes, what, spent in zip(panels, ("different tasks", "rollouts"), (tasks_until, rollouts_until), strict=True):
         for arm, label, style in _arms(comparison):
             runs = [trial.rows for trial in comparison.of(arm)]
-            _band(axes, estimates(runs, "evaluation/success"), style, label, at=_spent(runs, spent))
+            _band(axes, estimates(runs, EVALUATION), style, label, at=_spent(runs, spent))
         as_share(axes, "success (% of dialogues)")
         finish(axes, [])
         axes.set_title("Evaluation, plain interface")
@@ -91,11 +91,18 @@ def draw_labels(comparison: Comparison, path: Path) -> None:
 
 def estimates(runs: Sequence[Sequence[Row]], metric: str) -> Mapping[int, Estimate]:
     """Round → the mean over the runs that measured the metric in it, with its interval."""
+    return _by_round(runs, lambda _, row: row.get(metric))
+
+
+def _by_round(
+    runs: Sequence[Sequence[Row]], value: Callable[[Sequence[Row], Row], float | None]
+) -> Mapping[int, Estimate]:
+    """Round → the mean of `value(rows of the run, row of the round)` over the runs that have one."""
     found: dict[int, list[float]] = {}
     for rows in runs:
         for row in rows:
-            if row.get(metric) is not None:
-                found.setdefault(row["round"], []).append(row[metric])
+            if (each := value(rows, row)) is not None:
+                found.setdefault(row["round"], []).append(each)
     return {number: mean_estimate(found[number]) for number in sorted(found)}
 
 
@@ -108,14 +115,12 @@ def _arms(comparison: Comparison) -> Iterator[tuple[str, str, tuple[str, str]]]:
 
 
 def _spent(runs: Sequence[Sequence[Row]], spent: Spent) -> Mapping[int, float]:
-    """Round → what was spent up to it, mean over the runs that counted it."""
-    found: dict[int, list[float]] = {}
-    for rows in runs:
-        for row in rows:
-            count = spent(rows, row["round"])
-            if count is not None:
-                found.setdefault(row["round"], []).append(count)
-    return {number: mean_estimate(counts).mean for number, counts in found.items()}
+    """Round with an evaluation → what was spent up to it, mean over the runs that counted it."""
+
+    def value(rows: Sequence[Row], row: Row) -> float | None:
+        return None if row.get(EVALUATION) is None else spent(rows, row["round"])
+
+    return {number: each.mean for number, each in _by_round(runs, value).items()}
 
 
 def _band(
