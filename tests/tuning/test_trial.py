@@ -32,11 +32,11 @@ def test_its_own_settings_win_over_the_files(file: Path) -> None:
 
 def test_it_asks_for_what_a_run_needs(file: Path) -> None:
     asked = SealTrial.default_resource_request({CONFIG: str(file)}).required_resources
-    assert asked["CPU"] == pytest.approx(1 + 0.5 + 2 * 0.5), "the main process, an env runner and two engines"
+    assert asked["CPU"] == pytest.approx(1 + 0.4 + 2 * 0.4), "the main process, an env runner and two engines"
     less = SealTrial.default_resource_request({CONFIG: str(file), MAIN: 0.25})
-    assert less.required_resources["CPU"] == pytest.approx(0.25 + 0.5 + 2 * 0.5)
+    assert less.required_resources["CPU"] == pytest.approx(0.25 + 0.4 + 2 * 0.4)
     more = SealTrial.default_resource_request({CONFIG: str(file), "engine_num_engines": 4})
-    assert more.required_resources["CPU"] == pytest.approx(1 + 0.5 + 4 * 0.5)
+    assert more.required_resources["CPU"] == pytest.approx(1 + 0.4 + 4 * 0.4)
 
 
 def test_an_unknown_setting_is_one_sentence(file: Path) -> None:

@@ -10,11 +10,13 @@ import ray
 
 from envs.errors import UserError
 from seal_ray.algorithm.config import make_config
+from seal_ray.algorithm.seal import Seal
 from seal_ray.config.presets import preset_names
 from tests.command_line import Refusal, run_main
 from tests.tuning.comparison.folders import constant, make_comparison, play
 from tuning.comparison.plan import Plan, check_plan, make_plan
 from tuning.running import cpus_of_main, last_error
+from tuning.trial import with_main
 
 ARMS = ("--arms", "vanilla,rules")
 
@@ -138,7 +140,7 @@ def cluster(cpus: float, gpus: float = 0.0) -> dict[str, float]:
     return {"CPU": cpus, **({"GPU": gpus} if gpus else {})}
 
 
-@pytest.mark.parametrize(("cpus", "main"), [(64.0, 1.0), (2.0, 1.0), (1.5, 0.5), (1.25, 0.25)])
+@pytest.mark.parametrize(("cpus", "main"), [(64.0, 1.0), (2.0, 1.0), (1.5, 0.7), (1.25, 0.45)])
 def test_the_main_process_takes_what_is_left_of_a_small_machine(
     cpus: float, main: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,10 +148,19 @@ def test_the_main_process_takes_what_is_left_of_a_small_machine(
     assert cpus_of_main(make_plan(["vanilla", "rules"], seeds=1).arms) == main
 
 
+def test_two_cores_hold_three_agents_and_one_trial_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the small model each agent that is a language model has an engine of its own."""
+    monkeypatch.setattr(ray, "cluster_resources", lambda: cluster(2.0))
+    arms = make_plan(["vanilla", "seal-genenv"], seeds=1).arms
+    main = cpus_of_main(arms)
+    least = min(with_main(Seal.default_resource_request(arm), main).required_resources["CPU"] for arm in arms.values())
+    assert 2 * least > 2.0
+
+
 @pytest.mark.parametrize(
     ("words", "there", "sentence"),
     [
-        ([], cluster(1.0), "a trial of vanilla asks for 1.1 CPUs and the cluster has 1; lower the num_cpus settings"),
+        ([], cluster(0.5), "a trial of vanilla asks for 0.9 CPUs and the cluster has 0.5; lower the num_cpus settings"),
         (["engine.num_gpus_per_engine=0.5"], cluster(8.0), "0.5 GPUs and the cluster has 0; lower the num_gpus"),
     ],
 )
