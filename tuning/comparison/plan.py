@@ -12,6 +12,7 @@ from ray import tune
 from envs.errors import UserError, unknown_value
 from seal_ray.algorithm.checks import check_config, check_memory
 from seal_ray.algorithm.config import SealConfig, make_config
+from seal_ray.algorithm.tasks.recorded import recorded_windows
 from seal_ray.config import sections
 from seal_ray.config.presets import about, preset_names
 from seal_ray.report.files import RunFolder
@@ -23,7 +24,7 @@ from tuning.trial import MAIN, RUN
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be compared: arm → its settings, each with every seed. The settings' own seed does not count.
+    """What is to be compared: arm → its settings, each with every seed. The settings' own seed is the first.
 
     `threshold` is the success that the report holds trials to, as a share, where it is not the baseline's own.
     """
@@ -73,7 +74,7 @@ def make_plan(
         raise unknown_value("--baseline", baseline, arms)
     words = [*overrides, *([] if rounds is None else [f"training.rounds={rounds}"])]
     under = [] if model is None else [model]
-    configs = {arm: make_config([*under, arm], overrides=words) for arm in arms}
+    configs = {arm: make_config([*under, arm], overrides=words, seed=first_seed) for arm in arms}
     against = baseline or ("vanilla" if "vanilla" in arms else arms[0])
     return Plan(configs, range(first_seed, first_seed + seeds), against, threshold)
 
@@ -82,6 +83,10 @@ def check_plan(plan: Plan, *, memory: bool = True) -> None:
     """Raises `UserError` where an arm cannot run, or arms differ in what must be equal."""
     for config in plan.arms.values():
         model = check_config(config)
+        for seed in plan.seeds[1:]:
+            with_seed = config.copy(copy_frozen=False)
+            with_seed.seed = seed
+            recorded_windows(with_seed)  # each seed may replay a run of its own
         if memory:
             check_memory(config, model)
         if not config.section(sections.Evaluation).interval:
