@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tuning.comparison.collect import Comparison
-from tuning.comparison.measures import FINAL
+from tuning.comparison.measures import FINAL, value_of
 from tuning.comparison.results import results_of
 from tuning.comparison.texts import markdown_table, shown, shown_difference
 from tuning.comparison.threshold import Spent, Threshold, rollouts_until, tasks_until, threshold_of
@@ -37,7 +37,21 @@ def efficiency_lines(comparison: Comparison) -> list[str]:
         "**Tasks** are the different ones that training rollouts were played on, **rollouts** all of these, both to "
         f"the end of a run, mean over seeds. The threshold is {100 * threshold.level:.1f} % here too.",
         "",
+        *_nothing_to_see(comparison, threshold),
     ]
+
+
+def _nothing_to_see(comparison: Comparison, threshold: Threshold) -> Iterator[str]:
+    """A warning where no run has reached the threshold within the tasks that all have seen."""
+    finished = [trial for trial in comparison.trials if trial.state is State.FINISHED]
+    seen = [count for trial in finished if (count := tasks_until(trial.rows, trial.rounds)) is not None]
+    until = [count for trial in finished if (count := value_of(trial, threshold.tasks)) is not None]
+    if seen and min(until, default=0.0) >= min(seen):
+        yield (
+            f"**No run came to it within fewer than {min(seen):.0f} tasks**, as many as the run with the fewest was "
+            "trained on: restricted means and their differences say nothing here."
+        )
+        yield ""
 
 
 def _rows(comparison: Comparison, threshold: Threshold) -> Iterator[list[str]]:

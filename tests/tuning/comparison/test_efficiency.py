@@ -50,6 +50,17 @@ def test_the_report_has_a_table_and_a_picture(tmp_path: Path) -> None:
     assert (found["rules"]["seed"], float(found["rules"]["value"])) == ("all", 16.0)
 
 
+def test_where_no_run_is_there_within_the_tasks_of_all_the_report_says_so(tmp_path: Path) -> None:
+    write_results(played(tmp_path / "reached"))
+    make_comparison(tmp_path / "never", seeds=2)
+    for arm, new in NEW_TASKS.items():
+        for seed in range(2):
+            play(tmp_path / "never", arm, seed, growing(0.5 if arm == "vanilla" else 0.25), new_tasks=new)
+    write_results(tmp_path / "never")
+    assert "within fewer than" not in (tmp_path / "reached" / REPORT).read_text("utf-8")
+    assert "**No run came to it within fewer than 32 tasks**" in (tmp_path / "never" / REPORT).read_text("utf-8")
+
+
 def test_runs_that_did_not_count_tasks_have_neither(tmp_path: Path) -> None:
     make_comparison(tmp_path, seeds=1)
     for arm in NEW_TASKS:
