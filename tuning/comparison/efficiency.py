@@ -43,13 +43,11 @@ def efficiency_lines(comparison: Comparison) -> list[str]:
 
 def _nothing_to_see(comparison: Comparison, threshold: Threshold) -> Iterator[str]:
     """A warning where no run has reached the threshold within the tasks that all have seen."""
-    finished = [trial for trial in comparison.trials if trial.state is State.FINISHED]
-    seen = [count for trial in finished if (count := tasks_until(trial.rows, trial.rounds)) is not None]
-    until = [count for trial in finished if (count := value_of(trial, threshold.tasks)) is not None]
-    if seen and min(until, default=0.0) >= min(seen):
+    until = [count for trial in comparison.trials if (count := value_of(trial, threshold.tasks)) is not None]
+    if until and min(until) >= threshold.fewest_tasks:
         yield (
-            f"**No run came to it within fewer than {min(seen):.0f} tasks**, as many as the run with the fewest was "
-            "trained on: restricted means and their differences say nothing here."
+            f"**No run came to it within fewer than {threshold.fewest_tasks:.0f} tasks**, as many as the run with the "
+            "fewest was trained on: restricted means and their differences say nothing here."
         )
         yield ""
 

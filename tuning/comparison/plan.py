@@ -84,9 +84,7 @@ def check_plan(plan: Plan, *, memory: bool = True) -> None:
     for config in plan.arms.values():
         model = check_config(config)
         for seed in plan.seeds[1:]:
-            with_seed = config.copy(copy_frozen=False)
-            with_seed.seed = seed
-            recorded_windows(with_seed)  # each seed may replay a run of its own
+            recorded_windows(config, seed=seed)  # each may replay a run of its own
         if memory:
             check_memory(config, model)
         if not config.section(sections.Evaluation).interval:

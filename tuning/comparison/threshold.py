@@ -41,7 +41,7 @@ class Threshold:
 
     The measures are restricted times: those until the first evaluation at or above the level, and at most the time for
     which every finished trial was watched. Their mean needs no assumption on what comes later. `tasks` counts different
-    tasks.
+    tasks, at most `fewest_tasks`, those of the finished trial that was trained on the fewest.
     """
 
     level: float
@@ -49,6 +49,7 @@ class Threshold:
     rounds: Measure
     rollouts: Measure
     tasks: Measure
+    fewest_tasks: float
 
     def reached(self, comparison: Comparison, arm: str) -> Reached:
         """How the finished trials of an arm came to it."""
@@ -89,12 +90,14 @@ def threshold_of(comparison: Comparison) -> Threshold | None:
         found = (spent(each.rows, each.rounds) for each in finished)
         return min((each for each in found if each is not None), default=math.inf)
 
+    fewest_tasks = shortest(tasks_until)
     return Threshold(
         level,
         given is not None,
         _measure(_ROUNDS, level, lambda _, number: float(number), at_most=comparison.manifest.rounds),
         _measure(_ROLLOUTS, level, rollouts_until, at_most=shortest(rollouts_until)),
-        _measure(_TASKS, level, tasks_until, at_most=shortest(tasks_until)),
+        _measure(_TASKS, level, tasks_until, at_most=fewest_tasks),
+        fewest_tasks,
     )
 
 

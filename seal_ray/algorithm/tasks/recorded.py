@@ -16,17 +16,18 @@ SEED = "{seed}"
 """What stands for a run's own seed in the name of the folder."""
 
 
-def recorded_windows(config: Settings) -> list[list[str | None]]:
+def recorded_windows(config: Settings, *, seed: int | None = None) -> list[list[str | None]]:
     """Window → the texts that were written in it, None for one that could not be read; as many as this run has.
 
-    Empty where the writer does not replay a run. Raises `UserError` where the recorded run does not fit.
+    `seed` is in the place of the settings' own. Empty where the writer does not replay a run. Raises `UserError` where
+    the recorded run does not fit.
     """
     settings = config.section(sections.Writer)
     if not replays(settings.kind):
         return []
     if settings.recorded is None:
         raise UserError(f"writer.recorded: {settings.kind} needs the folder of a run in which a model wrote tasks.")
-    path = Path(settings.recorded.replace(SEED, str(config.seed)))
+    path = Path(settings.recorded.replace(SEED, str(config.seed if seed is None else seed)))
     if not ((path / "config.yaml").is_file() and (path / "drafts.jsonl").is_file()):
         raise UserError(f"writer.recorded: {str(path)!r:.200} is no folder of a run in which tasks were written.")
     folder = RunFolder(path)
