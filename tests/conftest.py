@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.startup.preloaded import Server
+
 if TYPE_CHECKING:
     from tests.command_line import Refusal
 
@@ -51,6 +53,20 @@ def check_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatc
     from tests import command_line  # Ray, which most tests do without
 
     return partial(command_line.check_refused, folder=tmp_path, capsys=capsys, monkeypatch=monkeypatch)
+
+
+_SERVER = pytest.StashKey[Server]()
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Where a test may start workers of Ray, they start with their libraries imported."""
+    if any("cluster" in item.fixturenames or item.get_closest_marker("long") for item in session.items):  # type: ignore[attr-defined]
+        session.config.stash[_SERVER] = Server()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if server := config.stash.get(_SERVER, None):
+        server.close()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

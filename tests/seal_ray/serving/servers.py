@@ -17,6 +17,7 @@ import httpx
 from openai import OpenAI
 
 from tests.processes import free_port, title, tree
+from tests.startup.preloaded import ADDRESS
 
 KEY = "sesame"
 NAME = "openbmb/MiniCPM-SALA-FC"
@@ -62,7 +63,8 @@ def serving(folder: Path, *arguments: str, environment: Mapping[str, str] | None
             text=True,
             stdout=file,
             stderr=subprocess.STDOUT,
-            env={**os.environ, "RAY_ADDRESS": "local", "COLUMNS": "200", **(environment or {})},
+            # Without a server of preloaded processes, so that all of its own are below it.
+            env={**os.environ, ADDRESS: "", "RAY_ADDRESS": "local", "COLUMNS": "200", **(environment or {})},
         )
     try:
         deadline = time.monotonic() + _START

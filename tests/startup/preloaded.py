@@ -1,0 +1,255 @@
+"""Processes that start with their libraries imported: forks of one that has imported them, as in a forkserver.
+
+The imports of PyTorch and Transformers alone take a worker of Ray or a process of vLLM 4 seconds of a core, and tests
+start hundreds of them. A test process starts a server (`Server`), which imports what does not depend on the process;
+that is not Ray, which reads its settings when it is imported. A process that would be such a worker sends its command
+line, environment and open files to the server (`take_over`, called by `sitecustomize`), which forks. The fork runs the
+command; the first process waits for it, hands signals on, and ends as it ends. Where there is no server, or it cannot
+serve, the process starts as usual.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import runpy
+import selectors
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+ADDRESS = "SEAL_RAY_TESTS_PRELOADED"
+"""The environment variable that names the server's socket."""
+LIBRARIES = (
+    "seal_ray",  # sets what OpenMP reads
+    "torch",
+    "torch._dynamo",
+    "torch._inductor.lowering",
+    "torch._inductor.standalone_compile",
+    "transformers",
+    "transformers.models.llama.modeling_llama",
+    "transformers.models.qwen2.modeling_qwen2",
+    "peft",
+    "gymnasium",
+    "openai.types.responses",
+    "scipy.signal",
+)
+READ_ON_IMPORT = ("GOMP_", "HF_", "LD_", "MKL_", "OMP_", "PYTHONHASHSEED", "PYTHONPATH", "TORCH_", "TRANSFORMERS_")
+"""Variables that these libraries read when they are imported: where one differs from the server's, it cannot serve."""
+WORKER = "ray/_private/workers/default_worker.py"
+PROGRAMS = ("from multiprocessing.spawn import spawn_main", "from seal_ray.cli import main; main()")
+_REFUSED = 0
+_MOST_FILES = 200
+_SPARE = 500  # numbers above those of any file that a process brings
+
+
+def is_served(command: list[str]) -> bool:
+    """Whether a command line starts a worker of Ray, a process that one spawns, or a command of ours."""
+    options, what, rest = _parts(command)
+    return options <= {"-u", "-B"} and (what.endswith(WORKER) or (what == "-c" and rest[0].startswith(PROGRAMS)))
+
+
+def _parts(command: list[str]) -> tuple[set[str], str, list[str]]:
+    """Python's own options; the script's path, or `-c` or `-m`; and what follows."""
+    options = list(takewhile(lambda part: part.startswith("-") and part not in ("-c", "-m"), command[1:]))
+    what, *rest = command[1 + len(options) :] or [""]
+    return set(options), what, rest
+
+
+def _read_on_import(environment: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if name.startswith(READ_ON_IMPORT)}
+
+
+def take_over(address: str) -> None:
+    """Has a fork of the server run this process's command, and ends as that ends. Returns where that cannot be."""
+    with socket.socket(socket.AF_UNIX) as server:
+        try:
+            server.connect(address)
+        except OSError:  # not ready yet, or gone
+            return
+        files = [int(name) for name in os.listdir("/proc/self/fd")]
+        files = [file for file in files if file != server.fileno() and _is_open(file)]
+        if len(files) > _MOST_FILES:
+            return
+        request = {
+            "command": sys.orig_argv,
+            "environment": dict(os.environ),
+            "folder": os.getcwd(),
+            "path": sys.path,
+            "files": files,
+        }
+        body = json.dumps(request).encode()
+        socket.send_fds(server, [struct.pack("!I", len(body))], files)
+        server.sendall(body)
+        pid = _number(server)
+        if pid == _REFUSED:
+            return
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda received, _: _send(pid, received))
+        for file in files:
+            os.close(file)
+        os._exit(_number(server) & 0xFF)
+
+
+def _is_open(file: int) -> bool:
+    try:
+        os.fstat(file)
+    except OSError:  # that of the listing itself
+        return False
+    return True
+
+
+def _send(pid: int, number: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def _number(connection: socket.socket) -> int:
+    got = connection.recv(4, socket.MSG_WAITALL)
+    return int(struct.unpack("!I", got)[0]) if len(got) == 4 else 1
+
+
+class Server:
+    """A server for the processes that this one starts, those below them included, until it is closed."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="preloaded-")
+        os.environ[ADDRESS] = str(Path(self._folder.name) / "socket")
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, os.environ[ADDRESS]], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        assert self._process.stdout is not None
+        self._process.stdout.read()  # it closes this when it is ready
+
+    def close(self) -> None:
+        del os.environ[ADDRESS]
+        self._process.communicate()
+        self._folder.cleanup()
+
+
+class _Forks:
+    """The server's loop."""
+
+    def __init__(self, address: str) -> None:
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(address)
+        self._listener.listen(64)
+        self._asked: dict[int, tuple[int, socket.socket]] = {}
+        """By the file of a fork's process: its id, and the connection to who waits for it."""
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(sys.stdin.fileno(), selectors.EVENT_READ, "owner")
+        self._selector.register(self._listener, selectors.EVENT_READ, "listener")
+
+    def run(self) -> dict[str, Any] | None:
+        """In each fork, what was asked of it. In the server None, at the end."""
+        while True:
+            for key, _ in self._selector.select():
+                if key.data == "owner":
+                    for pid, _ in self._asked.values():
+                        _send(pid, signal.SIGKILL)
+                    return None
+                if key.data == "listener":
+                    if request := self._fork():
+                        return request
+                elif key.data == "fork":
+                    self._ended(key.fd)
+                elif key.data in self._asked:  # who waited for this fork has ended
+                    _send(self._asked[key.data][0], signal.SIGKILL)
+                    self._selector.unregister(key.fileobj)
+
+    def close(self) -> None:
+        """In a fork: lest the garbage collector closes files under numbers that are others' by then."""
+        self._selector.close()
+        self._listener.close()
+        for process, (_, connection) in self._asked.items():
+            os.close(process)
+            connection.close()
+
+    def _fork(self) -> dict[str, Any] | None:
+        connection, _ = self._listener.accept()
+        head, files, _, _ = socket.recv_fds(connection, 4, _MOST_FILES)
+        body = connection.recv(struct.unpack("!I", head)[0], socket.MSG_WAITALL)
+        request: dict[str, Any] = json.loads(body)
+        if _read_on_import(request["environment"]) != _read_on_import(dict(os.environ)):
+            connection.sendall(struct.pack("!I", _REFUSED))
+            connection.close()
+            for file in files:
+                os.close(file)
+            return None
+        pid = os.fork()
+        if pid == 0:
+            connection.close()
+            request["received"] = files
+            return request
+        for file in files:
+            os.close(file)
+        process = os.pidfd_open(pid)
+        self._asked[process] = (pid, connection)
+        self._selector.register(process, selectors.EVENT_READ, "fork")
+        self._selector.register(connection, selectors.EVENT_READ, process)
+        connection.sendall(struct.pack("!I", pid))
+        return None
+
+    def _ended(self, process: int) -> None:
+        pid, connection = self._asked.pop(process)
+        _, status = os.waitpid(pid, 0)
+        self._selector.unregister(process)
+        os.close(process)
+        with suppress(KeyError):
+            self._selector.unregister(connection)
+        with suppress(OSError):
+            connection.sendall(struct.pack("!I", os.waitstatus_to_exitcode(status) & 0xFF))
+        connection.close()
+
+
+def _become(request: dict[str, Any]) -> None:
+    """Runs the command of a request in this process, with its files, folder and environment."""
+    import fcntl
+
+    spare = [fcntl.fcntl(file, fcntl.F_DUPFD, _SPARE) for file in request["received"]]
+    os.closerange(0, _SPARE)  # the server's
+    for file, number in zip(spare, request["files"], strict=True):
+        os.dup2(file, number)
+        os.close(file)
+    os.chdir(request["folder"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    _, what, rest = _parts(request["command"])
+    sys.orig_argv[:] = request["command"]
+    sys.path[:] = request["path"]
+    if what == "-c":
+        sys.argv[:] = [what, *rest[1:]]
+        sys.path.insert(0, "")
+        exec(rest[0], {"__name__": "__main__"})
+    else:
+        sys.argv[:] = [what, *rest]
+        sys.path.insert(0, str(Path(what).parent))
+        runpy.run_path(what, run_name="__main__")
+
+
+def main(address: str) -> None:
+    for name in LIBRARIES:
+        importlib.import_module(name)
+    threads = os.listdir("/proc/self/task")
+    if len(threads) > 1:
+        raise RuntimeError("A library has started a thread, and a process with threads cannot be forked.")
+    gc.collect()
+    gc.freeze()
+    forks = _Forks(address)
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # closes what its owner waits for
+    if request := forks.run():
+        forks.close()
+        _become(request)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
