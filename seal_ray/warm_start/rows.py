@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from policies.demonstrations import demonstrate
@@ -12,11 +13,15 @@ from policies.prompting import ChatFormat
 from policies.sample import Sample
 from policies.tiny.demonstrations import demonstrations
 from policies.tiny.encoding import encode
+from seal_ray.grpo.prefixes import added_tokens, in_order
 from seal_ray.grpo.rows import Row, make_row, row_of
-from seal_ray.warm_start.plan import WarmStart
+from seal_ray.warm_start.plan import Source, WarmStart
 
 _SEQUENCE = 910_000
 """Seed of the sequence of generated tasks that are shown, far from those of runs and of the small models."""
+
+_TOGETHER = 4
+"""So many demonstrations on end are of one source, and their tasks mostly show the same tools where it has an end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +33,8 @@ class Batch:
 
     @property
     def tokens(self) -> int:
-        return sum(map(len, self.rows))
+        """Those that rows share from their first one on count once, as they are computed."""
+        return _tokens(self.rows)
 
 
 def batches(plan: WarmStart, form: ChatFormat, *, context: int, begin: int = 0) -> Iterator[Batch]:
@@ -40,7 +46,7 @@ def batches(plan: WarmStart, form: ChatFormat, *, context: int, begin: int = 0) 
     rows: list[Row] = []
     number = begin
     for row in _rows(plan, form, context=context, begin=begin):
-        if row is not None and rows and sum(map(len, rows)) + len(row) > plan.batch_tokens:
+        if row is not None and rows and _tokens([*rows, row]) > plan.batch_tokens:
             yield Batch(tuple(rows), number)
             rows = []
         rows += [] if row is None else [row]
@@ -65,16 +71,32 @@ def _rows(plan: WarmStart, form: ChatFormat, *, context: int, begin: int, part: 
 
 def _oracle(plan: WarmStart, form: ChatFormat, number: int, *, context: int, part: str) -> Sample | None:
     """Demonstration `number`: of the source, difficulty and task that it draws by chance, as a function of the seed."""
-    rng = random.Random(f"warm start {plan.seed} {part} {number}")
+    block, place = divmod(number, _TOGETHER)
+    rng = random.Random(f"warm start {plan.seed} {part} {block}")
     (source,) = rng.choices(plan.sources, [each.share for each in plan.sources])
     tasks = source.tasks
     where = part if part in tasks.parts else "train"
     difficulty = rng.choice(plan.difficulties) if tasks.takes_difficulty else None
     pool = tasks.pool(where, difficulty=difficulty)
-    # A sequence without end is one of its own for this: no run plays it.
-    drawn = number if pool.size is None else rng.randrange(pool.size)
+    if pool.size is None:
+        drawn = number  # of a sequence of its own for this: no run plays it
+    else:
+        drawn = _by_tools(source, where, difficulty)[(rng.randrange(pool.size) + place) % pool.size]
     task = tasks.task(pool.task_id(drawn, _SEQUENCE + plan.seed))
     return demonstrate(task, form, context=context)
+
+
+@functools.cache
+def _by_tools(source: Source, part: str, difficulty: str | None) -> Sequence[int]:
+    """The numbers of a pool that has an end, such that tasks that show the same tools follow each other."""
+    tasks = source.tasks
+    pool = tasks.pool(part, difficulty=difficulty)
+    shown = [[tool.name for tool in tasks.task(pool.task_id(number)).tools] for number in range(pool.size or 0)]
+    return sorted(range(len(shown)), key=lambda number: shown[number])
+
+
+def _tokens(rows: Sequence[Row]) -> int:
+    return sum(added_tokens(in_order(rows)))
 
 
 def _behaviours(plan: WarmStart, form: ChatFormat, *, context: int, part: str) -> Iterator[Row | None]:

@@ -129,7 +129,7 @@ class _Run:
         for step in range(done + 1, self._plan.steps + 1):
             started = time.perf_counter()
             batch = next(drawn)
-            learnt = self._learners.learn(SOLVER, [Minibatch.of([[row] for row in batch.rows])])
+            learnt = self._learners.learn(SOLVER, [Minibatch.of([batch.rows])])
             tokens += batch.tokens
             row = {
                 "step": step,

@@ -135,6 +135,12 @@ def test_batches_hold_each_demonstration_once_wherever_they_begin() -> None:
     assert len(set(rows)) == len(rows)
 
 
+def test_tasks_that_show_the_same_tools_are_shown_together_and_computed_once() -> None:
+    asked = plan(sources=(Source("bfcl", 1.0),), tokens=8000, batch_tokens=8000)
+    found = list(itertools.islice(batches(asked, form(), context=8192), 10))
+    assert sum(batch.tokens for batch in found) < 0.7 * sum(len(row) for batch in found for row in batch.rows)
+
+
 def test_nothing_of_a_test_or_dev_part_is_shown() -> None:
     """Demonstrations of BFCL's training part have no text and no call sequence of a test or dev task.
 
