@@ -34,7 +34,7 @@ def command(
         str, typer.Option(help="oracle: the ground truth; behaviours: with the small models' rights and wrongs.")
     ] = "oracle",
     tokens: Annotated[
-        int, typer.Option(help="Tokens to learn from in all, prompts and results counted.", min=1)
+        int, typer.Option(help="Tokens to compute in all, prompts and results too, shared ones once.", min=1)
     ] = 300_000,
     batch_tokens: Annotated[int, typer.Option(help="Tokens of a gradient step at most.", min=1)] = 2048,
     evaluate_every: Annotated[int, typer.Option(help="Steps between two evaluations.", min=1)] = 100,
