@@ -21,7 +21,8 @@ _SEQUENCE = 910_000
 """Seed of the sequence of generated tasks that are shown, far from those of runs and of the small models."""
 
 _TOGETHER = 4
-"""So many demonstrations on end are of one source, and their tasks mostly show the same tools where it has an end."""
+"""So many demonstrations on end are of one source and difficulty; where the source has an end, their tasks mostly show
+the same tools."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ def _by_tools(source: Source, part: str, difficulty: str | None) -> Sequence[int
     tasks = source.tasks
     pool = tasks.pool(part, difficulty=difficulty)
     shown = [[tool.name for tool in tasks.task(pool.task_id(number)).tools] for number in range(pool.size or 0)]
-    return sorted(range(len(shown)), key=lambda number: shown[number])
+    return sorted(range(len(shown)), key=shown.__getitem__)
 
 
 def _tokens(rows: Sequence[Row]) -> int:

@@ -72,10 +72,6 @@ def _read_on_import(environment: dict[str, str]) -> dict[str, str]:
 def take_over(address: str) -> None:
     """Has a fork of the server run this process's command, and ends as that ends. Returns where that cannot be."""
     with socket.socket(socket.AF_UNIX) as server:
-        try:
-            server.connect(address)
-        except OSError:  # not ready yet, or gone
-            return
         files = [int(name) for name in os.listdir("/proc/self/fd")]
         files = [file for file in files if file != server.fileno() and _is_open(file)]
         if len(files) > _MOST_FILES:
@@ -88,16 +84,21 @@ def take_over(address: str) -> None:
             "files": files,
         }
         body = json.dumps(request).encode()
-        socket.send_fds(server, [struct.pack("!I", len(body))], files)
-        server.sendall(body)
-        pid = _number(server)
-        if pid == _REFUSED:
+        try:
+            server.connect(address)
+            socket.send_fds(server, [struct.pack("!I", len(body))], files)
+            server.sendall(body)
+            pid = _number(server)
+        except OSError:  # not ready yet, or gone
+            return
+        if not pid:
             return
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda received, _: _send(pid, received))
         for file in files:
             os.close(file)
-        os._exit(_number(server) & 0xFF)
+        code = _number(server)
+        os._exit(1 if code is None else code)
 
 
 def _is_open(file: int) -> bool:
@@ -113,9 +114,10 @@ def _send(pid: int, number: int) -> None:
         os.kill(pid, number)
 
 
-def _number(connection: socket.socket) -> int:
+def _number(connection: socket.socket) -> int | None:
+    """The number that is sent next; None where the other side is gone."""
     got = connection.recv(4, socket.MSG_WAITALL)
-    return int(struct.unpack("!I", got)[0]) if len(got) == 4 else 1
+    return int(struct.unpack("!I", got)[0]) if len(got) == 4 else None
 
 
 class Server:
