@@ -4,7 +4,7 @@ N ?= 20000
 TRL := trl==1.16.0 datasets==5.2.0 multiprocess==0.70.19 dill==0.4.1 xxhash==4.1.0
 BEFORE := a780687
 INSPECT := inspect-evals==0.26.0 inspect-ai==0.3.285 openai==3.54.0
-.PHONY: help setup demo test lint format bench fuzz inspect
+.PHONY: help setup demo test lint format bench fuzz inspect warm
 
 BIN := .venv/bin
 
@@ -35,6 +35,10 @@ fuzz: setup ## play N hostile completions, and send a twentieth as many hostile 
 inspect: setup ## make .venv/inspect, with which seal-ray exam plays the suites tau2-* (a minute, 1 GB)
 	@test -x .venv/inspect/bin/python || $(BIN)/python -m venv .venv/inspect
 	.venv/inspect/bin/python -m pip install --quiet --disable-pip-version-check $(INSPECT)
+
+warm: setup ## teach SmolLM2-135M to play generated tasks (runs/warm): an hour and a quarter on two cores, goes on when interrupted
+	@$(BIN)/seal-ray warm-start --model smollm2-135m --out runs/warm --tokens 1000000 --evaluate-every 120 \
+		training.lr=3e-4 solver.context=2048 solver.response=192 engine.threads=2
 
 bench: setup ## measure the learner against TRL's, the world against the official checker, engines, deliveries, a round, waiting threads, and what a curator adds
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target .venv/trl $(TRL)
