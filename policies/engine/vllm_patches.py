@@ -111,9 +111,9 @@ def _keep_adapters_to_their_own_rows() -> None:
 
 
 def _compute_norms_in_one_operation() -> None:
-    """RMS norms take vLLM's own kernel, which it has for CPUs too: three to five times as fast.
+    """RMS norms take vLLM's own kernel, which it has for CPUs too: three to four times as fast.
 
-    On CPU it computes a norm in eight operations and leaves it to `torch.compile` to join them. Compiling takes ten
+    On CPU it computes a norm in some ten operations and leaves it to `torch.compile` to join them. Compiling takes ten
     seconds of every start and is off here (`vllm_setup.py`). Its kernel for SwiGLU is slower than the operations.
     """
     import torch
