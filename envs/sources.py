@@ -272,7 +272,11 @@ class TaskSet(TaskSource):
 SOURCES: Registry[TaskSource] = Registry(
     "environment.source",
     "seal_ray.sources",
-    {"toolworld": "envs.toolworld.source:SOURCE", "bfcl": "envs.bfcl.source:SOURCE"},
+    {
+        "toolworld": "envs.toolworld.source:SOURCE",
+        "bfcl": "envs.bfcl.source:SOURCE",
+        "bfcl-renamed": "envs.bfcl.source:RENAMED",
+    },
 )
 """The sources by name."""
 GENERATED = "toolworld"

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import random
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from envs.bfcl import splits
+from envs.bfcl.renaming import variant
 from envs.bfcl.tasks import ID_PREFIX, get_task
 from envs.bfcl.tools import all_tools
 from envs.diagnosis import Label
 from envs.errors import UserError
-from envs.sources import Overlap, Played, Split, TaskSource
+from envs.sources import Overlap, Played, Split, TaskPool, TaskSource, in_turn
 from envs.task import Category, Task, ToolDoc
 
 REGISTERED = {
@@ -20,6 +24,10 @@ REGISTERED = {
     "toolace": "Team-ACE/ToolACE-2-8B",
 }
 """Dialect → a registered name whose official handler reads it. The handler matters, not the model."""
+
+RENAMED_PREFIX = "renamed_"
+"""What the id of a variant begins with; the task's own id follows, and the numbers that its names are drawn by."""
+_RENAMED_ID = re.compile(rf"{RENAMED_PREFIX}({ID_PREFIX}[a-z_]+_[0-9]+)_([0-9]{{1,9}}_[0-9]{{1,9}})")
 
 
 class Bfcl(TaskSource):
@@ -52,6 +60,61 @@ class Bfcl(TaskSource):
         )
 
 
+@dataclass(frozen=True, slots=True)
+class RenamedPool:
+    """Variants of training tasks without end: all tasks in turn, then all again under other names."""
+
+    tasks: tuple[Task, ...]
+    size: int | None = None
+
+    def task_id(self, number: int, seed: int = 0) -> str:
+        again, place = divmod(number, len(self.tasks))
+        return f"{RENAMED_PREFIX}{self.tasks[place].id}_{seed}_{again}"
+
+    def category(self, number: int) -> str:
+        return str(self.tasks[number % len(self.tasks)].category)
+
+    def holds(self, task_id: str) -> bool:
+        match = _RENAMED_ID.fullmatch(task_id)
+        return match is not None and any(task.id == match[1] for task in self.tasks)
+
+
+class Renamed(Bfcl):
+    """The benchmark with its training tasks under other names, without end; its other parts are the benchmark's own."""
+
+    name = "bfcl-renamed"
+    about = "multi-turn tasks of BFCL V3, those to train on under other names"
+
+    def owns(self, task_id: str) -> bool:
+        return task_id.startswith(RENAMED_PREFIX)
+
+    def task(self, task_id: str) -> Task:
+        match = _RENAMED_ID.fullmatch(task_id)
+        if match is None:
+            return super().task(task_id)
+        task = super().task(match[1])
+        if not super().pool("train").holds(task.id):
+            raise UserError(f"task: {task.id} is not to train on, and has no variants.")
+        return variant(task, match[2], name=task_id)
+
+    def pool(
+        self,
+        part: str,
+        *,
+        division: str | None = None,
+        difficulty: str | None = None,
+        categories: Sequence[str] | None = None,
+    ) -> TaskPool:
+        if part != "train":
+            return super().pool(part, division=division, difficulty=difficulty, categories=categories)
+        if division is not None:
+            raise UserError(f"split: {division!r:.80} is given; {self.name} has the default division, leave it out.")
+        kinds = self.categories if categories is None else categories
+        # Tasks are listed simulator by simulator; here those of a scenario come together, and scenarios by chance.
+        mixed = sorted(self.split().train, key=lambda task: random.Random(f"renamed {task.scenario}").random())
+        return RenamedPool(tuple(in_turn(mixed, kinds)))
+
+
 def write_results(folder: Path, played: Sequence[Played], dialect: str) -> Mapping[str, Path]:
     """Writes `FOLDER/NAME/multi_turn/BFCL_v4_multi_turn_CATEGORY_result.json` and returns category → file.
 
@@ -77,3 +140,4 @@ def write_results(folder: Path, played: Sequence[Played], dialect: str) -> Mappi
 
 
 SOURCE = Bfcl()
+RENAMED = Renamed()

@@ -122,3 +122,27 @@ def saved(adapter: Adapter) -> Iterator[Path]:
         (folder / CONFIG_FILE).write_text(json.dumps(config), "utf-8")
         save_file(dict(adapter.tensors), folder / TENSOR_FILE)
         yield folder
+
+
+def write_adapter(adapter: Adapter, out: Path, *, base: str) -> None:
+    """Writes an adapter of the model named `base` to the folder `out`, as PEFT does."""
+    from safetensors.torch import save_file
+
+    config = {
+        **adapter.config,
+        "task_type": "CAUSAL_LM",
+        "base_model_name_or_path": base,
+        "target_modules": sorted({name.split(".")[-3] for name in adapter.tensors}),
+        "inference_mode": True,
+    }
+    out.mkdir(parents=True, exist_ok=True)
+    (out / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    tensors = {name: tensor.contiguous() for name, tensor in adapter.tensors.items()}
+    save_file(tensors, out / TENSOR_FILE, metadata={"format": "pt"})
+
+
+def read_adapter(folder: Path) -> Adapter:
+    """The adapter of a folder that PEFT or `write_adapter` has written."""
+    from safetensors.torch import load_file
+
+    return Adapter(json.loads((folder / CONFIG_FILE).read_text("utf-8")), load_file(folder / TENSOR_FILE))

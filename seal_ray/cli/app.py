@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 
 from envs.errors import SealError, UserError
-from seal_ray.cli import curator, evaluate, exam, pool, serve, tiny, train, warm_start
+from seal_ray.cli import curator, evaluate, exam, extract, pool, serve, tiny, train, warm_start
 from seal_ray.cli.play import play
 from seal_ray.cli.tasks import tasks
 
@@ -60,6 +60,7 @@ app.command("evaluate")(evaluate.command)
 app.command("exam")(exam.command)
 app.command("train")(train.command)
 app.command("warm-start")(warm_start.command)
+app.command("extract-adapter")(extract.command)
 
 
 @app.command()

@@ -141,12 +141,13 @@ def test_tasks_that_show_the_same_tools_are_shown_together_and_computed_once() -
     assert sum(batch.tokens for batch in found) < 0.7 * sum(len(row) for batch in found for row in batch.rows)
 
 
-def test_nothing_of_a_test_or_dev_part_is_shown() -> None:
+@pytest.mark.parametrize("shown_source", ["bfcl", "bfcl-renamed"])
+def test_nothing_of_a_test_or_dev_part_is_shown(shown_source: str) -> None:
     """Demonstrations of BFCL's training part have no text and no call sequence of a test or dev task.
 
     Texts of three words or fewer are left out: "Nvidia." is said in many a scenario.
     """
-    asked = plan(sources=(Source("bfcl", 1.0),), tokens=8000, batch_tokens=8000)
+    asked = plan(sources=(Source(shown_source, 1.0),), tokens=8000, batch_tokens=8000)
     drawn = itertools.islice(batches(asked, form(), context=8192), 40)
     shown = [form().text(row.token_ids_T.tolist()) for batch in drawn for row in batch.rows]
     source = get_source("bfcl")

@@ -1,0 +1,45 @@
+"""Models that come with the package as a LoRA adapter of another one."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from policies.models.base import NamedModel
+from policies.models.cache import made_once
+from policies.models.smollm2 import NAME, SMOLLM2
+
+_CARD = "README.md"
+
+
+@dataclass(frozen=True, slots=True)
+class AdaptedModel:
+    """A base model with an adapter of this package merged into it, made when it is first asked for."""
+
+    name: str
+    base: NamedModel
+    adapter: Path
+
+    def folder(self) -> Path:
+        """Raises `UserError` where the base cannot be had."""
+        base = self.base.folder()
+        digest = hashlib.sha256(base.name.encode())
+        for path in sorted(self.adapter.iterdir()):
+            digest.update(path.read_bytes())
+        return made_once(f"{self.name}-{digest.hexdigest()[:8]}", lambda out: self._make(base, out))
+
+    def _make(self, base: Path, out: Path) -> None:
+        import torch
+
+        from policies.engine.adapters import read_adapter
+        from policies.models.folder import read_json
+        from policies.models.merging import merged
+        from policies.models.writing import write_model
+
+        weights = {name: tensor.to(torch.bfloat16) for name, tensor in merged(base, read_adapter(self.adapter)).items()}
+        write_model(base, read_json(base / "config.json"), weights, out, dtype="bfloat16")
+        (out / _CARD).write_text((self.adapter / _CARD).read_text("utf-8"), encoding="utf-8")
+
+
+SMOLLM2_WARM = AdaptedModel(f"{NAME}-warm", SMOLLM2, Path(__file__).parent / "smollm2_warm")

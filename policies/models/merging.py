@@ -1,0 +1,81 @@
+"""LoRA adapters and the weights that they are added to: merged into these, and extracted from what changed in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from safetensors import safe_open
+
+from envs.errors import UserError
+from policies.engine.adapters import names_of, scaling
+from policies.engine.types import Adapter
+
+if TYPE_CHECKING:
+    import torch
+
+_WEIGHT = ".weight"
+_NOT_ADAPTED = ("embed_tokens", "lm_head")
+"""Layers that LoRA leaves alone here: the embedding and the output."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extracted:
+    """An adapter, and the share of the change that it holds: of the sum of squares of all changes of weights."""
+
+    adapter: Adapter
+    share: float
+
+
+def merged(base: Path, adapter: Adapter) -> dict[str, torch.Tensor]:
+    """The checkpoint's tensors in float32, with the adapter added: W + s·B·A (Hu et al. 2021)."""
+    halves, factor = adapter.tensors, scaling(adapter.config)
+    found: dict[str, torch.Tensor] = {}
+    for name, tensor in _tensors(base):
+        half_a, half_b = names_of(name.removesuffix(_WEIGHT))
+        added = factor * halves[half_b].float() @ halves[half_a].float() if half_a in halves else 0.0
+        found[name] = tensor + added
+    return found
+
+
+def extracted(base: Path, tuned: Path, *, rank: int) -> Extracted:
+    """The adapter of that rank that comes nearest to what changed from `base` to `tuned`, in float16.
+
+    Each changed matrix is cut to its greatest singular values (Eckart and Young 1936), and their roots go to both
+    halves. Embeddings and vectors are left out; `share` says what is lost with them. Raises `UserError` for models of
+    different shapes, for one that has not changed, and for a rank above that of the smallest matrix.
+    """
+    import torch
+
+    before = dict(_tensors(base))
+    tensors: dict[str, torch.Tensor] = {}
+    kept = whole = 0.0
+    for name, after in _tensors(tuned):
+        if name not in before or before[name].shape != after.shape:
+            raise UserError(f"--base: {name} of {tuned} is not there or of another shape; give what it came from.")
+        change = after - before[name]
+        whole += float(change.square().sum())
+        if change.ndim != 2 or any(layer in name for layer in _NOT_ADAPTED) or not bool(change.any()):
+            continue
+        if rank > min(change.shape):
+            raise UserError(f"--rank: {rank} is more than {name} has, {min(change.shape)}.")
+        left, values, right = torch.linalg.svd(change, full_matrices=False)
+        half_a, half_b = names_of(name.removesuffix(_WEIGHT))
+        roots = values[:rank].sqrt()
+        tensors[half_a] = (roots[:, None] * right[:rank]).half().contiguous()
+        tensors[half_b] = (left[:, :rank] * roots).half().contiguous()
+        kept += float(values[:rank].square().sum())
+    if not tensors:
+        raise UserError(f"--base: no matrix of {tuned} differs from it.")
+    config: dict[str, Any] = {"peft_type": "LORA", "r": rank, "lora_alpha": rank, "bias": "none"}
+    return Extracted(Adapter(config, tensors), kept / whole)
+
+
+def _tensors(folder: Path) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors of a checkpoint, one at a time, in float32."""
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, framework="pt") as file:
+            for name in file.keys():  # noqa: SIM118 - it is no mapping
+                yield name, file.get_tensor(name).float()

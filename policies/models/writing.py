@@ -1,0 +1,42 @@
+"""Model folders of Hugging Face's form: a base model's files with other weights."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+_SHARD_BYTES = 4 << 30
+"""Size of a weight file, where one alone would be larger."""
+_KEPT = {".json", ".jinja", ".model", ".txt"}
+
+
+def write_model(
+    base: Path, config: Mapping[str, Any], weights: Mapping[str, torch.Tensor], out: Path, *, dtype: str
+) -> None:
+    """Writes the base's config, tokenizer and template to `out`, and these weights, which have the type `dtype`."""
+    out.mkdir(parents=True, exist_ok=True)
+    for path in base.iterdir():
+        if path.is_file() and path.suffix in _KEPT and "safetensors" not in path.name:
+            shutil.copyfile(path, out / path.name)
+    written = {key: value for key, value in config.items() if key != "torch_dtype"} | {"dtype": dtype}
+    (out / "config.json").write_text(json.dumps(written, indent=2) + "\n", encoding="utf-8")
+    _write_weights(weights, out)
+
+
+def _write_weights(weights: Mapping[str, torch.Tensor], out: Path) -> None:
+    from huggingface_hub import split_torch_state_dict_into_shards
+    from safetensors.torch import save_file
+
+    whole = {name: tensor.contiguous() for name, tensor in weights.items()}
+    plan = split_torch_state_dict_into_shards(whole, max_shard_size=_SHARD_BYTES)
+    for file, names in plan.filename_to_tensors.items():
+        save_file({name: whole[name] for name in names}, out / file, metadata={"format": "pt"})
+    if plan.is_sharded:
+        index = {"metadata": plan.metadata, "weight_map": plan.tensor_to_filename}
+        (out / "model.safetensors.index.json").write_text(json.dumps(index, indent=1) + "\n", encoding="utf-8")

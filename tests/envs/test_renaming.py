@@ -1,0 +1,127 @@
+"""Variants of the benchmark's training tasks: other names, the same story, and the world agrees."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+
+import pytest
+
+from envs.bfcl.renaming import exchanged, renamed, variant
+from envs.bfcl.splits import get_split
+from envs.bfcl.tasks import get_task
+from envs.errors import UserError
+from envs.sources import find_task, get_source
+from envs.task import Category, Task
+from envs.verifier import Outcome, Verifier, prepare
+from envs.world import ToolCall
+
+SOURCE = get_source("bfcl-renamed")
+
+
+def texts(task: Task) -> list[str]:
+    return [turn.user for turn in task.turns if turn.user is not None]
+
+
+def shape(text: str) -> str:
+    """A text with each of its letters and digits made the same."""
+    return re.sub("[0-9]", "0", re.sub("[a-z]", "a", re.sub("[A-Z]", "A", text)))
+
+
+def test_names_are_exchanged_whole_and_in_their_case() -> None:
+    names = {"roadtrip": "kabodela", "card2580": "lomi1234", "7423": "9981"}
+    assert exchanged("#RoadTrip, roadtrip and Roadtrips", names) == "#KaboDela, kabodela and Roadtrips"
+    assert (
+        exchanged("card2580, Card2580, card25801; 7423 and 74230", names)
+        == "lomi1234, Lomi1234, card25801; 9981 and 74230"
+    )
+
+
+def test_a_renamed_task_has_the_new_name_in_config_texts_and_calls() -> None:
+    task = get_task("base_2")
+    made = renamed(task, {"teamnotes": "kabodelap"})
+    assert "KabodElap" not in str(made)
+    assert [text.replace("TeamNotes", "KaboDelap") for text in texts(task)] == texts(made)
+    assert made.turns[0].ground_truth[1] == ToolCall("touch", {"file_name": "KaboDelap.txt"})
+
+
+def test_all_variants_are_sound_and_many_have_other_names() -> None:
+    """Every ground truth passes its own verifier, and texts keep their shape: only names and numbers are others."""
+    changed = 0
+    for task in get_split().train:
+        made = variant(task, "7", name="variant")
+        assert [shape(text) for text in texts(made)] == [shape(text) for text in texts(task)]
+        changed += made.setting is not task.setting and texts(made) != texts(task)
+        verifier = Verifier(made)
+        world = prepare(made).start()
+        for turn, known in zip(made.turns, prepare(task).turns, strict=True):
+            results = [world.execute(call) for call in turn.ground_truth]
+            assert [result.is_error for result in results] == list(known.errors), task.id
+            verifier.add_results(result.text for result in results)
+            assert verifier.end_turn(world.state()).outcome in (Outcome.PASS, Outcome.UNSCORED), task.id
+    assert changed > 0.5 * len(get_split().train)
+
+
+def test_needed_tools_are_shown_and_hidden_ones_are_not() -> None:
+    sizes = set()
+    for task, seed in itertools.product(get_split().train[::9], "0123"):
+        made = variant(task, seed, name="variant")
+        shown = [tool.name for tool in made.tools]
+        sizes.add(len(shown) / len(task.tools))
+        assert shown == [tool.name for tool in task.tools if tool.name in shown], "in the order of the task"
+        needed = {call.name for turn in task.turns for call in turn.ground_truth}
+        assert needed <= {tool.name for tool in made.all_tools}
+        assert not {tool.name for turn in task.turns for tool in turn.revealed} & set(shown)
+    assert max(sizes) == 1.0
+    assert min(sizes) < 0.4
+
+
+def test_ids_make_the_same_task_in_every_order_and_are_not_the_benchmark_s() -> None:
+    pool = SOURCE.pool("train")
+    assert pool.size is None
+    numbers = [0, 5, 316, 5 + 316]
+    ids = [pool.task_id(number, 3) for number in numbers]
+    assert len(set(ids)) == 4
+    first = [SOURCE.task(each) for each in ids]
+    again = [find_task(each) for each in reversed(ids)][::-1]
+    assert [texts(task) for task in first] == [texts(task) for task in again]
+    assert [task.id for task in first] == ids
+    assert all(pool.holds(each) and SOURCE.owns(each) and not get_source("bfcl").owns(each) for each in ids)
+    assert [task.category for task in first] == [pool.category(number) for number in numbers]
+    assert not pool.holds("multi_turn_base_2")
+
+
+def test_four_categories_of_a_story_come_together_under_the_same_names() -> None:
+    pool = SOURCE.pool("train")
+    for start in range(0, 80, 4):
+        tasks = [SOURCE.task(pool.task_id(number)) for number in range(start, start + 4)]
+        assert len({task.scenario for task in tasks}) == 1
+        assert [task.category for task in tasks] == list(Category)
+        base, _, _, long_context = tasks
+        same = texts(get_task(f"base_{base.scenario}")) == texts(get_task(f"long_context_{base.scenario}"))
+        assert (texts(base) == texts(long_context)) is same
+        assert not same or base.tools == long_context.tools
+
+
+def test_only_tasks_to_train_on_have_variants() -> None:
+    dev = get_split().dev[0].id
+    assert SOURCE.pool("dev").task_id(0) == dev
+    assert SOURCE.task(dev) is get_task(dev)
+    for bad, sentence in (
+        (f"renamed_{dev}_0_0", "is not to train on"),
+        ("renamed_multi_turn_base_2_0", "is not known"),
+        ("renamed_multi_turn_base_99999_0_0", "is not known"),
+    ):
+        with pytest.raises(UserError, match=sentence):
+            SOURCE.task(bad)
+    with pytest.raises(UserError, match="default division"):
+        SOURCE.pool("train", division="category")
+
+
+def test_no_variant_has_a_text_of_a_dev_or_test_task() -> None:
+    split = get_split()
+    barred = {text for task in (*split.dev, *split.test) for text in texts(task) if len(text.split()) > 3}
+    rng = random.Random(0)
+    for task in rng.sample(split.train, 60):
+        assert not barred & set(texts(variant(task, str(rng.random()), name="variant")))
