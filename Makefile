@@ -36,9 +36,13 @@ inspect: setup ## make .venv/inspect, with which seal-ray exam plays the suites 
 	@test -x .venv/inspect/bin/python || $(BIN)/python -m venv .venv/inspect
 	.venv/inspect/bin/python -m pip install --quiet --disable-pip-version-check $(INSPECT)
 
-warm: setup ## teach SmolLM2-135M to play generated tasks (runs/warm): an hour and a quarter on two cores, goes on when interrupted
-	@$(BIN)/seal-ray warm-start --model smollm2-135m --out runs/warm --tokens 1000000 --evaluate-every 120 \
-		training.lr=3e-4 solver.context=2048 solver.response=192 engine.threads=2
+warm: setup ## teach SmolLM2-135M to play, and extract the adapter of smollm2-135m-warm (runs/warm): two hours on two cores, goes on when interrupted
+	@$(BIN)/seal-ray warm-start --model smollm2-135m --out runs/warm-short --tokens 900000 --evaluate-every 110 \
+		solver.lora_rank=16 training.lr=2e-3 solver.context=2048 solver.response=192 engine.threads=2
+	@$(BIN)/seal-ray warm-start --model runs/warm-short --out runs/warm-long --source toolworld:0.45 --source bfcl-renamed:0.55 \
+		--difficulty default --difficulty long --tokens 1200000 --batch-tokens 4096 --evaluate-every 120 --tasks 0 --seed 1 \
+		solver.lora_rank=16 training.lr=1.5e-3 solver.context=4096 engine.threads=2
+	@test -d runs/warm || $(BIN)/seal-ray extract-adapter runs/warm-long --base smollm2-135m --rank 32 --out runs/warm
 
 bench: setup ## measure the learner against TRL's, the world against the official checker, engines, deliveries, a round, waiting threads, and what a curator adds
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target .venv/trl $(TRL)

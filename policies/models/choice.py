@@ -18,6 +18,7 @@ MODELS: Registry[NamedModel] = Registry(
         "tiny-rare": "policies.models.shipped:TINY_RARE",
         "tiny-writer": "policies.models.shipped:TINY_WRITER",
         "smollm2-135m": "policies.models.smollm2:SMOLLM2",
+        "smollm2-135m-warm": "policies.models.adapted:SMOLLM2_WARM",
     },
 )
 """Models with a name of their own: values with the method `folder`, which gives the Hugging Face folder."""

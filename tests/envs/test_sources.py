@@ -43,6 +43,7 @@ from envs.verifier import Outcome, TurnVerdict
 from envs.world import CallResult
 
 HERE = "tests.envs.test_sources"
+RENAMED = "bfcl-renamed"
 DIALECT = get_dialect("toolace")
 CD = read_tool(
     {
@@ -142,7 +143,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_built_in_sources_are_found_by_name() -> None:
-    assert list(SOURCES.built_in) == [GENERATED, BENCHMARK]
+    assert list(SOURCES.built_in) == [GENERATED, BENCHMARK, RENAMED]
     for name in SOURCES.built_in:
         source = get_source(name)
         assert source.name == name
@@ -150,8 +151,8 @@ def test_the_built_in_sources_are_found_by_name() -> None:
         assert source.categories == tuple(Category)
         assert source.protocol == Protocol.OFFICIAL
         assert source.about
-    assert [get_source(name).endless for name in SOURCES.built_in] == [True, False]
-    assert [isinstance(get_source(name), OfficialResults) for name in SOURCES.built_in] == [False, True]
+    assert [get_source(name).endless for name in SOURCES.built_in] == [True, False, False]
+    assert [isinstance(get_source(name), OfficialResults) for name in SOURCES.built_in] == [False, True, True]
 
 
 @pytest.mark.parametrize(
@@ -169,7 +170,7 @@ def test_an_unknown_source_is_one_sentence(name: str, said: str) -> None:
         get_source(name, key="env")
     assert str(caught.value).startswith(said)
     assert "\n" not in str(caught.value)
-    assert len(known_sources()) == 2
+    assert len(known_sources()) == len(SOURCES.built_in)
 
 
 @pytest.mark.usefixtures("alone")
@@ -179,7 +180,7 @@ def test_a_source_is_named_by_import_path_or_entry_point(monkeypatch: pytest.Mon
     monkeypatch.setattr(registry, "entry_points", lambda group: EntryPoints(points).select(group=group))
     assert get_source("discs") is SOURCE
     assert get_source("bfcl").name == "bfcl"
-    assert known_sources() == (get_source("toolworld"), get_source("bfcl"), SOURCE)
+    assert known_sources() == (*map(get_source, SOURCES.built_in), SOURCE)
 
 
 @pytest.mark.usefixtures("alone")

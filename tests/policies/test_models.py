@@ -13,13 +13,16 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import LlamaForCausalLM
 
 from envs.dialogue import Message
 from envs.errors import UserError
 from envs.registry import Registry
+from policies.engine.adapters import names_of, read_adapter, scaling
 from policies.engine.requests import checkpoint_shapes
 from policies.models import MODELS, open_model
+from policies.models.adapted import SMOLLM2_WARM
 from policies.models.cache import made_once
 from policies.models.smollm2 import NAME
 from policies.prompting import ChatFormat
@@ -162,6 +165,25 @@ def test_smollm2_speaks_english() -> None:
     said = model.generate(torch.tensor([asked]), max_new_tokens=12, do_sample=False)[0, len(asked) :].tolist()
     assert "Paris" in form.text(said)
     assert said[-1] in form.stop_token_ids
+    assert "Apache-2.0" in (found.path / "README.md").read_text()
+
+
+def test_the_warm_started_smollm2_is_smollm2_with_the_adapter_of_the_package() -> None:
+    found, base = open_model(SMOLLM2_WARM.name), open_model(NAME)
+    assert (found.name, found.dialect.name, found.context) == (SMOLLM2_WARM.name, "qwen", 8192)
+    assert found.config == base.config
+    adapter = read_adapter(SMOLLM2_WARM.adapter)
+    learnt = load_file(found.path / "model.safetensors")
+    changed = 0
+    for name, weight in load_file(base.path / "model.safetensors").items():
+        half_a, half_b = names_of(name.removesuffix(".weight"))
+        if half_a in adapter.tensors:
+            added = scaling(adapter.config) * adapter.tensors[half_b].float() @ adapter.tensors[half_a].float()
+            weight = (weight.float() + added).bfloat16()
+            changed += 1
+        torch.testing.assert_close(learnt.pop(name), weight, rtol=0, atol=0)
+    assert changed == 7 * found.config["num_hidden_layers"]
+    assert not learnt
     assert "Apache-2.0" in (found.path / "README.md").read_text()
 
 
