@@ -74,7 +74,7 @@ class Solver(Section):
     """The model that plays and learns."""
 
     model: str = tiny.NAME
-    """A model by name (docs/models.md): tiny, tiny-rare, smollm2-135m, a Hugging Face model folder, or a hub's
+    """A model by name (docs/models.md): tiny, tiny-rare, smollm2-135m-warm, a Hugging Face model folder, or a hub's
     OWNER/NAME."""
     dialect: str | None = None
     """How it writes calls; None is what its architecture suggests."""
