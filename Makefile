@@ -42,7 +42,7 @@ warm: setup ## teach SmolLM2-135M to play, and extract the adapter of smollm2-13
 	@$(BIN)/seal-ray warm-start --model runs/warm-short --out runs/warm-long --source toolworld:0.45 --source bfcl-renamed:0.55 \
 		--difficulty default --difficulty long --tokens 1200000 --batch-tokens 4096 --evaluate-every 120 --tasks 0 --seed 1 \
 		solver.lora_rank=16 training.lr=1.5e-3 solver.context=4096 engine.threads=2
-	@test -d runs/warm || $(BIN)/seal-ray extract-adapter runs/warm-long --base smollm2-135m --rank 32 --out runs/warm
+	@test -f runs/warm/adapter_model.safetensors || $(BIN)/seal-ray extract-adapter runs/warm-long --base smollm2-135m --rank 32 --out runs/warm
 
 bench: setup ## measure the learner against TRL's, the world against the official checker, engines, deliveries, a round, waiting threads, and what a curator adds
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target .venv/trl $(TRL)

@@ -7,6 +7,7 @@ import random
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from envs.bfcl import splits
@@ -15,7 +16,7 @@ from envs.bfcl.tasks import ID_PREFIX, get_task
 from envs.bfcl.tools import all_tools
 from envs.diagnosis import Label
 from envs.errors import UserError
-from envs.sources import Overlap, Played, Split, TaskPool, TaskSource, in_turn
+from envs.sources import FinitePool, Overlap, Played, Split, TaskPool, TaskSource, in_turn
 from envs.task import Category, Task, ToolDoc
 
 REGISTERED = {
@@ -64,19 +65,25 @@ class Bfcl(TaskSource):
 class RenamedPool:
     """Variants of training tasks without end: all tasks in turn, then all again under other names."""
 
-    tasks: tuple[Task, ...]
+    originals: FinitePool
     size: int | None = None
 
     def task_id(self, number: int, seed: int = 0) -> str:
-        again, place = divmod(number, len(self.tasks))
-        return f"{RENAMED_PREFIX}{self.tasks[place].id}_{seed}_{again}"
+        again, place = divmod(number, self.originals.size)
+        return f"{RENAMED_PREFIX}{self.originals.task_id(place)}_{seed}_{again}"
 
     def category(self, number: int) -> str:
-        return str(self.tasks[number % len(self.tasks)].category)
+        return self.originals.category(number % self.originals.size)
 
     def holds(self, task_id: str) -> bool:
         match = _RENAMED_ID.fullmatch(task_id)
-        return match is not None and any(task.id == match[1] for task in self.tasks)
+        return match is not None and self.originals.holds(match[1])
+
+
+@cache
+def _stories() -> tuple[Task, ...]:
+    """The training tasks, scenario by scenario in an order by chance: listed they come simulator by simulator."""
+    return tuple(sorted(SOURCE.split().train, key=lambda task: random.Random(f"renamed {task.scenario}").random()))
 
 
 class Renamed(Bfcl):
@@ -93,7 +100,7 @@ class Renamed(Bfcl):
         if match is None:
             return super().task(task_id)
         task = super().task(match[1])
-        if not super().pool("train").holds(task.id):
+        if task not in _stories():
             raise UserError(f"task: {task.id} is not to train on, and has no variants.")
         return variant(task, match[2], name=task_id)
 
@@ -110,9 +117,7 @@ class Renamed(Bfcl):
         if division is not None:
             raise UserError(f"split: {division!r:.80} is given; {self.name} has the default division, leave it out.")
         kinds = self.categories if categories is None else categories
-        # Tasks are listed simulator by simulator; here those of a scenario come together, and scenarios by chance.
-        mixed = sorted(self.split().train, key=lambda task: random.Random(f"renamed {task.scenario}").random())
-        return RenamedPool(tuple(in_turn(mixed, kinds)))
+        return RenamedPool(FinitePool(tuple(in_turn(_stories(), kinds))))
 
 
 def write_results(folder: Path, played: Sequence[Played], dialect: str) -> Mapping[str, Path]:

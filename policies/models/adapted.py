@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from policies.models.base import NamedModel
@@ -24,10 +25,7 @@ class AdaptedModel:
     def folder(self) -> Path:
         """Raises `UserError` where the base cannot be had."""
         base = self.base.folder()
-        digest = hashlib.sha256(base.name.encode())
-        for path in sorted(self.adapter.iterdir()):
-            digest.update(path.read_bytes())
-        return made_once(f"{self.name}-{digest.hexdigest()[:8]}", lambda out: self._make(base, out))
+        return made_once(f"{self.name}-{_digest(base.name, self.adapter)}", lambda out: self._make(base, out))
 
     def _make(self, base: Path, out: Path) -> None:
         import torch
@@ -40,6 +38,15 @@ class AdaptedModel:
         weights = {name: tensor.to(torch.bfloat16) for name, tensor in merged(base, read_adapter(self.adapter)).items()}
         write_model(base, read_json(base / "config.json"), weights, out, dtype="bfloat16")
         (out / _CARD).write_text((self.adapter / _CARD).read_text("utf-8"), encoding="utf-8")
+
+
+@cache
+def _digest(base: str, adapter: Path) -> str:
+    """Tells what is made of other files or of another base; once a process, since it reads the whole adapter."""
+    digest = hashlib.sha256(base.encode())
+    for path in sorted(adapter.iterdir()):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:8]
 
 
 SMOLLM2_WARM = AdaptedModel(f"{NAME}-warm", SMOLLM2, Path(__file__).parent / "smollm2_warm")

@@ -41,7 +41,8 @@ def test_names_are_exchanged_whole_and_in_their_case() -> None:
 def test_a_renamed_task_has_the_new_name_in_config_texts_and_calls() -> None:
     task = get_task("base_2")
     made = renamed(task, {"teamnotes": "kabodelap"})
-    assert "KabodElap" not in str(made)
+    assert "TeamNotes" in str(task)
+    assert "TeamNotes" not in str(made)
     assert [text.replace("TeamNotes", "KaboDelap") for text in texts(task)] == texts(made)
     assert made.turns[0].ground_truth[1] == ToolCall("touch", {"file_name": "KaboDelap.txt"})
 
