@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from envs.task import JSON
 
@@ -64,3 +64,18 @@ def _any_of(texts: Iterable[str]) -> re.Pattern[str]:
     """A pattern with one group that finds the longest of these texts, and nothing where there is none."""
     longest_first = sorted(filter(None, texts), key=lambda text: (-len(text), text))
     return re.compile(f"({'|'.join(map(re.escape, longest_first)) or '(?!)'})")
+
+
+def texts_in(value: JSON, *, whole_numbers: bool = False) -> Iterator[str]:
+    """Every string of a JSON value, keys included; with `whole_numbers` these too, as they are written."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield key
+            yield from texts_in(inner, whole_numbers=whole_numbers)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from texts_in(inner, whole_numbers=whole_numbers)
+    elif isinstance(value, str):
+        yield value
+    elif whole_numbers and isinstance(value, int) and not isinstance(value, bool):
+        yield str(value)

@@ -19,6 +19,7 @@ from envs.bfcl.splits import get_split
 from envs.bfcl.tools import all_tools
 from envs.bfcl.world import simulators_of
 from envs.task import JSON, Task, ToolCall, ToolDoc
+from envs.text import texts_in
 from envs.verifier import prepare
 
 Names = Mapping[str, str]
@@ -91,10 +92,7 @@ def exchanged(text: str, names: Names) -> str:
 def _exchanged(value: JSON, names: Names) -> JSON:
     match value:
         case dict():
-            return {
-                exchanged(key, names) if isinstance(key, str) else key: _exchanged(item, names)
-                for key, item in value.items()
-            }
+            return {exchanged(key, names): _exchanged(item, names) for key, item in value.items()}
         case list() | tuple():
             return [_exchanged(item, names) for item in value]
         case bool():
@@ -205,15 +203,4 @@ def _runs(text: str) -> Iterator[str]:
 
 
 def _texts(value: JSON) -> Iterator[str]:
-    match value:
-        case Mapping():
-            for key, item in value.items():
-                yield str(key)
-                yield from _texts(item)
-        case list() | tuple():
-            for item in value:
-                yield from _texts(item)
-        case str():
-            yield value
-        case int() if not isinstance(value, bool):
-            yield str(value)
+    return texts_in(value, whole_numbers=True)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
 from envs.sources import TaskSource, known_sources
-from envs.task import JSON
+from envs.text import texts_in
 
 Sources = tuple[TaskSource, ...]
 
@@ -85,7 +85,7 @@ class _Public(NamedTuple):
 @lru_cache(maxsize=4)  # by the sources that are known, as a setting can name another one at any time
 def _public(sources: Sources) -> _Public:
     tools = dict.fromkeys(tool for source in sources for tool in source.tools().values())
-    texts = [text for tool in tools for text in _texts(dict(tool.document))]
+    texts = [text for tool in tools for text in texts_in(tool.document)]
     texts += [text for source in sources for text in source.public_texts()]
     # Once as the words are written, once with "lockDoors" as two; the mark between texts keeps phrases apart.
     readings = [_TOKENS.findall(text.lower()) for text in texts] + [parts(text) for text in texts]
@@ -94,16 +94,3 @@ def _public(sources: Sources) -> _Public:
     names = {"".join(parts(name)): name for source in sources for name in source.tools()}
     beginnings = frozenset(name[:end] for name in names for end in range(1, len(name) + 1))
     return _Public(text, EVERYDAY | frozenset(text.split()), frozenset(numbers), names, beginnings)
-
-
-def _texts(value: JSON) -> Iterator[str]:
-    """Every string of a JSON value, keys included."""
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield key
-            yield from _texts(inner)
-    elif isinstance(value, list | tuple):
-        for inner in value:
-            yield from _texts(inner)
-    elif isinstance(value, str):
-        yield value
