@@ -20,6 +20,7 @@ from transformers import AutoTokenizer, Qwen2ForCausalLM
 from policies.engine import BASE, Adapter, BadRequest, DeliveryError, EngineDead, Finish, GenRequest, GenResult
 from policies.engine.adapters import names_of
 from policies.engine.vllm_engine import VllmEngine, VllmSettings
+from policies.engine.vllm_setup import _linear_layers
 from tests.policies.contract import PROMPT
 from tests.policies.models import (
     VOCABULARY,
@@ -101,6 +102,13 @@ def assert_greedy(model: Qwen2ForCausalLM, request: GenRequest, result: GenResul
     assert list(result.token_ids_T) == logits[:-1].argmax(-1).tolist()
     expected = logprobs_of(model, request.prompt_ids, result.token_ids_T)
     assert result.sampled_logprobs_T == pytest.approx(expected, abs=1e-4)
+
+
+def test_only_linear_layers_get_room_for_an_adapter(served: Adapted) -> None:
+    """The embeddings and the output layer would add an adapter of nothing at every step."""
+    linear = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+    assert _linear_layers(served.folder) == sorted(linear)
+    assert {name.rpartition(".")[2] for name in served.engine._adaptable} == set(linear)
 
 
 def test_after_each_of_10_updates_the_policy_is_its_new_adapter(served: Adapted) -> None:
