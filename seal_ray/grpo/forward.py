@@ -62,5 +62,7 @@ def chunk_tokens(vocabulary: int) -> int:
 
 def _score(output: nn.Module, hidden_MH: Tensor, targets_M: Tensor, temperature: float) -> Tensor:
     logits_MV = output(hidden_MH)
-    logits_MV = logits_MV.to(torch.promote_types(logits_MV.dtype, torch.float32)) / temperature
+    logits_MV = logits_MV.to(torch.promote_types(logits_MV.dtype, torch.float32))
+    if temperature != 1.0:  # a pass over all logits, and one of the backward pass
+        logits_MV = logits_MV / temperature
     return torch.log_softmax(logits_MV, dim=-1).gather(-1, targets_M[:, None])[:, 0]
