@@ -18,6 +18,7 @@ from envs.errors import SealError
 from policies.engine.stored import StoredWeights, store
 from seal_ray.algorithm.learning.alignment import ArmGradients
 from seal_ray.algorithm.learning.anchoring import Counts, Internalised, RowLoss, internalised, shifts
+from seal_ray.algorithm.learning.heap import give_back_freed_memory
 from seal_ray.algorithm.learning.module import LOGPROBS, PACKED, REFERENCE, LMModule, fill, is_sharded, whole
 from seal_ray.algorithm.learning.weights import full_weights
 from seal_ray.algorithm.rllib import RowsLearner
@@ -112,6 +113,7 @@ class SealLearner(RowsLearner):
     def learn(self, batch: Mapping[str, Any]) -> None:
         for module_id, columns in batch.items():
             self._learn(module_id, columns[MINIBATCHES])
+        give_back_freed_memory()  # an engine on this machine samples next
 
     def _learn(self, module_id: str, minibatches: Sequence[Minibatch]) -> None:
         optimizer, agent = self.get_optimizer(module_id), self._agents[module_id]
