@@ -9,7 +9,7 @@ def give_back_freed_memory() -> None:
     """Has glibc give the system back whatever lies free in its heap, below blocks that stay as well.
 
     Micro-batches differ in length, and tensors of ever new sizes leave gaps in the heap that stay resident: gigabytes,
-    more from round to round. This takes a tenth of a second for some of them. Having glibc map large blocks one by one
+    more from round to round. It takes a tenth of a second for three of them. Having glibc map large blocks one by one
     (`MALLOC_MMAP_THRESHOLD_`) keeps memory lower within a step too, and takes up to half as long again, in page faults.
     Nothing is done where the C library is another one.
     """
