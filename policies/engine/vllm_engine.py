@@ -152,7 +152,7 @@ class VllmEngine:
 
     async def _launch(self) -> None:
         settings = self._settings
-        self._llm = start_llm(settings, adapter_slots=self._adapters.slots)
+        self._llm = start_llm(settings, adapter_slots=self._adapters.slots, shapes=self._expected_shapes)
         await self._llm.update_weight_version(str(self._version))
         if settings.max_adapters:
             names, *_ = await self._call(self._core.collective_rpc("adaptable_modules"))

@@ -68,9 +68,10 @@ def _keep_adapters_to_their_own_rows() -> None:
     def update_and_find_rows(wrapper: Any, *arguments: Any, **settings: Any) -> None:
         update(wrapper, *arguments, **settings)
         slots = wrapper.token_lora_indices
-        found = [slot for slot in slots.unique().tolist() if slot >= 0]
-        alone = len(found) == 1 and bool((slots == found[0]).all())
-        wrapper.rows_of_slots = {slot: None if alone else (slots == slot).nonzero().squeeze(1) for slot in found}
+        found = slots.unique().tolist()
+        wrapper.rows_of_slots = {
+            slot: None if len(found) == 1 else (slots == slot).nonzero().squeeze(1) for slot in found if slot >= 0
+        }
 
     def add_lora_linear(
         wrapper: Any,

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from policies.engine.requests import checkpoint_shapes
 
 _log = logging.getLogger("seal_ray")
 
@@ -61,8 +60,8 @@ class VllmSettings:
     worker_extension: str = "policies.engine.vllm_worker.WeightsExtension"
 
 
-def start_llm(settings: VllmSettings, *, adapter_slots: int) -> Any:
-    """Starts vLLM's asynchronous front end, and its core behind it.
+def start_llm(settings: VllmSettings, *, adapter_slots: int, shapes: Mapping[str, tuple[int, ...]]) -> Any:
+    """Starts vLLM's asynchronous front end, and its core behind it. `shapes` are those of the model's tensors by name.
 
     A core that ends while it starts is started once more, as one that ends at work is. It was seen once, on a busy
     machine; why is not known.
@@ -95,7 +94,7 @@ def start_llm(settings: VllmSettings, *, adapter_slots: int) -> Any:
         enable_lora=settings.max_adapters > 0,
         max_loras=max(1, adapter_slots),
         max_lora_rank=_room_for(settings.max_lora_rank),
-        lora_target_modules=_linear_layers(settings.model) if settings.max_adapters else None,
+        lora_target_modules=_linear_layers(shapes) if settings.max_adapters else None,
         # Other back ends leave room for endless white space, which a small model fills.
         structured_outputs_config=StructuredOutputsConfig(backend="guidance", disable_any_whitespace=True),
     )
@@ -113,10 +112,10 @@ def _room_for(rank: int) -> Any:
     return next((room for room in _RANKS if room >= rank), rank)
 
 
-def _linear_layers(model: Path) -> list[str]:
-    """The last names of the linear layers in a checkpoint's numbered blocks.
+def _linear_layers(shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
+    """The last names of the linear layers in the numbered blocks of a checkpoint with tensors of these shapes.
 
     Without them vLLM adds an adapter of nothing to the embeddings and to the output layer too, at every step.
     """
-    names = [name.split(".") for name, shape in checkpoint_shapes(model).items() if len(shape) == 2]
+    names = [name.split(".") for name, shape in shapes.items() if len(shape) == 2]
     return sorted({layer for *path, layer, kind in names if kind == "weight" and any(part.isdigit() for part in path)})

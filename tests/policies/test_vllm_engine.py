@@ -228,7 +228,7 @@ def test_the_core_computes_with_as_many_threads_as_it_is_told(tmp_path: Path, mo
     monkeypatch.setattr(AsyncLLM, "from_engine_args", lambda _: os.environ["OMP_NUM_THREADS"])
     folder = random_qwen2(tmp_path / "model", seed=0)
     for threads, wanted in ((None, "1"), (2, "2")):
-        assert start_llm(VllmSettings(folder, context=64, threads=threads), adapter_slots=1) == wanted
+        assert start_llm(VllmSettings(folder, context=64, threads=threads), adapter_slots=1, shapes={}) == wanted
 
 
 STALE = (
