@@ -49,7 +49,12 @@ class Recorder:
         self._drawing: Future[None] | None = None
 
     def write_start(self) -> Metrics:
-        """Evaluates the model as it is, and writes that down as round 0."""
+        """Evaluates the model as it is, and writes that down as round 0. Where the folder has it, that is taken."""
+        for row in self._folder.start.rows():
+            metrics = {"round": 0.0, **row["metrics"]}
+            self._folder.evaluations.append({"round": 0, "suites": row["suites"]})
+            self._write(metrics)
+            return metrics
         metrics = {"round": 0.0, **_of_evaluation(self._algorithm.evaluate())}
         self._write(metrics)
         return metrics

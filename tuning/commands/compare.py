@@ -46,6 +46,12 @@ def command(
             max=100,
         ),
     ] = None,
+    start: Annotated[
+        Path | None,
+        typer.Option(
+            help="Comparison (a folder, or .tar.xz) that has evaluated the same model before training; not done again."
+        ),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the comparison; it must not exist.")] = None,
     name: Annotated[str | None, typer.Option(help="Name of that folder in --runs.")] = None,
     runs: Runs = Path("runs"),
@@ -64,7 +70,7 @@ def command(
 
     console = Console(highlight=False)
     share = None if threshold is None else threshold / 100
-    of_trials = [arms, seeds, first_seed, rounds, preset]
+    of_trials = [arms, seeds, first_seed, rounds, preset, start]
     if merge:
         from tuning.comparison.merge import merge as join
 
@@ -105,6 +111,7 @@ def command(
             baseline=baseline,
             threshold=share,
             overrides=words or [],
+            like=start,
         )
         compare.check_plan(plan)
         job = partial(compare.start, plan, folder)

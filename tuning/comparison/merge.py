@@ -32,21 +32,21 @@ def merge(pieces: Sequence[Path], out: Path, *, baseline: str | None = None, thr
     if not pieces:
         raise UserError("--merge: give the folders of comparisons, for instance --merge runs/a runs/b.")
     with TemporaryDirectory() as scratch:
-        _merge([_folder(piece, Path(scratch)) for piece in pieces], out, baseline, threshold)
+        _merge([unpacked(piece, Path(scratch)) for piece in pieces], out, baseline, threshold)
 
 
-def _folder(piece: Path, scratch: Path) -> Path:
-    """The folder of a piece, unpacked into `scratch` where it is an archive."""
+def unpacked(piece: Path, scratch: Path) -> Path:
+    """The folder of a piece, unpacked into `scratch` where it is an archive. Raises `UserError` where it cannot be."""
     if not piece.name.endswith(PACKED) or piece.is_dir():
         return piece
     try:
         with tarfile.open(piece, "r:xz") as archive:
             archive.extractall(scratch, filter="data")
     except (OSError, tarfile.TarError, lzma.LZMAError, EOFError) as error:
-        raise UserError(f"--merge: {piece} cannot be unpacked ({error}).") from error
+        raise UserError(f"{piece} cannot be unpacked ({error}).") from error
     folder = scratch / piece.name.removesuffix(PACKED)
     if not folder.is_dir():
-        raise UserError(f"--merge: {piece} holds no folder {folder.name}; pack a comparison under its own name.")
+        raise UserError(f"{piece} holds no folder {folder.name}; pack a comparison under its own name.")
     return folder
 
 

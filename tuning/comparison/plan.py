@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,8 @@ from seal_ray.algorithm.config import SealConfig, make_config
 from seal_ray.algorithm.tasks.recorded import recorded_windows
 from seal_ray.config import sections
 from seal_ray.config.presets import about, preset_names
-from seal_ray.report.files import RunFolder
+from seal_ray.report.files import Row, RunFolder
+from tuning.comparison.beginning import beginnings
 from tuning.comparison.collect import Manifest, trial_folder
 from tuning.recipe import check_arms
 from tuning.running import RETRIES, Tell, cpus_of_main, run_trials
@@ -27,12 +28,14 @@ class Plan:
     """What is to be compared: arm → its settings, each with every seed. The settings' own seed is the first.
 
     `threshold` is the success that the report holds trials to, as a share, where it is not the baseline's own.
+    `starts` has, for each arm, what an earlier comparison has of the model before training.
     """
 
     arms: Mapping[str, SealConfig]
     seeds: Sequence[int]
     baseline: str
     threshold: float | None = None
+    starts: Mapping[str, Row] = field(default_factory=dict)
 
     @property
     def rounds(self) -> int:
@@ -50,10 +53,12 @@ def make_plan(
     baseline: str | None = None,
     threshold: float | None = None,
     overrides: Sequence[str] = (),
+    like: Path | None = None,
 ) -> Plan:
     """The plan for method presets as arms, on a model preset, with `overrides` in all of them.
 
-    The baseline is `vanilla` where it is an arm, else the first. Raises `UserError` for what cannot be compared.
+    The evaluations before training are taken from the comparison `like`. The baseline is `vanilla` where it is an arm,
+    else the first. Raises `UserError` for what cannot be compared.
     """
     if not arms:
         raise UserError("--arms: there are none; give method presets, for instance --arms vanilla,fixed,rules.")
@@ -76,7 +81,8 @@ def make_plan(
     under = [] if model is None else [model]
     configs = {arm: make_config([*under, arm], overrides=words, seed=first_seed) for arm in arms}
     against = baseline or ("vanilla" if "vanilla" in arms else arms[0])
-    return Plan(configs, range(first_seed, first_seed + seeds), against, threshold)
+    found = {} if like is None else beginnings(like, {arm: config.to_sections() for arm, config in configs.items()})
+    return Plan(configs, range(first_seed, first_seed + seeds), against, threshold, found)
 
 
 def check_plan(plan: Plan, *, memory: bool = True) -> None:
@@ -116,6 +122,8 @@ def start(plan: Plan, out: Path, *, tell: Tell, retries: int = RETRIES, engine_f
     for arm, seed in manifest.trials():
         folder = RunFolder(trial_folder(out, arm, seed).resolve())
         folder.write_config({"seed": seed, **plan.arms[arm].to_sections()})
+        if arm in plan.starts:
+            folder.start.replace([plan.starts[arm]])
         runs.append(str(folder.path))
     manifest.write(out)
     space: dict[str, Any] = {RUN: tune.grid_search(runs), MAIN: main}

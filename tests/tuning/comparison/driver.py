@@ -1,6 +1,7 @@
 """A small comparison on scripted engines, run as the command does but in a process of its own, which tests can kill.
 
-Takes `start`, `resume` or `fail`, and the comparison's folder.
+Takes `start`, `resume` or `fail`, and the comparison's folder; `start` also one that has evaluated the model before
+training.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from tests.seal_ray.algorithm.configs import small_config
 from tests.seal_ray.algorithm.engines import Half
 from tuning.commands import compare as cli
 from tuning.commands.shared import tell_end, teller
+from tuning.comparison.beginning import beginnings
 from tuning.comparison.collect import Manifest, collect
 from tuning.comparison.plan import Plan, check_plan, start
 from tuning.comparison.report import write_results
@@ -24,11 +26,13 @@ from tuning.running import resume_trials
 ROUNDS = 3
 
 
-def plan(engine: Half) -> Plan:
+def plan(engine: Half, like: Path | None = None) -> Plan:
     """Two arms with one and the same settings, so that the second must come to what the first does."""
     config = small_config(engine).curator(kind="fixed").evaluation(interval=2, tasks=4)
     config.training(rounds=ROUNDS, checkpoint_every=1)
-    return Plan({"cues": config, "twin": config}, range(1), baseline="cues")
+    arms = {"cues": config, "twin": config}
+    starts = beginnings(like, {arm: config.to_sections() for arm in arms}) if like else {}
+    return Plan(arms, range(1), baseline="cues", starts=starts)
 
 
 def failing(engine: Half) -> Plan:
@@ -45,7 +49,7 @@ def main() -> int:
         if command == "resume":
             resume_trials(out, Manifest, tell=tell)
         else:
-            planned = plan(engine) if command == "start" else failing(engine)
+            planned = plan(engine, *map(Path, sys.argv[3:])) if command == "start" else failing(engine)
             check_plan(planned, memory=False)
             start(planned, out, tell=tell, retries=1, engine_factory=engine)
     comparison = write_results(out)
