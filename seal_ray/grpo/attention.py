@@ -88,31 +88,30 @@ class _OnCPU(torch.autograd.Function):
         ctx: Any, query_1HND: Tensor, key_1KND: Tensor, value_1KND: Tensor, segments: Sequence[Segment], scale: float
     ) -> Tensor:
         times = query_1HND.shape[1] // key_1KND.shape[1]
-        key, value = (each.repeat_interleave(times, dim=1) for each in (key_1KND, value_1KND))
-        out = torch.zeros_like(query_1HND)
+        query, key, value = _for_kernel(query_1HND, key_1KND, value_1KND, times=times)
         # The kernel's sums are in float32 for half precision.
-        total = torch.full(
-            query_1HND.shape[:3], -torch.inf, dtype=torch.promote_types(out.dtype, torch.float32), device=out.device
-        )
-        merged = torch.zeros_like(out, dtype=total.dtype)
+        kind = torch.promote_types(query.dtype, torch.float32)
+        total = torch.full(query.shape[:3], -torch.inf, dtype=kind, device=query.device)
+        merged = torch.zeros_like(query, dtype=kind)
         for queries, keys, causal in blocks(segments):
-            part, lse = _flash(query_1HND[:, :, queries], key[:, :, keys], value[:, :, keys], 0.0, causal, scale=scale)
+            part, lse = _flash(query[:, :, queries], key[:, :, keys], value[:, :, keys], 0.0, causal, scale=scale)
             before = total[:, :, queries]
             after = torch.logaddexp(before, lse)
             merged[:, :, queries] *= (before - after).exp()[..., None]
             merged[:, :, queries] += part * (lse - after).exp()[..., None]
             total[:, :, queries] = after
-        out.copy_(merged)
+        out = merged.to(query_1HND.dtype)
         ctx.save_for_backward(query_1HND, key_1KND, value_1KND, out, total)
         ctx.segments, ctx.scale = segments, scale
         return out
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        query, key_1KND, value_1KND, out, total = ctx.saved_tensors
+        query_1HND, key_1KND, value_1KND, out, total = ctx.saved_tensors
         heads = key_1KND.shape[1]
-        times = query.shape[1] // heads
-        key, value = (each.repeat_interleave(times, dim=1) for each in (key_1KND, value_1KND))
+        times = query_1HND.shape[1] // heads
+        query, key, value = _for_kernel(query_1HND, key_1KND, value_1KND, times=times)
+        gradient, out = gradient.to(query.dtype), out.to(query.dtype)
         sums = [torch.zeros_like(each, dtype=total.dtype) for each in (query, key, value)]
         for queries, keys, causal in blocks(ctx.segments):
             parts = _flash_backward(
@@ -130,11 +129,25 @@ class _OnCPU(torch.autograd.Function):
                 whole[:, :, places] += part
         by_query, by_key, by_value = sums
         return (
-            by_query.to(query.dtype),
-            *(each.view(1, heads, times, *each.shape[2:]).sum(2).to(key.dtype) for each in (by_key, by_value)),
+            by_query.to(query_1HND.dtype),
+            *(each.view(1, heads, times, *each.shape[2:]).sum(2).to(key_1KND.dtype) for each in (by_key, by_value)),
             None,
             None,
         )
+
+
+def _for_kernel(query: Tensor, key: Tensor, value: Tensor, *, times: int) -> tuple[Tensor, Tensor, Tensor]:
+    """What the kernel takes: keys and values for each query head; in half precision only where that is faster.
+
+    Without matrix units in the CPU (AMX) the kernel's backward pass over blocks of up to 100 tokens takes three to five
+    times as long in bfloat16 as in float32, and over long ones as long.
+    """
+    kind = query.dtype if torch.cpu._is_amx_tile_supported() else torch.promote_types(query.dtype, torch.float32)
+    return (
+        query.to(kind),
+        key.to(kind).repeat_interleave(times, dim=1),
+        value.to(kind).repeat_interleave(times, dim=1),
+    )
 
 
 def blocks(segments: Sequence[Segment]) -> list[tuple[slice, slice, bool]]:
