@@ -79,6 +79,47 @@ def test_chunks_bound_the_logits_that_are_held(monkeypatch: pytest.MonkeyPatch) 
     assert not [shape for shape in saved if shape[-1:] == (100,) and len(shape) == 2 and shape[0] != 32]
 
 
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_under_an_output_layer_that_does_not_learn_the_gradient_is_the_same(
+    temperature: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model: Any = tiny_model("llama")
+    packed = collate(alone(random_rows(9, (40, 40))))
+    weights_M = torch.randn(len(packed.targets_M), dtype=torch.float64)
+    monkeypatch.setattr(forward, "LOGITS", 10 * 4 * VOCABULARY)
+    output = model.get_output_embeddings()
+    found = []
+    for learns in (True, False):
+        output.weight.requires_grad_(learns)
+        learning = [each for each in model.get_decoder().layers.parameters() if each.requires_grad]
+        logprobs_M = token_logprobs(model, packed, temperature=temperature)
+        found.append([logprobs_M, *torch.autograd.grad((weights_M * logprobs_M).sum(), learning)])
+    for expected, given in zip(*found, strict=True):
+        torch.testing.assert_close(given, expected, rtol=1e-10, atol=1e-12)
+    seen: list[int] = []
+    output.register_forward_hook(lambda _module, _inputs, _output: seen.append(1))
+    token_logprobs(model, packed)
+    assert not seen, "it is another way, not the same one"
+
+
+def test_of_a_likely_token_the_gradient_is_right_in_half_precision() -> None:
+    """Its derivative is the small difference of two large terms."""
+    torch.manual_seed(0)
+    output = torch.nn.Linear(16, 50, bias=False)
+    target = torch.tensor([7])
+    direction_1H = output.weight[target].detach()
+    hidden_1H = (16.0 * direction_1H / direction_1H.norm() ** 2).requires_grad_()
+    (expected,) = torch.autograd.grad(forward._score(output, hidden_1H, target, 1.0).sum(), hidden_1H)
+    assert 0.99 < forward._score(output, hidden_1H, target, 1.0).exp() < 0.9999
+    output.requires_grad_(False)
+    with torch.autocast("cpu", torch.bfloat16):
+        weight = forward._as_computed(output.weight)
+        logprob = forward._Score.apply(hidden_1H, weight, target, 1.0)  # type: ignore[no-untyped-call]
+    assert weight.dtype == torch.bfloat16
+    (given,) = torch.autograd.grad(logprob.sum(), hidden_1H)
+    assert float((given - expected).norm() / expected.norm()) < 0.1
+
+
 def test_transformers_own_attention_is_left_for_what_the_kernels_cannot_do() -> None:
     config, windowed = Qwen2Config(), Qwen2Config(use_sliding_window=True, sliding_window=64, max_window_layers=1)
     cpu, cuda = torch.device("cpu"), torch.device("cuda")

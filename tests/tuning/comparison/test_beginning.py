@@ -25,7 +25,7 @@ def sections(*overrides: str) -> Sections:
 def piece(tmp_path: Path) -> Path:
     """A comparison whose second trial has been evaluated before training."""
     settings = {name: as_json(found) for name, found in sections().items() if name != "curator"}
-    make_comparison(tmp_path / "piece", settings=settings)  # type: ignore[arg-type]
+    make_comparison(tmp_path / "piece", settings=settings)
     play(tmp_path / "piece", "rules", 0, constant(0.5), solved=SOLVED)
     return tmp_path / "piece"
 
@@ -35,7 +35,7 @@ def test_it_is_what_came_of_round_0(piece: Path) -> None:
     assert found["fixed"] == found["other"]
     assert found["fixed"]["suites"] == {"plain": SOLVED(0)}
     outcomes = [each for tasks in SOLVED(0).values() for each in tasks.values()]
-    assert found["fixed"]["metrics"]["evaluation/success"] == sum(map(bool, outcomes)) / len(outcomes)  # type: ignore[index]
+    assert found["fixed"]["metrics"]["evaluation/success"] == sum(map(bool, outcomes)) / len(outcomes)
     plan = make_plan(["vanilla", "fixed"], seeds=1, like=piece)
     assert plan.starts == dict.fromkeys(("vanilla", "fixed"), found["fixed"])
 
