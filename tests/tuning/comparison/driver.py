@@ -1,7 +1,7 @@
 """A small comparison on scripted engines, run as the command does but in a process of its own, which tests can kill.
 
-Takes `start`, `resume` or `fail`, and the comparison's folder; `start` also one that has evaluated the model before
-training.
+Takes `start`, `again`, `resume` or `fail`, and the comparison's folder. With `again` there is a second comparison in
+`again` beside it, which takes the evaluation before training from the first.
 """
 
 from __future__ import annotations
@@ -21,18 +21,24 @@ from tuning.comparison.beginning import beginnings
 from tuning.comparison.collect import Manifest, collect
 from tuning.comparison.plan import Plan, check_plan, start
 from tuning.comparison.report import write_results
-from tuning.running import resume_trials
+from tuning.running import Tell, resume_trials
 
 ROUNDS = 3
 
 
-def plan(engine: Half, like: Path | None = None) -> Plan:
+def plan(engine: Half) -> Plan:
     """Two arms with one and the same settings, so that the second must come to what the first does."""
     config = small_config(engine).curator(kind="fixed").evaluation(interval=2, tasks=4)
     config.training(rounds=ROUNDS, checkpoint_every=1)
-    arms = {"cues": config, "twin": config}
-    starts = beginnings(like, {arm: config.to_sections() for arm in arms}) if like else {}
-    return Plan(arms, range(1), baseline="cues", starts=starts)
+    return Plan({"cues": config, "twin": config}, range(1), baseline="cues")
+
+
+def again(engine: Half, first: Path, *, tell: Tell) -> None:
+    """A comparison of one short arm, and another one that knows what its model does before training."""
+    config = small_config(engine).evaluation(interval=2, tasks=4).training(rounds=1)
+    for out in (first, first.with_name("again")):
+        starts = beginnings(first, {"one": config.to_sections()}) if out != first else {}
+        start(Plan({"one": config}, range(1), baseline="one", starts=starts), out, tell=tell, engine_factory=engine)
 
 
 def failing(engine: Half) -> Plan:
@@ -48,8 +54,10 @@ def main() -> int:
         tell = teller(console, lambda: cli._standing(collect(out)))
         if command == "resume":
             resume_trials(out, Manifest, tell=tell)
+        elif command == "again":
+            again(engine, out, tell=tell)
         else:
-            planned = plan(engine, *map(Path, sys.argv[3:])) if command == "start" else failing(engine)
+            planned = plan(engine) if command == "start" else failing(engine)
             check_plan(planned, memory=False)
             start(planned, out, tell=tell, retries=1, engine_factory=engine)
     comparison = write_results(out)
