@@ -12,7 +12,7 @@ import pytest
 
 from seal_ray.report.files import RunFolder
 from tests.processes import read_until
-from tests.tuning.comparison.driver import ROUNDS
+from tests.tuning.comparison.driver import KNOWN, ROUNDS
 from tests.tuning.processes import drive, ended, kill
 from tuning.comparison.collect import Manifest, collect
 from tuning.comparison.report import INTERFACES, REPORT, TABLE
@@ -84,15 +84,6 @@ def test_ctrl_c_lets_the_round_end_and_says_how_to_go_on(tmp_path: Path) -> None
     check_resumable(out, Manifest)
 
 
-def test_what_is_known_of_the_model_before_training_is_not_evaluated_again(cluster: str, tmp_path: Path) -> None:
-    ended(drive(DRIVER, "again", tmp_path / "first", cluster=cluster))
-    first, second = (RunFolder(tmp_path / out / "trials" / "one-seed0") for out in ("first", "again"))
-    assert ["perf/evaluation_seconds" in row for row in first.metrics.rows()] == [True, True]
-    assert ["perf/evaluation_seconds" in row for row in second.metrics.rows()] == [False, True]
-    assert first.evaluations.rows() == second.evaluations.rows()
-    assert without_times(first.path) == without_times(second.path)
-
-
 def test_a_trial_that_stays_failed_is_retried_listed_and_a_fault(cluster: str, tmp_path: Path) -> None:
     out = tmp_path / "failing"
     said = ended(drive(DRIVER, "fail", out, cluster=cluster), code=1)
@@ -104,3 +95,7 @@ def test_a_trial_that_stays_failed_is_retried_listed_and_a_fault(cluster: str, t
     assert "RatioError" in (trial.failure or "")
     assert "strict,0,failed,0,final,," in (out / TABLE).read_text("utf-8")
     assert "**1 failed after retries, and in no number below:** strict-seed0." in (out / REPORT).read_text("utf-8")
+    # What was known of its model before training was not evaluated again.
+    folder = RunFolder(trial.folder)
+    assert folder.metrics.rows() == [{"round": 0, **KNOWN["metrics"]}]
+    assert folder.evaluations.rows() == [{"round": 0, "suites": KNOWN["suites"]}]
