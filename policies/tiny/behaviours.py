@@ -51,6 +51,9 @@ RATES: Mapping[Behaviour, Rates] = MappingProxyType(
     }
 )
 
+RARE_BEHAVIOURS = (Behaviour.ABSTAIN, Behaviour.RECOVER)
+"""Behaviours that `tiny-rare`, and models like it, never show without a cue for them."""
+
 RASH = 0.4
 """Share of the requests with a precondition (a login, locked doors) that are tried without it first, and fail."""
 

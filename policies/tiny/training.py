@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from policies import tiny
 from policies.prompting import ChatFormat
-from policies.tiny.behaviours import Behaviour
+from policies.tiny.behaviours import RARE_BEHAVIOURS
 from policies.tiny.demonstrations import Demonstration, demonstrations
 from policies.tiny.encoding import (
     Example,
@@ -107,7 +107,7 @@ class Recipe:
 
 RARE_RECIPE = Recipe(
     start=tiny.NAME,
-    rare=(Behaviour.ABSTAIN, Behaviour.RECOVER),
+    rare=RARE_BEHAVIOURS,
     phases=(Phase(3_000_000, 4e-4, proposals=0.05, rounded=True),),
 )
 """The recipe of `tiny-rare`: the shipped tiny base, and demonstrations in which two behaviours need their cue."""

@@ -31,8 +31,15 @@ def command(
         ),
     ] = None,
     demonstrations: Annotated[
-        str, typer.Option(help="oracle: the ground truth; behaviours: with the small models' rights and wrongs.")
+        str,
+        typer.Option(
+            help="oracle: the ground truth; behaviours: with the small models' rights and wrongs; rare: such in which "
+            "abstaining and recovering need a cue."
+        ),
     ] = "oracle",
+    proposals: Annotated[
+        float, typer.Option(help="Share of the demonstrations that show a curator's proposals.", min=0, max=1)
+    ] = 0.0,
     tokens: Annotated[
         int, typer.Option(help="Tokens to compute in all, prompts and results too, shared ones once.", min=1)
     ] = 300_000,
@@ -51,6 +58,7 @@ def command(
         sources=parse_sources(source or [GENERATED]),
         difficulties=tuple(None if code == "default" else code for code in difficulty or ["default"]),
         demonstrations=demonstrations,  # type: ignore[arg-type] # checked there
+        proposals=proposals,
         tokens=tokens,
         batch_tokens=batch_tokens,
         evaluate_every=evaluate_every,

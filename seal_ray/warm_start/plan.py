@@ -15,8 +15,8 @@ from seal_ray.algorithm.config import SealConfig, apply
 from seal_ray.config.presets import parse_words
 from seal_ray.evaluation.plan import MAX_CONTEXT
 
-Kind = Literal["oracle", "behaviours"]
-KINDS = ("oracle", "behaviours")
+Kind = Literal["oracle", "behaviours", "rare"]
+KINDS: tuple[Kind, ...] = ("oracle", "behaviours", "rare")
 LEARNING: Mapping[str, Mapping[str, Any]] = {
     "solver": {"temperature": 1.0},
     "curator": {"kind": "none"},
@@ -59,13 +59,16 @@ class WarmStart:
     """A warm start. Tokens count everything that goes through the model, prompts and results too.
 
     `difficulties` are drawn from evenly for sources that have one; None among them is the default one. `behaviours` are
-    demonstrations with the rates of the small models (`policies/tiny/behaviours.py`), and for generated tasks alone.
+    demonstrations with the rates of the small models (`policies/tiny/behaviours.py`), and for generated tasks alone;
+    `rare` are such in which abstaining and recovering need a cue. `proposals` is the share of demonstrations that are
+    a curator's, and no dialogue.
     """
 
     model: str
     sources: tuple[Source, ...]
     difficulties: tuple[str | None, ...]
     demonstrations: Kind
+    proposals: float
     tokens: int
     batch_tokens: int
     evaluate_every: int
@@ -82,8 +85,8 @@ class WarmStart:
             if "train" not in each.tasks.parts:
                 raise UserError(f"--source: {each.name} has no training part to demonstrate.")
         self._check_difficulties()
-        if self.demonstrations == "behaviours" and [each.name for each in self.sources] != [GENERATED]:
-            raise UserError(f"--demonstrations: behaviours are known for {GENERATED} alone; take oracle.")
+        if self.demonstrations != "oracle" and [each.name for each in self.sources] != [GENERATED]:
+            raise UserError(f"--demonstrations: {self.demonstrations} are known for {GENERATED} alone; take oracle.")
 
     def _check_difficulties(self) -> None:
         taking = [each.tasks for each in self.sources if each.tasks.takes_difficulty]

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from policies.demonstrations import demonstrate
 from policies.prompting import ChatFormat
 from policies.sample import Sample
+from policies.tiny.behaviours import RARE_BEHAVIOURS
 from policies.tiny.demonstrations import demonstrations
-from policies.tiny.encoding import encode
+from policies.tiny.encoding import Example, encode, encode_proposal
+from policies.tiny.proposals import proposal_demonstrations
 from seal_ray.grpo.prefixes import added_tokens, in_order
 from seal_ray.grpo.rows import Row, make_row, row_of
 from seal_ray.warm_start.plan import Source, WarmStart
@@ -62,12 +64,18 @@ def held_out_rows(plan: WarmStart, form: ChatFormat, *, context: int) -> list[Ro
 
 def _rows(plan: WarmStart, form: ChatFormat, *, context: int, begin: int, part: str = "train") -> Iterator[Row | None]:
     """The rows from a number on; None for each that is too long."""
-    if plan.demonstrations == "behaviours":
-        yield from itertools.islice(_behaviours(plan, form, context=context, part=part), begin, None)
-        return
-    for number in itertools.count(begin):
-        sample = _oracle(plan, form, number, context=context, part=part)
-        yield None if sample is None else row_of(sample, 1.0)
+    played = None if plan.demonstrations == "oracle" else _behaviours(plan, form, context=context, part=part)
+    proposed = _proposals(plan, form, context=context, part=part)
+    for number in itertools.count():
+        if random.Random(f"proposal {plan.seed} {part} {number}").random() < plan.proposals:
+            row = next(proposed)
+        elif played is not None:
+            row = next(played)
+        elif number >= begin:
+            sample = _oracle(plan, form, number, context=context, part=part)
+            row = None if sample is None else row_of(sample, 1.0)
+        if number >= begin:
+            yield row
 
 
 def _oracle(plan: WarmStart, form: ChatFormat, number: int, *, context: int, part: str) -> Sample | None:
@@ -101,9 +109,17 @@ def _tokens(rows: Sequence[Row]) -> int:
 
 
 def _behaviours(plan: WarmStart, form: ChatFormat, *, context: int, part: str) -> Iterator[Row | None]:
-    for each in demonstrations(plan.seed, split=part):
-        example = encode(each, form)
-        if len(example.token_ids_T) > context:
-            yield None
-        else:
-            yield make_row(example.token_ids_T, example.said_T, [0.0] * len(example.said_T), 1.0)
+    rare = RARE_BEHAVIOURS if plan.demonstrations == "rare" else ()
+    for each in demonstrations(plan.seed, split=part, rare=rare):
+        yield _row(encode(each, form), context=context)
+
+
+def _proposals(plan: WarmStart, form: ChatFormat, *, context: int, part: str) -> Iterator[Row | None]:
+    for each in proposal_demonstrations(_SEQUENCE * (1 if part == "train" else 2) + plan.seed):
+        yield _row(encode_proposal(each, form), context=context)
+
+
+def _row(example: Example, *, context: int) -> Row | None:
+    if len(example.token_ids_T) > context:
+        return None
+    return make_row(example.token_ids_T, example.said_T, [0.0] * len(example.said_T), 1.0)

@@ -35,6 +35,7 @@ def plan(**changes: Any) -> WarmStart:
         sources=(Source("toolworld", 1.0),),
         difficulties=(None,),
         demonstrations="oracle",
+        proposals=0.0,
         tokens=6000,
         batch_tokens=1000,
         evaluate_every=3,
