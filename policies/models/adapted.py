@@ -49,4 +49,6 @@ def _digest(base: str, adapter: Path) -> str:
     return digest.hexdigest()[:8]
 
 
-SMOLLM2_WARM = AdaptedModel(f"{NAME}-warm", SMOLLM2, Path(__file__).parent / "smollm2_warm")
+_HERE = Path(__file__).parent
+SMOLLM2_WARM = AdaptedModel(f"{NAME}-warm", SMOLLM2, _HERE / "smollm2_warm")
+SMOLLM2_RARE = AdaptedModel(f"{NAME}-rare", SMOLLM2_WARM, _HERE / "smollm2_rare")

@@ -19,6 +19,7 @@ MODELS: Registry[NamedModel] = Registry(
         "tiny-writer": "policies.models.shipped:TINY_WRITER",
         "smollm2-135m": "policies.models.smollm2:SMOLLM2",
         "smollm2-135m-warm": "policies.models.adapted:SMOLLM2_WARM",
+        "smollm2-135m-rare": "policies.models.adapted:SMOLLM2_RARE",
     },
 )
 """Models with a name of their own: values with the method `folder`, which gives the Hugging Face folder."""

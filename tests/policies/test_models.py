@@ -22,7 +22,7 @@ from envs.registry import Registry
 from policies.engine.adapters import names_of, read_adapter, scaling
 from policies.engine.requests import checkpoint_shapes
 from policies.models import MODELS, open_model
-from policies.models.adapted import SMOLLM2_WARM
+from policies.models.adapted import SMOLLM2_RARE, SMOLLM2_WARM, AdaptedModel
 from policies.models.cache import made_once
 from policies.models.smollm2 import NAME
 from policies.prompting import ChatFormat
@@ -168,11 +168,14 @@ def test_smollm2_speaks_english() -> None:
     assert "Apache-2.0" in (found.path / "README.md").read_text()
 
 
-def test_the_warm_started_smollm2_is_smollm2_with_the_adapter_of_the_package() -> None:
-    found, base = open_model(SMOLLM2_WARM.name), open_model(NAME)
-    assert (found.name, found.dialect.name, found.context) == (SMOLLM2_WARM.name, "qwen", 8192)
+@pytest.mark.parametrize(("model", "before"), [(SMOLLM2_WARM, NAME), (SMOLLM2_RARE, SMOLLM2_WARM.name)])
+def test_a_warm_started_smollm2_is_the_one_before_it_with_an_adapter_of_the_package(
+    model: AdaptedModel, before: str
+) -> None:
+    found, base = open_model(model.name), open_model(before)
+    assert (found.name, found.dialect.name, found.context) == (model.name, "qwen", 8192)
     assert found.config == base.config
-    adapter = read_adapter(SMOLLM2_WARM.adapter)
+    adapter = read_adapter(model.adapter)
     learnt = load_file(found.path / "model.safetensors")
     changed = 0
     for name, weight in load_file(base.path / "model.safetensors").items():

@@ -15,6 +15,7 @@ from transformers import AutoModelForCausalLM
 
 from envs.errors import UserError
 from envs.sources import get_source
+from policies.demonstrations import NO_TOOL
 from policies.models import open_model
 from policies.prompting import ChatFormat
 from seal_ray.report.files import JsonLines
@@ -136,6 +137,24 @@ def test_batches_hold_each_demonstration_once_wherever_they_begin() -> None:
     assert len(set(rows)) == len(rows)
 
 
+def test_rare_behaviours_need_their_cue_and_a_curator_is_shown_among_them() -> None:
+    asked = plan(demonstrations="rare", proposals=0.3, tokens=8000, batch_tokens=8000)
+    found = list(itertools.islice(batches(asked, form(), context=CONTEXT), 12))
+    again = list(itertools.islice(batches(asked, form(), context=CONTEXT, begin=found[3].next), 8))
+    told = [[form().text(row.token_ids_T.tolist()) for row in batch.rows] for batch in found]
+    assert [[form().text(row.token_ids_T.tolist()) for row in batch.rows] for batch in again] == told[4:]
+    texts = [text for each in told for text in each]
+    proposals = [text for text in texts if '"guidelines": [' in text]
+    dialogues = [text for text in texts if text not in proposals]
+    assert 0.2 < len(proposals) / len(texts) < 0.4
+    abstaining = [text for text in dialogues if NO_TOOL in text]
+    assert abstaining
+    assert all("Guidelines:" in text for text in abstaining)
+    others = itertools.islice(batches(replace(asked, demonstrations="behaviours"), form(), context=CONTEXT), 40)
+    unasked = [form().text(row.token_ids_T.tolist()) for batch in others for row in batch.rows]
+    assert any(NO_TOOL in text and "Guidelines:" not in text for text in unasked)
+
+
 def test_tasks_that_show_the_same_tools_are_shown_together_and_computed_once() -> None:
     asked = plan(sources=(Source("bfcl", 1.0),), tokens=8000, batch_tokens=8000)
     found = list(itertools.islice(batches(asked, form(), context=8192), 10))
@@ -180,6 +199,7 @@ def test_shares_of_sources() -> None:
         (["--difficulty", "hard"], "difficulty: 'hard' cannot be read"),
         (["--source", "bfcl", "--difficulty", "t2-3_c1-2_d1-3_s2-4"], "no source has one"),
         (["--source", "bfcl", "--demonstrations", "behaviours"], "behaviours are known for toolworld alone"),
+        (["--source", "bfcl", "--demonstrations", "rare"], "rare are known for toolworld alone"),
         (["--source", "nowhere"], "'nowhere'"),
         (["training.loss=grpo"], "training.loss: a warm start sets it itself"),
         (["solver.lora=3"], "did you mean"),
