@@ -65,7 +65,7 @@ def file_with(folder: Path, text: str, *, name: str = "settings.yaml") -> Path:
 
 def test_the_presets_are_these() -> None:
     assert set(preset_names("method")) == {*TABLE_3, *ARMS, *WRITERS}
-    assert set(preset_names("model")) == {DEFAULT, tiny.RARE, SMOLLM2, *REAL_MODELS}
+    assert set(preset_names("model")) == {DEFAULT, tiny.RARE, SMOLLM2, f"{SMOLLM2}-rare", *REAL_MODELS}
     assert set(preset_names()) == set(preset_names("method")) | set(preset_names("model"))
     for name in preset_names():
         assert about(name).endswith(".")
