@@ -41,9 +41,10 @@ def token_logprobs(model: nn.Module, packed: Packed, *, temperature: float = 1.0
 
     size = chunk_tokens(causal.config.vocab_size)
     chunks = list(zip(torch.split(hidden_MH, size), torch.split(packed.targets_M, size), strict=True))
-    if not torch.is_grad_enabled() or (len(chunks) == 1 and not _is_frozen(output)):
+    frozen = _is_frozen(output)
+    if not torch.is_grad_enabled() or (len(chunks) == 1 and not frozen):
         return torch.cat([_score(output, hidden, targets, temperature) for hidden, targets in chunks])
-    if _is_frozen(output):
+    if frozen:
         weight_VH = _as_computed(output.weight)
         return torch.cat([_Score.apply(hidden, weight_VH, targets, temperature) for hidden, targets in chunks])  # type: ignore[no-untyped-call]
     # Without checkpoints every chunk's logits would be kept for the backward pass, and chunks would save nothing.
