@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 from envs.errors import UserError
 from seal_ray.report.files import Row, as_json
-from tuning.comparison.collect import EVALUATION, ArmTrial, collect
+from tuning.comparison.collect import ArmTrial, collect
 from tuning.comparison.merge import unpacked
 from tuning.recipe import Sections, differences
 
@@ -30,7 +30,8 @@ def beginnings(piece: Path, arms: Mapping[str, Sections]) -> Mapping[str, Row]:
 
 
 def _has_start(trial: ArmTrial) -> bool:
-    return bool(trial.evaluations) and trial.rows[0]["round"] == trial.evaluations[0]["round"] == 0
+    # A trial that was killed in between has the one without the other.
+    return all(rows and rows[0]["round"] == 0 for rows in (trial.evaluations, trial.rows))
 
 
 def _beginning(piece: Path, trials: Sequence[ArmTrial], arm: str, settings: Sections) -> Row:
@@ -39,13 +40,13 @@ def _beginning(piece: Path, trials: Sequence[ArmTrial], arm: str, settings: Sect
     if not trials:
         raise UserError(f"--start: no trial of {piece} was evaluated before its training.")
     own = {section: as_json(settings[section]) for section in _DECIDES}
+    others = []
     for trial in trials:
-        theirs = {section: trial.config.get(section) for section in _DECIDES}
-        if not list(differences(theirs, own)):
-            first = trial.rows[0]
-            metrics = {name: value for name, value in first.items() if name.startswith(EVALUATION.partition("/")[0])}
+        others = list(differences({section: trial.config.get(section) for section in _DECIDES}, own))
+        if not others:
+            metrics = {name: value for name, value in trial.rows[0].items() if name.startswith("evaluation/")}
             return {"metrics": metrics, "suites": trial.evaluations[0]["suites"]}
-    name, (left, right) = next(differences(theirs, own))
+    name, (left, right) = others[0]
     raise UserError(
         f"--start: {name} is {left!r:.80} in {piece} and {right!r:.80} in the arm {arm}; the model before training is "
         "taken from where it was evaluated in the same way."
