@@ -1,11 +1,14 @@
 """Processes that start with their libraries imported: forks of one that has imported them, as in a forkserver.
 
 The imports of PyTorch and Transformers alone take a worker of Ray or a process of vLLM 4 seconds of a core, and tests
-start hundreds of them. A test process starts a server (`Server`), which imports what does not depend on the process;
-that is not Ray, which reads its settings when it is imported. A process that would be such a worker sends its command
-line, environment and open files to the server (`take_over`, called by `sitecustomize`), which forks. The fork runs the
-command; the first process waits for it, hands signals on, and ends as it ends. Where there is no server, or it cannot
-serve, the process starts as usual.
+start hundreds of them. A test process starts a server (`Server`), which imports what such processes share, and notes
+which environment variables that reads. A process that would be such a worker sends its command line, environment and
+open files to the server (`take_over`, called by `sitecustomize`), which forks. The fork runs the command; the first
+process waits for it, hands signals on, and ends as it ends. Where there is no server, or it cannot serve, since the
+process has another value of such a variable, the process starts as usual.
+
+Not imported is Ray, whose core reads the number of a job from a variable when it is imported, and vLLM, which reads
+variables that our code sets first in the process itself.
 """
 
 from __future__ import annotations
@@ -22,7 +25,8 @@ import struct
 import subprocess
 import sys
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Set
+from contextlib import contextmanager, suppress
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -42,9 +46,24 @@ LIBRARIES = (
     "gymnasium",
     "openai.types.responses",
     "scipy.signal",
+    # What Ray imports, and what of ours does not import Ray.
+    "envs.co_evolution",
+    "pandas",
+    "policies.curator.llm",
+    "policies.rollouts",
+    "pyarrow.compute",
+    "rich.pretty",
+    "seal_ray.config.agents",
+    "seal_ray.config.presets",
+    "seal_ray.grpo.forward",
+    "smart_open",
 )
-READ_ON_IMPORT = ("GOMP_", "HF_", "LD_", "MKL_", "OMP_", "PYTHONHASHSEED", "PYTHONPATH", "TORCH_", "TRANSFORMERS_")
-"""Variables that these libraries read when they are imported: where one differs from the server's, it cannot serve."""
+READ_BELOW_PYTHON = ("GOMP_", "LD_", "MKL_", "OMP_", "PYTHONHASHSEED", "PYTHONPATH", "TORCH_")
+"""How variables begin that libraries read where Python does not see it."""
+OF_TERMINALS = {"COLUMNS", "LINES", "PS1"}
+"""Variables that libraries read both when they are imported and when they write."""
+QUIET = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
+"""What keeps libraries from starting threads when they are imported; a process with threads cannot be forked."""
 WORKER = "ray/_private/workers/default_worker.py"
 PROGRAMS = ("from multiprocessing.spawn import spawn_main", "from seal_ray.cli import main; main()")
 _REFUSED = 0
@@ -65,8 +84,28 @@ def _parts(command: list[str]) -> tuple[set[str], str, list[str]]:
     return set(options), what, rest
 
 
-def _read_on_import(environment: dict[str, str]) -> dict[str, str]:
-    return {name: value for name, value in environment.items() if name.startswith(READ_ON_IMPORT)}
+@contextmanager
+def _noted() -> Iterator[set[str]]:
+    """The names of the environment variables that are read meanwhile."""
+    names: set[str] = set()
+    kind = type(os.environ)
+    read = kind.__getitem__
+
+    def note(environment: os._Environ[str], name: str) -> str:
+        names.add(name)
+        return read(environment, name)
+
+    kind.__getitem__ = note  # type: ignore[method-assign]
+    try:
+        yield names
+    finally:
+        kind.__getitem__ = read  # type: ignore[method-assign]
+
+
+def _alike(one: Mapping[str, str], other: Mapping[str, str], noted: Set[str]) -> bool:
+    """Whether the variables that the libraries have read, or may have, are the same in both."""
+    read = {*noted, *(name for name in {*one, *other} if name.startswith(READ_BELOW_PYTHON))}
+    return all(one.get(name) == other.get(name) for name in read - OF_TERMINALS - QUIET.keys())
 
 
 def take_over(address: str) -> None:
@@ -127,7 +166,10 @@ class Server:
         self._folder = tempfile.TemporaryDirectory(prefix="preloaded-")
         os.environ[ADDRESS] = str(Path(self._folder.name) / "socket")
         self._process = subprocess.Popen(
-            [sys.executable, __file__, os.environ[ADDRESS]], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [sys.executable, __file__, os.environ[ADDRESS]],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, **QUIET},
         )
         assert self._process.stdout is not None
         self._process.stdout.read()  # it closes this when it is ready
@@ -141,7 +183,8 @@ class Server:
 class _Forks:
     """The server's loop."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, noted: Set[str]) -> None:
+        self._noted = noted
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(address)
         self._listener.listen(64)
@@ -181,7 +224,7 @@ class _Forks:
         head, files, _, _ = socket.recv_fds(connection, 4, _MOST_FILES)
         body = connection.recv(struct.unpack("!I", head)[0], socket.MSG_WAITALL)
         request: dict[str, Any] = json.loads(body)
-        if _read_on_import(request["environment"]) != _read_on_import(dict(os.environ)):
+        if not _alike(request["environment"], os.environ, self._noted):
             connection.sendall(struct.pack("!I", _REFUSED))
             connection.close()
             for file in files:
@@ -239,14 +282,15 @@ def _become(request: dict[str, Any]) -> None:
 
 
 def main(address: str) -> None:
-    for name in LIBRARIES:
-        importlib.import_module(name)
+    with _noted() as noted:
+        for name in LIBRARIES:
+            importlib.import_module(name)
     threads = os.listdir("/proc/self/task")
     if len(threads) > 1:
         raise RuntimeError("A library has started a thread, and a process with threads cannot be forked.")
     gc.collect()
     gc.freeze()
-    forks = _Forks(address)
+    forks = _Forks(address, noted)
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # closes what its owner waits for
     if request := forks.run():
         forks.close()
