@@ -12,7 +12,6 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
-from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 from typing import Any
 
@@ -209,8 +208,8 @@ def test_an_installed_package_gives_its_objects_names(written: Path, monkeypatch
     (block,) = (text for kind, text in BLOCKS if kind == "toml")
     ((group, names),) = tomllib.loads(block)["project"]["entry-points"].items()
     assert group == LOSSES.group
-    points = [EntryPoint(name, path.removeprefix("my_package."), group) for name, path in names.items()]
-    monkeypatch.setattr(registry, "entry_points", lambda group: EntryPoints(points).select(group=group))
+    points = {group: {name: path.removeprefix("my_package.") for name, path in names.items()}}
+    monkeypatch.setattr(registry, "installed", lambda group: points.get(group, {}))
     losses: Registry[type[Loss]] = Registry(LOSSES.key, LOSSES.group, LOSSES.built_in)
     monkeypatch.setattr(objects, "LOSSES", losses)
     assert type(objects.make_loss(sections.Training(loss="reinforce"))).__name__ == "ReinforceLoss"

@@ -39,9 +39,10 @@ def test_a_name_is_built_in_or_an_import_path() -> None:
 
 
 def test_an_installed_package_adds_names_and_replaces_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    points = [EntryPoint("ring", f"{HERE}:Disc", "seal_ray.shapes"), EntryPoint("dot", "nowhere:X", "seal_ray.shapes")]
+    group = "seal_ray.installed_shapes"  # which nothing else asks for: a group is read once
+    points = [EntryPoint("ring", f"{HERE}:Disc", group), EntryPoint("dot", "nowhere:X", group)]
     monkeypatch.setattr(registry, "entry_points", lambda group: EntryPoints(points).select(group=group))
-    shapes: Registry[type] = Registry("drawing.shape", "seal_ray.shapes", SHAPES.built_in)
+    shapes: Registry[type] = Registry("drawing.shape", group, SHAPES.built_in)
     assert shapes.names() == ["dot", "disc", "ring"]
     assert shapes.find("ring") is Disc
     assert shapes.find("dot") is Dot

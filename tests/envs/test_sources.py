@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from importlib.metadata import EntryPoint, EntryPoints
 from typing import Any
 
 import pytest
@@ -176,8 +175,8 @@ def test_an_unknown_source_is_one_sentence(name: str, said: str) -> None:
 @pytest.mark.usefixtures("alone")
 def test_a_source_is_named_by_import_path_or_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
     assert get_source(f"{HERE}:SOURCE") is SOURCE
-    points = [EntryPoint("discs", f"{HERE}:SOURCE", "seal_ray.sources"), EntryPoint("bfcl", "x:y", "seal_ray.sources")]
-    monkeypatch.setattr(registry, "entry_points", lambda group: EntryPoints(points).select(group=group))
+    points = {SOURCES.group: {"discs": f"{HERE}:SOURCE", "bfcl": "x:y"}}
+    monkeypatch.setattr(registry, "installed", lambda group: points.get(group, {}))
     assert get_source("discs") is SOURCE
     assert get_source("bfcl").name == "bfcl"
     assert known_sources() == (*map(get_source, SOURCES.built_in), SOURCE)

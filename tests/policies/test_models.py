@@ -7,7 +7,6 @@ import math
 import shutil
 from collections.abc import Callable
 from importlib.machinery import ModuleSpec
-from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,9 @@ import torch
 from safetensors.torch import load_file
 from transformers import LlamaForCausalLM
 
+from envs import registry
 from envs.dialogue import Message
 from envs.errors import UserError
-from envs.registry import Registry
 from policies.engine.adapters import names_of, read_adapter, scaling
 from policies.engine.requests import checkpoint_shapes
 from policies.models import MODELS, open_model
@@ -148,8 +147,7 @@ def test_an_installed_package_can_bring_a_model(whole: Path, monkeypatch: pytest
         def folder(self) -> Path:
             return whole
 
-    point = EntryPoint("own", "os:path", MODELS.group)
-    monkeypatch.setattr(Registry, "_installed", lambda registry: {point.name: point.value})
+    monkeypatch.setattr(registry, "installed", lambda group: {"own": "os:path"} if group == MODELS.group else {})
     monkeypatch.setitem(MODELS._found, "own", Own())
     model = open_model("own")
     assert (model.path, model.name) == (whole, "own")
