@@ -60,8 +60,8 @@ LIBRARIES = (
 )
 READ_BELOW_PYTHON = ("GOMP_", "LD_", "MKL_", "OMP_", "PYTHONHASHSEED", "PYTHONPATH", "TORCH_")
 """How variables begin that libraries read where Python does not see it."""
-OF_TERMINALS = {"COLUMNS", "LINES", "PS1"}
-"""Variables that libraries read both when they are imported and when they write."""
+MAY_DIFFER = {"COLUMNS", "HOME", "LINES", "PATH", "PS1"}
+"""Variables that libraries read again when they need them, or for places where processes in tests have nothing."""
 QUIET = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
 """What keeps libraries from starting threads when they are imported; a process with threads cannot be forked."""
 WORKER = "ray/_private/workers/default_worker.py"
@@ -105,7 +105,7 @@ def _noted() -> Iterator[set[str]]:
 def _alike(one: Mapping[str, str], other: Mapping[str, str], noted: Set[str]) -> bool:
     """Whether the variables that the libraries have read, or may have, are the same in both."""
     read = {*noted, *(name for name in {*one, *other} if name.startswith(READ_BELOW_PYTHON))}
-    return all(one.get(name) == other.get(name) for name in read - OF_TERMINALS - QUIET.keys())
+    return all(one.get(name) == other.get(name) for name in read - MAY_DIFFER - QUIET.keys())
 
 
 def take_over(address: str) -> None:
