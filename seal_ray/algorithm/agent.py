@@ -153,7 +153,7 @@ def start_agents(config: Settings) -> dict[str, Agent]:
     """The agents of a run that are language models, by name, each with its engines; the solver comes first."""
     solver, engine = config.section(sections.Solver), config.section(sections.Engine)
     exact = solver.dtype == "float32" == engine.dtype
-    tolerance = config.section(sections.Training).ratio_tolerance or (1e-3 if exact else 0.1)
+    tolerance = config.section(sections.Training).ratio_tolerance or (1e-3 if exact else 0.2)
     agents: dict[str, Agent] = {}
     for name in model_agents(config):
         settings = model_of(config, name)
