@@ -15,9 +15,10 @@ from typing import Any, ClassVar
 
 import ray
 from ray import tune
+from ray.exceptions import OutOfMemoryError
 from ray.tune.schedulers import AsyncHyperBandScheduler, TrialScheduler
 
-from envs.errors import UserError
+from envs.errors import SealError, UserError
 from seal_ray.algorithm.config import SealConfig
 from seal_ray.algorithm.seal import Seal
 from seal_ray.run.cluster import check_asked
@@ -47,6 +48,10 @@ _ENVIRONMENT = {
     "RAY_AIR_NEW_OUTPUT": "0",  # the other output honours that it is not wanted
     "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
 }
+
+
+class MemoryFault(SealError, RuntimeError):
+    """A machine ran out of memory, and Ray ended processes of a trial."""
 
 
 class Happening(Enum):
@@ -90,7 +95,8 @@ def run_trials(
     """Runs the trials of a parameter space of Tune, until their end or an interrupt. Ray must be connected.
 
     Tune's state goes to a folder in `out`, with the last `checkpoints` of each trial. Search and scheduler know
-    themselves what they go by; without a search every point of the space is tried.
+    themselves what they go by; without a search every point of the space is tried. Raises `MemoryFault`; trials can
+    then be gone on with.
     """
     with _prepared():
         tuner = tune.Tuner(
@@ -142,6 +148,14 @@ def _fit(tuner: tune.Tuner, tell: Tell) -> None:
     _Events.told.append(tell)
     try:
         tuner.fit()
+    except RuntimeError as error:
+        # Tune takes the end of a trial's process for a failure of the trial, and this end for one of its own.
+        if not isinstance(error.__cause__, OutOfMemoryError):
+            raise
+        raise MemoryFault(
+            "a machine ran out of memory, and Ray ended the processes of a trial; end what else runs there, or have "
+            "fewer or smaller engines, and go on with --resume."
+        ) from None
     finally:
         _Events.told.remove(tell)
         for name, handler in before.items():
