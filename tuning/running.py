@@ -135,7 +135,7 @@ def check_resumable(out: Path, kind: type[TrialsManifest]) -> None:
 def resume_trials(out: Path, kind: type[TrialsManifest], *, tell: Tell) -> None:
     """Goes on: unfinished trials from their last checkpoints, failed ones from the begin. Ray must be connected.
 
-    Raises `UserError` as `check_resumable` does.
+    Raises `UserError` as `check_resumable` does, and `MemoryFault` as `run_trials`.
     """
     check_resumable(out, kind)
     with _prepared():
