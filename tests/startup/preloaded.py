@@ -1,6 +1,6 @@
 """Processes that start with their libraries imported: forks of one that has imported them, as in a forkserver.
 
-The imports of PyTorch and Transformers alone take a worker of Ray or a process of vLLM 4 seconds of a core, and tests
+The imports of PyTorch and Transformers alone take a worker of Ray or a command of ours 4 seconds of a core, and tests
 start hundreds of them. A test process starts a server (`Server`), which imports what such processes share, and notes
 which environment variables that reads. A process that would be such a worker sends its command line, environment and
 open files to the server (`take_over`, called by `sitecustomize`), which forks. The fork runs the command; the first

@@ -14,14 +14,16 @@ from tuning.running import MemoryFault, run_trials
 def test_a_machine_without_memory_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tune's own message is the report of Ray's memory monitor, of some forty lines."""
 
-    def fit(_: tune.Tuner, cause: Exception) -> None:
+    cause: Exception = OutOfMemoryError("3 worker(s) were killed")
+
+    def fit(_: tune.Tuner) -> None:
         raise RuntimeError("Caught unexpected exception: 3 worker(s) were killed\nMemory on the node") from cause
 
-    monkeypatch.setattr(tune.Tuner, "fit", lambda tuner: fit(tuner, OutOfMemoryError("3 worker(s) were killed")))
+    monkeypatch.setattr(tune.Tuner, "fit", fit)
     with pytest.raises(MemoryFault, match=r"ran out of memory.* go on with --resume") as caught:
         run_trials(tmp_path, {}, tell=print, retries=0, checkpoint_every=1)
     assert "\n" not in str(caught.value)
 
-    monkeypatch.setattr(tune.Tuner, "fit", lambda tuner: fit(tuner, ValueError("another")))
+    cause = ValueError("another")
     with pytest.raises(RuntimeError, match="Caught unexpected"):
         run_trials(tmp_path, {}, tell=print, retries=0, checkpoint_every=1)
