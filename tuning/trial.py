@@ -15,6 +15,7 @@ from seal_ray.config import sections
 from seal_ray.config.fields import attribute
 from seal_ray.report.files import RunFolder
 from seal_ray.run.recorder import Metrics, Recorder
+from tuning.beginning import beginning_beside
 
 RUN, CONFIG, MAIN = "run", "config", "main_cpus"
 """Keys of a trial's config that are no settings: its run folder, the YAML file of its settings, and the CPUs that its
@@ -26,9 +27,9 @@ class SealTrial(Seal):
     """A training run as a trial. Its config holds `RUN` or `CONFIG`, and flat settings (`lr`) that win over the file's.
 
     Each step is a round; its result has the metrics of `seal_ray/report/metrics.py`, those of an evaluation from the
-    last one until the next. Before the first round the model is evaluated as it is, the last is always evaluated, and
-    after it the solver is written to the run folder. A trial that goes on from a checkpoint drops from its run folder
-    what lies after it.
+    last one until the next. Before the first round the model is evaluated as it is, unless a trial beside it has done
+    that; the last is always evaluated, and after it the solver is written to the run folder. A trial that goes on from
+    a checkpoint drops from its run folder what lies after it.
 
     Both paths must mean the same on every machine of a cluster.
     """
@@ -72,8 +73,15 @@ class SealTrial(Seal):
             for row in folder.metrics.rows():
                 self._keep(row)
         elif self.config.section(sections.Evaluation).interval:
+            self._share_beginning(folder)
             self._keep(recorder.write_start())
         return recorder
+
+    def _share_beginning(self, folder: RunFolder) -> None:
+        """Takes the evaluation of the model as it is from a trial beside this one that has it."""
+        if not folder.start.rows():
+            found = beginning_beside(folder.path, self.config.to_sections())
+            folder.start.replace([] if found is None else [found])
 
     def _close(self) -> None:
         if self._recorder is not None:

@@ -28,7 +28,7 @@ from policies.engine.types import (
     GenResult,
 )
 from policies.engine.vllm_adapters import AdapterSlots, Held
-from policies.engine.vllm_requests import logprob_of, sampling_of, versions_of
+from policies.engine.vllm_requests import logprob_of, prompt_of, sampling_of, versions_of
 from policies.engine.vllm_setup import VllmSettings, start_llm
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ class VllmEngine:
 
         core = self._core
         self._check_delivered()
-        prompt, name = {"prompt_token_ids": list(prompt_ids)}, f"request-{next(self._names)}"
+        prompt, name = prompt_of(prompt_ids, sampling), f"request-{next(self._names)}"
         adapter: Held | None
         with nullcontext() if policy == BASE else self._adapters.use(policy) as adapter:
             # The path is not read: the adapter is loaded, and stays so until this block ends.

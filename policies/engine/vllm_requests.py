@@ -38,6 +38,16 @@ def sampling_of(request: GenRequest) -> Any:
     )
 
 
+def prompt_of(prompt_ids: tuple[int, ...], sampling: Any) -> dict[str, Any]:
+    """The prompt of a request. Greedy requests share no cached prefix with others, only with each other.
+
+    What is computed beside a cached prefix can differ in rounding from what is computed without. So an evaluation,
+    which is greedy, leaves the rounds after it as they would be without it.
+    """
+    prompt: dict[str, Any] = {"prompt_token_ids": list(prompt_ids)}
+    return prompt if sampling.temperature else {**prompt, "cache_salt": "greedy"}
+
+
 def logprob_of(step: Mapping[int, Any], token: int) -> float:
     """A token's log-probability, out of all that vLLM gives at its place."""
     return float(step[token].logprob)

@@ -115,8 +115,17 @@ def test_after_each_of_10_updates_the_engine_is_the_new_model(served: Base, tmp_
         assert result.sampled_logprobs_T == pytest.approx(logprobs_of(model, PROMPT, result.token_ids_T), abs=1e-4)
         assert set(result.versions_T) == {version}
         assert result.cached_tokens == 0, "the prefix cache outlived its weights"
-        assert served.one(GenRequest(PROMPT, max_tokens=1)).cached_tokens > 0
+        assert served.one(GenRequest(PROMPT, max_tokens=1, temperature=0.0)).cached_tokens > 0
         assert served.engine.report().versions == {"base": version}
+
+
+def test_greedy_requests_share_no_cached_prefix_with_others(served: Base) -> None:
+    """So that an evaluation leaves the rounds after it as they would be without it."""
+    reset(served)
+    for temperature in (0.0, 1.0, 0.5):
+        request = GenRequest(PROMPT, max_tokens=1, temperature=temperature)
+        assert (served.one(request).cached_tokens > 0) == (temperature == 0.5)
+        assert served.one(request).cached_tokens > 0
 
 
 def test_an_update_in_flight_keeps_requests_and_marks_their_tokens(served: Base, tmp_path: Path) -> None:

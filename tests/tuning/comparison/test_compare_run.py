@@ -55,6 +55,7 @@ def test_killed_it_goes_on_to_the_table_of_one_that_was_not(cluster: str, tmp_pa
         folder = RunFolder(out / "trials" / trial)
         rows = folder.metrics.rows()
         assert [row["round"] for row in rows] == list(range(ROUNDS + 1))
+        assert ("perf/evaluation_seconds" in rows[0]) == (trial == "cues-seed0"), "the model as it is, evaluated once"
         # At the begin, by the interval, and at the end though it is not of the interval.
         assert [row["round"] for row in rows if "evaluation/success" in row] == [0, 2, 3]
         evaluations = {row["round"]: row["suites"]["plain"] for row in folder.evaluations.rows()}
