@@ -33,6 +33,7 @@ from tests.policies.models import (
     random_qwen2,
 )
 from tests.policies.served import Served
+from tests.startup.preloaded import ADDRESS
 
 END = 1
 POLICIES = (BASE, "solver", "curator", "writer")
@@ -71,7 +72,9 @@ class Adapted(Served[VllmEngine]):
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Adapted]:
     folder = random_qwen2(tmp_path_factory.mktemp("model"), seed=0)
     byte_tokenizer(folder)
-    served = Adapted(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv(ADDRESS, raising=False)  # a test stops the core itself, and not a process that waits for it
+        served = Adapted(folder)
     yield served
     served.runner.run(served.engine.close())
     served.runner.close()

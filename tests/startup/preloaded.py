@@ -8,7 +8,8 @@ process waits for it, hands signals on, and ends as it ends. Where there is no s
 process has another value of such a variable, the process starts as usual.
 
 Not imported is Ray, whose core reads the number of a job from a variable when it is imported, and vLLM, which reads
-variables that our code sets first in the process itself.
+variables that our code sets first in the process itself. The core of a vLLM engine is a process with an `LD_PRELOAD` of
+its own; the first one starts as usual, and has the server start another one for cores, in that environment.
 """
 
 from __future__ import annotations
@@ -58,14 +59,24 @@ LIBRARIES = (
     "seal_ray.grpo.forward",
     "smart_open",
 )
+OF_CORES = (
+    "vllm.v1.engine.core",
+    "vllm.v1.worker.cpu_worker",
+    "vllm.v1.executor.uniproc_executor",
+    "vllm.model_executor.models.llama",
+    "vllm.model_executor.models.qwen2",
+    "policies.engine.vllm_worker",
+)
+"""What the core of a vLLM engine imports."""
 READ_BELOW_PYTHON = ("GOMP_", "LD_", "MKL_", "OMP_", "PYTHONHASHSEED", "PYTHONPATH", "TORCH_")
 """How variables begin that libraries read where Python does not see it."""
-MAY_DIFFER = {"COLUMNS", "HOME", "LINES", "PATH", "PS1"}
+MAY_DIFFER = {"COLUMNS", "HOME", "LINES", "PATH", "PS1", "PYTEST_CURRENT_TEST"}
 """Variables that libraries read again when they need them, or for places where processes in tests have nothing."""
 QUIET = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
 """What keeps libraries from starting threads when they are imported; a process with threads cannot be forked."""
 WORKER = "ray/_private/workers/default_worker.py"
-PROGRAMS = ("from multiprocessing.spawn import spawn_main", "from seal_ray.cli import main; main()")
+SPAWNED = "from multiprocessing.spawn import spawn_main"
+PROGRAMS = (SPAWNED, "from seal_ray.cli import main; main()")
 _REFUSED = 0
 _MOST_FILES = 200
 _SPARE = 500  # numbers above those of any file that a process brings
@@ -75,6 +86,16 @@ def is_served(command: list[str]) -> bool:
     """Whether a command line starts a worker of Ray, a process that one spawns, or a command of ours."""
     options, what, rest = _parts(command)
     return options <= {"-u", "-B"} and (what.endswith(WORKER) or (what == "-c" and rest[0].startswith(PROGRAMS)))
+
+
+def is_core(command: list[str], environment: Mapping[str, str]) -> bool:
+    """Whether a process that is served is the core of a vLLM engine."""
+    return SPAWNED in " ".join(command) and "LD_PRELOAD" in environment
+
+
+def for_cores(address: str) -> str:
+    """The address of the server for cores, beside that of the first one."""
+    return f"{address}-cores"
 
 
 def _parts(command: list[str]) -> tuple[set[str], str, list[str]]:
@@ -92,7 +113,7 @@ def _noted() -> Iterator[set[str]]:
     read = kind.__getitem__
 
     def note(environment: os._Environ[str], name: str) -> str:
-        names.add(name)
+        names.add(os.fsdecode(name))  # some read bytes, by `os.environb`
         return read(environment, name)
 
     kind.__getitem__ = note  # type: ignore[method-assign]
@@ -109,7 +130,13 @@ def _alike(one: Mapping[str, str], other: Mapping[str, str], noted: Set[str]) ->
 
 
 def take_over(address: str) -> None:
-    """Has a fork of the server run this process's command, and ends as that ends. Returns where that cannot be."""
+    """Has a fork of a server run this process's command, and ends as that ends. Returns where that cannot be."""
+    if is_core(sys.orig_argv, os.environ):
+        _ask(for_cores(address))
+    _ask(address)
+
+
+def _ask(address: str) -> None:
     with socket.socket(socket.AF_UNIX) as server:
         files = [int(name) for name in os.listdir("/proc/self/fd")]
         files = [file for file in files if file != server.fileno() and _is_open(file)]
@@ -183,8 +210,9 @@ class Server:
 class _Forks:
     """The server's loop."""
 
-    def __init__(self, address: str, noted: Set[str]) -> None:
-        self._noted = noted
+    def __init__(self, address: str, noted: Set[str], *, of_cores: bool) -> None:
+        self._address, self._noted, self._of_cores = address, noted, of_cores
+        self._server_of_cores: subprocess.Popen[bytes] | None = None
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(address)
         self._listener.listen(64)
@@ -213,6 +241,9 @@ class _Forks:
 
     def close(self) -> None:
         """In a fork: lest the garbage collector closes files under numbers that are others' by then."""
+        if self._server_of_cores is not None:
+            assert self._server_of_cores.stdin is not None
+            self._server_of_cores.stdin.close()
         self._selector.close()
         self._listener.close()
         for process, (_, connection) in self._asked.items():
@@ -229,6 +260,8 @@ class _Forks:
             connection.close()
             for file in files:
                 os.close(file)
+            if is_core(request["command"], request["environment"]):
+                self._start_server_of_cores(request["environment"])
             return None
         pid = os.fork()
         if pid == 0:
@@ -243,6 +276,15 @@ class _Forks:
         self._selector.register(connection, selectors.EVENT_READ, process)
         connection.sendall(struct.pack("!I", pid))
         return None
+
+    def _start_server_of_cores(self, environment: Mapping[str, str]) -> None:
+        """Starts the server for cores, if there is none yet; it ends when this one does."""
+        if self._server_of_cores is None and not self._of_cores:
+            self._server_of_cores = subprocess.Popen(
+                [sys.executable, __file__, for_cores(self._address)],
+                stdin=subprocess.PIPE,
+                env={**environment, **QUIET},
+            )
 
     def _ended(self, process: int) -> None:
         pid, connection = self._asked.pop(process)
@@ -282,15 +324,16 @@ def _become(request: dict[str, Any]) -> None:
 
 
 def main(address: str) -> None:
+    of_cores = address == for_cores(os.environ[ADDRESS])
     with _noted() as noted:
-        for name in LIBRARIES:
+        for name in OF_CORES if of_cores else LIBRARIES:
             importlib.import_module(name)
     threads = os.listdir("/proc/self/task")
     if len(threads) > 1:
         raise RuntimeError("A library has started a thread, and a process with threads cannot be forked.")
     gc.collect()
     gc.freeze()
-    forks = _Forks(address, noted)
+    forks = _Forks(address, noted, of_cores=of_cores)
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # closes what its owner waits for
     if request := forks.run():
         forks.close()
