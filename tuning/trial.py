@@ -79,9 +79,8 @@ class SealTrial(Seal):
 
     def _share_beginning(self, folder: RunFolder) -> None:
         """Takes the evaluation of the model as it is from a trial beside this one that has it."""
-        if not folder.start.rows():
-            found = beginning_beside(folder.path, self.config.to_sections())
-            folder.start.replace([] if found is None else [found])
+        if not folder.start.rows() and (found := beginning_beside(folder.path, self.config.to_sections())):
+            folder.start.replace([found])
 
     def _close(self) -> None:
         if self._recorder is not None:

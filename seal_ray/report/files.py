@@ -126,7 +126,7 @@ class RunFolder:
         self.evaluations = JsonLines(path / "evaluations.jsonl")
         """One row an evaluation: `round` and `suites`, suite → category → task → 1, 0, or null where it was lost."""
         self.start = JsonLines(path / "start.jsonl")
-        """The evaluation before training where an earlier run had it: one row, its `metrics` and `suites`."""
+        """The evaluation before training where another run has it: one row, its `metrics` and `suites`."""
         self.interfaces = JsonLines(path / "interfaces.jsonl")
         """One row a round: `round` and `interfaces`, those shown, each with its `id`."""
         self.profiles = JsonLines(path / "profiles.jsonl")
