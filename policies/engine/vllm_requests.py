@@ -41,7 +41,7 @@ def sampling_of(request: GenRequest) -> Any:
 def prompt_of(prompt_ids: tuple[int, ...], sampling: Any) -> dict[str, Any]:
     """The prompt of a request. Greedy requests share no cached prefix with others, only with each other.
 
-    What is computed beside a cached prefix can differ in rounding from what is computed without. So an evaluation,
+    What is computed behind a cached prefix can differ in rounding from what is computed without. So an evaluation,
     which is greedy, leaves the rounds after it as they would be without it.
     """
     prompt: dict[str, Any] = {"prompt_token_ids": list(prompt_ids)}

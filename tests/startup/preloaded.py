@@ -71,7 +71,8 @@ OF_CORES = (
 READ_BELOW_PYTHON = ("GOMP_", "LD_", "MKL_", "OMP_", "PYTHONHASHSEED", "PYTHONPATH", "TORCH_")
 """How variables begin that libraries read where Python does not see it."""
 MAY_DIFFER = {"COLUMNS", "HOME", "LINES", "PATH", "PS1", "PYTEST_CURRENT_TEST"}
-"""Variables that libraries read again when they need them, or for places where processes in tests have nothing."""
+"""Variables that libraries read again when they need them, for places where processes in tests have nothing, or to see
+that they are tested."""
 QUIET = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
 """What keeps libraries from starting threads when they are imported; a process with threads cannot be forked."""
 WORKER = "ray/_private/workers/default_worker.py"

@@ -27,17 +27,13 @@ def beginnings(piece: Path, arms: Mapping[str, Sections]) -> Mapping[str, Row]:
 def _beginning(piece: Path, trials: Sequence[ArmTrial], arm: str, settings: Sections) -> Row:
     if not is_greedy(settings):
         raise UserError("--start: evaluations at a temperature are other ones for other seeds; leave it out.")
-    others = []
-    for trial in trials:
-        found = beginning_of(trial)
-        if found is None:
-            continue
-        others = other_evaluation(trial, settings)
+    known = [(found, other_evaluation(trial, settings)) for trial in trials if (found := beginning_of(trial))]
+    if not known:
+        raise UserError(f"--start: no trial of {piece} was evaluated before its training.")
+    for found, others in known:
         if not others:
             return found
-    if not others:
-        raise UserError(f"--start: no trial of {piece} was evaluated before its training.")
-    name, (left, right) = others[0]
+    _, [(name, (left, right)), *_] = known[-1]
     raise UserError(
         f"--start: {name} is {left!r:.80} in {piece} and {right!r:.80} in the arm {arm}; the model before training is "
         "taken from where it was evaluated in the same way."
