@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,8 @@ class Estimate:
     """A mean over `count` values, with its interval; None bounds where `count` is too small for one.
 
     `p` is two-sided, of the t statistic that the mean is 0. The interval takes in the sampling of `tasks` tasks; where
-    they are 0 it is over the values alone.
+    they are 0 it is over the values alone. `given_seeds` is the interval over tasks alone, the seeds as they were run:
+    about these trained models on other tasks, and not about other seeds.
     """
 
     mean: float
@@ -33,6 +34,7 @@ class Estimate:
     count: int
     p: float | None = None
     tasks: int = 0
+    given_seeds: tuple[float, float] | None = None
 
 
 def mean_estimate(values: Sequence[float]) -> Estimate:
@@ -51,16 +53,21 @@ def crossed_estimate(differences: Sequence[float], by_task: Floats) -> Estimate:
     """The mean of paired differences, with an interval over both the seeds and the tasks that were drawn.
 
     `by_task` has the differences by task: seeds × tasks, the same tasks for every seed. Student's interval with the
-    error and the degrees of freedom of `crossed_error`. Of a single seed or task there is no interval. Raises
-    `ValueError` for no values, or where the rows are not as many as the differences.
+    error and the degrees of freedom of `crossed_error`. Of a single seed or task there is no interval. Given the seeds
+    it is Student's over the tasks' means, of a single seed too. Raises `ValueError` for no values, or where the rows
+    are not as many as the differences.
     """
     mean, (seeds, tasks) = _mean(differences), by_task.shape
     if seeds != len(differences):
         raise ValueError(f"{len(differences)} differences and {seeds} rows of tasks")
-    if min(seeds, tasks) < 2:
+    if tasks < 2:
         return Estimate(mean, None, None, seeds)
+    half = t_quantile(tasks - 1) * float(np.std(by_task.mean(axis=0), ddof=1)) / math.sqrt(tasks)
+    given = (mean - half, mean + half)
+    if seeds < 2:
+        return Estimate(mean, None, None, seeds, given_seeds=given)
     error, df = crossed_error(by_task)
-    return _students(mean, float(error), float(df), seeds, tasks)
+    return replace(_students(mean, float(error), float(df), seeds), tasks=tasks, given_seeds=given)
 
 
 def crossed_error(values: Floats) -> tuple[Floats, Floats]:
@@ -104,11 +111,11 @@ def t_quantile(df: float) -> float:
     return float(special.stdtrit(df, (1 + LEVEL) / 2))
 
 
-def _students(mean: float, error: float, df: float, count: int, tasks: int = 0) -> Estimate:
+def _students(mean: float, error: float, df: float, count: int) -> Estimate:
     half = t_quantile(df) * error
     t = abs(mean) / error if error > 0 else math.inf if mean else 0.0
     p = 2 * float(special.stdtr(df, -t))
-    return Estimate(mean, mean - half, mean + half, count, p, tasks)
+    return Estimate(mean, mean - half, mean + half, count, p)
 
 
 def remark(pairs: int) -> str | None:

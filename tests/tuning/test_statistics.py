@@ -55,7 +55,7 @@ def test_the_p_value_is_that_of_the_paired_t_test(differences: list[float]) -> N
 
 def test_of_one_value_there_is_no_interval_and_of_none_no_mean() -> None:
     assert mean_estimate([0.4]) == Estimate(0.4, None, None, 1)
-    assert crossed_estimate([0.4], np.array([[0.0, 1.0, 0.2]])) == Estimate(0.4, None, None, 1)
+    assert crossed_estimate([0.4], np.array([[0.4]])) == Estimate(0.4, None, None, 1)
     assert crossed_estimate([0.4, 0.2], np.array([[0.4], [0.2]])).low is None
     with pytest.raises(ValueError, match="no values"):
         mean_estimate([])
@@ -66,7 +66,8 @@ def test_of_one_value_there_is_no_interval_and_of_none_no_mean() -> None:
 def test_values_that_are_all_equal_have_an_interval_of_no_width() -> None:
     for value, p in ((0.0, 1.0), (0.25, 0.0)):
         assert mean_estimate([value] * 3) == Estimate(value, value, value, 3, p)
-        assert crossed_estimate([value] * 3, np.full((3, 7), value)) == Estimate(value, value, value, 3, p, 7)
+        expected = Estimate(value, value, value, 3, p, tasks=7, given_seeds=(value, value))
+        assert crossed_estimate([value] * 3, np.full((3, 7), value)) == expected
 
 
 def test_where_only_seeds_differ_the_crossed_interval_is_students_over_seeds() -> None:
@@ -82,6 +83,15 @@ def test_where_only_tasks_differ_the_crossed_interval_is_students_over_tasks() -
     found = crossed_estimate([by_task.mean()] * 5, np.repeat(by_task[None], 5, axis=0))
     expected = mean_estimate(list(by_task))
     assert (found.low, found.high, found.p) == pytest.approx((expected.low, expected.high, expected.p))
+
+
+@pytest.mark.parametrize("seeds", [1, 2, 5])
+def test_given_the_seeds_the_interval_is_students_over_the_means_of_the_tasks(seeds: int) -> None:
+    by_task = np.random.default_rng(seeds).integers(-1, 2, (seeds, 30)).astype(float)
+    found = crossed_estimate(list(by_task.mean(axis=1)), by_task)
+    low, high = stats.t.interval(0.95, 29, by_task.mean(), stats.sem(by_task.mean(axis=0)))
+    assert found.given_seeds == pytest.approx((low, high))
+    assert (found.low is None) == (seeds == 1)
 
 
 def test_the_crossed_error_by_hand() -> None:

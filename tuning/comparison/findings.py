@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tuning.comparison.collect import Comparison
-from tuning.comparison.measures import FINAL
+from tuning.comparison.measures import FINAL, GAIN
 from tuning.comparison.results import ArmResult, regressions, results_of
-from tuning.comparison.texts import counted, markdown_table, shown, shown_difference
+from tuning.comparison.texts import counted, markdown_table, shown, shown_difference, shown_given_seeds
 from tuning.comparison.threshold import Threshold, threshold_of
 from tuning.statistics import LEVEL, remark
 
@@ -50,6 +50,36 @@ def _verdict(result: ArmResult, baseline: str) -> str:
     if adjusted > 1 - LEVEL:
         return f"{text}; {side}, but for the number of arms that is not enough ({tests})."
     return f"{text}; {side} ({tests})."
+
+
+def gain_lines(comparison: Comparison) -> list[str]:
+    """The section on what training did, and on these trials alone; empty where no model was evaluated before."""
+    gains, finals = results_of(comparison, GAIN), results_of(comparison, FINAL)
+    if not any(each.estimate for each in gains):
+        return []
+    baseline = comparison.manifest.baseline
+    rows = [
+        [
+            gain.arm,
+            shown(gain.estimate, sign=True),
+            shown_given_seeds(gain.estimate),
+            "baseline" if final.arm == baseline else shown_given_seeds(final.difference),
+        ]
+        for gain, final in zip(gains, finals, strict=True)
+    ]
+    return [
+        "## What training did",
+        "",
+        *markdown_table(
+            ["arm", "gain", "gain, these trials alone", f"final − {baseline}, these trials alone"],
+            rows,
+        ),
+        "",
+        "**Gain**: success after the last round less that of the model before training, in points, over seeds and "
+        "evaluation tasks. **These trials alone**: over the tasks only. It says how well the success of these trained "
+        "models is known on other tasks, and nothing about other seeds.",
+        "",
+    ]
 
 
 def threshold_lines(comparison: Comparison) -> list[str]:

@@ -21,8 +21,9 @@ _HINT_OFF = "solver/success_plain"
 class Measure:
     """One number of a finished trial, from its rows and its number of rounds; None where it was not measured.
 
-    It counts `unit`s. `by_task` says that it is the mean of the same number of single tasks. Where it names an `exam`
-    it is the share of that which is right, and its tasks are the groups of its items.
+    It counts `unit`s. `by_task` says that it is the mean of the same number of single tasks, `paired` that this number
+    is itself a difference. Where it names an `exam` it is the share of that which is right, and its tasks are the
+    groups of its items.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Measure:
     of: Callable[[Sequence[Row], int], float | None] = lambda _rows, _rounds: None
     unit: str = SHARE
     by_task: bool = False
+    paired: bool = False
     exam: str | None = None
 
 
@@ -39,10 +41,12 @@ def _series(rows: Sequence[Row], metric: str) -> tuple[list[int], list[float]]:
 
 
 def _final(metric: str) -> Callable[[Sequence[Row], int], float | None]:
-    def of(rows: Sequence[Row], rounds: int) -> float | None:
-        return next((row.get(metric) for row in rows if row["round"] == rounds), None)
+    return lambda rows, rounds: next((row.get(metric) for row in rows if row["round"] == rounds), None)
 
-    return of
+
+def _gain(rows: Sequence[Row], rounds: int) -> float | None:
+    before, after = (_final(EVALUATION)(rows, number) for number in (0, rounds))
+    return None if before is None or after is None else after - before
 
 
 def _area(metric: str) -> Callable[[Sequence[Row], int], float | None]:
@@ -52,6 +56,13 @@ def _area(metric: str) -> Callable[[Sequence[Row], int], float | None]:
 FINAL = Measure("final", "evaluation success after the last round", _final(EVALUATION), by_task=True)
 AREA = Measure(
     "area", "mean evaluation success over the rounds (area under the curve)", _area(EVALUATION), by_task=True
+)
+GAIN = Measure(
+    "gain",
+    "evaluation success after the last round, less that of the model before training",
+    _gain,
+    by_task=True,
+    paired=True,
 )
 HINT_OFF = Measure(
     "hint_off",

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from tuning.comparison.collect import ArmTrial, Comparison
+from tuning.comparison.collect import Comparison
 from tuning.comparison.measures import AREA, FINAL, Measure, by_task, categories_in, in_category, value_of
-from tuning.statistics import Estimate, Floats, crossed_estimate, holm, mean_estimate
-
-Pair = tuple[ArmTrial, ArmTrial]
-"""The trials of an arm and of the baseline with one seed."""
+from tuning.statistics import Estimate, crossed_estimate, holm, mean_estimate
 
 
 @dataclass(frozen=True, slots=True)
 class ArmResult:
     """What the finished trials of an arm come to in one measure.
 
-    `estimate` is None without finished trials; `difference` is to the baseline, over the seeds that both finished, and
-    None for the baseline itself or without such seeds. `adjusted_p` is its p-value after Holm's correction for all
-    arms that are held against the baseline in this measure.
+    `estimate` is None without finished trials, and takes in tasks where the measure is `paired`; `difference` is to the
+    baseline, over the seeds that both finished, and None for the baseline itself or without such seeds. `adjusted_p` is
+    its p-value after Holm's correction for all arms that are held against the baseline in this measure.
     """
 
     arm: str
@@ -38,8 +35,7 @@ def results_of(comparison: Comparison, measure: Measure) -> list[ArmResult]:
     adjusted = holm([None if each is None else each.p for each in differences])
     found = []
     for arm, difference, adjusted_p in zip(arms, differences, adjusted, strict=True):
-        values = [value for trial in comparison.of(arm) if (value := value_of(trial, measure)) is not None]
-        found.append(ArmResult(arm, measure, mean_estimate(values) if values else None, difference, adjusted_p))
+        found.append(ArmResult(arm, measure, _estimate(comparison, arm, measure), difference, adjusted_p))
     return found
 
 
@@ -53,30 +49,37 @@ def regressions(comparison: Comparison) -> Iterator[tuple[str, ArmResult]]:
                     yield category, result
 
 
+def _estimate(comparison: Comparison, arm: str, measure: Measure) -> Estimate | None:
+    measured = [(value, trial) for trial in comparison.of(arm) if (value := value_of(trial, measure)) is not None]
+    values = [value for value, _ in measured]
+    if measure.paired:
+        return _paired(values, [by_task(trial, measure) for _, trial in measured])
+    return mean_estimate(values) if values else None
+
+
 def _difference(comparison: Comparison, arm: str, measure: Measure) -> Estimate | None:
     baseline = comparison.manifest.baseline
     if arm == baseline:
         return None
     of_baseline = {trial.seed: trial for trial in comparison.of(baseline)}
-    pairs, differences = [], []
+    differences, by_tasks = [], []
     for trial in comparison.of(arm):
         other = of_baseline.get(trial.seed)
         if other is None:
             continue
         left, right = value_of(trial, measure), value_of(other, measure)
         if left is not None and right is not None:
-            pairs.append((trial, other))
             differences.append(left - right)
-    if not pairs:
+            ours, theirs = by_task(trial, measure), by_task(other, measure)
+            by_tasks.append({task: ours[task] - theirs[task] for task in ours.keys() & theirs.keys()})
+    return _paired(differences, by_tasks)
+
+
+def _paired(differences: Sequence[float], by_tasks: Sequence[Mapping[str, float]]) -> Estimate | None:
+    """The mean of differences by seed, with tasks in its interval where all have two or more in common."""
+    if not differences:
         return None
-    found = _by_task(pairs, measure)
-    return mean_estimate(differences) if found is None else crossed_estimate(differences, found)
-
-
-def _by_task(pairs: Sequence[Pair], measure: Measure) -> Floats | None:
-    """The differences of the pairs by task, seeds × tasks, over the tasks that all have; None for fewer than two."""
-    values = [(by_task(left, measure), by_task(right, measure)) for left, right in pairs]
-    shared = sorted(set.intersection(*(set(each) for pair in values for each in pair)))
+    shared = sorted(set.intersection(*(set(each) for each in by_tasks)))
     if len(shared) < 2:
-        return None
-    return np.array([[left[task] - right[task] for task in shared] for left, right in values])
+        return mean_estimate(differences)
+    return crossed_estimate(differences, np.array([[each[task] for task in shared] for each in by_tasks]))

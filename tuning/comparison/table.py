@@ -7,20 +7,32 @@ from collections.abc import Iterator, Sequence
 from tuning.comparison.collect import ArmTrial, Comparison
 from tuning.comparison.efficiency import counts_tasks
 from tuning.comparison.exams import exam_measures
-from tuning.comparison.measures import AREA, FINAL, HINT_OFF, SHARE, Measure, categories_in, in_category, value_of
+from tuning.comparison.measures import (
+    AREA,
+    FINAL,
+    GAIN,
+    HINT_OFF,
+    SHARE,
+    Measure,
+    categories_in,
+    in_category,
+    value_of,
+)
 from tuning.comparison.results import results_of
 from tuning.comparison.threshold import Threshold, threshold_of
 from tuning.record import State
 from tuning.statistics import Estimate
 
 COLUMNS = (
-    *("arm", "seed", "state", "rounds", "measure", "value", "low", "high", "seeds"),
-    *("difference", "difference_low", "difference_high", "pairs", "tasks", "p", "p_holm", "censored"),
+    *("arm", "seed", "state", "rounds", "measure", "value", "low", "high", "given_seeds_low", "given_seeds_high"),
+    *("seeds", "difference", "difference_low", "difference_high"),
+    *("difference_given_seeds_low", "difference_given_seeds_high", "pairs", "tasks", "p", "p_holm", "censored"),
 )
 """A trial's rows have its seed and value. An arm's have the seed "all", the mean over its finished trials as the value
 with its interval, and the paired difference to the baseline with its own, which takes in the sampling of so many
-`tasks` (0: it is over seeds alone), its p-value, and that after Holm's correction for the number of arms. Times to a
-threshold tell how many trials are `censored`. What there is not is empty."""
+`tasks` (0: it is over seeds alone), its p-value, and that after Holm's correction for the number of arms. Given the
+seeds, an interval is over tasks alone. Times to a threshold tell how many trials are `censored`. What there is not is
+empty."""
 
 
 def measures_of(comparison: Comparison) -> list[Measure]:
@@ -30,7 +42,7 @@ def measures_of(comparison: Comparison) -> list[Measure]:
     if threshold is not None and counts_tasks(comparison):
         times.append(threshold.tasks)
     by_category = (in_category(whole, each) for whole in (FINAL, AREA) for each in categories)
-    return [FINAL, AREA, HINT_OFF, *times, *exam_measures(comparison), *by_category]
+    return [FINAL, AREA, HINT_OFF, GAIN, *times, *exam_measures(comparison), *by_category]
 
 
 def table_of(comparison: Comparison) -> Iterator[Sequence[object]]:
@@ -64,8 +76,9 @@ def _censored(threshold: Threshold | None, measure: Measure, trials: Sequence[Ar
 
 def _cells(estimate: Estimate | None) -> list[object]:
     if estimate is None:
-        return ["", "", "", 0]
-    return [_number(estimate.mean), _number(estimate.low), _number(estimate.high), estimate.count]
+        return ["", "", "", "", "", 0]
+    bounds = (estimate.low, estimate.high, *(estimate.given_seeds or (None, None)))
+    return [_number(estimate.mean), *map(_number, bounds), estimate.count]
 
 
 def _number(value: float | None) -> str:

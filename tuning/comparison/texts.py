@@ -16,10 +16,19 @@ def shown(estimate: Estimate | None, *, unit: str = SHARE, sign: bool = False) -
     """An estimate with its interval, shares in percent; "–" where there is none."""
     if estimate is None:
         return "–"
+    bounds = None if estimate.low is None or estimate.high is None else (estimate.low, estimate.high)
+    return _shown(estimate.mean, bounds, unit, sign)
+
+
+def shown_given_seeds(difference: Estimate | None) -> str:
+    """A difference of shares with its interval over tasks alone; "–" where there is none."""
+    return "–" if difference is None else _shown(difference.mean, difference.given_seeds, SHARE, sign=True)
+
+
+def _shown(mean: float, bounds: tuple[float, float] | None, unit: str, sign: bool) -> str:
     scale, form = 100 if unit == SHARE else 1, f"{'+' if sign else ''}.{_DIGITS.get(unit, 0)}f"
-    if estimate.low is None or estimate.high is None:
-        return f"{scale * estimate.mean:{form}} [n/a]"
-    return f"{scale * estimate.mean:{form}} [{scale * estimate.low:{form}}, {scale * estimate.high:{form}}]"
+    interval = "n/a" if bounds is None else ", ".join(f"{scale * each:{form}}" for each in bounds)
+    return f"{scale * mean:{form}} [{interval}]"
 
 
 def shown_difference(result: ArmResult) -> str:

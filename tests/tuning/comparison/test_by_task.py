@@ -10,7 +10,7 @@ import pytest
 from seal_ray.report.files import RunFolder
 from tests.tuning.comparison.folders import constant, drawn, make_comparison, play
 from tuning.comparison.collect import collect, trial_folder
-from tuning.comparison.measures import AREA, FINAL, HINT_OFF, by_task, in_category, value_of
+from tuning.comparison.measures import AREA, FINAL, GAIN, HINT_OFF, by_task, in_category, value_of
 from tuning.comparison.report import REPORT, TABLE, write_results
 from tuning.comparison.results import ArmResult, regressions, results_of
 from tuning.statistics import crossed_estimate, holm, mean_estimate
@@ -87,6 +87,40 @@ def test_the_report_tells_pairs_tasks_and_corrected_p_values(played: Path) -> No
     assert row["tasks"] == "0"
 
 
+def test_the_gain_is_over_the_model_before_training_by_seed_and_task(played: Path) -> None:
+    comparison = write_results(played)
+    table = []
+    for trial in comparison.of("rules"):
+        before, after = (
+            {k: v for each in trial.evaluations[i]["suites"]["plain"].values() for k, v in each.items()}
+            for i in (0, -1)
+        )
+        table.append([after[task] - before[task] for task in before])
+    expected = crossed_estimate([float(np.mean(row)) for row in table], np.array(table))
+    found = of(results_of(comparison, GAIN), "rules").estimate
+    assert found is not None
+    assert expected.low is not None
+    assert (found.mean, found.low) == pytest.approx((expected.mean, expected.low))
+    assert found.given_seeds == pytest.approx(expected.given_seeds)
+    section = (played / REPORT).read_text("utf-8").partition("## What training did")[2].partition("##")[0]
+    low, high = (f"{100 * each:+.1f}" for each in expected.given_seeds or ())
+    assert f"| {100 * expected.mean:+.1f} [{low}, {high}] |" in section
+    head, *lines = (played / TABLE).read_text("utf-8").splitlines()
+    rows = [dict(zip(head.split(","), line.split(","), strict=True)) for line in lines]
+    (row,) = [each for each in rows if (each["arm"], each["seed"], each["measure"]) == ("rules", "all", "gain")]
+    assert float(row["given_seeds_low"]) == pytest.approx(float(low) / 100, abs=1e-3)
+
+
+def test_without_an_evaluation_before_training_there_is_no_gain(played: Path) -> None:
+    for trial in collect(played).trials:
+        metrics = RunFolder(trial.folder).metrics
+        rows = metrics.rows()
+        rows[0] = {name: value for name, value in rows[0].items() if not name.startswith("evaluation/")}
+        metrics.replace(rows)
+    assert [each.estimate for each in results_of(write_results(played), GAIN)] == [None] * 3
+    assert "What training did" not in (played / REPORT).read_text("utf-8")
+
+
 def test_a_category_that_suffers_is_named(played: Path) -> None:
     found = [(category, each.arm, each.measure.name) for category, each in regressions(collect(played))]
     assert ("miss_func", "rules", "final/miss_func") in found
@@ -148,6 +182,7 @@ def test_one_seed_has_no_interval_though_it_has_tasks(tmp_path: Path) -> None:
     (_, found) = results_of(write_results(tmp_path), FINAL)
     assert found.difference is not None
     assert found.difference.low is None
+    assert found.difference.given_seeds is not None
     assert found.adjusted_p is None
     assert "[n/a] points of final success over 1 pair; no interval from one pair" in (tmp_path / REPORT).read_text(
         "utf-8"
