@@ -95,8 +95,10 @@ def _show_tool(interface: Interface, tool: ToolDoc) -> ToolDoc:
         if CueKind.TYPE in cues:
             _append(properties[parameter.name], f"Type: {_type_name(parameter)}.")
         if CueKind.ENUM in cues and parameter.enum:
-            _append(properties[parameter.name], f"Allowed values: {', '.join(parameter.enum)}.")
-            properties[parameter.name]["enum"] = list(parameter.enum)
+            schema = properties[parameter.name]
+            _append(schema, f"Allowed values: {', '.join(parameter.enum)}.")
+            # Those of an array are about its items.
+            (schema["items"] if parameter.items else schema)["enum"] = list(parameter.enum)
     return ToolDoc(tool.name, tool.class_name, document, tool.parameters)
 
 

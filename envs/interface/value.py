@@ -57,9 +57,10 @@ class SchemaCue:
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """One interface, as a value. `fade` is the share of training groups, 0 to 1, that get the plain interface instead.
+    """One interface, as a value.
 
-    `fade` is carried for the trainer, which draws it per group; showing an interface does not depend on it.
+    `fade`, 0 to 1, is kept for documents that have it. It shows nothing, and training does not read it: how many groups
+    play plain is the run's affair (`curator.plain_share`).
     """
 
     schema_cues: tuple[SchemaCue, ...] = ()

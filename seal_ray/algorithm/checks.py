@@ -145,6 +145,11 @@ def _check_curator(curator: sections.Curator, learners: sections.Learners) -> No
         raise UserError(f"curator.interface: the curator {curator.kind} shows {shows}; take fixed or rules.")
     with _naming("curator.interface"):
         interface = load_interface(Path(curator.interface))
+    if interface.fade:
+        raise UserError(
+            f"curator.interface: its fade is {interface.fade:g}, and training has none of an interface; "
+            "curator.plain_share says how many groups play plain."
+        )
     if curator.kind == "rules" and len(interface.guidelines) + curator.keep > MAX_GUIDELINES:
         raise UserError(
             f"curator.keep: {curator.keep} guidelines do not fit beside the {len(interface.guidelines)} of "
@@ -193,6 +198,12 @@ def _check_writer(config: Settings, *, weights: bool) -> None:
     if environment.split != "train":
         raise UserError(f"environment.split: {environment.split!r} is given, and tasks are written for train alone.")
     recorded_windows(config)
+    curator = config.section(sections.Curator)
+    if curator_is_model(config) and writer.update_every % curator.update_every:
+        raise UserError(
+            f"writer.update_every: {writer.update_every} is no multiple of curator.update_every, "
+            f"{curator.update_every}; proposals are held against the tasks of their window, which must be there."
+        )
     if WRITER not in model_agents(config):
         return
     _check_helper_model(config, WRITER, weights=weights)

@@ -128,7 +128,8 @@ class Curator(Section):
     plain_share_end: Share | None = None
     """That share at the end of the fade-out; None leaves it as it is."""
     fade_from: Share = 0.5
-    """Share of the run after which the fade-out begins; it is linear, and done at the end."""
+    """Share of the run after which the fade-out begins; it is linear, and done in the last round. There is none where
+    that comes no sooner than the last round, as in a run of two."""
     pairs: bool = False
     """Whether a group under an interface that is not plain is a pair: half of its dialogues plain, half under it."""
     show: Literal["always", "when_failing"] = "always"
@@ -219,7 +220,7 @@ class Reweighting(Section):
     """The largest."""
     alpha: NotNegative = 1.0
     """How far the failure profile moves a dynamic weight."""
-    beta: Share = 0.25
+    beta: Annotated[float, Field(gt=0.0, le=1.0)] = 0.25
     """How fast: the step from a dynamic weight to its target at each update."""
     confidence: Count = 32
     """Turns with a label at which a dynamic weight moves in full."""

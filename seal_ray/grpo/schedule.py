@@ -15,7 +15,7 @@ _DECAYS = ("constant", "linear", "cosine")
 def faded(start: float, end: float | None, *, begin: float, round_number: int, rounds: int) -> float:
     """A value in a round, counted from 0: `start` up to the share `begin` of the run, then linearly to `end`.
 
-    Without an end it stays as it is.
+    Without an end it stays as it is, and so it does where it would begin with the last round or later.
     """
     if end is None:
         return start

@@ -113,6 +113,7 @@ def without_texts(document: JSON) -> JSON:
     for schema in [value, *value["parameters"]["properties"].values()]:
         schema.pop("description")
         schema.pop("enum", None)
+        schema.get("items", {}).pop("enum", None)
     return value
 
 
@@ -128,6 +129,9 @@ def test_what_each_cue_says() -> None:
     mode = shown("startEngine", CueKind.ENUM, CueKind.TYPE)["parameters"]["properties"]["ignitionMode"]
     assert mode["enum"] == ["START", "STOP"]
     assert mode["description"].endswith(" Type: string. Allowed values: START, STOP.")
+    doors = shown("lockDoors", CueKind.ENUM)["parameters"]["properties"]["door"]
+    assert doors["items"]["enum"] == ["driver", "passenger", "rear_left", "rear_right"]
+    assert "enum" not in doors
 
 
 def test_a_cue_for_some_tools_leaves_the_others_alone() -> None:

@@ -89,8 +89,8 @@ class ArmTrial(TrialRecord):
     @property
     def examined_round(self) -> int | None:
         """The round of the checkpoint that was examined, by the name of its folder."""
-        match = _ROUND.search(self._exam["settings"]["model"]["model"])
-        return int(match[1]) if match else None
+        parts = reversed(Path(self._exam["settings"]["model"]["model"]).parts)
+        return next((int(match[1]) for part in parts if (match := _ROUND.fullmatch(part))), None)
 
     @cached_property
     def rows_by_task(self) -> Mapping[str, Sequence[Row]]:

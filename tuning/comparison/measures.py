@@ -94,10 +94,15 @@ def value_of(trial: ArmTrial, measure: Measure) -> float | None:
 
 
 def by_task(trial: ArmTrial, measure: Measure) -> dict[str, float]:
-    """Task → the measure of it alone, over the tasks that it is a mean of; empty where that was not written down."""
+    """Task → the measure of it alone, over the tasks that it is a mean of; empty where that was not written down.
+
+    The groups of an exam count by their items, so that their mean is the share of all items.
+    """
     if not measure.by_task or trial.state is not State.FINISHED:
         return {}
     if measure.exam is not None:
-        return {group: right / of for group, (right, of) in trial.exams.get(measure.exam, {}).items()}
+        groups = trial.exams.get(measure.exam, {})
+        items = sum(of for _, of in groups.values())
+        return {group: right * len(groups) / items for group, (right, _) in groups.items()}
     found = ((task, measure.of(rows, trial.rounds)) for task, rows in trial.rows_by_task.items())
     return {task: value for task, value in found if value is not None}

@@ -32,7 +32,9 @@ def merge(pieces: Sequence[Path], out: Path, *, baseline: str | None = None, thr
     if not pieces:
         raise UserError("--merge: give the folders of comparisons, for instance --merge runs/a runs/b.")
     with TemporaryDirectory() as scratch:
-        _merge([unpacked(piece, Path(scratch)) for piece in pieces], out, baseline, threshold)
+        # Each in a folder of its own: files of other folders can have the same name.
+        folders = [unpacked(piece, Path(scratch, str(place))) for place, piece in enumerate(pieces)]
+        _merge(folders, out, baseline, threshold)
 
 
 def unpacked(piece: Path, scratch: Path) -> Path:

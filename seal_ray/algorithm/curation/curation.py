@@ -24,7 +24,7 @@ from policies.trajectory import interface_id
 from seal_ray.algorithm.agent import Agent, writing_of
 from seal_ray.algorithm.curation.guard import RunGuard
 from seal_ray.algorithm.curation.memory import ArmMemory
-from seal_ray.algorithm.curation.rewards import needs_internalised
+from seal_ray.algorithm.curation.rewards import by_rounds, needs_internalised
 from seal_ray.algorithm.curation.rewards.gain import GainReward
 from seal_ray.algorithm.curation.window import (
     Verdict,
@@ -123,12 +123,16 @@ class Curation:
         """Begins a window with the curator's proposals. Returns whether the incumbent is another than before.
 
         A curator without a model proposes what is shown from now on. The proposals of a model are tried out first; the
-        guard holds them against the `upcoming` tasks of the window. `heal` is called while it writes. With the
-        posterior there are no more new arms than `rollouts`, those that the window has for all arms but the plain one,
-        can tell apart, and one of them may be of an earlier window; where there is none, nothing is proposed.
+        guard holds them, and the incumbent, against the `upcoming` tasks of the window. `heal` is called while it
+        writes. With the posterior one of the arms may be of an earlier window, and where success is compared there are
+        no more new ones than `rollouts`, those that the window has for all arms but the plain one, can tell apart;
+        where there is none, nothing is proposed.
         """
+        shown = self.incumbent
         if self._guard is not None:
             self._guard.start_window(upcoming)
+            if self._guard.check(shown) is not None:
+                self.incumbent = Interface.plain()
         before = self.incumbent
         earlier, new = self._room(rollouts)
         work = self.curator.propose(profile, incumbent=before, n=self._asked(new), round_number=round_number, seed=seed)
@@ -139,7 +143,7 @@ class Curation:
         elif self._by_posterior or self.settings.played is not None:
             accepted = self._picked(proposals, [Interface.plain(), before, *earlier], new)
         self.window = Window(number_arms([self.incumbent, *earlier, *accepted]), proposals)
-        return self.incumbent != before
+        return self.incumbent != shown
 
     def _room(self, rollouts: int | None) -> tuple[list[Interface], int]:
         """The arm of an earlier window that plays again, if any, and how many new ones can play beside it."""
@@ -148,7 +152,7 @@ class Curation:
             return [], most
         if isinstance(self.curator, LLMCurator):
             self.curator.tried = self.memory.tried()
-        if rollouts is not None:
+        if rollouts is not None and not by_rounds(self.reward):
             most = self.memory.room(rollouts, most, beside=int(not self.incumbent.is_plain))
         earlier = self.memory.challenger(self.incumbent) if most else None
         if earlier is None or (self._guard is not None and self._guard.check(earlier) is not None):
@@ -226,7 +230,7 @@ class Curation:
             self.incumbent, probability = self.memory.choose(window, before)
         else:
             measured = window.internalised if self.needs_internalised else window.alignments
-            values = self.reward(window.groups, measured)
+            values = self.reward(window.groups, {arm: list(found.values()) for arm, found in measured.items()})
             self.incumbent = window.arms[
                 choose_incumbent(values, window.arm_of(before).number, settings.margin)
             ].interface

@@ -133,13 +133,13 @@ def cells_of(window: Window, reward: CuratorReward) -> list[Cell]:
     names = {arm.number: interface_id(arm.interface) for arm in window.arms}
     if by_rounds(reward):
         values = window.internalised if needs_internalised(reward) else window.alignments
-        rounds = range(max(map(len, values.values()), default=0))
-        plain = [Cell(PLAIN_ID, f"round {place}", "", 0.0, 1) for place in rounds]
+        rounds = sorted({number for found in values.values() for number in found})
+        plain = [Cell(PLAIN_ID, f"round {number}", "", 0.0, 1) for number in rounds]
         return plain + [
-            Cell(names[arm], f"round {place}", "", value, 1)
+            Cell(names[arm], f"round {number}", "", value, 1)
             for arm, found in values.items()
             if arm != PLAIN
-            for place, value in enumerate(found)
+            for number, value in found.items()
         ]
     by_task: dict[str, list[ArmGroup]] = defaultdict(list)
     for group in window.groups:

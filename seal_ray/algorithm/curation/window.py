@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from envs.interface import Interface
 from envs.interface.document import interface_from_dict, interface_to_dict
@@ -17,6 +18,9 @@ from seal_ray.algorithm.sampling.groups import PLAIN_ARM, Arm, PlayedGroup, numb
 from seal_ray.grpo.arms import ArmGroup
 from seal_ray.grpo.rows import Row
 
+ByRound = dict[int, dict[int, float]]
+"""Number of an arm → round of the window, counted from 0 → a number, where there is one."""
+
 
 @dataclass
 class Window:
@@ -25,10 +29,10 @@ class Window:
     arms: tuple[Arm, ...] = (PLAIN_ARM,)
     proposals: tuple[Proposal, ...] = ()
     groups: list[ArmGroup] = field(default_factory=list)
-    alignments: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
-    """Number of an arm → cosine of its policy gradient with the plain arm's, for each round in which it played."""
-    internalised: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
-    """Number of an arm → what training on its views did, for each round in which it has such (`internalised.py`)."""
+    alignments: ByRound = field(default_factory=lambda: defaultdict(dict))
+    """Number of an arm → round → cosine of its policy gradient with the plain arm's, where it played."""
+    internalised: ByRound = field(default_factory=lambda: defaultdict(dict))
+    """Number of an arm → round → what training on its views did, where it has such (`internalised.py`)."""
     rounds: int = 0
     """Rounds that were played."""
 
@@ -48,15 +52,15 @@ class Window:
         internalised: Mapping[int, float] | None = None,
     ) -> None:
         """Adds a round of the window. A pair counts for both of its arms."""
-        self.rounds += 1
         for group in groups:
             for arm, played in group.by_arm().items():
                 rate = sum(each.reward for each in played) / len(played)
                 self.groups.append(ArmGroup(arm, str(played[0].category), rate, group.plan.task, len(played)))
         for arm, value in alignments.items():
-            self.alignments[arm].append(value)
+            self.alignments[arm][self.rounds] = value
         for arm, value in (internalised or {}).items():
-            self.internalised[arm].append(value)
+            self.internalised[arm][self.rounds] = value
+        self.rounds += 1
 
     def to_dict(self) -> dict[str, JSON]:
         return {
@@ -70,8 +74,8 @@ class Window:
                 for each in self.proposals
             ],
             "groups": [[each.arm, each.category, each.success, each.task, each.rollouts] for each in self.groups],
-            "alignments": [[arm, list(values)] for arm, values in self.alignments.items()],
-            "internalised": [[arm, list(values)] for arm, values in self.internalised.items()],
+            "alignments": [[arm, list(values.items())] for arm, values in self.alignments.items()],
+            "internalised": [[arm, list(values.items())] for arm, values in self.internalised.items()],
             "rounds": self.rounds,
         }
 
@@ -85,10 +89,20 @@ class Window:
                 for each in value["proposals"]
             ),
             [ArmGroup(*group) for group in value["groups"]],
-            defaultdict(list, {arm: list(values) for arm, values in value["alignments"]}),
-            defaultdict(list, {arm: list(values) for arm, values in value.get("internalised", ())}),
+            _by_round_from(value["alignments"]),
+            _by_round_from(value.get("internalised", ())),
             value.get("rounds", 0),
         )
+
+
+def _by_round_from(value: Iterable[tuple[int, Sequence[Any]]]) -> ByRound:
+    """Earlier versions kept an arm's values without their rounds: they become those of the first ones."""
+    found: ByRound = defaultdict(dict)
+    for arm, values in value:
+        for place, each in enumerate(values):
+            round_number, measured = each if isinstance(each, Sequence) else (place, each)
+            found[arm][round_number] = measured
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,32 +114,37 @@ class _Player:
         self._concurrent = math.ceil(engine.concurrent / max(1, config.num_env_runners))
         model = open_model(solver.model, dialect=solver.dialect)
         self._gives_views = config.section(sections.Training).view == "plain"
-        self.watch = Watch()
         self._form = ChatFormat.load(model.path, model.dialect)
         self._vocabulary = int(model.config["vocab_size"])
         self._budgets = Budgets(
             prompt=solver.prompt, response=solver.response, context=solver.context, steps=solver.steps
         )
 
-    async def play(self, plans: Sequence[GroupPlan], target: Target, lost: Sequence[Fault] = ()) -> list[PlayedGroup]:
+    async def play(
+        self, plans: Sequence[GroupPlan], target: Target, watch: Watch, lost: Sequence[Fault] = ()
+    ) -> list[PlayedGroup]:
         """Plays the groups side by side. The dialogues in `lost` are not played: their outcomes are these faults."""
         known = {(fault.task, fault.seed): fault for fault in lost}
-        on_engine = [self._rollouts(actor, target, plans) for actor in target.engines]
+        on_engine = [self._rollouts(actor, target, plans, watch) for actor in target.engines]
         playing = [
-            self._play_group(on_engine[plan.number % len(on_engine)], plan, target.version, known) for plan in plans
+            self._play_group(on_engine[plan.number % len(on_engine)], plan, target.version, known, watch)
+            for plan in plans
         ]
         return list(await asyncio.gather(*playing))
 
-    def _rollouts(self, actor: Any, target: Target, plans: Sequence[GroupPlan]) -> Rollouts:
+    def _rollouts(self, actor: Any, target: Target, plans: Sequence[GroupPlan], watch: Watch) -> Rollouts:
         (temperature,) = {plan.temperature for plan in plans}  # a call is training or evaluation
         engine = RemoteEngine(actor, policy=target.policy, version=target.version, timeout=self.limits.engine_timeout)
-        solver = Solver(
-            engine, self._form, self._budgets, policy=target.policy, temperature=temperature, watch=self.watch
-        )
+        solver = Solver(engine, self._form, self._budgets, policy=target.policy, temperature=temperature, watch=watch)
         return Rollouts(solver, concurrent=self._concurrent)
 
     async def _play_group(
-        self, rollouts: Rollouts, plan: GroupPlan, version: int, lost: Mapping[tuple[str, int], Fault]
+        self,
+        rollouts: Rollouts,
+        plan: GroupPlan,
+        version: int,
+        lost: Mapping[tuple[str, int], Fault],
+        watch: Watch,
     ) -> PlayedGroup:
         try:
             task = find_task(plan.task, self._sources)
@@ -157,10 +162,10 @@ class _Player:
         )
         played = iter(outcomes)
         found = tuple(lost.get((plan.task, seed)) or next(played) for seed in plan.seeds)
-        return PlayedGroup(plan, found, await self._views(task, plan, found) if self._gives_views else ())
+        return PlayedGroup(plan, found, await self._views(task, plan, found, watch) if self._gives_views else ())
 
     async def _views(
-        self, task: Task, plan: GroupPlan, outcomes: Sequence[Trajectory | Fault]
+        self, task: Task, plan: GroupPlan, outcomes: Sequence[Trajectory | Fault], watch: Watch
     ) -> tuple[PlainView | NoView | None, ...]:
         """The plain views of the dialogues under an interface that is not plain."""
         views: list[PlainView | NoView | None] = []
@@ -169,7 +174,7 @@ class _Player:
                 views.append(None)
                 continue
             await asyncio.sleep(0)  # other dialogues go on between two replays
-            with self.watch.over(task.id, outcome.seed):
+            with watch.over(task.id, outcome.seed):
                 views.append(plain_view(outcome, task, self._form, self._budgets))
         return tuple(views)
 
@@ -210,10 +215,10 @@ class SealEnvRunner(EnvRunner, Checkpointable):
         Returns `Stuck` where a dialogue does not come back: this runner must then be replaced. Raises `StaleWeights`,
         or `EngineLost` where an engine does not come back.
         """
-        player = self._player
+        player, watch = self._player, Watch()  # a thread that was left behind keeps its own
         return unless_stuck(
-            lambda: asyncio.run(player.play(plans, target, lost)),
-            player.watch,
+            lambda: asyncio.run(player.play(plans, target, watch, lost)),
+            watch,
             limit=player.limits.step_timeout,
             replaceable=bool(self.worker_index),
         )

@@ -30,10 +30,12 @@ def play_waves(
     """
     waves = [play(plans)]
     while room := most - sum(map(len, waves)):
-        equal = [group.plan for group in waves[-1] if is_equal(group)]
+        # The plans that were asked for: of a pair on demand, a group can have been played in half.
+        equal = [plan for plan, group in zip(plans, waves[-1], strict=True) if is_equal(group)]
         if not equal:
             break
-        waves.append(play(replace(equal[:room])))
+        plans = replace(equal[:room])
+        waves.append(play(plans))
     return waves
 
 

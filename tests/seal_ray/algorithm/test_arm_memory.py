@@ -18,6 +18,7 @@ from policies.curator.llm import LLMCurator
 from policies.curator.proposal_text import messages_for
 from policies.documents import both_ends
 from policies.sample import Sample
+from policies.trajectory import interface_id
 from seal_ray.algorithm.config import SealConfig
 from seal_ray.algorithm.curation.curation import Curation
 from seal_ray.algorithm.curation.memory import cells_of
@@ -180,6 +181,30 @@ def test_one_of_an_earlier_window_is_held_against_this_windows_tasks(monkeypatch
     assert [arm.interface for arm in judged.arms] == [PLAIN, B]
 
 
+@pytest.mark.parametrize("choose", ["margin", "posterior"])
+def test_an_incumbent_that_tells_an_answer_of_the_next_tasks_is_withdrawn(
+    choose: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged = telling(choose=choose)
+    asking(judged, monkeypatch, *written(B))
+    judged.incumbent = A
+    tasks: list[Any] = []
+
+    class Guard:
+        def start_window(self, upcoming: Any) -> None:
+            tasks[:] = upcoming
+
+        def check(self, interface: Interface) -> str | None:
+            return "It leaks." if interface == A and tasks else None
+
+    judged._guard = Guard()  # type: ignore[assignment]
+    assert not judged.propose(FailureProfile(), round_number=0, seed=0, heal=lambda: None)
+    assert [arm.interface for arm in judged.arms] == [PLAIN, A, B]
+    assert judged.propose(FailureProfile(), round_number=2, seed=0, upcoming=["task"], heal=lambda: None)  # type: ignore[list-item]
+    assert judged.incumbent == PLAIN
+    assert [arm.interface for arm in judged.arms] == [PLAIN, B]
+
+
 def test_thompson_sampling_goes_on_after_a_restart() -> None:
     judged = telling(share_out="thompson")
     judged.window = Window(number_arms([A, B, C]), written(A, B, C))
@@ -222,7 +247,9 @@ def test_a_state_of_an_earlier_version_is_read() -> None:
     for key in ("memory", "internalised", "rounds"):
         del state[key]
     state["groups"] = [[0, "base", 0.5]]
+    state["alignments"] = [[1, [0.3, 0.1]]]
     judged.set_state(state)
+    assert judged.window.alignments == {1: {0: 0.3, 1: 0.1}}
     assert judged.window.groups == [ArmGroup(0, "base", 0.5)]
     assert cells_of(judged.window, judged.reward) == []
 
@@ -232,6 +259,18 @@ def test_internalised_is_what_training_on_an_arms_views_did() -> None:
     assert change_of(-0.9, -0.4, 0.25, 0.5) == pytest.approx(0.75)
     values = InternalisedReward()([], {1: [0.5, 0.1], 2: [-3.0], 0: [0.4], 3: []})
     assert values == pytest.approx({0: 0.0, 1: 0.3, 2: -1.0})
+
+
+def test_arms_are_compared_within_a_round_whichever_rounds_they_have() -> None:
+    judged = telling(reward="internalised", tasks="drawn")
+    judged.window = Window(number_arms([A, B]), written(A, B))
+    judged.window.observe([], {}, {1: 0.3})
+    judged.window.observe([], {}, {1: 0.05, 2: 0.1})
+    blocks = {(cell.arm, cell.block): cell.value for cell in cells_of(judged.window, judged.reward)}
+    first, second = (interface_id(each) for each in (A, B))
+    assert blocks[first, "round 0"] == 0.3
+    assert blocks[second, "round 1"] == 0.1
+    assert (second, "round 0") not in blocks
 
 
 @pytest.mark.parametrize("choose", ["margin", "posterior"])

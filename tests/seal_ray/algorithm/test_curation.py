@@ -18,9 +18,11 @@ from policies.prompting import ChatFormat
 from policies.sample import Sample
 from seal_ray.algorithm.agent import Agent
 from seal_ray.algorithm.curation.curation import Curation
+from seal_ray.algorithm.curation.rewards.gain import GainReward
 from seal_ray.algorithm.curation.window import Window, likeliest_first, most_varied
 from seal_ray.algorithm.sampling.groups import number_arms
 from seal_ray.config import sections
+from seal_ray.grpo.arms import ArmGroup
 
 FIRST, SECOND = Interface(guidelines=("First.",)), Interface(guidelines=("Second.",))
 
@@ -67,12 +69,25 @@ def test_transfer_compares_proposals_with_the_incumbent_and_with_nothing(
     judged = judging(reward="transfer")
     judged.incumbent = incumbent
     judged.window = Window(number_arms([FIRST, SECOND]), (Proposal(FIRST), Proposal(SECOND)))
-    judged.window.alignments.update(alignments)
+    judged.window.alignments.update({arm: dict(enumerate(values)) for arm, values in alignments.items()})
     verdict = judged.judge()
     assert judged.incumbent == kept
     assert verdict.promoted is (kept != incumbent)
     expected = [sum(values) / len(values) if (values := alignments.get(arm)) else None for arm in (1, 2)]
     assert verdict.rewards == tuple(expected)
+
+
+def test_gain_is_within_categories_and_not_across_them() -> None:
+    def groups(*found: tuple[int, str, float]) -> list[ArmGroup]:
+        return [ArmGroup(*each) for each in found]
+
+    gain = GainReward()
+    apart = groups((0, "a", 0.2), (1, "b", 0.8), (2, "a", 0.3))
+    assert gain(apart, {}) == pytest.approx({0: 0.0, 2: 0.1})
+    # Through the third one, which played both.
+    assert gain([*apart, ArmGroup(2, "b", 0.7)], {}) == pytest.approx({0: 0.0, 1: 0.2, 2: 0.1})
+    assert gain(groups((1, "a", 0.5)), {}) == {}
+    assert gain([], {}) == {}
 
 
 def test_the_likeliest_proposals_come_first() -> None:

@@ -235,16 +235,17 @@ def test_on_demand_the_arm_is_played_where_all_plain_members_fail() -> None:
     assert (rows.groups_kept, rows.dropped_equal, rows.dropped_short, rows.anchored) == (3, 1, 1, 2)
 
 
-def test_on_demand_pairs_are_replaced_as_pairs() -> None:
+@pytest.mark.parametrize(("reward", "members"), [(0.0, 4), (1.0, 2)])
+def test_on_demand_pairs_are_replaced_as_pairs(reward: float, members: int) -> None:
     """Resampling and guidance on demand: a pair is judged once its second half was played, if that was needed."""
     config = sparse_config(group_size=4, fill="resample", fill_limit=3).curator(pairs=True, show="when_failing")
     planner = Planner(config)
-    never = Solver(lambda _: 0.0)
+    equal = Solver(lambda _: reward)
     calls: list[int] = []
 
     def play(plans: Sequence[GroupPlan]) -> list[PlayedGroup]:
         calls.append(sum(len(plan.seeds) for plan in plans))
-        return never.play(plans)
+        return equal.play(plans)
 
     waves = play_waves(
         planner.plan(ARMS, 0),
@@ -254,11 +255,12 @@ def test_on_demand_pairs_are_replaced_as_pairs() -> None:
         most=24,
     )
     assert [len(wave) for wave in waves] == [8, 8, 8]
-    # Two plain groups of 4, six pairs of 2 and 2.
-    assert calls == [20, 12] * 3
+    # Two plain groups of 4, six pairs of 2 and, where these fail, 2.
+    assert calls == ([20, 12] if members == 4 else [20]) * 3
     numbers = [group.plan.number for wave in waves for group in wave]
     assert numbers == list(range(24))
-    assert {len(group.plan.seeds) for wave in waves for group in wave} == {4}
+    for wave in waves:
+        assert sorted(len(group.plan.seeds) for group in wave) == [members] * 6 + [4, 4]
 
 
 def test_an_arm_that_is_plain_has_no_pair() -> None:

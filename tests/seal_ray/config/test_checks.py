@@ -32,6 +32,7 @@ def refusal(*words: str) -> str:
     ("words", "sentence"),
     [
         (["solver.prompt=4000"], "solver.prompt: 4000 is more than solver.context, 3072."),
+        (["reweighting.beta=0"], "reweighting.beta: 0 does not fit; it must be a number above 0 and at most 1."),
         (["solver.response=4000"], "solver.response: 4000 is more than solver.context, 3072."),
         (["solver.context=40000"], "solver.context: 40000 is more than the model's 32768 tokens."),
         (["solver.dialect=qwn"], "solver.dialect: 'qwn' is not known; did you mean 'qwen'?"),
@@ -212,6 +213,9 @@ def test_the_curators_interface_is_checked(tmp_path: Path) -> None:
     assert refusal(f"curator.interface={file}", "curator.keep=7") == (
         "curator.keep: 7 guidelines do not fit beside the 2 of curator.interface; an interface shows at most 8."
     )
+    faded = tmp_path / "faded.json"
+    faded.write_text(dump_interface(Interface(guidelines=("Ask.",), fade=0.5)))
+    assert refusal(f"curator.interface={faded}").startswith("curator.interface: its fade is 0.5, and training has none")
     assert refusal(f"curator.interface={file}", "curator.kind=none") == (
         "curator.interface: the curator none shows no interface; take fixed or rules."
     )
@@ -235,6 +239,10 @@ def test_the_curators_interface_is_checked(tmp_path: Path) -> None:
         (
             ["curator.reward=transfer", "learners.fsdp=true", "learners.num_learners=2"],
             "curator.reward: transfer compares whole gradients, which learners.fsdp does not hold.",
+        ),
+        (
+            ["writer.kind=random", "writer.update_every=3"],
+            "writer.update_every: 3 is no multiple of curator.update_every, 2;",
         ),
     ],
 )

@@ -15,6 +15,7 @@ from tuning.comparison.exams import exam_lines, exam_measures
 from tuning.comparison.merge import merge
 from tuning.comparison.report import write_results
 from tuning.comparison.results import results_of
+from tuning.statistics import mean_estimate
 
 GAINED = {"a": (2, 2), "b": (1, 1), "c": (0, 1)}
 LOST = {"a": (1, 2), "b": (0, 1), "c": (0, 1)}
@@ -23,7 +24,7 @@ LOST = {"a": (1, 2), "b": (0, 1), "c": (0, 1)}
 def examine(out: Path, arm: str, seed: int, groups: Mapping[str, tuple[int, int]], *, after: int = ROUNDS) -> None:
     folder = trial_folder(out, arm, seed) / "exams"
     folder.mkdir()
-    model = f"/x/checkpoints/round_{after:06d}/model"
+    model = f"/round_2/checkpoints/round_{after:06d}/model"
     document = {"groups": {"sums": groups}, "settings": {"model": {"model": model}}}
     (folder / "exam.json").write_text(json.dumps(document))
 
@@ -56,6 +57,24 @@ def test_an_exam_is_a_measure_with_paired_differences(examined: Path) -> None:
     lines = "\n".join(exam_lines(comparison))
     assert "| arm | exam/sums % |" in lines
     assert "+50.0 [" in lines
+
+
+def test_groups_count_by_their_items(tmp_path: Path) -> None:
+    make_comparison(tmp_path)
+    better, worse = {"a": (10, 10), "b": (0, 1), "c": (1, 1)}, {"a": (5, 10), "b": (0, 1), "c": (1, 1)}
+    for seed in range(3):
+        for arm, right in (("vanilla", worse), ("rules", better)):
+            play(tmp_path, arm, seed, constant(0.5))
+            examine(tmp_path, arm, seed, right)
+    comparison = collect(tmp_path)
+    (measure,) = exam_measures(comparison)
+    (_, rules) = results_of(comparison, measure)
+    assert rules.difference is not None
+    assert rules.difference.mean == pytest.approx(5 / 12)
+    assert rules.difference.tasks == 3
+    # All of the difference is in one group, which has ten of the twelve items.
+    expected = mean_estimate([5 * 3 / 12, 0.0, 0.0])
+    assert (rules.difference.low, rules.difference.high) == pytest.approx((expected.low, expected.high))
 
 
 def test_report_table_and_merging_take_exams_along(examined: Path, tmp_path: Path) -> None:

@@ -61,6 +61,17 @@ def test_seeds_in_pieces_are_what_they_would_have_been_in_one(tmp_path: Path) ->
     assert merged.manifest == Manifest.read(whole).model_copy(update={"folder": "", "merged": ("first", "second")})
 
 
+def test_packed_pieces_can_have_one_name(tmp_path: Path) -> None:
+    packed = []
+    for seed in (0, 1):
+        folder = piece(tmp_path / f"machine{seed}" / "part", seeds=1, first_seed=seed)
+        packed.append(folder.with_name("part.tar.xz"))
+        with tarfile.open(packed[-1], "w:xz") as archive:
+            archive.add(folder, "part")
+    merge(packed, tmp_path / "both")
+    assert Manifest.read(tmp_path / "both").seeds == (0, 1)
+
+
 def test_pieces_can_be_packed(tmp_path: Path) -> None:
     pieces = [piece(tmp_path / "first"), piece(tmp_path / "second", first_seed=2)]
     packed = tmp_path / "packed" / "second.tar.xz"
