@@ -12,7 +12,7 @@ help: ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
 setup: ## make .venv with everything the project needs (EXTRA=gpu for a GPU machine)
-	@./setup.sh $(or $(EXTRA),cpu)
+	@./setup.sh $(EXTRA)
 
 demo: setup ## train a small model with a curator and without one, for some minutes each, and draw both curves
 	@$(BIN)/seal-ray compare --preset tiny-rare --arms vanilla,coevolved-varied --seeds 1 --rounds 20 evaluation.interval=5 curator.engine=vllm

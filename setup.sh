@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
 # Makes .venv with everything the project needs; does nothing where .venv is up to date.
-#   setup.sh [cpu|gpu]        PYTHON=/path/to/python3.11 chooses the interpreter
+#   setup.sh [cpu|gpu]        what .venv has where neither is named, else cpu; PYTHON=/path/to/python3.11 chooses the interpreter
 set -euo pipefail
 cd "$(dirname "$0")"
 
-extra=${1:-cpu}
+extra=${1:-}
+if [[ -z $extra ]]; then
+    read -r extra _ 2>/dev/null <.venv/.ready || extra=cpu
+fi
 uv_version=0.13.8
 torch_version=2.13.0
 bfcl_version=2026.3.23

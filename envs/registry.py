@@ -58,9 +58,11 @@ class Registry(Generic[T]):
         A class with settings has a pydantic model of them as its attribute `Settings`, and takes one when it is made;
         other classes take nothing. A setting's value is that of `own`, else that of `known`, else the model's default.
         Keys of `known` that the model does not have are left out. Raises `UserError` for a key of `own` that it does
-        not have, and for a value that does not fit.
+        not have, for a value that does not fit, and for a name that is no class.
         """
         found: Any = self.find(name)
+        if not isinstance(found, type):
+            raise UserError(f"{self.key}: {name} is no class.")
         model: type[BaseModel] | None = getattr(found, "Settings", None)
         given = dict(own or {})
         fields = model.model_fields if model is not None else {}

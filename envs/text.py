@@ -79,3 +79,8 @@ def texts_in(value: JSON, *, whole_numbers: bool = False) -> Iterator[str]:
         yield value
     elif whole_numbers and isinstance(value, int) and not isinstance(value, bool):
         yield str(value)
+
+
+def visible(text: str) -> str:
+    """The text with its control characters, marks of direction and half surrogate pairs written out."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from envs.errors import UserError
@@ -35,7 +36,7 @@ def open_model(name: str, *, dialect: str | None = None, weights: bool = True) -
     if name in MODELS.names():
         return check_folder(MODELS.find(name).folder(), dialect=dialect, name=name)
     path = Path(name)
-    if path.is_dir():
+    if os.path.isdir(path):  # False for what is too long for a path
         return check_folder(path, dialect=dialect)
     if not hub.is_name(name):
         known = ", ".join(MODELS.names())

@@ -23,7 +23,16 @@ _NUMBERS = Path(__file__).parent / "numbers"
 
 def is_name(name: str) -> bool:
     """Whether a hub could have a model of this name."""
-    return _NAME.fullmatch(name) is not None
+    if _NAME.fullmatch(name) is None:
+        return False
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # documented there
+
+    try:
+        validate_repo_id(_parsed(name)[0])
+    except HFValidationError:
+        return False
+    return True
 
 
 def short_name(name: str) -> str:

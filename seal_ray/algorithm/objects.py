@@ -138,8 +138,6 @@ def _make(
     called: bool = True,
 ) -> T:
     """The object with this name. Raises `UserError` where it lacks one of `attributes`, or cannot be `called`."""
-    if not isinstance(registry.find(name), type):
-        raise UserError(f"{registry.key}: {name} is no class.")
     known = dict(section)
     for key in own:
         if key in known:

@@ -29,7 +29,7 @@ from seal_ray.evaluation.records import (
     write_summary,
 )
 from seal_ray.report.files import RunFolder
-from seal_ray.run.checkpoints import model_of
+from seal_ray.run.checkpoints import model_of, run_of
 
 
 def command(
@@ -129,8 +129,8 @@ def _budgets(model: ModelFolder, context: int | None, response: int) -> Budgets:
 
 
 def _difficulty_of(model: str, source: TaskSource) -> str | None:
-    """What a run was trained on, where the source has a difficulty: the run's own evaluations play it."""
-    run = Path(model)
+    """What a run, or a checkpoint's run, was trained on, where the source has a difficulty: its evaluations play it."""
+    run = run_of(Path(model))
     if not source.takes_difficulty or not (run / "checkpoints").is_dir():
         return None
     environment = RunFolder(run).read_config().get("environment")

@@ -20,6 +20,7 @@ from envs.interface.document import dump_interface, load_interface
 from envs.interface.show import show_tools
 from envs.sources import GENERATED, find_task, get_source
 from envs.task import Task, ToolDoc
+from envs.text import visible
 from policies.engine.choice import KINDS
 from policies.models import open_model
 from seal_ray.cli.options import Env
@@ -45,7 +46,9 @@ def play(
         Path | None, typer.Option(help="JSON file of a learning interface; what it changes is shown first.")
     ] = None,
     protocol: Annotated[str, typer.Option(help="official (evaluation) or seal (training).")] = "official",
-    dialect: Annotated[str, typer.Option(help="How calls are written: toolace, qwen or llama3_json.")] = "toolace",
+    dialect: Annotated[
+        str | None, typer.Option(help="How calls are written: toolace, qwen or llama3_json; else as the model does.")
+    ] = None,
     env: Env = GENERATED,
 ) -> None:
     """Play one dialogue through the two-agent game: you are the solver, the verifier judges every turn."""
@@ -55,7 +58,7 @@ def play(
     if oracle and model is not None:
         raise UserError("--model: a model or the --oracle plays, not both.")
     check_known("--engine", KINDS, engine)
-    form = get_dialect(dialect) if model is None else open_model(model_of(model)).dialect
+    form = get_dialect(dialect or "toolace") if model is None else open_model(model_of(model), dialect=dialect).dialect
     shown = Interface.plain() if interface is None else load_interface(interface)
     console = Console(highlight=False)
     game = CoEvolutionGame([chosen], dialect=form, protocol=protocol)
@@ -70,7 +73,12 @@ def play(
 
         console.print(f"starting {model}", style="dim")
         starting = speaking(
-            *(model, chosen, engine), interface=shown, protocol=protocol, temperature=temperature, seed=seed
+            *(model, chosen, engine),
+            dialect=form.name,
+            interface=shown,
+            protocol=protocol,
+            temperature=temperature,
+            seed=seed,
         )
         with starting as speaker:
             _play_solver(console, game, lambda _: speaker.say())
@@ -92,7 +100,7 @@ def _play_solver(console: Console, game: CoEvolutionGame, next_completion: _Answ
             announced = turn
             _show_turn(console, dialogue)
         completion, whole = next_completion(dialogue)
-        console.print(f"[cyan]solver[/cyan]  {escape(_short(completion)) or '[dim](ends the turn)[/dim]'}")
+        console.print(f"[cyan]solver[/cyan]  {_safe(_short(completion)) or '[dim](ends the turn)[/dim]'}")
         if not whole:
             console.print("[red]unread[/red]  the completion did not come to an end, which ends the dialogue")
             return
@@ -101,9 +109,9 @@ def _play_solver(console: Console, game: CoEvolutionGame, next_completion: _Answ
         for step in dialogue.trace.turns[turn][steps_before:]:
             for record in step.calls:
                 style = "red" if record.is_error else "green"
-                console.print(f"[{style}]result[/{style}]  {escape(record.call.name)}: {escape(_short(record.result))}")
+                console.print(f"[{style}]result[/{style}]  {_safe(record.call.name)}: {_safe(_short(record.result))}")
             for error in step.parse_errors:
-                console.print(f"[red]unread[/red]  at character {error.position}: {escape(error.message)}")
+                console.print(f"[red]unread[/red]  at character {error.position}: {_safe(error.message)}")
         if dialogue.turn > turn or dialogue.over:
             _show_verdict(console, dialogue.turn_diagnoses[turn])
 
@@ -187,7 +195,7 @@ def _show_turn(console: Console, dialogue: Dialogue) -> None:
     turn = dialogue.task.turns[dialogue.turn]
     console.print(f"\n[bold]turn {dialogue.turn + 1} of {len(dialogue.task.turns)}[/bold]")
     if dialogue.user_text is not None:
-        console.print(f"[yellow]user[/yellow]    {escape(dialogue.user_text)}")
+        console.print(f"[yellow]user[/yellow]    {_safe(dialogue.user_text)}")
     else:
         names = ", ".join(tool.name for tool in turn.revealed)
         console.print(f"[yellow]user[/yellow]    (reveals {names}) I have updated some more functions. What about now?")
@@ -197,7 +205,7 @@ def _show_verdict(console: Console, turn: TurnDiagnosis) -> None:
     tool, argument = turn.tool and f"tool {turn.tool}", turn.argument and f"argument {turn.argument}"
     flags, colour = ", ".join(sorted(turn.flags)), "red" if turn.label.is_failure else "green"
     found = (str(turn.verdict.outcome), f"label {turn.label}", turn.detail, tool, argument, flags)
-    console.print(f"[{colour}]verdict[/] {escape(' · '.join(filter(None, found)))}")
+    console.print(f"[{colour}]verdict[/] {_safe(' · '.join(filter(None, found)))}")
 
 
 def _show_outcome(console: Console, game: CoEvolutionGame) -> None:
@@ -207,6 +215,11 @@ def _show_outcome(console: Console, game: CoEvolutionGame) -> None:
         return
     ended = "[green]success[/green]" if outcome.reward else "[red]failure[/red]"
     console.print(f"\n[bold]{ended}[/bold], reward {outcome.reward:g}: {', '.join(outcome.diagnosis.labels)}")
+
+
+def _safe(text: str) -> str:
+    """The text with nothing in it that a terminal or rich's markup would act on; its lines stay."""
+    return escape("\n".join(map(visible, text.split("\n"))))
 
 
 def _short(text: str) -> str:

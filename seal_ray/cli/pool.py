@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from envs.errors import UserError
+from envs.text import visible
 
 
 def command(
@@ -26,7 +27,6 @@ def command(
     if len(runs) > 1:
         _show_movement(runs, picture, as_json=as_json)
         return
-    from seal_ray.report.arms import visible
     from seal_ray.report.pool import draw_pool, newest, pool_table, read_pool
 
     run = runs[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import os
 import socket
 import time
 from collections.abc import Callable, Sequence
@@ -46,7 +47,7 @@ def command(
     dtype: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")] = None,
 ) -> None:
     """Serve a model to OpenAI's clients, with tools and streaming. Ctrl-C stops. On a cluster, use serve deploy."""
-    from seal_ray.serving.app import ServingSettings, make_out
+    from seal_ray.serving.app import KEY_VARIABLE, ServingSettings, make_out
 
     if api_key is not None and (not api_key or api_key.strip() != api_key or not api_key.isascii()):
         raise UserError("--api-key: it is empty, or holds blanks at an end or letters that are not ASCII.")
@@ -67,6 +68,7 @@ def command(
         )
     )
     check_address(host, port, key=api_key, no_key=no_key)
+    os.environ.pop(KEY_VARIABLE, None)  # which the processes below would inherit
     from seal_ray.run.cluster import connected
     from seal_ray.serving.admission import admit
 

@@ -48,6 +48,7 @@ def speaking(
     task: Task,
     engine: str,
     *,
+    dialect: str,
     interface: Interface,
     protocol: Protocol | str,
     temperature: float,
@@ -57,7 +58,7 @@ def speaking(
 
     Raises `UserError` for a model that cannot play.
     """
-    found = open_model(model_of(model))
+    found = open_model(model_of(model), dialect=dialect)
     form = ChatFormat.load(found.path, found.dialect)
     budgets = Budgets(prompt=found.context, response=min(RESPONSE, found.context), context=found.context)
     with asyncio.Runner() as runner:

@@ -85,9 +85,12 @@ def command(
 
     if wandb not in WANDB:
         raise UserError(f"--wandb: {wandb!r:.40} is not known; allowed are {', '.join(WANDB)}.")
-    checkpoint = checkpoints.newest(folder_path) if resume is not None else None
-
     say = partial(console.print, soft_wrap=True)
+    checkpoint = None
+    if resume is not None:
+        checkpoint = next(reversed(checkpoints.stored(folder_path / "checkpoints")), None)
+        if checkpoint is None:
+            say(f"run {folder_path} had come to no checkpoint; it begins anew")
     progress = _Progress(console, made.section(Training).rounds)
     with mirrored(folder_path, storage, say, new=resume is None) as push:
 

@@ -121,6 +121,8 @@ def _bounds(schema: Mapping[str, Any]) -> str:
             return f" from {least:g} to {most:g}"
         case {"exclusiveMinimum": least, "maximum": most}:
             return f" above {least:g} and at most {most:g}"
+        case {"minimum": least, "exclusiveMaximum": most}:
+            return f" of at least {least:g} and below {most:g}"
         case {"minimum": least}:
             return f" of at least {least:g}"
         case {"exclusiveMinimum": least}:

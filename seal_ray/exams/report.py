@@ -131,7 +131,7 @@ def write(
         )
     cut = sum(sum(row.ends.values()) - row.ends["stop"] for row in rows if _is_total(row, rows))
     if cut:
-        lines.append(f"{cut} answers were cut off by a budget of tokens, and count as wrong.")
+        lines.append(f"{cut} answers or dialogues did not come to an end, and count as wrong.")
     lines += [f"\n{note}" for note in notes]
     replace_file(out / "exam.md", ("\n".join(lines) + "\n").encode())
 

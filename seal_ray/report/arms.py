@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from envs.errors import UserError
+from envs.text import visible
 from seal_ray.report.drawing import BLACK, BLUE, DPI, GREY, RED, save_picture
 from seal_ray.report.files import RunFolder
 
@@ -145,7 +146,7 @@ def draw_history(arms: Sequence[History], path: Path, *, title: str = "") -> Non
     """
     figure = Figure(figsize=(12.0, 6.0), dpi=DPI, layout="constrained")
     axes = figure.subplots()
-    axes.set_title(title or "Arms")
+    axes.set_title(title or "Arms", parse_math=False)
     played = [arm for arm in arms if any(window.gain is not None for window in arm.windows) and arm.id != "plain"]
     named = sorted(played, key=lambda arm: (not arm.promoted_at, -(arm.last.gain or 0.0)))[:_NAMED]
     colours = (BLUE, RED, "#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#332288", "#7A3B5E")
@@ -205,11 +206,6 @@ def _shown(arm: _Arm) -> str:
         parts.append(f"recovery: {arm.recovery}")
     parts += [f"“{text}”" for text in arm.guidelines]
     return visible("; ".join(parts) or "nothing")
-
-
-def visible(text: str) -> str:
-    """The text with its control characters, marks of direction and half surrogate pairs written out."""
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def _rounds(arm: History) -> str:

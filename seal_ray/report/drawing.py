@@ -119,7 +119,7 @@ def draw_curves(rows: Sequence[Row], path: Path, *, title: str = "") -> None:
     ordered = [by_round[number] for number in sorted(by_round)]
     figure = Figure(figsize=INCHES, dpi=DPI, layout="constrained")
     if title:
-        figure.suptitle(title)
+        figure.suptitle(title, parse_math=False)
     panels = figure.subplots(2, 2)
     _draw_evaluation(panels[0, 0], ordered)
     _draw_training(panels[0, 1], ordered)

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from envs.errors import UserError
 from envs.task import in_order
-from seal_ray.report.arms import visible
+from envs.text import visible
 from seal_ray.report.drawing import BLACK, BLUE, DPI, GREY, RED, save_picture
 from seal_ray.report.files import RunFolder
 
@@ -108,7 +108,7 @@ def draw_pool(windows: Sequence[Window], path: Path, *, title: str = "") -> None
     """
     figure = Figure(figsize=(12.0, 8.0), dpi=DPI, layout="constrained")
     (difficulty, spread), (category, depth) = figure.subplots(2, 2)
-    figure.suptitle(title.replace("$", r"\$") or "Pool")
+    figure.suptitle(title or "Pool", parse_math=False)
     rounds = [window.round for window in windows]
     _difficulty(difficulty, windows)
     _spread(spread, windows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from pathlib import Path
@@ -55,6 +56,12 @@ def round_of(checkpoint: Path) -> int:
     return int(match[1])
 
 
+def run_of(path: Path) -> Path:
+    """The run that a checkpoint belongs to; of any other path the path."""
+    whole = path.resolve()
+    return whole.parent.parent if whole in stored(whole.parent) else path
+
+
 def newest(run: Path) -> Path:
     """The newest checkpoint of a run. Raises `UserError` where there is none."""
     found = stored(run / "checkpoints")
@@ -70,8 +77,8 @@ def restore(algorithm: Seal, checkpoint: Path) -> None:
 def model_of(name: str) -> str:
     """The model folder of a run's newest checkpoint, or of a checkpoint; for any other name, the name."""
     path = Path(name)
-    if (path / MODEL / "config.json").is_file():
+    if os.path.isfile(path / MODEL / "config.json"):  # False for what is too long for a path
         return str(path / MODEL)
-    if (path / "checkpoints").is_dir():
+    if os.path.isdir(path / "checkpoints"):
         return str(newest(path) / MODEL)
     return name

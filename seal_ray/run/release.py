@@ -82,12 +82,12 @@ def release(path: Path, out: Path, *, merge: bool = False) -> Release:
 
 def _find(path: Path) -> tuple[Path, Path]:
     """The run and the checkpoint at a path."""
-    if (path / "config.yaml").is_file():
-        return path, checkpoints.newest(path)
-    whole = path.resolve()
-    if whole in checkpoints.stored(whole.parent) and (whole.parent.parent / "config.yaml").is_file():
-        return whole.parent.parent, whole
-    raise UserError(f"run: {path} is no run; give a folder that seal-ray train has made, or one of its checkpoints.")
+    run = checkpoints.run_of(path)
+    if not (run / "config.yaml").is_file():
+        raise UserError(
+            f"run: {path} is no run; give a folder that seal-ray train has made, or one of its checkpoints."
+        )
+    return run, checkpoints.newest(run) if run == path else path.resolve()
 
 
 def model_card(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
@@ -24,7 +26,8 @@ _FAILURES = (OSError, ValueError)
 class Mirror:
     """A copy of a folder at `uri`/its name. A push copies files that have changed, and removes those that were deleted.
 
-    Raises `UserError` where the storage cannot be written, or has something of this name although the folder is `new`.
+    Raises `UserError` where the storage cannot be written, is the folder itself or lies inside it, or has something of
+    this name although the folder is `new`.
     """
 
     def __init__(self, folder: Path, uri: str, *, new: bool = False) -> None:
@@ -32,6 +35,8 @@ class Mirror:
         place, query = _split(uri)
         self.uri = f"{place}/{folder.name}{query}"
         self._system, self._path = _open(self.uri)
+        if isinstance(self._system, fs.LocalFileSystem) and Path(self._path).resolve().is_relative_to(folder.resolve()):
+            raise UserError(f"--storage: {uri} is where the run itself lies; give a place elsewhere.")
         self._pushed: dict[str, tuple[int, int]] = {}
         try:
             self._system.create_dir(self._path, recursive=True)
@@ -44,26 +49,37 @@ class Mirror:
         """Copies what has changed since the last push. Raises `SealError` where the storage fails."""
         if not self.folder.is_dir():
             return
-        found = {path.relative_to(self.folder).as_posix(): path for path in self._files()}
-        stats = {name: (path.stat().st_size, path.stat().st_mtime_ns) for name, path in found.items()}
+        pushed: dict[str, tuple[int, int]] = {}
         try:
-            for name, path in found.items():
-                if self._pushed.get(name) != stats[name]:
-                    target = f"{self._path}/{name}"
-                    self._system.create_dir(str(PurePosixPath(target).parent), recursive=True)
-                    fs.copy_files(str(path), target, fs.LocalFileSystem(), self._system)
+            for path in self._files():
+                name = path.relative_to(self.folder).as_posix()
+                try:
+                    there = path.stat()
+                    stats = (there.st_size, there.st_mtime_ns)
+                    if self._pushed.get(name) != stats:
+                        target = f"{self._path}/{name}"
+                        self._system.create_dir(str(PurePosixPath(target).parent), recursive=True)
+                        fs.copy_files(str(path), target, fs.LocalFileSystem(), self._system)
+                except FileNotFoundError:
+                    if path.exists():
+                        raise
+                    continue  # who writes the folder has removed it meanwhile
+                pushed[name] = stats
             with self._system.open_output_stream(f"{self._path}/{LIST}") as stream:
-                stream.write(json.dumps(sorted(found)).encode("utf-8"))
-            self._remove_others(set(found))
+                stream.write(json.dumps(sorted(pushed)).encode("utf-8"))
+            self._remove_others(set(pushed))
         except _FAILURES as error:
             raise SealError(f"storage: {self.uri} cannot be written ({_reason(error)}).") from None
-        self._pushed = stats
+        self._pushed = pushed
 
-    def _files(self) -> Iterator[Path]:
-        for path in sorted(self.folder.rglob("*")):
-            parts = path.relative_to(self.folder).parts
-            if path.is_file() and not path.is_symlink() and not any(part.endswith(_UNFINISHED) for part in parts):
-                yield path
+    def _files(self) -> list[Path]:
+        """What is whole; `os.walk` passes over folders that are removed meanwhile."""
+        found = []
+        for folder, inside, names in os.walk(self.folder):
+            inside[:] = [name for name in inside if not name.endswith(_UNFINISHED)]
+            paths = [Path(folder, name) for name in names if not name.endswith(_UNFINISHED)]
+            found += [path for path in paths if path.is_file() and not path.is_symlink()]
+        return sorted(found)
 
     def _remove_others(self, names: set[str]) -> None:
         for info in self._system.get_file_info(fs.FileSelector(self._path, recursive=True)):
@@ -101,7 +117,8 @@ def mirrored(
 def pull(uri: str, runs: Path) -> tuple[Path, str]:
     """Copies the folder that was mirrored to `uri` into `runs`. Returns the copy, and the storage to mirror it to.
 
-    Raises `UserError` where there is none, or a folder of its name is there already.
+    All of it or nothing: the copy has its name once it is whole. Raises `UserError` where there is none, or a folder of
+    its name is there already.
     """
     place, query = _split(uri)
     parent, _, name = place.rpartition("/")
@@ -109,6 +126,8 @@ def pull(uri: str, runs: Path) -> tuple[Path, str]:
     folder = runs / name
     if folder.exists():
         raise UserError(f"--resume: {folder} exists; go on with --resume {folder} --storage {parent}.")
+    part = folder.with_name(f"{name}.part")
+    shutil.rmtree(part, ignore_errors=True)
     system, path = _open(place + query)
     try:
         with system.open_input_stream(f"{path}/{LIST}") as stream:
@@ -117,9 +136,10 @@ def pull(uri: str, runs: Path) -> tuple[Path, str]:
             inside = PurePosixPath(each)
             if inside.is_absolute() or ".." in inside.parts:
                 raise UserError(f"--resume: {uri} names {each!r:.80}, which lies outside of it.")
-            target = folder / each
+            target = part / each
             target.parent.mkdir(parents=True, exist_ok=True)
             fs.copy_files(f"{path}/{each}", str(target), system, fs.LocalFileSystem())
+        part.replace(folder)
     except (*_FAILURES, TypeError) as error:
         raise UserError(f"--resume: {uri} holds no run that can be read ({_reason(error)}).") from None
     return folder, parent
@@ -128,7 +148,9 @@ def pull(uri: str, runs: Path) -> tuple[Path, str]:
 def fetched(resume: str, runs: Path, storage: str | None) -> tuple[Path, str | None]:
     """The folder to go on with, copied into `runs` where a storage has it, and its storage from now on."""
     if not is_uri(resume):
-        return Path(resume), storage
+        if not Path(resume, LIST).is_file():
+            return Path(resume), storage
+        resume = str(Path(resume).resolve())
     folder, found = pull(resume, runs)
     return folder, storage or found
 

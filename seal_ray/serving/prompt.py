@@ -12,7 +12,7 @@ import json
 import sys
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -205,15 +205,33 @@ def _object(text: str, place: str) -> dict[str, JSON]:
     return value
 
 
+def is_small(value: Any, most: int) -> bool:
+    """Whether a JSON value has at most so many characters, keys' too, and values in all. Never looks at many more."""
+    left = most
+    for each in _values(value):
+        texts = [each] if isinstance(each, str) else each if isinstance(each, Mapping) else ()
+        left -= 1 + sum(map(len, texts))
+        if left < 0:
+            return False
+    return True
+
+
 def _characters(value: Any) -> int:
     """Characters of all texts in a JSON value, or a few less."""
-    characters, inside = 0, [value]
+    return sum(len(each) for each in _values(value) if isinstance(each, str))
+
+
+def _values(value: Any) -> Iterator[Any]:
+    """A JSON value and all that are inside it, but for the keys of objects."""
+    inside = [iter((value,))]
     while inside:
-        each = inside.pop()
-        if isinstance(each, str):
-            characters += len(each)
-        elif isinstance(each, Mapping):
-            inside += each.values()
-        elif isinstance(each, list | tuple):
-            inside += each
-    return characters
+        for each in inside[-1]:
+            yield each
+            if isinstance(each, Mapping):
+                inside.append(iter(each.values()))
+                break
+            if isinstance(each, list | tuple):
+                inside.append(iter(each))
+                break
+        else:
+            inside.pop()

@@ -18,7 +18,7 @@ from ray.serve.llm.deployment import LLMServer
 from envs.errors import UserError
 from envs.text import valid_text
 from policies.models import open_model
-from seal_ray.serving.prompt import ServedFormat, TooLong
+from seal_ray.serving.prompt import ServedFormat, TooLong, is_small
 from seal_ray.serving.queues import SHORT_PROMPT, Reading
 from seal_ray.serving.start import ComputingCore
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _SHORT_CHAT = 64
 """Messages of a chat that is rendered beside long ones, which are rendered one after the other."""
 _SHORT_TEXT = 32_768
-"""Characters of such a chat."""
+"""Characters and values of such a chat, its tools and calls among them."""
 _PREFERENCE = 20.0
 """The most that a client can add to a token's logit in structured answers; control tokens lose 100."""
 _SWITCH_INTERVAL = 0.0005
@@ -98,11 +98,12 @@ class Server(LLMServer):
 
     async def _rendered(self, request: ChatCompletionRequest) -> tuple[int, ...]:
         messages = request.messages
-        short = len(messages) <= _SHORT_CHAT and sum(len(str(each.get("content"))) for each in messages) <= _SHORT_TEXT
+        tools = [_document(tool) for tool in request.tools or ()]
+        short = len(messages) <= _SHORT_CHAT and is_small([messages, tools], _SHORT_TEXT)
 
         def render() -> tuple[int, ...]:
             # An answer has a token at least.
-            return self._format.prompt(messages, map(_document, request.tools or ()), most=self._context - 1)
+            return self._format.prompt(messages, tools, most=self._context - 1)
 
         return await asyncio.get_running_loop().run_in_executor(self._short if short else self._long, render)
 

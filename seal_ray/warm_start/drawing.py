@@ -17,7 +17,7 @@ _COLOURS = (GREEN, ORANGE, PINK, BLUE)
 def draw(rows: Sequence[Mapping[str, Any]], path: Path, *, title: str) -> None:
     """Draws the metrics of a warm start to a PNG file."""
     figure = Figure(figsize=(10.0, 4.0), dpi=DPI, layout="constrained")
-    figure.suptitle(f"warm start of {title}")
+    figure.suptitle(f"warm start of {title}", parse_math=False)
     loss, success = figure.subplots(1, 2)
     _line(loss, rows, "loss", GREY, "training")
     _line(loss, rows, "held_out_loss", RED, "held out")

@@ -13,6 +13,7 @@ from envs.sources import GENERATED, TaskSource, get_source
 from policies.models import open_model
 from seal_ray.algorithm.config import SealConfig, apply
 from seal_ray.config.presets import parse_words
+from seal_ray.config.sections import Solver
 from seal_ray.evaluation.plan import MAX_CONTEXT
 
 Kind = Literal["oracle", "behaviours", "rare"]
@@ -39,6 +40,7 @@ _RESPONSE = 1024
 _FIXED = {
     "training": {"loss", "kl", "groups", "minibatch_groups", "epochs", "rounds", "internalised"},
     "curator": {"kind"},
+    "solver": {"model"},
 }
 
 
@@ -109,7 +111,10 @@ class WarmStart:
             for key in values:
                 if key in _FIXED.get(section, ()):
                     raise UserError(f"{section}.{key}: a warm start sets it itself.")
-        room = own.get("solver", {}).get("context", min(open_model(self.model).context, MAX_CONTEXT))
+        apply(config, own)
+        room = min(open_model(self.model).context, MAX_CONTEXT)
+        if "context" in own.get("solver", {}):
+            room = config.section(Solver).context
         apply(config, {"solver": {"context": room, "prompt": room, "response": min(room, _RESPONSE)}})
         apply(config, own)
         apply(config, {"solver": {"model": self.model}, "training": {"rounds": self.steps}})

@@ -8,6 +8,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from envs.errors import UserError
 from policies.demonstrations import demonstrate
 from policies.prompting import ChatFormat
 from policies.sample import Sample
@@ -27,6 +28,10 @@ _TOGETHER = 4
 the same tools."""
 
 
+_MOST_TOO_LONG = 300
+"""So many demonstrations on end that do not fit end a warm start."""
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """The rows of one gradient step; `next` is the number of the first demonstration that was not drawn for it."""
@@ -44,7 +49,7 @@ def batches(plan: WarmStart, form: ChatFormat, *, context: int, begin: int = 0) 
     """The batches from demonstration `begin` on, without end: each of as many rows as fit, one at least.
 
     A demonstration that is longer than `context` tokens is left out. One that would not fit into its batch is drawn
-    again for the next.
+    again for the next. Raises `UserError` where hardly any fits.
     """
     rows: list[Row] = []
     number = begin
@@ -63,9 +68,10 @@ def held_out_rows(plan: WarmStart, form: ChatFormat, *, context: int) -> list[Ro
 
 
 def _rows(plan: WarmStart, form: ChatFormat, *, context: int, begin: int, part: str = "train") -> Iterator[Row | None]:
-    """The rows from a number on; None for each that is too long."""
+    """The rows from a number on; None for each that is too long. Raises `UserError` where so many on end are."""
     played = None if plan.demonstrations == "oracle" else _behaviours(plan, form, context=context, part=part)
     proposed = _proposals(plan, form, context=context, part=part)
+    too_long = 0
     for number in itertools.count():
         if random.Random(f"proposal {plan.seed} {part} {number}").random() < plan.proposals:
             row = next(proposed)
@@ -76,6 +82,11 @@ def _rows(plan: WarmStart, form: ChatFormat, *, context: int, begin: int, part: 
             row = None if sample is None else row_of(sample, 1.0)
         if number >= begin:
             yield row
+            too_long = 0 if row is not None else too_long + 1
+            if too_long == _MOST_TOO_LONG:
+                raise UserError(
+                    f"solver.context: {too_long} demonstrations on end have more than {context} tokens; give more."
+                )
 
 
 def _oracle(plan: WarmStart, form: ChatFormat, number: int, *, context: int, part: str) -> Sample | None:

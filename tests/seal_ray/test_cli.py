@@ -13,6 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from rich.text import Text
 
 from envs.bfcl.splits import category_split, overlaps
 from envs.sources import get_source
@@ -21,10 +22,13 @@ from policies.models import open_model
 from policies.prompting import ChatFormat
 from policies.solver import Budgets, Solver
 from policies.trajectory import Trajectory
+from seal_ray.cli.evaluate import _difficulty_of
+from seal_ray.cli.play import _safe
 from tests.command_line import Refusal, run_main
 from tests.seal_ray.algorithm.configs import small_model
 
 ROOT = Path(__file__).parent.parent.parent
+NO_MODELS = ("./nope", "../nope", "a--b/c", "a/b.git", "x" * 300)
 EXAMPLE = ROOT / "docs" / "examples" / "interface.json"
 
 
@@ -168,6 +172,24 @@ def test_play_ends_where_a_model_does_not(capsys: pytest.CaptureFixture[str], mo
     assert "failure, reward 0: the dialogue did not end" in shown
 
 
+def test_what_is_shown_of_a_model_does_nothing_to_the_terminal() -> None:
+    hostile = "\x1b]0;owned\x07\x1b[2J[bold]\u202e\x9b31m\nsecond line"
+    shown = Text.from_markup(_safe(hostile)).plain
+    assert all(line.isprintable() for line in shown.split("\n"))
+    assert shown.endswith("\nsecond line")
+    assert "[bold]" in shown
+
+
+def test_a_checkpoint_is_evaluated_at_the_difficulty_of_its_run(tmp_path: Path) -> None:
+    checkpoint = tmp_path / "checkpoints" / "round_000020"
+    checkpoint.mkdir(parents=True)
+    (tmp_path / "config.yaml").write_text("environment: {difficulty: t1-2_c1-2_d1-3_s2-4}\n", "utf-8")
+    source = get_source("toolworld")
+    assert _difficulty_of(str(tmp_path), source) == "t1-2_c1-2_d1-3_s2-4"
+    assert _difficulty_of(str(checkpoint), source) == "t1-2_c1-2_d1-3_s2-4"
+    assert _difficulty_of("tiny", source) is None
+
+
 def test_quitting_a_game_is_an_interruption() -> None:
     assert seal_ray("play", "base_0", stdin="/quit\n").returncode == 130
     assert seal_ray("play", "base_0", stdin="").returncode == 130
@@ -184,6 +206,8 @@ def written(tmp_path: Path, value: object) -> str:
     [
         (("play", "base_0", "--oracle", "--model", "tiny"), ("--model", "not both")),
         (("play", "base_0", "--model", "nobody"), ("model", "'nobody' is no folder")),
+        *((("play", "base_0", "--model", name), ("model", "is no folder")) for name in NO_MODELS),
+        (("play", "base_0", "--model", "tiny", "--dialect", "qwenn"), ("dialect", "qwenn", "qwen")),
         (("play", "multi_turn_bsae_1"), ("task", "multi_turn_bsae_1", "multi_turn_base_1")),
         (("play", "base_0", "--protocol", "offical"), ("protocol", "offical", "official")),
         (("play", "base_0", "--dialect", "qwenn"), ("dialect", "qwenn", "qwen")),

@@ -8,12 +8,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyarrow import fs  # type: ignore[import-untyped]
 
 from envs.errors import SealError, UserError
-from seal_ray.run.storage import LIST, Mirror, mirrored, pull
+from seal_ray.run.storage import LIST, Mirror, fetched, mirrored, pull
 from tests.processes import free_port, wait_for_answer
 
 
@@ -86,6 +87,41 @@ def test_what_is_no_storage_is_one_sentence(run: Path, tmp_path: Path) -> None:
         Mirror(run, str(tmp_path / "file"))
     with pytest.raises(UserError, match="holds no run"):
         pull(f"{tmp_path}/nowhere", tmp_path / "runs")
+
+
+def test_a_run_is_no_mirror_of_itself(run: Path) -> None:
+    before = tree(run)
+    for storage in (str(run.parent), f"file://{run.parent}", str(run)):
+        with pytest.raises(UserError, match="is where the run itself lies"):
+            Mirror(run, storage)
+    assert tree(run) == before
+
+
+def test_what_is_removed_during_a_push_is_left_out(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mirror = Mirror(run, str(tmp_path / "storage"))
+    copy_files = fs.copy_files
+    gone = run / "checkpoints" / "round_000001" / "model" / "weights"
+
+    def copy(source: str, *more: Any) -> None:
+        gone.unlink(missing_ok=True)
+        copy_files(source, *more)
+
+    monkeypatch.setattr(fs, "copy_files", copy)
+    mirror.push()
+    assert set(tree(tmp_path / "storage" / "mine")) == {"metrics.jsonl", LIST}
+
+
+def test_half_a_copy_is_no_run(run: Path, tmp_path: Path) -> None:
+    Mirror(run, str(tmp_path / "storage")).push()
+    weights = tmp_path / "storage/mine/checkpoints/round_000001/model/weights"
+    weights.rename(weights.with_name("elsewhere"))
+    with pytest.raises(UserError, match="holds no run that can be read"):
+        pull(f"file://{tmp_path}/storage/mine", tmp_path / "here")
+    assert not (tmp_path / "here" / "mine").exists()
+    weights.with_name("elsewhere").rename(weights)
+    folder, storage = fetched(str(tmp_path / "storage" / "mine"), tmp_path / "here", None)
+    assert (tree(folder), storage) == (tree(run), str(tmp_path / "storage"))
+    assert tree(tmp_path / "here").keys() == {f"mine/{name}" for name in tree(run)}, "and nothing beside it"
 
 
 def test_a_new_run_takes_no_others_place(run: Path, tmp_path: Path) -> None:

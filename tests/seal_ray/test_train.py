@@ -10,12 +10,16 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from seal_ray.algorithm.config import SealConfig, make_config
 from seal_ray.config.memory import Available
+from seal_ray.report.files import RunFolder
+from seal_ray.run.recorder import Outcome
 from tests.command_line import Refusal, run_main
 from tests.processes import read_until
 from tests.readme import example
@@ -94,6 +98,26 @@ def test_dry_run_shows_config_placement_and_memory(
     assert "engines" in said
     assert "engine cache" in said
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_that_was_killed_before_its_first_checkpoint_begins_anew(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[tuple[object, ...]] = []
+
+    def train(config: SealConfig, folder: RunFolder, *, resume: Path | None, **_: Any) -> Outcome:
+        begun.append((config.seed, folder.path, resume))
+        (folder.checkpoints / "round_000001").mkdir(parents=True)
+        return Outcome(1, stopped=True)
+
+    monkeypatch.setattr("seal_ray.run.recorder.train", train)
+    monkeypatch.setattr("seal_ray.run.cluster.connected", nullcontext)
+    monkeypatch.setattr("seal_ray.run.cluster.check_fits", lambda _: None)
+    RunFolder(tmp_path).write_config({"seed": 7, **make_config().to_sections()})
+    code, said = run_main("train", "--resume", str(tmp_path), capsys=capsys, monkeypatch=monkeypatch)
+    assert code == 0, said
+    assert "had come to no checkpoint; it begins anew" in said
+    assert begun == [(7, tmp_path, None)]
 
 
 START = (*example("seal-ray", "train", "training.rounds=10"), "--name", "whole", "--seed", "3", *SMALL)

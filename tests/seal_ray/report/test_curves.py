@@ -54,7 +54,7 @@ def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
 
 
 def drawn(rows: list[Row], path: Path) -> bytes:
-    draw_curves(rows, path, title="a run")
+    draw_curves(rows, path, title="cost$_$x")
     return path.read_bytes()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from envs.toolworld import generate
 from policies import tiny
 from policies.models import open_model
 from policies.models.smollm2 import NAME as SMOLLM2
-from seal_ray.serving.prompt import Answers, Prefix, ServedFormat, TooLong
+from seal_ray.serving.prompt import Answers, Prefix, ServedFormat, TooLong, is_small
 from tests.policies.chat_models import FAMILIES, chat_tokenizer, family_tokenizer
 
 HELLO = {"role": "user", "content": "Hello."}
@@ -177,6 +178,25 @@ def test_a_chat_is_rendered_in_time_that_grows_with_its_length() -> None:
 
     # With its square, eight times the pairs would take sixty-four times as long.
     assert min(seconds(8_000) for _ in range(2)) < 20 * min(seconds(1_000) for _ in range(2))
+
+
+def test_all_of_a_request_counts_where_it_is_small_or_not() -> None:
+    call = {"function": {"name": "a", "arguments": {"text": "x" * 100}}}
+    said = {"role": "assistant", "tool_calls": [call]}
+    assert is_small([[HELLO, said], [TOOL]], 400)
+    assert not is_small([[HELLO, said], [TOOL]], 100)
+    assert not is_small({"x" * 200: 1}, 100)
+    assert not is_small([[]] * 200, 100)
+
+    def endless() -> Iterator[Any]:
+        while True:
+            yield 1
+
+    class Endless(list[Any]):
+        def __iter__(self) -> Iterator[Any]:
+            return endless()
+
+    assert not is_small(Endless(), 100)
 
 
 def test_a_chat_that_is_too_long_is_refused_as_soon_as_that_is_known(monkeypatch: pytest.MonkeyPatch) -> None:

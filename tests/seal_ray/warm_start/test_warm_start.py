@@ -182,6 +182,11 @@ def test_nothing_of_a_test_or_dev_part_is_shown(shown_source: str) -> None:
         assert not any(calls in text for text in shown), task.id
 
 
+def test_where_no_demonstration_fits_there_is_an_end() -> None:
+    with pytest.raises(UserError, match=r"solver.context: 300 demonstrations on end have more than 16 tokens"):
+        held_out_rows(plan(), form(), context=16)
+
+
 def test_shares_of_sources() -> None:
     assert parse_sources(["toolworld"]) == (Source("toolworld", 1.0),)
     assert parse_sources(["toolworld", "bfcl:0.25"]) == (Source("toolworld", 0.75), Source("bfcl", 0.25))
@@ -202,6 +207,8 @@ def test_shares_of_sources() -> None:
         (["--source", "bfcl", "--demonstrations", "rare"], "rare are known for toolworld alone"),
         (["--source", "nowhere"], "'nowhere'"),
         (["training.loss=grpo"], "training.loss: a warm start sets it itself"),
+        (["solver.model=tiny-rare"], "solver.model: a warm start sets it itself"),
+        (["solver.context=abc"], "solver.context: 'abc' does not fit"),
         (["solver.lora=3"], "did you mean"),
         (["--model", "/nowhere"], "is no folder"),
     ],
