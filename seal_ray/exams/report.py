@@ -129,9 +129,11 @@ def write(
             "Differences are in points, over the same items, with 95 % intervals over groups (Agresti and Min); p is "
             "McNemar's exact test, which takes items for independent."
         )
-    cut = sum(sum(row.ends.values()) - row.ends["stop"] for row in rows if _is_total(row, rows))
+    ends = sum((Counter(row.ends) for row in rows if _is_total(row, rows)), Counter[str]())
+    cut = {end: count for end, count in sorted(ends.items()) if end != "stop"}
     if cut:
-        lines.append(f"{cut} answers or dialogues did not come to an end, and count as wrong.")
+        which = ", ".join(f"{end} {count}" for end, count in cut.items())
+        lines.append(f"{sum(cut.values())} answers did not come to an end, and count as wrong ({which}).")
     lines += [f"\n{note}" for note in notes]
     replace_file(out / "exam.md", ("\n".join(lines) + "\n").encode())
 

@@ -92,6 +92,6 @@ def test_only_items_that_both_answered_are_paired(tmp_path: Path) -> None:
     text = (tmp_path / "exam.md").read_text()
     assert text.startswith("# Exam of new, beside old\n\n| suite | category | items |")
     assert "| t | c | 2 | 2 | 50.0 |" in text
-    assert "2 answers were cut off" in text
+    assert "2 answers did not come to an end, and count as wrong (response 2)." in text
     assert "s: a note." in text
     assert table_of(rows, "title").row_count == 2
