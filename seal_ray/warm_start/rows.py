@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import itertools
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from envs.errors import UserError
+from envs.task import Task, ToolCall
 from policies.demonstrations import demonstrate
 from policies.prompting import ChatFormat
 from policies.sample import Sample
@@ -28,8 +29,8 @@ _TOGETHER = 4
 the same tools."""
 
 
-_MOST_TOO_LONG = 300
-"""So many demonstrations on end that do not fit end a warm start."""
+_MOST_LEFT_OUT = 300
+"""So many demonstrations on end that are left out end a warm start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +49,9 @@ class Batch:
 def batches(plan: WarmStart, form: ChatFormat, *, context: int, begin: int = 0) -> Iterator[Batch]:
     """The batches from demonstration `begin` on, without end: each of as many rows as fit, one at least.
 
-    A demonstration that is longer than `context` tokens is left out. One that would not fit into its batch is drawn
-    again for the next. Raises `UserError` where hardly any fits.
+    A demonstration that is longer than `context` tokens is left out, and one that makes all calls of a dev or test task
+    in their order, as the benchmark has some. One that would not fit into its batch is drawn again for the next. Raises
+    `UserError` where hardly any is left.
     """
     rows: list[Row] = []
     number = begin
@@ -68,10 +70,10 @@ def held_out_rows(plan: WarmStart, form: ChatFormat, *, context: int) -> list[Ro
 
 
 def _rows(plan: WarmStart, form: ChatFormat, *, context: int, begin: int, part: str = "train") -> Iterator[Row | None]:
-    """The rows from a number on; None for each that is too long. Raises `UserError` where so many on end are."""
+    """The rows from a number on; None for each that is left out. Raises `UserError` where so many on end are."""
     played = None if plan.demonstrations == "oracle" else _behaviours(plan, form, context=context, part=part)
     proposed = _proposals(plan, form, context=context, part=part)
-    too_long = 0
+    left_out = 0
     for number in itertools.count():
         if random.Random(f"proposal {plan.seed} {part} {number}").random() < plan.proposals:
             row = next(proposed)
@@ -82,11 +84,9 @@ def _rows(plan: WarmStart, form: ChatFormat, *, context: int, begin: int, part: 
             row = None if sample is None else row_of(sample, 1.0)
         if number >= begin:
             yield row
-            too_long = 0 if row is not None else too_long + 1
-            if too_long == _MOST_TOO_LONG:
-                raise UserError(
-                    f"solver.context: {too_long} demonstrations on end have more than {context} tokens; give more."
-                )
+            left_out = 0 if row is not None else left_out + 1
+            if left_out == _MOST_LEFT_OUT:
+                raise UserError(f"solver.context: of {left_out} demonstrations on end none fits {context} tokens.")
 
 
 def _oracle(plan: WarmStart, form: ChatFormat, number: int, *, context: int, part: str) -> Sample | None:
@@ -103,7 +103,28 @@ def _oracle(plan: WarmStart, form: ChatFormat, number: int, *, context: int, par
     else:
         drawn = _by_tools(source, where, difficulty)[(rng.randrange(pool.size) + place) % pool.size]
     task = tasks.task(pool.task_id(drawn, _SEQUENCE + plan.seed))
+    if where == "train" and any(is_within(calls, _calls(task)) for calls in _held_out_calls(source)):
+        return None
     return demonstrate(task, form, context=context)
+
+
+def is_within(calls: Sequence[ToolCall], others: Iterable[ToolCall]) -> bool:
+    """Whether all these calls are among the others, in the same order."""
+    left = iter(others)
+    return all(call in left for call in calls)
+
+
+@functools.cache
+def _held_out_calls(source: Source) -> Sequence[Sequence[ToolCall]]:
+    """The calls of each dev and test task that has any; none of a source whose tasks have no end."""
+    tasks = source.tasks
+    pools = [tasks.pool(part) for part in tasks.parts if part != "train"]
+    found = (tasks.task(pool.task_id(number)) for pool in pools for number in range(pool.size or 0))
+    return [calls for task in found if (calls := _calls(task))]
+
+
+def _calls(task: Task) -> Sequence[ToolCall]:
+    return [call for turn in task.turns for call in turn.ground_truth]
 
 
 @functools.cache

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
+from itertools import groupby
 
 import pytest
 
@@ -81,11 +83,19 @@ def test_one_that_is_too_long_is_none() -> None:
 
 
 def test_the_tokens_are_those_of_a_dialogue() -> None:
-    """Nothing is tokenised in another way than when a solver plays: the opening, then what is added."""
+    """What is said is tokenised as a whole completion with its stop token, and no text in another way."""
     for task in tasks("toolworld", "train", 5):
         sample = demonstrate(task, form("tiny"), context=CONTEXT)
         assert sample is not None
         text = form("tiny").text(sample.token_ids_T)
         assert text.startswith("<|tools|>")
-        assert form("tiny").text(form("tiny").tokens(text)) == text
+        spans = [tuple(token for token, _ in span) for mine, span in _spans(sample) if mine]
+        assert len(spans) > 1
+        for *tokens, stop in spans:
+            assert form("tiny").completion(form("tiny").text(tokens)) == (*tokens, stop)
         assert set(sample.sampled_logprobs_T) == {0.0}
+
+
+def _spans(sample: Sample) -> Iterator[tuple[bool, Iterator[tuple[int, bool]]]]:
+    """The runs of tokens that the solver said, and that it did not."""
+    return groupby(zip(sample.token_ids_T, sample.mask_T, strict=True), key=lambda each: each[1])

@@ -150,9 +150,10 @@ def test_few_pairs_are_remarked_on(pairs: int, words: str) -> None:
 
 
 def test_the_sign_flip_bound_is_that_of_the_test_itself() -> None:
-    for pairs in (3, 5, 6):
+    for pairs in range(3, 8):
         found = stats.permutation_test(([1.0] * pairs,), np.mean, permutation_type="samples", n_resamples=np.inf)
-        assert found.pvalue == pytest.approx(2.0 ** (1 - pairs))
+        reached = "could not reach p < 0.05" if found.pvalue >= 0.05 else f"could reach p = {found.pvalue:.2g} at best"
+        assert reached in (remark(pairs) or "")
 
 
 def test_areas_by_hand() -> None:

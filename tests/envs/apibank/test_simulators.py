@@ -126,6 +126,7 @@ def test_a_simulator_can_do_nothing_but_compute(simulators: Simulators, deed: st
     judged = simulators.judge(ToolCall("Rogue", {"deed": deed}), {"output": "done"})
     assert not judged.correct
     assert judged.error is not None
+    assert ("is shut off" in judged.error) == (deed not in ("memory", "recurse"))
     assert not Path("/tmp/rogue").exists()
     assert simulators.judge(lamp(), TRUTH).correct
 

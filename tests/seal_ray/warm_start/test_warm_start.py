@@ -15,12 +15,13 @@ from transformers import AutoModelForCausalLM
 
 from envs.errors import UserError
 from envs.sources import get_source
+from envs.task import Task, ToolCall
 from policies.demonstrations import NO_TOOL
 from policies.models import open_model
 from policies.prompting import ChatFormat
 from seal_ray.report.files import JsonLines
 from seal_ray.warm_start.plan import Source, WarmStart, parse_sources
-from seal_ray.warm_start.rows import batches, held_out_rows
+from seal_ray.warm_start.rows import batches, held_out_rows, is_within
 from seal_ray.warm_start.run import METRICS, PICTURE, WORK, warm_start
 from tests.command_line import Refusal, run_main
 from tests.policies.test_demonstrations import form
@@ -170,6 +171,7 @@ def test_nothing_of_a_test_or_dev_part_is_shown(shown_source: str) -> None:
     asked = plan(sources=(Source(shown_source, 1.0),), tokens=8000, batch_tokens=8000)
     drawn = itertools.islice(batches(asked, form(), context=8192), 40)
     shown = [form().text(row.token_ids_T.tolist()) for batch in drawn for row in batch.rows]
+    called = [form().dialect.parse(text).calls for text in shown]
     source = get_source("bfcl")
     others = [task for part in ("dev", "test") for task in source.split().part(part)]
     assert len(shown) > 50
@@ -178,12 +180,33 @@ def test_nothing_of_a_test_or_dev_part_is_shown(shown_source: str) -> None:
         for turn in task.turns:
             if turn.user is not None and len(turn.user.split()) > 3:
                 assert not any(turn.user in text for text in shown), task.id
-        calls = form().dialect.render_calls([call for turn in task.turns for call in turn.ground_truth])
-        assert not any(calls in text for text in shown), task.id
+        assert not any(is_within(calls(task), demonstrated) for demonstrated in called if calls(task)), task.id
+
+
+def test_training_tasks_that_repeat_a_test_task_are_not_shown() -> None:
+    """Two of the benchmark's scenarios make all calls of three of its test part's."""
+    source = get_source("bfcl")
+    split = source.split()
+    repeated = {
+        task.scenario
+        for task in split.train
+        if any(is_within(calls(other), calls(task)) for other in (*split.dev, *split.test) if calls(other))
+    }
+    assert repeated == {"137", "148"}
+    asked = plan(sources=(Source("bfcl", 1.0),), tokens=8000, batch_tokens=8000)
+    drawn = [row for batch in itertools.islice(batches(asked, form(), context=8192), 120) for row in batch.rows]
+    texts = [form().text(row.token_ids_T.tolist()) for row in drawn]
+    said = {task.id for task in split.train if any((task.turns[0].user or "") in text for text in texts)}
+    assert len(said) > 150
+    assert not {task.id for task in split.train if task.scenario in repeated} & said
+
+
+def calls(task: Task) -> list[ToolCall]:
+    return [call for turn in task.turns for call in turn.ground_truth]
 
 
 def test_where_no_demonstration_fits_there_is_an_end() -> None:
-    with pytest.raises(UserError, match=r"solver.context: 300 demonstrations on end have more than 16 tokens"):
+    with pytest.raises(UserError, match=r"solver.context: of 300 demonstrations on end none fits 16 tokens"):
         held_out_rows(plan(), form(), context=16)
 
 
