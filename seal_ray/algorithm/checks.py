@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -63,10 +64,14 @@ def check_config(config: Settings, *, weights: bool = True) -> ModelFolder:
 
 
 def check_memory(config: Settings, model: ModelFolder) -> None:
-    """Raises `UserError` where this machine's memory, or that of its GPUs, cannot hold the run."""
+    """Raises `UserError` where this machine's memory, or that of its GPUs, cannot hold the run.
+
+    Where `RAY_ADDRESS` names a cluster its other machines may hold it, and nothing is checked.
+    """
     from seal_ray.config.memory import available, check_parts, parts
 
-    check_parts(parts(config, model), available(), engine=config.section(sections.Engine))
+    if os.environ.get("RAY_ADDRESS") in (None, "", "local"):
+        check_parts(parts(config, model), available(), engine=config.section(sections.Engine))
 
 
 def _check_model(solver: sections.Solver, *, weights: bool) -> ModelFolder:
@@ -97,6 +102,11 @@ def _check_training(training: sections.Training, learners: sections.Learners) ->
     if learners.fsdp and learners.num_learners < 2:
         raise UserError(
             f"learners.fsdp: it shards over 2 learners or more, and learners.num_learners is {learners.num_learners}."
+        )
+    if learners.num_learners > 1 and 0 < learners.num_gpus_per_learner <= 0.5:
+        raise UserError(
+            f"learners.num_gpus_per_learner: {learners.num_gpus_per_learner:g} has two learners on one GPU, which NCCL "
+            "refuses; give each more than half."
         )
 
 

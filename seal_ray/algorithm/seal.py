@@ -81,8 +81,10 @@ class Seal(RoundAlgorithm):
         self._compare = Comparison(self._reward, make_advantages(self._training), self._training.group_floor)
         self._suites = make_suites(self._environment, self._evaluation)
         self._seed = int(settings.seed)
-        self.agents = start_agents(settings)
         super().setup(config)
+        # After the learners: Ray packs shares of GPUs tightly, so that engines that came first would leave them no
+        # room; and an engine measures what is free on its GPU, which learners must not change meanwhile.
+        self.agents = start_agents(settings)
         for agent in self.agents.values():
             agent.learners = self.learner_group
         self.round = 0

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from envs.errors import UserError
-from policies.engine.choice import DTYPES, cache_bytes
+from policies.engine.choice import DTYPES, cache_bytes, default_kind
 from policies.engine.requests import checkpoint_shapes
 from policies.models import ModelFolder, open_model
 from seal_ray.config.agents import (
@@ -144,7 +144,7 @@ def available() -> Available:
 
 
 def check_parts(needed: Iterable[Part], there: Available, *, engine: Engine) -> None:
-    """Raises `UserError` for what does not fit. Where this machine has no GPU, the cluster may have some elsewhere."""
+    """Raises `UserError` for what does not fit, and for engines on GPUs that Ray is not told of."""
     needed = tuple(needed)
     host = _sum(needed, Place.HOST)
     if host > there.host:
@@ -155,6 +155,12 @@ def check_parts(needed: Iterable[Part], there: Available, *, engine: Engine) -> 
         )
     if not there.gpus:
         return
+    kind = default_kind() if engine.kind == "auto" else engine.kind
+    if kind == "vllm" and not engine.num_gpus_per_engine:
+        raise UserError(
+            "engine.num_gpus_per_engine: 0 sets no GPU aside, and vLLM computes on this machine's; set it, and "
+            "engine.gpu_memory_share where engines or learners share one."
+        )
     on_gpu, total = _sum(needed, Place.GPU), sum(there.gpus)
     if on_gpu > total:
         raise UserError(

@@ -41,6 +41,7 @@ class Plan:
     top_p: float = 1.0
     concurrent: int = 64
     threads: int | None = None
+    gpu_memory_share: float = 0.9
     protocol: Protocol = Protocol.OFFICIAL
 
     def jobs(self) -> list[Job]:

@@ -221,6 +221,7 @@ async def evaluate(
         dtype=plan.dtype,
         concurrent=plan.concurrent,
         threads=plan.threads,
+        gpu_memory_share=plan.gpu_memory_share,
     )
     try:
         solver = Solver(engine, form, plan.budgets, temperature=plan.temperature, top_p=plan.top_p)

@@ -142,7 +142,7 @@ METRICS = (
     Metric("perf/tokens_per_second", "tokens/s", "Tokens sampled over the time that playing took."),
     Metric("perf/engine_restarts", "count", "Engines restarted since the run began."),
     Metric("perf/runner_restarts", "count", "Env runners restarted since the run began."),
-    Metric("perf/peak_memory_gib", "GiB", "Most memory that the learner has held, on its device."),
+    Metric("perf/peak_memory_gib", "GiB", "Most host memory that the run's process has held, and a learner in it."),
     Metric("evaluation/success", "share", "Success on the evaluation tasks, on the plain interface."),
     Metric("evaluation/success/CATEGORY", "share", "The same for one category."),
     Metric("evaluation/dialogues", "count", "Dialogues that the evaluation played."),

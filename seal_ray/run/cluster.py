@@ -52,7 +52,13 @@ def resources(config: Settings) -> dict[str, dict[str, float]]:
 
 
 def check_fits(config: Settings) -> None:
-    """Raises `UserError` where the cluster can never hold the run; Ray would wait for ever."""
+    """Raises `UserError` where the cluster can never hold the run; Ray would wait for ever.
+
+    And where the run's own process is to learn on a GPU, of which Ray is not told outside of Tune.
+    """
+    learners = config.section(sections.Learners)
+    if learners.num_gpus_per_learner and not learners.num_learners:
+        raise UserError("learners.num_learners: 0 sets no GPU aside for learning; set it to 1 or more.")
     asked = resources(config).values()
     check_asked("the run", {kind: sum(each[kind] for each in asked) for kind in ("CPU", "GPU")})
 

@@ -201,6 +201,7 @@ class _Run:
             dtype=self._engine.dtype,
             concurrent=self._engine.concurrent,
             threads=self._engine.threads,
+            gpu_memory_share=self._engine.gpu_memory_share,
             protocol=Protocol(tasks.protocol),
         )
         out = self._files.work / "evaluations" / f"{step:06d}-{source.replace(':', '.')}"

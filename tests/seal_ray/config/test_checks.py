@@ -36,6 +36,10 @@ def refusal(*words: str) -> str:
             ["writer.filtering=0.5"],
             "writer.filtering: 0.5 does not fit; it must be a number of at least 0 and below 0.5.",
         ),
+        (
+            ["learners.num_learners=2", "learners.num_gpus_per_learner=0.5"],
+            "learners.num_gpus_per_learner: 0.5 has two learners on one GPU, which NCCL refuses; give each more than half.",
+        ),
         (["reweighting.beta=0"], "reweighting.beta: 0 does not fit; it must be a number above 0 and at most 1."),
         (["solver.response=4000"], "solver.response: 4000 is more than solver.context, 3072."),
         (["solver.context=40000"], "solver.context: 40000 is more than the model's 32768 tokens."),

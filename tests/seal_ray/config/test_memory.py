@@ -16,6 +16,7 @@ from seal_ray.algorithm.config import make_config
 from seal_ray.config import memory
 from seal_ray.config.memory import Available, Place, available, parts
 from seal_ray.grpo.forward import LOGITS
+from seal_ray.run.cluster import check_fits
 
 GB, GIB = 10**9, 2**30
 LAYERS, WIDTH, INNER, KV, VOCABULARY = 28, 3584, 18_944, 512, 152_064
@@ -186,6 +187,26 @@ def test_too_small_a_share_for_an_engine(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_enough_memory_and_gpus_elsewhere(there: Available, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "available", lambda: there)
     checks.check_memory(make_config(["qwen2.5-7b"]), QWEN_7B)
+
+
+@pytest.mark.usefixtures("shapes")
+def test_engines_on_gpus_that_ray_is_not_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ("engine.num_gpus_per_engine=0", "engine.num_engines=1")
+    assert refusal(NODE, monkeypatch, *words).startswith("engine.num_gpus_per_engine: 0 sets no GPU aside")
+    monkeypatch.setattr(memory, "available", lambda: NODE)
+    checks.check_memory(make_config(["qwen2.5-7b"], overrides=[*words, "engine.kind=transformers"]), QWEN_7B)
+
+
+@pytest.mark.usefixtures("shapes")
+def test_a_cluster_may_hold_what_this_machine_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "available", lambda: Available(GIB))
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    checks.check_memory(make_config(["qwen2.5-7b"]), QWEN_7B)
+
+
+def test_the_process_itself_learns_on_no_gpu() -> None:
+    with pytest.raises(UserError, match=r"learners.num_learners: 0 sets no GPU aside"):
+        check_fits(make_config(overrides=["learners.num_gpus_per_learner=1"]))
 
 
 def test_what_this_machine_has(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
