@@ -107,7 +107,8 @@ def test_a_curator_is_paid_for_what_was_internalised(tmp_path: Path) -> None:
             for arm in algorithm.curation.arms[1:]:
                 name = f"solver/internalised_after/{arm.number}"
                 expected = [before[name] - before[f"solver/internalised_before/{arm.number}"]] if name in before else []
-                assert algorithm.curation.window.internalised.get(arm.number, []) == pytest.approx(expected)
+                found = algorithm.curation.window.internalised.get(arm.number, {})
+                assert list(found.values()) == pytest.approx(expected)
     assert any("solver/internalised_after/1" in result for result in results), results
     with built(config()) as algorithm:
         algorithm.restore_from_path(str(tmp_path / "state"))

@@ -38,7 +38,8 @@ def refusal(*words: str) -> str:
         ),
         (
             ["learners.num_learners=2", "learners.num_gpus_per_learner=0.5"],
-            "learners.num_gpus_per_learner: 0.5 has two learners on one GPU, which NCCL refuses; give each more than half.",
+            "learners.num_gpus_per_learner: 0.5 has two learners on one GPU, which NCCL refuses; give each more than "
+            "half.",
         ),
         (["reweighting.beta=0"], "reweighting.beta: 0 does not fit; it must be a number above 0 and at most 1."),
         (["solver.response=4000"], "solver.response: 4000 is more than solver.context, 3072."),
