@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from ray import tune
+from ray.tune.schedulers import PopulationBasedTraining
 from ray.tune.schedulers.pbt import _explore
 
 from envs.errors import UserError
 from seal_ray.algorithm.config import make_config
-from seal_ray.config.sections import Solver, Training
+from seal_ray.config.sections import Evaluation, Solver, Training
 from tests.command_line import Refusal
 from tuning.sweep.parameter import Parameter
-from tuning.sweep.plan import TRIALS, _inside, check_plan, make_plan
+from tuning.sweep.plan import _SCHEDULERS, _SEARCHES, TRIALS, _inside, check_plan, make_plan
+from tuning.sweep.results import METRIC
 from tuning.sweep.space import Space
 
 SPACE = "parameters: {curator.keep: {values: [1, 2]}, reweighting.overrides.pass: {low: 0.5, high: 2}}\n"
@@ -57,6 +61,33 @@ def test_a_grid_has_as_many_trials_as_points(tmp_path: Path) -> None:
         make_plan(space=path, search="grid", trials=6)
 
 
+def test_optuna_suggests_settings_of_the_space(tmp_path: Path) -> None:
+    path = tmp_path / "space.yaml"
+    path.write_text(SPACE, encoding="utf-8")
+
+    def suggested() -> list[dict[str, Any]]:
+        plan = make_plan(space=path, search="optuna")
+        search = _SEARCHES["optuna"](plan)
+        assert search.set_search_properties(None, None, plan.space.for_tune(choices=tune.choice))
+        return [search.suggest(f"trial{number}") for number in range(12)]
+
+    found = suggested()
+    assert {each["curator_keep"] for each in found} == {1, 2}
+    shares = [each["reweighting_overrides"]["pass"] for each in found]
+    assert all(0.5 <= share <= 2 for share in shares)
+    assert len(set(shares)) == len(shares)
+    assert suggested() == found, "the seed decides"
+
+
+def test_pbt_goes_by_evaluations(tmp_path: Path) -> None:
+    path = tmp_path / "space.yaml"
+    path.write_text(SPACE, encoding="utf-8")
+    plan = make_plan(space=path, scheduler="pbt")
+    scheduler: Any = _SCHEDULERS["pbt"](plan)
+    assert isinstance(scheduler, PopulationBasedTraining)
+    assert (scheduler.metric, scheduler._perturbation_interval) == (METRIC, plan.config.section(Evaluation).interval)
+
+
 def test_what_pbt_perturbs_stays_in_the_space(tmp_path: Path) -> None:
     path = tmp_path / "space.yaml"
     path.write_text(SPACE, encoding="utf-8")
@@ -72,10 +103,14 @@ def test_pbt_moves_a_choice_to_another_choice() -> None:
         (Parameter("solver.steps", choices=(20, 1, 7)), Parameter("reweighting.mode", choices=("none", "fixed")))
     )
     before = {"solver_steps": 20, "reweighting_mode": "none"}
+    moved = set()
     for _ in range(50):
         found, _ = _explore(before, space.for_tune(choices=list), 0.25, (1.2, 0.8), None)  # type: ignore[arg-type]
         assert found["solver_steps"] in (20, 1, 7)
         assert found["reweighting_mode"] in ("none", "fixed")
+        moved.add((found["solver_steps"], found["reweighting_mode"]))
+    assert {steps for steps, _ in moved} == {20, 1, 7}
+    assert {mode for _, mode in moved} == {"none", "fixed"}
 
 
 def test_a_file_is_a_preset_as_those_of_the_package_are(tmp_path: Path) -> None:
