@@ -110,7 +110,9 @@ def test_the_loss_is_the_likelihood_of_what_is_said(tmp_path: Path) -> None:
     assert metrics(tmp_path / "out")[0]["held_out_loss"] == pytest.approx(total / count, rel=1e-5)
 
 
-def test_with_lora_the_adapter_lies_beside_the_merged_model(tmp_path: Path) -> None:
+def test_with_lora_the_adapter_lies_beside_the_merged_model_and_can_be_extracted_from_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     from peft import PeftModel
 
     overrides = (*plan().overrides, "solver.lora_rank=4", "solver.lora_alpha=64")
@@ -124,6 +126,13 @@ def test_with_lora_the_adapter_lies_beside_the_merged_model(tmp_path: Path) -> N
     learnt, rounded = (adapted - first).abs().mean(), (merged - adapted).abs().mean()
     assert learnt > 0.05
     assert rounded < 0.2 * learnt, "merged weights are rounded to bfloat16"
+    words = ("--base", str(small_model()), "--rank", "4", "--out", str(tmp_path / "extracted"))
+    code, said = run_main("extract-adapter", str(out), *words, capsys=capsys, monkeypatch=monkeypatch)
+    assert (code, "rank 4" in said) == (0, True)
+    base = AutoModelForCausalLM.from_pretrained(small_model(), dtype=torch.float32)
+    with torch.no_grad():
+        again = PeftModel.from_pretrained(base, tmp_path / "extracted")(tokens).logits
+    assert (again - merged).abs().mean() < 0.2 * learnt
 
 
 def test_batches_hold_each_demonstration_once_wherever_they_begin() -> None:
