@@ -1,13 +1,20 @@
-"""The pages' tables of where to go: every path in them is there."""
+"""The pages: every path in their tables of where to go is there, and every command of theirs can be given."""
 
 from __future__ import annotations
 
 import ast
 import re
+import shlex
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
+
+from seal_ray.cli.app import _add_commands_of_other_floors, app
+from seal_ray.config.presets import parse_words, preset_names
 
 ROOT = Path(__file__).parent.parent
 PAGES = [page for page in sorted((ROOT / "docs").glob("*.md")) if "| to change |" in page.read_text(encoding="utf-8")]
@@ -37,6 +44,51 @@ def test_no_path_in_a_table_is_dead(page: Path) -> None:
         places = [ROOT, *folders, *(each.parent for each in folders)]
         places += [path for folder in folders for path in folder.rglob("*") if path.is_dir()]
         assert any((place / name).exists() or (place / before / name).exists() for place in places), name
+
+
+def commands(page: Path) -> Iterator[list[str]]:
+    """The words behind `seal-ray` in each line of the page's blocks that calls it, up to what ends a command."""
+    for block in re.findall(r"^```(?:bash)?\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE):
+        for line in block.replace("\\\n", " ").splitlines():
+            if not re.match(r"(?:[^#']*[\s/])?seal-ray ", line):
+                continue
+            lexer = shlex.shlex(line, posix=True, punctuation_chars=";|&")
+            lexer.whitespace_split = True
+            words = iter(lexer)
+            for word in words:
+                if word.rpartition("/")[2] == "seal-ray":
+                    own = takewhile(lambda each: not set(each) <= set(";|&"), words)
+                    yield [re.sub(r"\$\w+", "1", each) for each in own]
+
+
+WITH_COMMANDS = [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if any(commands(page))]
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda page: page.stem
+)
+def test_every_command_can_be_given(page: Path) -> None:
+    """Its command and options are there, its presets and settings too; it is not run."""
+    _add_commands_of_other_floors()
+    program: Any = typer.main.get_command(app)
+    for words in commands(page):
+        command, name, rest = program, "seal-ray", words
+        while hasattr(command, "get_command"):
+            context = command.context_class(command, info_name=name)
+            name, *rest = rest
+            command = command.get_command(context, name)
+            assert command is not None, words
+        given = command.make_context(name, rest).params
+        parse_words(given.get("overrides") or ())
+        presets = given.get("preset") or []
+        for preset in [presets] if isinstance(presets, str) else presets:
+            assert preset in preset_names() or preset.endswith(".yaml"), words
+        for arm in filter(None, str(given.get("arms") or "").split(",")):
+            assert arm in preset_names("method"), words
+
+
+def test_there_are_many_commands() -> None:
+    assert sum(len(list(commands(page))) for page in WITH_COMMANDS) > 100
 
 
 def test_the_legend_has_every_letter_of_a_shape() -> None:
