@@ -39,13 +39,15 @@ async def start_engine(
     concurrent: int,
     adapters: int = 0,
     lora_rank: int = 16,
+    cache_share: float = 1.0,
     gpu_memory_share: float = 0.9,
     threads: int | None = None,
 ) -> Engine:
     """Starts an engine of that kind; "auto" is vLLM where it is installed. `adapters` of `lora_rank` can be served.
 
-    On a CPU so many `threads` compute; None is one for vLLM, and what torch takes for transformers. Raises `UserError`
-    for an unknown kind, or one that is not installed.
+    On a CPU so many `threads` compute; None is one for vLLM, and what torch takes for transformers. vLLM has there the
+    `cache_share` of a cache for all dialogues at their full context. Raises `UserError` for an unknown kind, or one
+    that is not installed.
     """
     kind = default_kind() if kind == "auto" else kind
     if kind not in KINDS:
@@ -65,7 +67,7 @@ async def start_engine(
         os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
     from policies.engine.vllm_engine import VllmEngine, VllmSettings
 
-    cache = None if on_gpu else cache_bytes(context, concurrent, model.kv_bytes_per_token(DTYPES[dtype]))
+    cache = None if on_gpu else cache_bytes(context, concurrent * cache_share, model.kv_bytes_per_token(DTYPES[dtype]))
     return await VllmEngine.start(
         VllmSettings(
             model.path,
@@ -81,9 +83,9 @@ async def start_engine(
     )
 
 
-def cache_bytes(context: int, concurrent: int, kv_bytes_per_token: int) -> int:
-    """A cache that holds all dialogues whole, if a quarter of the memory can; one dialogue at least."""
+def cache_bytes(context: int, dialogues: float, kv_bytes_per_token: int) -> int:
+    """A cache that holds so many dialogues whole, if a quarter of the memory can; one at least."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     one = context * kv_bytes_per_token
-    wanted = min(one * concurrent, int(memory * _SHARE_OF_MEMORY))
+    wanted = min(int(one * dialogues), int(memory * _SHARE_OF_MEMORY))
     return max(wanted, one + (1 << 20), _LEAST_CACHE)

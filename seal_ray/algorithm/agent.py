@@ -187,6 +187,7 @@ def start_engines(config: Settings, agent: str) -> EnginePool:
         concurrent=engine.concurrent if mine else documents_of(config, agent),
         adapters=sum(bool(model_of(config, each).lora_rank) for each in served),
         lora_rank=model.lora_rank,
+        cache_share=engine.cache_share if mine else 1.0,
         gpu_memory_share=engine.gpu_memory_share,
         threads=engine.threads,
         factory=config.engine_factory,

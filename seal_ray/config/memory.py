@@ -201,7 +201,7 @@ def _cache(model: ModelFolder, engine: Engine, solver: Solver) -> int:
     a_token = model.kv_bytes_per_token(DTYPES[engine.dtype])
     if engine.num_gpus_per_engine:
         return solver.context * a_token
-    return cache_bytes(solver.context, engine.concurrent, a_token)
+    return cache_bytes(solver.context, engine.concurrent * engine.cache_share, a_token)
 
 
 def _sum(needed: Iterable[Part], place: Place) -> int:

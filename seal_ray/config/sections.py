@@ -64,6 +64,9 @@ class Engine(Section):
     """CPUs that Ray sets aside for each engine."""
     threads: Count | None = None
     """Threads that each engine computes with on a CPU; None is one, or as many as the environment says."""
+    cache_share: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
+    """On a CPU, the share of a cache that would hold so many dialogues at their full context. Less takes less memory;
+    where dialogues fill it, some wait, and are computed again."""
     num_gpus_per_engine: NotNegative = 0.0
     """GPUs that Ray sets aside for each engine; below 1 where a learner is on the same GPU."""
     gpu_memory_share: Annotated[float, Field(gt=0.0, le=1.0)] = 0.9

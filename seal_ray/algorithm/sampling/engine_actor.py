@@ -33,6 +33,7 @@ class EngineSpec:
     concurrent: int
     adapters: int = 0
     lora_rank: int = 0
+    cache_share: float = 1.0
     gpu_memory_share: float = 0.9
     threads: int | None = None
     factory: Callable[[EngineSpec], Awaitable[Engine]] | None = None
@@ -147,6 +148,7 @@ async def start(spec: EngineSpec) -> Engine:
         concurrent=spec.concurrent,
         adapters=spec.adapters,
         lora_rank=spec.lora_rank,
+        cache_share=spec.cache_share,
         gpu_memory_share=spec.gpu_memory_share,
         threads=spec.threads,
     )

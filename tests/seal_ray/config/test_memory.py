@@ -158,6 +158,15 @@ def test_the_shipped_model_fits_a_small_machine(monkeypatch: pytest.MonkeyPatch)
     assert found["learner weights"].size < GIB // 10
 
 
+def test_a_cache_can_hold_a_share_of_the_dialogues() -> None:
+    whole, share = (
+        {part.name: part.size for part in parts(make_config(overrides=words), open_model("tiny"))}
+        for words in ([], ["engine.cache_share=0.5"])
+    )
+    assert share["engine cache"] == whole["engine cache"] / 2
+    assert share["engine weights"] == whole["engine weights"]
+
+
 @pytest.mark.usefixtures("shapes")
 def test_too_little_host_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     assert refusal(Available(64 * GIB, NODE.gpus), monkeypatch) == (
