@@ -318,24 +318,18 @@ def test_many_clients_at_once_are_all_answered(server: Running, record_property:
     )
 
 
-def test_clients_that_go_away_free_their_places(server: Running) -> None:
-    """As many clients that leave at the first token cost far less than those that stay to the last one."""
-    long = {**CHAT, "max_tokens": RESPONSE // 2, "stream": True, "extra_body": {"ignore_eos": True}}
+def test_clients_that_go_away_do_not_hold_up_others(server: Running) -> None:
+    endless = {**CHAT, "max_tokens": CONTEXT // 2, "stream": True, "extra_body": {"ignore_eos": True}}
     with server.client() as client, ThreadPoolExecutor(CLIENTS) as pool:
 
-        def ask(stay: bool) -> None:
-            with client.chat.completions.create(**long) as chunks:
-                for _ in chunks:
-                    if not stay:
-                        break
+        def begin(_: int) -> None:
+            with client.chat.completions.create(**endless) as chunks:
+                next(iter(chunks))
 
-        def seconds(*, stay: bool) -> float:
-            begun = time.monotonic()
-            list(pool.map(ask, [stay] * 3 * CLIENTS))
-            client.chat.completions.create(**{**CHAT, "max_tokens": 4})
-            return time.monotonic() - begun
-
-        assert seconds(stay=False) < seconds(stay=True) / 2
+        list(pool.map(begin, range(CLIENTS)))
+        begun = time.monotonic()
+        client.chat.completions.create(**{**CHAT, "max_tokens": 4})
+        assert time.monotonic() - begun < 15
 
 
 def test_after_a_replica_was_killed_under_load_requests_are_answered_again(
