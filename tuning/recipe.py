@@ -7,6 +7,7 @@ from typing import Any
 
 from envs.errors import UserError
 from seal_ray.config import sections
+from seal_ray.report.files import as_json
 
 Sections = Mapping[str, Any]
 """The settings of a trial, section → setting → value."""
@@ -45,10 +46,21 @@ def check_arms(arms: Mapping[str, Sections]) -> None:
 
 
 def differences(left: Sections, right: Sections) -> Iterator[tuple[str, tuple[Any, Any]]]:
-    """(section.key, both values) of each setting that is not the same in both; None where one lacks it. No seed."""
+    """(section.key, both values) of each setting that is not the same in both. No seed.
+
+    Runs of earlier versions lack later settings, whose defaults are what was done before: these count there.
+    """
     for section in dict.fromkeys([*left, *right]):
         if section != "seed":
             ours, theirs = left.get(section) or {}, right.get(section) or {}
             for key in dict.fromkeys([*ours, *theirs]):
-                if ours.get(key) != theirs.get(key):
-                    yield f"{section}.{key}", (ours.get(key), theirs.get(key))
+                left_value, right_value = (each.get(key, _default(section, key)) for each in (ours, theirs))
+                if left_value != right_value:
+                    yield f"{section}.{key}", (left_value, right_value)
+
+
+def _default(section: str, key: str) -> Any:
+    """The default of a setting, as it is written down; None for one that there is not."""
+    kind = sections.SECTIONS.get(section)
+    field = kind.model_fields.get(key) if kind is not None else None
+    return None if field is None else as_json(field.get_default(call_default_factory=True))

@@ -157,6 +157,16 @@ def groups(number: int) -> dict[str, dict[str, object]]:
     return {"training": {"groups": number, "lr": 0.1}}
 
 
+def test_a_piece_that_lacks_a_later_setting_has_its_default(tmp_path: Path) -> None:
+    first = piece(tmp_path / "first", settings={"engine": {"concurrent": 9}})
+    second = piece(tmp_path / "second", first_seed=2, settings={"engine": {"concurrent": 9, "cache_share": 1.0}})
+    merge([first, second], tmp_path / "both")
+    assert len(Manifest.read(tmp_path / "both").seeds) == 4
+    third = piece(tmp_path / "third", first_seed=4, settings={"engine": {"concurrent": 9, "cache_share": 0.5}})
+    with pytest.raises(UserError, match=r"engine.cache_share is 1.0 in .* and 0.5 in vanilla-seed4"):
+        merge([first, third], tmp_path / "more")
+
+
 def test_pieces_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     first = piece(tmp_path / "first", settings=groups(4))
     other_rounds = tmp_path / "rounds"
