@@ -62,8 +62,7 @@ def crossed_estimate(differences: Sequence[float], by_task: Floats) -> Estimate:
         raise ValueError(f"{len(differences)} differences and {seeds} rows of tasks")
     if tasks < 2:
         return Estimate(mean, None, None, seeds)
-    half = t_quantile(tasks - 1) * float(np.std(by_task.mean(axis=0), ddof=1)) / math.sqrt(tasks)
-    given = (mean - half, mean + half)
+    given = _interval(mean, float(np.std(by_task.mean(axis=0), ddof=1)) / math.sqrt(tasks), tasks - 1)
     if seeds < 2:
         return Estimate(mean, None, None, seeds, given_seeds=given)
     error, df = crossed_error(by_task)
@@ -112,10 +111,15 @@ def t_quantile(df: float) -> float:
 
 
 def _students(mean: float, error: float, df: float, count: int) -> Estimate:
-    half = t_quantile(df) * error
+    low, high = _interval(mean, error, df)
     t = abs(mean) / error if error > 0 else math.inf if mean else 0.0
     p = 2 * float(special.stdtr(df, -t))
-    return Estimate(mean, mean - half, mean + half, count, p)
+    return Estimate(mean, low, high, count, p)
+
+
+def _interval(mean: float, error: float, df: float) -> tuple[float, float]:
+    half = t_quantile(df) * error
+    return mean - half, mean + half
 
 
 def remark(pairs: int) -> str | None:

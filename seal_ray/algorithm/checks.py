@@ -70,7 +70,7 @@ def check_memory(config: Settings, model: ModelFolder) -> None:
     """
     from seal_ray.config.memory import available, check_parts, parts
 
-    if os.environ.get("RAY_ADDRESS") in (None, "", "local"):
+    if (os.environ.get("RAY_ADDRESS") or "local") == "local":
         check_parts(parts(config, model), available(), engine=config.section(sections.Engine))
 
 

@@ -103,8 +103,10 @@ def _oracle(plan: WarmStart, form: ChatFormat, number: int, *, context: int, par
     else:
         drawn = _by_tools(source, where, difficulty)[(rng.randrange(pool.size) + place) % pool.size]
     task = tasks.task(pool.task_id(drawn, _SEQUENCE + plan.seed))
-    if where == "train" and any(is_within(calls, _calls(task)) for calls in _held_out_calls(source)):
-        return None
+    if where == "train":
+        own = _calls(task)
+        if any(is_within(calls, own) for calls in _held_out_calls(source)):
+            return None
     return demonstrate(task, form, context=context)
 
 

@@ -44,5 +44,4 @@ def _comparable(groups: Sequence[ArmGroup]) -> list[ArmGroup]:
         arms = linked
         categories = {group.category for group in groups if group.arm in arms}
         linked = arms | {group.arm for group in groups if group.category in categories}
-    found = [group for group in groups if group.arm in arms]
-    return found if any(group.arm == PLAIN for group in found) else []
+    return [group for group in groups if group.arm in arms]
