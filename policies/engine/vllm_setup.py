@@ -29,8 +29,14 @@ _ENVIRONMENT = {
 _BLOCK = 32
 """Tokens in a cache block. Only whole blocks are reused, and vLLM's 128 on CPU would miss most of a short prompt."""
 
+_GRAPHS = {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}
+"""Steps are recorded and nothing is compiled, which would take tens of seconds of every start."""
+
 _DIED = "Engine core initialization failed"
 """How vLLM's error begins when the core process ended before it was ready; what it said itself is on stderr."""
+
+MOST_BATCHED = 8192
+"""Tokens that one step computes at most, of all requests together."""
 
 _RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """The ranks that vLLM can make room for; smaller adapters fit too."""
@@ -42,8 +48,9 @@ class VllmSettings:
 
     `context` counts prompt and response tokens together. `max_adapters` is the number of policies that can have an
     adapter on top of the base, each of rank `max_lora_rank` at most; 0 is an engine without them. `kv_cache_bytes` None
-    leaves the size of the cache to vLLM, which on a GPU takes `gpu_memory_share` of its memory with the weights.
-    `threads` compute on a CPU; None is one, or what the environment says.
+    leaves the size of the cache to vLLM. A GPU must have `gpu_memory_share` of its memory free when the engine starts.
+    `threads` compute on a CPU; None is one, or what the environment says. With `graphs` steps that sample one token a
+    dialogue are recorded as CUDA graphs when the engine starts, which a GPU needs to be quick at them.
     """
 
     model: Path
@@ -51,12 +58,13 @@ class VllmSettings:
     dtype: str = "float32"
     kv_cache_bytes: int | None = 256 << 20
     max_concurrent: int = 256
-    max_batched_tokens: int = 8192
+    max_batched_tokens: int = MOST_BATCHED
     seed: int = 0
     max_adapters: int = 0
     max_lora_rank: int = 16
     gpu_memory_share: float = 0.9
     threads: int | None = None
+    graphs: bool = False
     worker_extension: str = "policies.engine.vllm_worker.WeightsExtension"
 
 
@@ -86,7 +94,8 @@ def start_llm(settings: VllmSettings, *, adapter_slots: int, shapes: Mapping[str
         kv_cache_memory_bytes=settings.kv_cache_bytes,
         gpu_memory_utilization=settings.gpu_memory_share,
         enable_prefix_caching=True,
-        enforce_eager=True,
+        enforce_eager=not settings.graphs,
+        compilation_config=_GRAPHS if settings.graphs else {},  # type: ignore[arg-type]
         logprobs_mode="processed_logprobs",
         disable_log_stats=True,
         seed=settings.seed,

@@ -134,6 +134,11 @@ class Agent:
             elsewhere=lambda: Payload(BASE, self.version, weights=self._learners.copied(stored)),
         )
 
+    def begin(self) -> None:
+        """Starts the engines that it owns, without waiting."""
+        if self.owns:
+            self.engines.begin()
+
     def heal(self) -> None:
         """Looks after the engines that it owns, without waiting. Raises `EngineLost`."""
         if self.owns:
@@ -150,7 +155,10 @@ class Agent:
 
 
 def start_agents(config: Settings) -> dict[str, Agent]:
-    """The agents of a run that are language models, by name, each with its engines; the solver comes first."""
+    """The agents of a run that are language models, by name, each with its engines, which have yet to `begin`.
+
+    The solver comes first.
+    """
     solver, engine = config.section(sections.Solver), config.section(sections.Engine)
     # On GPUs vLLM's attention rounds float32 to TF32.
     exact = solver.dtype == "float32" == engine.dtype and not engine.num_gpus_per_engine
@@ -200,7 +208,8 @@ def _bundles(config: Settings, agent: str) -> list[int]:
     """Where each of the agent's engines goes in a trial's placement group: the last bundles are the engines', in the
     order of the agents. Without a group each is -1, anywhere.
 
-    RLlib's actors have bundles of their own: an engine that took one of these would keep them waiting for ever.
+    RLlib's actors have bundles of their own: an engine that took one of these would keep them waiting for ever. Its
+    learners take any bundle that has room, and so must come after the engines.
     """
     own = engines_of(config, agent)
     group = ray.util.get_current_placement_group()

@@ -8,6 +8,7 @@ from functools import cached_property
 from time import perf_counter
 from typing import Any
 
+import ray.util
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
 from ray.tune.execution.placement_groups import PlacementGroupFactory
 
@@ -81,12 +82,15 @@ class Seal(RoundAlgorithm):
         self._compare = Comparison(self._reward, make_advantages(self._training), self._training.group_floor)
         self._suites = make_suites(self._environment, self._evaluation)
         self._seed = int(settings.seed)
+        # In a trial's placement group engines have bundles of their own, and come first: RLlib's learners take any that
+        # has room. Elsewhere they come last: Ray packs shares of GPUs tightly, and would leave the learners none.
+        in_trial = ray.util.get_current_placement_group() is not None
+        agents = start_agents(settings) if in_trial else None
         super().setup(config)
-        # After the learners: Ray packs shares of GPUs tightly, so that engines that came first would leave them no
-        # room; and an engine measures what is free on its GPU, which learners must not change meanwhile.
-        self.agents = start_agents(settings)
+        self.agents = start_agents(settings) if agents is None else agents
         for agent in self.agents.values():
             agent.learners = self.learner_group
+            agent.begin()
         self.round = 0
         self._planner = Planner(settings)
         self._reweighter = Reweighter(settings.section(sections.Reweighting))

@@ -55,6 +55,9 @@ def command(
     dtype: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")] = None,
     concurrent: Annotated[int, typer.Option(help="Dialogues at a time.", min=1)] = 64,
     threads: Annotated[int | None, typer.Option(help="CPU threads of the engine.", min=1)] = None,
+    gpu_memory_share: Annotated[
+        float, typer.Option(help="Share of a GPU's memory that the engine takes; less where others use it too.")
+    ] = 0.9,
     out: Annotated[Path | None, typer.Option(help="Folder of the results.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Throw away what the folder holds.")] = False,
     official_results: Annotated[
@@ -76,6 +79,8 @@ def command(
             raise UserError(f"{option}: {folder} is a file; give a folder.")
     if not 0 < top_p <= 1:
         raise UserError(f"--top-p: {top_p} is not possible; it must be above 0 and at most 1.")
+    if not 0 < gpu_memory_share <= 1:
+        raise UserError(f"--gpu-memory-share: {gpu_memory_share} is not possible; it must be above 0 and at most 1.")
     check_known("engine", KINDS, engine)
     check_known("dtype", DTYPES, dtype)
     path = model_of(model)
@@ -97,6 +102,7 @@ def command(
         top_p=top_p,
         concurrent=concurrent,
         threads=threads,
+        gpu_memory_share=gpu_memory_share,
         protocol=Protocol(source.protocol),
     )
     form = check_plan(plan)

@@ -71,8 +71,8 @@ def parts(config: Settings, model: ModelFolder) -> tuple[Part, ...]:
     The learner holds weights, gradients, two moments and the frozen reference policy in float32, once with FSDP and
     else once a learner; with LoRA only the adapter has gradients and moments, and the base is the reference. Its
     activations are those of one micro-batch: what layers keep, what one computes its gradients in, and some tokens'
-    logits with their softmax and gradient. On GPUs an engine needs a cache for one dialogue, and fills the rest of its
-    share with more.
+    logits with their softmax and gradient. On GPUs an engine needs a cache for one dialogue, and takes more as far as
+    its share goes.
     """
     engine, solver = config.section(Engine), config.section(Solver)
     learners, training = config.section(Learners), config.section(Training)

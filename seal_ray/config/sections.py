@@ -65,12 +65,13 @@ class Engine(Section):
     threads: Count | None = None
     """Threads that each engine computes with on a CPU; None is one, or as many as the environment says."""
     cache_share: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
-    """On a CPU, the share of a cache that would hold so many dialogues at their full context. Less takes less memory;
-    where dialogues fill it, some wait, and are computed again."""
+    """The share of a cache that would hold so many dialogues at their full context. Less takes less memory; where
+    dialogues fill it, some wait, and are computed again."""
     num_gpus_per_engine: NotNegative = 0.0
     """GPUs that Ray sets aside for each engine; below 1 where a learner is on the same GPU."""
     gpu_memory_share: Annotated[float, Field(gt=0.0, le=1.0)] = 0.9
-    """Share of a GPU's memory that an engine takes, weights and cache; less where a learner is on the same GPU."""
+    """Share of a GPU's memory that an engine takes at most, weights and cache; less where a learner is on the same GPU.
+    So much must be free when it starts."""
 
 
 class Solver(Section):

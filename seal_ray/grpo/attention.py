@@ -9,8 +9,8 @@ causal from the bottom right; it is the package `flash-attn`'s or else PyTorch's
 from __future__ import annotations
 
 import functools
-import importlib.util
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -72,8 +72,7 @@ def attend(
         found: Tensor = _OnCPU.apply(query_1HND, key_1KND, value_1KND, segments, scale)  # type: ignore[no-untyped-call]
         return found.transpose(1, 2), None
     query_NHD, key_NKD, value_NKD = (each[0].transpose(0, 1) for each in (query_1HND, key_1KND, value_1KND))
-    kernel = _flash_attn if importlib.util.find_spec("flash_attn") else _of_torch
-    return varlen(kernel, query_NHD, key_NKD, value_NKD, segments, scale)[None], None
+    return varlen(_kernel(), query_NHD, key_NKD, value_NKD, segments, scale)[None], None
 
 
 class _OnCPU(torch.autograd.Function):
@@ -168,22 +167,75 @@ def varlen(
 
     Each segment is a sequence of its own queries, and of its ancestors' keys before its own.
     """
-    seen = [[*each.ancestors, (each.begin, each.end)] for each in segments]
-    places = np.concatenate([np.arange(begin, end) for ranges in seen for begin, end in ranges])
-    seen_places = torch.from_numpy(places).to(query_NHD.device)
-    of_queries = [each.end - each.begin for each in segments]
-    of_keys = [sum(end - begin for begin, end in ranges) for ranges in seen]
-    bounds = [
-        torch.tensor([0, *np.cumsum(lengths)], dtype=torch.int32, device=query_NHD.device)
-        for lengths in (of_queries, of_keys)
-    ]
-    found: Tensor = kernel(
-        query_NHD, key_NKD[seen_places], value_NKD[seen_places], *bounds, max(of_queries), max(of_keys), scale
-    )
+    of = _sequences(segments, query_NHD.device)
+    seen: list[Tensor] = [_Seen.apply(each, of.places) for each in (key_NKD, value_NKD)]  # type: ignore[no-untyped-call]
+    found: Tensor = kernel(query_NHD, *seen, of.queries, of.keys, of.most, of.most_keys, scale)
     return found
 
 
+class _Seen(torch.autograd.Function):
+    """Rows by their places, of which some come often. Their gradients are added up in float32 at least."""
+
+    @staticmethod
+    def forward(ctx: Any, values_NKD: Tensor, places: Tensor) -> Tensor:
+        ctx.save_for_backward(places)
+        ctx.rows = len(values_NKD)
+        return values_NKD.index_select(0, places)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        (places,) = ctx.saved_tensors
+        kind = torch.promote_types(gradient.dtype, torch.float32)
+        sums = gradient.new_zeros(ctx.rows, *gradient.shape[1:], dtype=kind)
+        return sums.index_add_(0, places, gradient.to(kind)).to(gradient.dtype), None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Sequences:
+    """Segments as a kernel takes them: the places of all keys, one sequence after the other, and where each begins.
+
+    `segments` are kept so that no others can have their identity.
+    """
+
+    segments: Sequence[Segment]
+    places: Tensor
+    queries: Tensor
+    keys: Tensor
+    most: int
+    most_keys: int
+
+
+_latest: dict[torch.device, _Sequences] = {}
+"""Of the last segments on each device: all layers have the same, and copies to a GPU are slow."""
+
+
+def _sequences(segments: Sequence[Segment], device: torch.device) -> _Sequences:
+    found = _latest.get(device)
+    if found is None or found.segments is not segments:
+        seen = [[*each.ancestors, (each.begin, each.end)] for each in segments]
+        places = np.concatenate([np.arange(begin, end) for ranges in seen for begin, end in ranges])
+        of_queries = [each.end - each.begin for each in segments]
+        of_keys = [sum(end - begin for begin, end in ranges) for ranges in seen]
+        queries, keys = (
+            torch.tensor([0, *np.cumsum(each)], dtype=torch.int32, device=device) for each in (of_queries, of_keys)
+        )
+        found = _Sequences(segments, torch.from_numpy(places).to(device), queries, keys, max(of_queries), max(of_keys))
+        _latest[device] = found
+    return found
+
+
+@functools.cache
+def _kernel() -> Any:
+    """FlashAttention's where it is installed: vLLM has a part of that package under its name, without this function."""
+    try:
+        from flash_attn import flash_attn_varlen_func  # type: ignore[import-not-found,unused-ignore]
+    except ImportError:
+        return _of_torch
+    return functools.partial(_flash_attn, flash_attn_varlen_func)
+
+
 def _flash_attn(
+    function: Any,
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -193,11 +245,7 @@ def _flash_attn(
     most_keys: int,
     scale: float,
 ) -> Any:
-    from flash_attn import flash_attn_varlen_func  # type: ignore[import-not-found,unused-ignore]
-
-    return flash_attn_varlen_func(
-        query, key, value, of_queries, of_keys, most, most_keys, softmax_scale=scale, causal=True
-    )
+    return function(query, key, value, of_queries, of_keys, most, most_keys, softmax_scale=scale, causal=True)
 
 
 def _of_torch(

@@ -56,8 +56,8 @@ class _Member:
 
 
 class EnginePool:
-    """Starts an engine actor in each of `bundles`, of which -1 is anywhere; keeps the current weights, and delivers
-    them to all at once, or to one that restarted.
+    """Makes an engine actor in each of `bundles`, of which -1 is anywhere; keeps the current weights, and delivers
+    them to all at once, or to one that restarted. The engines themselves start with `begin`.
 
     `restarts` counts engines that came back without their weights.
     """
@@ -71,8 +71,6 @@ class EnginePool:
         self._members = [
             _Member(actor.options(**asked, placement_group_bundle_index=bundle).remote(spec)) for bundle in bundles
         ]
-        for member in self._members:
-            member.look = member.actor.versions.remote()  # starts the engine, while others start too
         self._timeout = limits.engine_timeout
         self._payloads: dict[str, _Sent] = {}
         self._held: dict[str, int] = {}
@@ -81,6 +79,11 @@ class EnginePool:
     @property
     def actors(self) -> list[Any]:
         return [member.actor for member in self._members]
+
+    def begin(self) -> None:
+        """Starts the engines, all at once, without waiting."""
+        for member in self._members:
+            member.look = member.actor.versions.remote()
 
     def deliver(self, payload: Payload, *, elsewhere: Callable[[], Payload] | None = None) -> None:
         """Gives every engine a policy's weights and waits for the proofs, the first time for the engines' start too.

@@ -1,0 +1,71 @@
+"""vLLM on a GPU, its steps recorded as CUDA graphs: weights and adapters arrive, and the log-probs are the model's."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+from policies.engine import GenRequest
+from policies.engine.vllm_engine import VllmEngine, VllmSettings
+from tests.policies.contract import PROMPT
+from tests.policies.models import load, load_adapted, logprobs_of, random_adapter, random_qwen2
+from tests.policies.served import Served
+
+ROUNDING = 0.15
+"""Nats by which log-probs in bfloat16 may differ in the mean from those in float32."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return random_qwen2(tmp_path_factory.mktemp("models") / "first", seed=0)
+
+
+@pytest.fixture(scope="module")
+def served(folder: Path) -> Iterator[Served[VllmEngine]]:
+    os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
+    settings = VllmSettings(
+        folder,
+        context=512,
+        dtype="bfloat16",
+        kv_cache_bytes=1 << 30,
+        gpu_memory_share=0.05,
+        max_adapters=1,
+        graphs=True,
+    )
+    served = Served(VllmEngine.start(settings))
+    yield served
+    served.close()
+
+
+def mean_error(served: Served[VllmEngine], model: object, policy: str = "base") -> float:
+    """Nats between the log-probs of 16 answers, sampled together, and those of Hugging Face's model in float32."""
+    requests = [GenRequest((*PROMPT, 100 + seed), max_tokens=32, seed=seed, policy=policy) for seed in range(16)]
+    errors = []
+    for request, result in zip(requests, served.all(*requests), strict=True):
+        expected = logprobs_of(model, request.prompt_ids, result.token_ids_T)  # type: ignore[arg-type]
+        errors += [abs(mine - theirs) for mine, theirs in zip(result.sampled_logprobs_T, expected, strict=True)]
+    return sum(errors) / len(errors)
+
+
+def test_log_probs_are_the_models_before_and_after_each_delivery(
+    served: Served[VllmEngine], folder: Path, tmp_path: Path
+) -> None:
+    assert mean_error(served, load(folder)) < ROUNDING
+    for version in (1, 2):
+        other = random_qwen2(tmp_path / str(version), seed=version)
+        assert mean_error(served, load(other)) > 5 * ROUNDING
+        served.runner.run(served.engine.update_weights(load_file(other / "model.safetensors"), version))
+        assert mean_error(served, load(other)) < ROUNDING
+    served.runner.run(served.engine.update_weights(load_file(folder / "model.safetensors"), 3))
+
+
+def test_an_adapter_arrives_and_the_base_stays(served: Served[VllmEngine], folder: Path) -> None:
+    for version, seed in ((1, 5), (2, 6)):
+        adapter = random_adapter(folder, seed=seed)
+        served.runner.run(served.engine.update_adapter("solver", adapter, version))
+        assert mean_error(served, load_adapted(folder, adapter), "solver") < ROUNDING
+    assert mean_error(served, load(folder)) < ROUNDING
