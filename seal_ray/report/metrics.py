@@ -88,6 +88,7 @@ METRICS = (
     Metric("solver/ratio_first_error", "nats", "Root mean square log-ratio of a token at the first mini-batch."),
     Metric("solver/gradient_norm", "norm", "Norm of the last step's gradient, before clipping."),
     Metric("solver/learning_rate", "rate", "Learning rate of the last optimizer step."),
+    Metric("solver/gpu_memory_gib", "GiB", "Most GPU memory that the first learner's tensors have taken; 0 on a CPU."),
     Metric("solver/weight_mean", "factor", "Mean diagnosis weight of the advantages."),
     Metric("solver/weight_max", "factor", "Largest diagnosis weight of an advantage."),
     Metric("diagnosis/share/LABEL", "share", "Turns of the training rollouts with this label."),

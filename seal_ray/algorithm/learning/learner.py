@@ -42,6 +42,7 @@ LEARNT = (
     *("steps", "tokens", "loss", "kl", "kl_sampler", "clip_fraction", "capped_fraction"),
     *("ratio_first", "ratio_first_error", "gradient_norm", "learning_rate"),
     *("anchored_tokens", "anchored_ratio_first", "anchored_clip_fraction", "anchor_weight"),
+    "gpu_memory_gib",
 )
 """What a round's update counts; `seal_ray/report/metrics.py` defines each."""
 
@@ -149,6 +150,7 @@ class SealLearner(RowsLearner):
             "anchored_ratio_first": first.anchored.ratio / max(1, first.anchored.tokens),
             "anchored_clip_fraction": anchored.clipped / max(1, anchored.tokens),
             "anchor_weight": counts.weight / max(1, anchored.tokens),
+            "gpu_memory_gib": _most_on_gpu(self.device) / 2**30,
         }
         assert values.keys() == set(LEARNT)
         for key, value in values.items():
@@ -359,6 +361,11 @@ _EMPTY = make_row([0, 0], [False, False], [0.0, 0.0], 0.0)
 def _as_sampled(row: Row) -> Tensor:
     """The log-probs of a row's sampled tokens as it was sampled."""
     return torch.from_numpy(row.sampled_logprobs_T[row.mask_T])
+
+
+def _most_on_gpu(device: torch.device) -> int:
+    """Bytes of GPU memory that this process's tensors have taken at most."""
+    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
 
 
 def columns(minibatches: Sequence[Minibatch]) -> dict[str, Any]:
