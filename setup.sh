@@ -24,12 +24,12 @@ esac
 find_python() {
     local candidate
     for candidate in ${PYTHON:-python3.11 python3.12 python3}; do
-        if "$candidate" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))' 2>/dev/null; then
+        if "$candidate" -c 'import sys; sys.exit(not (3, 11, 4) <= sys.version_info[:3] < (3, 13))' 2>/dev/null; then
             echo "$candidate"
             return
         fi
     done
-    echo "setup: Python 3.11 or 3.12 is needed and was not found; set PYTHON to one." >&2
+    echo "setup: Python 3.12, or 3.11 from 3.11.4 on, is needed and was not found; set PYTHON to one." >&2
     exit 2
 }
 

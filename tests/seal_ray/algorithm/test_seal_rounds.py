@@ -16,6 +16,8 @@ import pytest
 import ray
 import torch
 from ray.exceptions import RayActorError
+from ray.util import remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from envs.errors import EnvironmentFault
 from envs.sources import find_task
@@ -236,6 +238,26 @@ def test_an_engine_on_another_machine_gets_copies(undisturbed: dict[str, Any], t
         assert train(algorithm, 1) == undisturbed["rounds"][2:3]
         killer.join()
         assert algorithm.solver.engines.restarts == 1
+
+
+@ray.remote
+def first_round(config: SealConfig) -> Round:
+    with built(config) as algorithm:
+        return train(algorithm, 1)[0]
+
+
+def test_a_trials_learner_leaves_engines_their_bundles(undisturbed: dict[str, Any]) -> None:
+    """It takes any bundle that has room; an engine that found its own taken would wait for ever."""
+    config = small_config(Half(), num_learners=1, num_cpus_per_learner=0.1).engine(
+        num_engines=4, num_cpus_per_engine=0.1
+    )
+    group = Seal.default_resource_request(config)()
+    in_trial = PlacementGroupSchedulingStrategy(group, 0, placement_group_capture_child_tasks=True)
+    try:
+        found = ray.get(first_round.options(scheduling_strategy=in_trial).remote(config), timeout=120)
+        assert found == undisturbed["rounds"][0]
+    finally:
+        remove_placement_group(group)
 
 
 def test_an_engine_that_dies_too_often_ends_the_run() -> None:

@@ -159,12 +159,25 @@ def groups(number: int) -> dict[str, dict[str, object]]:
 
 def test_a_piece_that_lacks_a_later_setting_has_its_default(tmp_path: Path) -> None:
     first = piece(tmp_path / "first", settings={"engine": {"concurrent": 9}})
-    second = piece(tmp_path / "second", first_seed=2, settings={"engine": {"concurrent": 9, "cache_share": 1.0}})
+    second = piece(tmp_path / "second", first_seed=2, settings={"engine": {"concurrent": 9, "num_engines": 1}})
     merge([first, second], tmp_path / "both")
     assert len(Manifest.read(tmp_path / "both").seeds) == 4
-    third = piece(tmp_path / "third", first_seed=4, settings={"engine": {"concurrent": 9, "cache_share": 0.5}})
-    with pytest.raises(UserError, match=r"engine.cache_share is 1.0 in .* and 0.5 in vanilla-seed4"):
+    third = piece(tmp_path / "third", first_seed=4, settings={"engine": {"concurrent": 9, "num_engines": 2}})
+    with pytest.raises(UserError, match=r"engine.num_engines is 1 in .* and 2 in vanilla-seed4"):
         merge([first, third], tmp_path / "more")
+
+
+def test_pieces_may_have_run_in_different_places_and_the_report_says_so(tmp_path: Path) -> None:
+    there = {"engine": {"concurrent": 9, "num_gpus_per_engine": 0.5}, "learners": {"num_learners": 1}}
+    first = piece(tmp_path / "first", settings={"engine": {"concurrent": 9}})
+    second = piece(tmp_path / "second", first_seed=2, settings=there)
+    merge([first, second], tmp_path / "both")
+    text = (write_results(tmp_path / "both").folder / REPORT).read_text(encoding="utf-8")
+    assert "engine.num_gpus_per_engine 0.0 in 4, 0.5 in 4; learners.num_learners 0 in 4, 1 in 4." in text
+    (alone := tmp_path / "alone").mkdir()
+    merge([first], alone / "it")
+    text = (write_results(alone / "it").folder / REPORT).read_text(encoding="utf-8")
+    assert "different places" not in text
 
 
 def test_pieces_that_do_not_fit_are_refused(tmp_path: Path) -> None:
