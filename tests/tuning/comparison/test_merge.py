@@ -168,7 +168,10 @@ def test_a_piece_that_lacks_a_later_setting_has_its_default(tmp_path: Path) -> N
 
 
 def test_pieces_may_have_run_in_different_places_and_the_report_says_so(tmp_path: Path) -> None:
-    there = {"engine": {"concurrent": 9, "num_gpus_per_engine": 0.5}, "learners": {"num_learners": 1}}
+    there: dict[str, dict[str, object]] = {
+        "engine": {"concurrent": 9, "num_gpus_per_engine": 0.5},
+        "learners": {"num_learners": 1},
+    }
     first = piece(tmp_path / "first", settings={"engine": {"concurrent": 9}})
     second = piece(tmp_path / "second", first_seed=2, settings=there)
     merge([first, second], tmp_path / "both")
