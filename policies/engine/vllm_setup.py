@@ -29,8 +29,11 @@ _ENVIRONMENT = {
 _BLOCK = 32
 """Tokens in a cache block. Only whole blocks are reused, and vLLM's 128 on CPU would miss most of a short prompt."""
 
-_GRAPHS = {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}
-"""Steps are recorded and nothing is compiled, which would take tens of seconds of every start."""
+GRAPHS = {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}
+"""Steps that only sample are recorded, and nothing is compiled, which would make starts longer (docs/gpu.md).
+
+With all steps recorded ("FULL"), log-probs of requests with an adapter were NaN (vLLM 0.32, seen on an H200).
+"""
 
 _DIED = "Engine core initialization failed"
 """How vLLM's error begins when the core process ended before it was ready; what it said itself is on stderr."""
@@ -95,7 +98,7 @@ def start_llm(settings: VllmSettings, *, adapter_slots: int, shapes: Mapping[str
         gpu_memory_utilization=settings.gpu_memory_share,
         enable_prefix_caching=True,
         enforce_eager=not settings.graphs,
-        compilation_config=_GRAPHS if settings.graphs else {},  # type: ignore[arg-type]
+        compilation_config=GRAPHS if settings.graphs else {},  # type: ignore[arg-type]
         logprobs_mode="processed_logprobs",
         disable_log_stats=True,
         seed=settings.seed,

@@ -25,7 +25,7 @@ LOADS = {"sampled": (96, 8, 64), "read": (24, 800, 1)}
 """Requests, tokens of each prompt, tokens of each answer."""
 
 
-def _random_adapter(model: Path) -> Adapter:
+def random_adapter_of(model: Path) -> Adapter:
     """One of every linear layer."""
     tensors = dict[str, torch.Tensor]()
     for name, shape in checkpoint_shapes(model).items():
@@ -50,7 +50,7 @@ def _speeds(model: Path, *, adapters: int) -> dict[tuple[str, str], float]:
     served = Served(VllmEngine.start(settings))
     policies = [BASE]
     if adapters:
-        served.runner.run(served.engine.update_adapter(ADAPTED, _random_adapter(model), 1))
+        served.runner.run(served.engine.update_adapter(ADAPTED, random_adapter_of(model), 1))
         policies.append(ADAPTED)
     rng, seen = random.Random(0), dict[tuple[str, str], list[float]]()
     for _ in range(ROUNDS + 1):
