@@ -1,8 +1,8 @@
 """What recorded steps and compiling gain an engine on a GPU: `python -m tests.bench.graphs`.
 
-SmolLM2-135M in bfloat16 with a random adapter of rank 16. 96 dialogues at once, in groups of eight with an opening of 400
-tokens, sample five answers of 10 to 79 tokens and read 50 tokens after each, so that most steps read as well as sample.
-For each way an engine of its own plays four rounds; the first one is not counted.
+SmolLM2-135M in bfloat16 with a random adapter of rank 16. 96 dialogues at once, in groups of eight with an opening of
+400 tokens, sample five answers of 10 to 79 tokens and read 50 tokens after each, so that most steps read as well as
+sample. For each way an engine of its own plays four rounds; the first one is not counted.
 """
 
 from __future__ import annotations
