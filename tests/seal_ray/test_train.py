@@ -193,7 +193,7 @@ def test_killed_and_stopped_it_goes_on_as_if_undisturbed(undisturbed: Path, clus
     process.communicate()
     process = start(tmp_path, *RESUME, cluster=cluster)
     read_until(process, "round 4/6: success")
-    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGTERM)  # as a stopped job gets
     said = done(process)
     stopped = re.search(r"stopped after round ([45]); go on with: seal-ray train --resume runs/whole", said)
     assert stopped, said
