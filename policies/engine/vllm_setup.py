@@ -26,7 +26,7 @@ _ENVIRONMENT = {
 """Set, where the user has not, before vLLM is first imported."""
 
 
-_BLOCK = 32
+BLOCK = 32
 """Tokens in a cache block. Only whole blocks are reused, and vLLM's 128 on CPU would miss most of a short prompt."""
 
 GRAPHS = {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}
@@ -71,16 +71,21 @@ class VllmSettings:
     worker_extension: str = "policies.engine.vllm_worker.WeightsExtension"
 
 
+def prepare_environment(threads: int | None) -> None:
+    """Sets what vLLM reads when it is first imported."""
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    if threads is not None:
+        os.environ[_THREADS] = str(threads)
+
+
 def start_llm(settings: VllmSettings, *, adapter_slots: int, shapes: Mapping[str, tuple[int, ...]]) -> Any:
     """Starts vLLM's asynchronous front end, and its core behind it. `shapes` are those of the model's tensors by name.
 
     A core that ends while it starts is started once more, as one that ends at work is. It was seen once, on a busy
     machine; why is not known.
     """
-    for name, value in _ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
-    if settings.threads is not None:
-        os.environ[_THREADS] = str(settings.threads)
+    prepare_environment(settings.threads)
     from vllm.config import StructuredOutputsConfig
     from vllm.engine.arg_utils import AsyncEngineArgs
     from vllm.v1.engine.async_llm import AsyncLLM
@@ -93,7 +98,7 @@ def start_llm(settings: VllmSettings, *, adapter_slots: int, shapes: Mapping[str
         max_model_len=settings.context,
         max_num_seqs=settings.max_concurrent,
         max_num_batched_tokens=settings.max_batched_tokens,
-        block_size=_BLOCK,
+        block_size=BLOCK,
         kv_cache_memory_bytes=settings.kv_cache_bytes,
         gpu_memory_utilization=settings.gpu_memory_share,
         enable_prefix_caching=True,

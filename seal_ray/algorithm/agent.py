@@ -25,6 +25,7 @@ from seal_ray.algorithm.sampling.runner import Target
 from seal_ray.config import sections
 from seal_ray.config.agents import (
     Settings,
+    adapters_of,
     all_engines,
     documents_of,
     engines_of,
@@ -185,7 +186,6 @@ def start_engines(config: Settings, agent: str) -> EnginePool:
     engine = config.section(sections.Engine)
     model = model_of(config, agent)
     mine = agent == SOLVER
-    served = [each for each in learning_agents(config) if host_of(config, each) == agent]
     spec = EngineSpec(
         kind=engine.kind if mine else helper_section(config, agent).engine,
         model=model.model,
@@ -193,7 +193,7 @@ def start_engines(config: Settings, agent: str) -> EnginePool:
         context=model.context,
         dtype=engine.dtype,
         concurrent=engine.concurrent if mine else documents_of(config, agent),
-        adapters=sum(bool(model_of(config, each).lora_rank) for each in served),
+        adapters=adapters_of(config, agent),
         lora_rank=model.lora_rank,
         cache_share=engine.cache_share if mine else 1.0,
         gpu_memory_share=engine.gpu_memory_share,

@@ -79,6 +79,12 @@ def engines_of(config: Settings, agent: str) -> int:
     return config.section(Engine).num_engines if agent == SOLVER else 1
 
 
+def adapters_of(config: Settings, agent: str) -> int:
+    """The agents that have an adapter on the engines of this one, itself among them."""
+    served = (each for each in learning_agents(config) if host_of(config, each) == agent)
+    return sum(bool(model_of(config, each).lora_rank) for each in served)
+
+
 def all_engines(config: Settings) -> int:
     return sum(engines_of(config, agent) for agent in model_agents(config))
 

@@ -13,11 +13,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from envs.co_evolution import SOLVER
 from envs.errors import UserError
-from policies.engine.choice import DTYPES, cache_bytes, default_kind
+from policies.engine.choice import DTYPES, a_dialogue, beside_cache, cache_bytes, default_kind
 from policies.engine.requests import checkpoint_shapes
 from policies.models import ModelFolder, open_model
 from seal_ray.config.agents import (
+    adapters_of,
     documents_of,
     learning_agents,
     model_agents,
@@ -93,6 +95,11 @@ def parts(config: Settings, model: ModelFolder) -> tuple[Part, ...]:
     loading = _FLOAT32 * actors * (parameters + reference) if apart else 0
     cast = engine_bytes if engine_bytes != _FLOAT32 else 0
     delivering = 2 * _FLOAT32 if solver.lora_rank else 2 * engine_bytes + cast + (_FLOAT32 if apart else 0)
+    beside = 0
+    if engine.num_gpus_per_engine:
+        adapters = adapters_of(config, SOLVER)
+        beside = beside_cache(model, shapes, engine_bytes, adapters=adapters, lora_rank=solver.lora_rank)
+        beside -= engine_bytes * parameters
     processes = 2 + 2 * engine.num_engines + config.num_env_runners + learners.num_learners
     return (
         Part("learner weights", learning, copies * _FLOAT32 * base),
@@ -101,6 +108,7 @@ def parts(config: Settings, model: ModelFolder) -> tuple[Part, ...]:
         Part("learner activations", learning, actors * _activations(model, solver, training)),
         Part("engine weights", sampling, engine.num_engines * engine_bytes * parameters),
         Part("engine cache", sampling, engine.num_engines * _cache(model, engine, solver)),
+        *([Part("engine steps and adapters", sampling, engine.num_engines * beside)] if beside else []),
         Part("loading and delivering weights", Place.HOST, max(loading, delivering * learnt)),
         Part("processes", Place.HOST, _PROCESS * processes),
         *(
@@ -172,8 +180,8 @@ def check_parts(needed: Iterable[Part], there: Available, *, engine: Engine) -> 
     one, share = sampling // engine.num_engines, engine.gpu_memory_share
     if one > share * max(there.gpus):
         raise UserError(
-            f"engine.gpu_memory_share: {share:g} of a GPU's {_gib(max(there.gpus))} does not hold an engine's weights "
-            f"and one dialogue, {_gib(one)}; raise it, or lower solver.context."
+            f"engine.gpu_memory_share: {share:g} of a GPU's {_gib(max(there.gpus))} does not hold an engine's weights, "
+            f"what its steps work with and one dialogue, {_gib(one)}; raise it, or lower solver.context."
         )
 
 
@@ -200,7 +208,7 @@ def _activations(model: ModelFolder, solver: Solver, training: Training) -> int:
 def _cache(model: ModelFolder, engine: Engine, solver: Solver) -> int:
     a_token = model.kv_bytes_per_token(DTYPES[engine.dtype])
     if engine.num_gpus_per_engine:
-        return solver.context * a_token
+        return a_dialogue(solver.context, a_token)
     return cache_bytes(solver.context, engine.concurrent * engine.cache_share, a_token)
 
 

@@ -192,10 +192,7 @@ class _Seen(torch.autograd.Function):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Sequences:
-    """Segments as a kernel takes them: the places of all keys, one sequence after the other, and where each begins.
-
-    `segments` are kept so that no others can have their identity.
-    """
+    """Segments as a kernel takes them: the places of all keys, one sequence after the other, and where each begins."""
 
     segments: Sequence[Segment]
     places: Tensor
@@ -211,7 +208,7 @@ _latest: dict[torch.device, _Sequences] = {}
 
 def _sequences(segments: Sequence[Segment], device: torch.device) -> _Sequences:
     found = _latest.get(device)
-    if found is None or found.segments is not segments:
+    if found is None or found.segments != segments:  # FSDP gives each layer a copy of them
         seen = [[*each.ancestors, (each.begin, each.end)] for each in segments]
         places = np.concatenate([np.arange(begin, end) for ranges in seen for begin, end in ranges])
         of_queries = [each.end - each.begin for each in segments]

@@ -68,4 +68,25 @@ def test_an_adapter_arrives_and_the_base_stays(served: Served[VllmEngine], folde
         adapter = random_adapter(folder, seed=seed)
         served.runner.run(served.engine.update_adapter("solver", adapter, version))
         assert mean_error(served, load_adapted(folder, adapter), "solver") < ROUNDING
+        assert mean_error(served, load(folder), "solver") > 2 * ROUNDING
     assert mean_error(served, load(folder)) < ROUNDING
+
+
+def test_requests_of_all_lengths_at_once_are_each_their_own(served: Served[VllmEngine], folder: Path) -> None:
+    """Steps that only sample beside steps that read as well, with the adapter and without."""
+    adapter = random_adapter(folder, seed=7)
+    served.runner.run(served.engine.update_adapter("solver", adapter, 3))
+    models = {"solver": load_adapted(folder, adapter), "base": load(folder)}
+    requests = [
+        GenRequest(
+            (*PROMPT, *range(100, 100 + 7 * number)),
+            max_tokens=4 + number % 13 * 5,
+            seed=number,
+            policy="base" if number % 3 else "solver",
+        )
+        for number in range(48)
+    ]
+    for request, result in zip(requests, served.all(*requests), strict=True):
+        expected = logprobs_of(models[request.policy], request.prompt_ids, result.token_ids_T)
+        errors = [abs(mine - theirs) for mine, theirs in zip(result.sampled_logprobs_T, expected, strict=True)]
+        assert sum(errors) / len(errors) < 2 * ROUNDING, request

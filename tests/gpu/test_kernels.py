@@ -85,5 +85,6 @@ def test_float32_is_computed_by_pytorchs_attention() -> None:
     rows = random_group(1, 4, opening=40)
     exact = gradients(tiny_model("qwen2"), collate([rows]), "cpu", half=False)
     model: Any = tiny_model("qwen2")
+    assert attention.choose_attention(model.config, torch.device("cuda"), half=False) == "sdpa"
     found = gradients(model.float(), collate(alone(rows)), "cuda", half=False)
     assert error(found, exact) < 1e-3

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from policies.engine import choice
+from envs.errors import UserError
 from policies.engine.choice import cache_bytes, start_engine
 from policies.engine.requests import checkpoint_shapes
 from policies.models import open_model
@@ -20,12 +20,11 @@ def test_a_cache_holds_what_dialogues_need_as_far_as_there_is_room() -> None:
     a_token = 1 << 20
     assert cache_bytes(1024, 4, a_token, most=8 * GIB) == 4 * GIB
     assert cache_bytes(1024, 4, a_token, most=3 * GIB) == 3 * GIB
-    assert cache_bytes(1024, 4, a_token, most=-GIB) == GIB + (1 << 20), "one dialogue, whatever there is"
+    assert cache_bytes(1024, 4, a_token, most=-GIB) == (1024 + 2 * 32) << 20, "one dialogue, whatever there is"
 
 
-def started_with(monkeypatch: pytest.MonkeyPatch, *, gpu: int, share: float) -> Any:
+def started_with(monkeypatch: pytest.MonkeyPatch, *, gpu: int, share: float, adapters: int = 0) -> Any:
     """The settings of the engine that the tiny model gets, on a GPU of so many bytes, or without one for 0."""
-    import torch
     from vllm.platforms import current_platform
 
     from policies.engine.vllm_engine import VllmEngine
@@ -33,22 +32,26 @@ def started_with(monkeypatch: pytest.MonkeyPatch, *, gpu: int, share: float) -> 
     async def settings_alone(settings: Any) -> Any:
         return settings
 
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: bool(gpu))
-    monkeypatch.setattr(type(current_platform), "get_device_total_memory", lambda *_: gpu, raising=False)
+    platform = type(current_platform)
+    monkeypatch.setattr(platform, "is_cuda_alike", lambda _: bool(gpu))
+    monkeypatch.setattr(platform, "get_device_total_memory", lambda *_: gpu, raising=False)
     monkeypatch.setattr(VllmEngine, "start", settings_alone)
     monkeypatch.setenv("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
     given: dict[str, Any] = {"context": 1024, "dtype": "bfloat16", "concurrent": 64, "gpu_memory_share": share}
-    return asyncio.run(start_engine("vllm", open_model("tiny"), **given))
+    return asyncio.run(start_engine("vllm", open_model("tiny"), **given, adapters=adapters, lora_rank=16))
 
 
 def test_on_a_gpu_steps_are_recorded_and_the_cache_keeps_to_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    needed = 64 * 1024 * open_model("tiny").kv_bytes_per_token(2)
+    model, shapes = open_model("tiny"), checkpoint_shapes(open_model("tiny").path)
+    needed = 64 * 1024 * model.kv_bytes_per_token(2)
     wide = started_with(monkeypatch, gpu=80 * GIB, share=0.5)
     assert (wide.graphs, wide.kv_cache_bytes, wide.gpu_memory_share) == (True, needed, 0.5)
-    small = 2 * GIB + (120 << 20)
-    narrow = started_with(monkeypatch, gpu=small, share=1.0)
-    activations = 3 * 8192 * int(open_model("tiny").config["intermediate_size"]) * 2
-    weights = small - choice._WORKING - activations - narrow.kv_cache_bytes
-    assert weights == 2 * sum(math.prod(shape) for shape in checkpoint_shapes(open_model("tiny").path).values())
+    small = 2 * GIB + (140 << 20)
+    beside = (2 << 30) + 2 * (sum(map(math.prod, shapes.values())) + 3 * 8192 * int(model.config["intermediate_size"]))
+    assert started_with(monkeypatch, gpu=small, share=1.0).kv_cache_bytes == small - beside
+    adapters = 2 * 2 * 16 * 2 * sum(sum(shape) for shape in shapes.values() if len(shape) == 2)
+    assert started_with(monkeypatch, gpu=small, share=1.0, adapters=2).kv_cache_bytes == small - beside - adapters
+    with pytest.raises(UserError, match=r"gpu_memory_share: 0.5 of this GPU does not hold"):
+        started_with(monkeypatch, gpu=small, share=0.5)
     on_cpu = started_with(monkeypatch, gpu=0, share=0.5)
     assert (on_cpu.graphs, on_cpu.kv_cache_bytes) == (False, needed)

@@ -113,10 +113,10 @@ def _check_settings(trials: Sequence[ArmTrial]) -> None:
     of_arms: dict[str, ArmTrial] = {}
     for trial in (each for each in trials if each.config):
         first = of_arms.setdefault(trial.arm, trial)
-        for name, (left, right) in differences(first.config, trial.config):
+        for name, (left, right) in differences(first.config, trial.config, places=False):
             raise UserError(
                 f"--merge: {name} is {left!r:.80} in {first.name} of {_piece(first)} and {right!r:.80} in {trial.name} "
-                f"of {_piece(trial)}; an arm has the same settings in all pieces, but for the seed."
+                f"of {_piece(trial)}; an arm has the same settings in all pieces, but for the seed and the place."
             )
     check_arms({arm: trial.config for arm, trial in of_arms.items()})
 

@@ -16,7 +16,7 @@ from tuning.comparison.results import results_of
 from tuning.comparison.table import table_of
 from tuning.comparison.texts import cell, counted, markdown_table, shown, shown_difference
 from tuning.comparison.timeline import timeline_as_markdown
-from tuning.recipe import places
+from tuning.recipe import other_places
 from tuning.record import State, write_csv
 
 TABLE, REPORT, CURVES, LABELS, INTERFACES = "table.csv", "report.md", "curves.png", "labels.png", "interfaces.md"
@@ -145,7 +145,7 @@ def _missing(comparison: Comparison) -> Iterator[str]:
     elif len(set(counts.values())) > 1:
         yield "Arms have different numbers of finished runs; differences use the seeds that both arms finished."
         yield ""
-    elsewhere = places(each.config for each in comparison.trials if each.config)
+    elsewhere = other_places(each.config for each in comparison.trials if each.config)
     if elsewhere:
         found = (
             f"{name} " + ", ".join(f"{value} in {count}" for value, count in values.items())

@@ -152,6 +152,34 @@ def test_both_kernels_are_attention_with_the_dense_mask(dtype: torch.dtype, time
             torch.testing.assert_close(found, right, rtol=tolerance, atol=tolerance)
 
 
+def test_each_layout_is_attended_as_its_own() -> None:
+    """What is kept of a layout for the next layer is not taken for another layout."""
+    generator = torch.Generator().manual_seed(0)
+    query, key, value = (torch.randn(48, 2, 8, generator=generator) for _ in range(3))
+    for first in (12, 20, 12):
+        segments = (Segment(0, first, 48, ()), Segment(first, 48, 48, ((0, first),)))
+        found = attention.varlen(from_the_bottom_right, query, key, value, segments, 0.25)
+        whole = attention.varlen(from_the_bottom_right, query, key, value, (Segment(0, 48, 48, ()),), 0.25)
+        torch.testing.assert_close(found, whole)
+        apart = (Segment(0, first, first, ()), Segment(first, 48, 48, ()))
+        found = attention.varlen(from_the_bottom_right, query, key, value, apart, 0.25)
+        assert not torch.allclose(found[first:], whole[first:], atol=1e-2)
+
+
+def test_gradients_of_a_shared_opening_are_added_up_in_float32() -> None:
+    """In bfloat16 a sum of ones ends at 256."""
+    rests = (Segment(place, place + 1, place + 1, ((0, 4),)) for place in range(4, 4 + 1023))
+    segments = (Segment(0, 4, 4 + 1023, ()), *rests)
+    keys = torch.zeros(4 + 1023, 1, 1, dtype=torch.bfloat16, requires_grad=True)
+
+    def kernel(_: Tensor, key: Tensor, *__: Any) -> Tensor:
+        return key
+
+    attention.varlen(kernel, keys.detach(), keys, keys.detach(), segments, 1.0).sum().backward()  # type: ignore[no-untyped-call]
+    assert keys.grad is not None
+    assert keys.grad.flatten().tolist() == [1024.0] * 4 + [1.0] * 1023
+
+
 def from_the_bottom_right(
     query: Tensor, key: Tensor, value: Tensor, queries: Tensor, keys: Tensor, most: int, most_keys: int, scale: float
 ) -> Tensor:

@@ -159,11 +159,11 @@ def groups(number: int) -> dict[str, dict[str, object]]:
 
 def test_a_piece_that_lacks_a_later_setting_has_its_default(tmp_path: Path) -> None:
     first = piece(tmp_path / "first", settings={"engine": {"concurrent": 9}})
-    second = piece(tmp_path / "second", first_seed=2, settings={"engine": {"concurrent": 9, "num_engines": 1}})
+    second = piece(tmp_path / "second", first_seed=2, settings={"engine": {"dtype": "bfloat16"}})
     merge([first, second], tmp_path / "both")
     assert len(Manifest.read(tmp_path / "both").seeds) == 4
-    third = piece(tmp_path / "third", first_seed=4, settings={"engine": {"concurrent": 9, "num_engines": 2}})
-    with pytest.raises(UserError, match=r"engine.num_engines is 1 in .* and 2 in vanilla-seed4"):
+    third = piece(tmp_path / "third", first_seed=4, settings={"engine": {"dtype": "float32"}})
+    with pytest.raises(UserError, match=r"engine.dtype is 'bfloat16' in .* and 'float32' in vanilla-seed4"):
         merge([first, third], tmp_path / "more")
 
 
