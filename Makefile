@@ -19,8 +19,10 @@ demo: SHARES = $(if $(filter gpu,$(file <.venv/.extra)),engine.num_gpus_per_engi
 demo: setup ## train a small model with a curator and without one, for some minutes each, and draw both curves
 	@$(BIN)/seal-ray compare --preset tiny-rare --arms vanilla,coevolved-varied --seeds 1 --rounds 20 evaluation.interval=5 curator.engine=vllm $(SHARES)
 
-test: setup ## run all tests
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=25
+# Where CUDA is installed, the tests for it: the others are for CPUs.
+test: TESTS = $(if $(filter gpu,$(file <.venv/.extra)),tests/gpu,-n 2 --dist loadfile --no-loadscope-reorder --durations=25)
+test: setup ## run all tests (on a GPU machine those in tests/gpu)
+	$(BIN)/python -m pytest $(TESTS)
 
 lint: setup ## check style and types
 	$(BIN)/ruff check .
