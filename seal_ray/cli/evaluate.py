@@ -56,7 +56,7 @@ def command(
     concurrent: Annotated[int, typer.Option(help="Dialogues at a time.", min=1)] = 64,
     threads: Annotated[int | None, typer.Option(help="CPU threads of the engine.", min=1)] = None,
     gpu_memory_share: Annotated[
-        float, typer.Option(help="Share of a GPU's memory that the engine takes; less where others use it too.")
+        float, typer.Option(help="Share of a GPU's memory that the engine takes at most, and that must be free.")
     ] = 0.9,
     out: Annotated[Path | None, typer.Option(help="Folder of the results.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Throw away what the folder holds.")] = False,

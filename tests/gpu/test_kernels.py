@@ -14,7 +14,7 @@ from seal_ray.grpo import attention
 from seal_ray.grpo.forward import token_logprobs
 from seal_ray.grpo.packing import Packed, collate
 from seal_ray.grpo.prefixes import lay_out
-from tests.seal_ray.grpo.models import alone, random_group, tiny_model
+from tests.seal_ray.grpo.models import alone, dense_mask, random_group, tiny_model
 
 KINDS = ("qwen2", "llama", "qwen3")
 
@@ -27,12 +27,7 @@ def test_the_kernel_is_attention_with_the_dense_mask(times: int) -> None:
     query, key, value, upstream = (
         torch.randn(1, heads, length, 64, generator=generator).bfloat16() for heads in (2 * times, 2, 2, 2 * times)
     )
-    mask = torch.zeros(length, length, dtype=torch.bool)
-    for each in segments:
-        for begin, end in each.ancestors:
-            mask[each.begin : each.end, begin:end] = True
-        own = each.end - each.begin
-        mask[each.begin : each.end, each.begin : each.end] = torch.ones(own, own, dtype=torch.bool).tril()
+    mask = dense_mask(segments)
 
     def outcome(attend: Any, device: str) -> list[Tensor]:
         inputs = [each.detach().to(device).requires_grad_() for each in (query, key, value)]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
+from torch import Tensor
 from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
@@ -19,6 +20,7 @@ from transformers import (
 )
 
 from seal_ray.grpo.attention import SEGMENTS, choose_attention
+from seal_ray.grpo.prefixes import Segment
 from seal_ray.grpo.rows import Row, make_row
 
 VOCABULARY = 100
@@ -96,6 +98,18 @@ def random_group(
             make_row(token_ids_T, mask_T, np.full(len(token_ids_T), -1.0), (-1.0) ** number * (0.5 + number / 4))
         )
     return rows
+
+
+def dense_mask(segments: Sequence[Segment]) -> Tensor:
+    """What each token of a layout sees, as one matrix."""
+    length = segments[-1].end
+    mask = torch.zeros(length, length, dtype=torch.bool)
+    for each in segments:
+        for begin, end in each.ancestors:
+            mask[each.begin : each.end, begin:end] = True
+        own = each.end - each.begin
+        mask[each.begin : each.end, each.begin : each.end] = torch.ones(own, own, dtype=torch.bool).tril()
+    return mask
 
 
 def alone(rows: Sequence[Row]) -> list[list[Row]]:

@@ -17,7 +17,7 @@ from seal_ray.grpo.forward import token_logprobs
 from seal_ray.grpo.packing import Packed, collate, pack
 from seal_ray.grpo.prefixes import Segment, lay_out
 from seal_ray.grpo.rows import Row
-from tests.seal_ray.grpo.models import alone, random_group, tiny_model, with_adapter
+from tests.seal_ray.grpo.models import alone, dense_mask, random_group, tiny_model, with_adapter
 from tests.seal_ray.grpo.test_packing import groups_of_rows, tree_size
 
 KINDS = ("qwen2", "llama", "qwen3")
@@ -121,12 +121,7 @@ def test_both_kernels_are_attention_with_the_dense_mask(dtype: torch.dtype, time
     query, key, value, upstream = (
         torch.randn(1, heads, length, 16, generator=generator).to(dtype) for heads in (2 * times, 2, 2, 2 * times)
     )
-    mask = torch.zeros(length, length, dtype=torch.bool)
-    for each in segments:
-        for begin, end in each.ancestors:
-            mask[each.begin : each.end, begin:end] = True
-        own = each.end - each.begin
-        mask[each.begin : each.end, each.begin : each.end] = torch.ones(own, own, dtype=torch.bool).tril()
+    mask = dense_mask(segments)
 
     def outcome(attend: Any) -> list[Tensor]:
         inputs = [each.detach().clone().requires_grad_() for each in (query, key, value)]
