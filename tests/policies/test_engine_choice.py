@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from envs.errors import UserError
+from policies.engine import choice
 from policies.engine.choice import cache_bytes, start_engine
 from policies.engine.requests import checkpoint_shapes
 from policies.models import open_model
@@ -33,6 +34,7 @@ def started_with(monkeypatch: pytest.MonkeyPatch, *, gpu: int, share: float, ada
         return settings
 
     platform = type(current_platform)
+    monkeypatch.setattr(choice, "prepare_environment", lambda threads: None)  # of a process of its own
     monkeypatch.setattr(platform, "is_cuda_alike", lambda _: bool(gpu))
     monkeypatch.setattr(platform, "get_device_total_memory", lambda *_: gpu, raising=False)
     monkeypatch.setattr(VllmEngine, "start", settings_alone)

@@ -35,9 +35,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
 
 
 def opened(name: str, home: Path, endpoint: str, **environment: str) -> str:
+    # Engines that earlier tests started in this process have set it.
+    here = {key: value for key, value in os.environ.items() if key != "HF_HUB_OFFLINE"}
     shown = subprocess.run(
         [sys.executable, "-c", _OPEN, name],
-        env={**os.environ, "HF_HOME": str(home), "HF_ENDPOINT": endpoint, **environment},
+        env={**here, "HF_HOME": str(home), "HF_ENDPOINT": endpoint, **environment},
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
