@@ -74,7 +74,7 @@ def differences(left: Sections, right: Sections, *, places: bool = True) -> Iter
             for key in dict.fromkeys([*ours, *theirs]):
                 if not places and key in PLACE.get(section, ()):
                     continue
-                left_value, right_value = (each.get(key, _default(section, key)) for each in (ours, theirs))
+                left_value, right_value = (_value(each, section, key) for each in (left, right))
                 if left_value != right_value:
                     yield f"{section}.{key}", (left_value, right_value)
 
@@ -85,14 +85,17 @@ def other_places(trials: Iterable[Sections]) -> Mapping[str, Mapping[str, int]]:
     found = {}
     for section, keys in PLACE.items():
         for key in keys:
-            values = Counter(str((each.get(section) or {}).get(key, _default(section, key))) for each in trials)
+            values = Counter(str(_value(each, section, key)) for each in trials)
             if len(values) > 1:
                 found[f"{section}.{key}"] = values
     return found
 
 
-def _default(section: str, key: str) -> Any:
-    """The default of a setting, as it is written down; None for one that there is not."""
+def _value(settings: Sections, section: str, key: str) -> Any:
+    """The value of a setting as it is written down, or else its default; None for one that there is not."""
+    own = settings.get(section) or {}
+    if key in own:
+        return own[key]
     kind = sections.SECTIONS.get(section)
     field = kind.model_fields.get(key) if kind is not None else None
     return None if field is None else as_json(field.get_default(call_default_factory=True))

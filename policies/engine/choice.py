@@ -78,7 +78,8 @@ async def start_engine(
     if on_gpu:
         most = int(gpu_memory_share * current_platform.get_device_total_memory())
         shapes = checkpoint_shapes(model.path)
-        most -= beside_cache(model, shapes, DTYPES[dtype], adapters=adapters, lora_rank=lora_rank)
+        most -= DTYPES[dtype] * sum(map(math.prod, shapes.values()))
+        most -= working_bytes(model, shapes, DTYPES[dtype], adapters=adapters, lora_rank=lora_rank)
         if most < a_dialogue(context, a_token):
             raise UserError(
                 f"gpu_memory_share: {gpu_memory_share:g} of this GPU does not hold the model, what a step works with "
@@ -116,16 +117,15 @@ def a_dialogue(context: int, kv_bytes_per_token: int) -> int:
     return (context + 2 * BLOCK) * kv_bytes_per_token
 
 
-def beside_cache(
+def working_bytes(
     model: ModelFolder, shapes: Mapping[str, tuple[int, ...]], bytes_per_value: int, *, adapters: int, lora_rank: int
 ) -> int:
-    """Bytes that an engine takes on a GPU beside its cache: the model, adapters, and what a step works with.
+    """Bytes that an engine takes on a GPU beside its model and its cache: adapters, and what a step works with.
 
     `shapes` are those of the model's tensors by name. vLLM could measure it, but counts what other processes take
     meanwhile as its own.
     """
-    parameters = sum(map(math.prod, shapes.values()))
     # Each policy has two, since a new one is loaded beside the one in use.
     held = 2 * adapters * lora_rank * sum(sum(shape) for shape in shapes.values() if len(shape) == 2)
     activations = 3 * MOST_BATCHED * int(model.config["intermediate_size"])
-    return (parameters + held + activations) * bytes_per_value + _WORKING
+    return (held + activations) * bytes_per_value + _WORKING

@@ -50,16 +50,16 @@ class VllmSettings:
     """How the engine is set up.
 
     `context` counts prompt and response tokens together. `max_adapters` is the number of policies that can have an
-    adapter on top of the base, each of rank `max_lora_rank` at most; 0 is an engine without them. `kv_cache_bytes` None
-    leaves the size of the cache to vLLM. A GPU must have `gpu_memory_share` of its memory free when the engine starts.
-    `threads` compute on a CPU; None is one, or what the environment says. With `graphs` steps that sample one token a
-    dialogue are recorded as CUDA graphs when the engine starts, which a GPU needs to be quick at them.
+    adapter on top of the base, each of rank `max_lora_rank` at most; 0 is an engine without them. A GPU must have
+    `gpu_memory_share` of its memory free when the engine starts. `threads` compute on a CPU; None is one, or what the
+    environment says. With `graphs` steps that sample one token a dialogue are recorded as CUDA graphs when the engine
+    starts, which a GPU needs to be quick at them.
     """
 
     model: Path
     context: int
     dtype: str = "float32"
-    kv_cache_bytes: int | None = 256 << 20
+    kv_cache_bytes: int = 256 << 20
     max_concurrent: int = 256
     max_batched_tokens: int = MOST_BATCHED
     seed: int = 0

@@ -135,13 +135,8 @@ class Agent:
             elsewhere=lambda: Payload(BASE, self.version, weights=self._learners.copied(stored)),
         )
 
-    def begin(self) -> None:
-        """Starts the engines that it owns, without waiting."""
-        if self.owns:
-            self.engines.begin()
-
     def heal(self) -> None:
-        """Looks after the engines that it owns, without waiting. Raises `EngineLost`."""
+        """Looks after the engines that it owns, and starts them at first, without waiting. Raises `EngineLost`."""
         if self.owns:
             self.engines.heal()
 
@@ -156,7 +151,7 @@ class Agent:
 
 
 def start_agents(config: Settings) -> dict[str, Agent]:
-    """The agents of a run that are language models, by name, each with its engines, which have yet to `begin`.
+    """The agents of a run that are language models, by name, each with its engines, which have yet to start.
 
     The solver comes first.
     """

@@ -90,7 +90,7 @@ class Seal(RoundAlgorithm):
         self.agents = start_agents(settings) if agents is None else agents
         for agent in self.agents.values():
             agent.learners = self.learner_group
-            agent.begin()
+            agent.heal()  # starts its engines, while others start too
         self.round = 0
         self._planner = Planner(settings)
         self._reweighter = Reweighter(settings.section(sections.Reweighting))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from envs.co_evolution import SOLVER
 from envs.errors import UserError
-from policies.engine.choice import DTYPES, a_dialogue, beside_cache, cache_bytes, default_kind
+from policies.engine.choice import DTYPES, a_dialogue, cache_bytes, default_kind, working_bytes
 from policies.engine.requests import checkpoint_shapes
 from policies.models import ModelFolder, open_model
 from seal_ray.config.agents import (
@@ -95,11 +95,10 @@ def parts(config: Settings, model: ModelFolder) -> tuple[Part, ...]:
     loading = _FLOAT32 * actors * (parameters + reference) if apart else 0
     cast = engine_bytes if engine_bytes != _FLOAT32 else 0
     delivering = 2 * _FLOAT32 if solver.lora_rank else 2 * engine_bytes + cast + (_FLOAT32 if apart else 0)
-    beside = 0
+    working = 0
     if engine.num_gpus_per_engine:
         adapters = adapters_of(config, SOLVER)
-        beside = beside_cache(model, shapes, engine_bytes, adapters=adapters, lora_rank=solver.lora_rank)
-        beside -= engine_bytes * parameters
+        working = working_bytes(model, shapes, engine_bytes, adapters=adapters, lora_rank=solver.lora_rank)
     processes = 2 + 2 * engine.num_engines + config.num_env_runners + learners.num_learners
     return (
         Part("learner weights", learning, copies * _FLOAT32 * base),
@@ -108,7 +107,7 @@ def parts(config: Settings, model: ModelFolder) -> tuple[Part, ...]:
         Part("learner activations", learning, actors * _activations(model, solver, training)),
         Part("engine weights", sampling, engine.num_engines * engine_bytes * parameters),
         Part("engine cache", sampling, engine.num_engines * _cache(model, engine, solver)),
-        *([Part("engine steps and adapters", sampling, engine.num_engines * beside)] if beside else []),
+        *([Part("engine steps and adapters", sampling, engine.num_engines * working)] if working else []),
         Part("loading and delivering weights", Place.HOST, max(loading, delivering * learnt)),
         Part("processes", Place.HOST, _PROCESS * processes),
         *(

@@ -60,7 +60,6 @@ def main() -> None:
         kind = default_kind()
         spec = EngineSpec(kind, folder, "qwen", 512, "float32", 4, adapters=1, lora_rank=RANK)
         pool = EnginePool(spec, [-1], sections.Engine(num_cpus_per_engine=0.5), sections.FaultTolerance())
-        pool.begin()
         adapter = random_adapter(Path(folder), seed=1, r=RANK)
         took: dict[str, list[float]] = {"shared memory": [], "copies": [], "adapter": []}
         peaks: dict[str, int] = {}

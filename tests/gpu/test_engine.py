@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import mean
+from typing import Any
 
 import pytest
 from safetensors.torch import load_file
 
-from policies.engine import GenRequest
+from policies.engine import GenRequest, GenResult
 from policies.engine.vllm_engine import VllmEngine, VllmSettings
 from tests.policies.contract import PROMPT
 from tests.policies.models import load, load_adapted, logprobs_of, random_adapter, random_qwen2
@@ -41,14 +43,17 @@ def served(folder: Path) -> Iterator[Served[VllmEngine]]:
     served.close()
 
 
-def mean_error(served: Served[VllmEngine], model: object, policy: str = "base") -> float:
-    """Nats between the log-probs of 16 answers, sampled together, and those of Hugging Face's model in float32."""
+def errors(model: Any, request: GenRequest, result: GenResult) -> list[float]:
+    """Nats between the log-prob of each token of the answer and that of Hugging Face's model in float32."""
+    expected = logprobs_of(model, request.prompt_ids, result.token_ids_T)
+    return [abs(mine - theirs) for mine, theirs in zip(result.sampled_logprobs_T, expected, strict=True)]
+
+
+def mean_error(served: Served[VllmEngine], model: Any, policy: str = "base") -> float:
+    """Their mean over 16 answers that are sampled together."""
     requests = [GenRequest((*PROMPT, 100 + seed), max_tokens=32, seed=seed, policy=policy) for seed in range(16)]
-    errors = []
-    for request, result in zip(requests, served.all(*requests), strict=True):
-        expected = logprobs_of(model, request.prompt_ids, result.token_ids_T)  # type: ignore[arg-type]
-        errors += [abs(mine - theirs) for mine, theirs in zip(result.sampled_logprobs_T, expected, strict=True)]
-    return sum(errors) / len(errors)
+    results = zip(requests, served.all(*requests), strict=True)
+    return mean([off for request, result in results for off in errors(model, request, result)])
 
 
 def test_log_probs_are_the_models_before_and_after_each_delivery(
@@ -87,6 +92,4 @@ def test_requests_of_all_lengths_at_once_are_each_their_own(served: Served[VllmE
         for number in range(48)
     ]
     for request, result in zip(requests, served.all(*requests), strict=True):
-        expected = logprobs_of(models[request.policy], request.prompt_ids, result.token_ids_T)
-        errors = [abs(mine - theirs) for mine, theirs in zip(result.sampled_logprobs_T, expected, strict=True)]
-        assert sum(errors) / len(errors) < 2 * ROUNDING, request
+        assert mean(errors(models[request.policy], request, result)) < 2 * ROUNDING, request

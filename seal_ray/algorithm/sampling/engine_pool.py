@@ -57,7 +57,7 @@ class _Member:
 
 class EnginePool:
     """Makes an engine actor in each of `bundles`, of which -1 is anywhere; keeps the current weights, and delivers
-    them to all at once, or to one that restarted. The engines themselves start with `begin`.
+    them to all at once, or to one that restarted. The engines themselves start with the first `heal`, or delivery.
 
     `restarts` counts engines that came back without their weights.
     """
@@ -79,11 +79,6 @@ class EnginePool:
     @property
     def actors(self) -> list[Any]:
         return [member.actor for member in self._members]
-
-    def begin(self) -> None:
-        """Starts the engines, all at once, without waiting."""
-        for member in self._members:
-            member.look = member.actor.versions.remote()
 
     def deliver(self, payload: Payload, *, elsewhere: Callable[[], Payload] | None = None) -> None:
         """Gives every engine a policy's weights and waits for the proofs, the first time for the engines' start too.
@@ -115,7 +110,9 @@ class EnginePool:
                 self._give_up()
 
     def heal(self) -> None:
-        """Looks after engines without waiting: one that restarted gets the current weights. Raises `EngineLost`."""
+        """Looks after engines without waiting: one that has not started does, and one that restarted gets the current
+        weights. Raises `EngineLost`.
+        """
         for member in self._members:
             if member.look is None:
                 member.look = member.actor.versions.remote()
