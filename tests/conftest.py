@@ -41,8 +41,12 @@ def cluster() -> Iterator[str]:
     import logging
 
     import ray  # which most tests do without
+    from ray._private.node import Node
 
-    ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    with pytest.MonkeyPatch.context() as patch:
+        # It looks for lines in logs ten times a second, for drivers that show them: here none does.
+        patch.setattr(Node, "start_log_monitor", lambda self: None)
+        ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     yield ray.get_runtime_context().gcs_address
     ray.shutdown()
 

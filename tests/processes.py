@@ -14,15 +14,19 @@ from typing import Any
 
 import httpx
 
+from tests.startup.preloaded import fork_of
+
 
 def tree(root: int) -> list[int]:
-    """The process of that id and all below it, parents first."""
+    """The process of that id and all below it, parents first; a fork that computes for a process is below that one."""
     below: dict[int, list[int]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):  # it has ended meanwhile
             below.setdefault(int(path.read_text().rsplit(")", 1)[1].split()[1]), []).append(int(path.parent.name))
     found = [root]
     for pid in found:
+        if fork := fork_of(pid):
+            found.append(fork)
         found += below.get(pid, [])
     return found
 

@@ -33,7 +33,7 @@ from tests.policies.models import (
     random_qwen2,
 )
 from tests.policies.served import Served
-from tests.startup.preloaded import ADDRESS
+from tests.startup.preloaded import fork_of
 
 END = 1
 POLICIES = (BASE, "solver", "curator", "writer")
@@ -72,9 +72,7 @@ class Adapted(Served[VllmEngine]):
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Adapted]:
     folder = random_qwen2(tmp_path_factory.mktemp("model"), seed=0)
     byte_tokenizer(folder)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv(ADDRESS, raising=False)  # a test stops the core itself, and not a process that waits for it
-        served = Adapted(folder)
+    served = Adapted(folder)
     yield served
     served.runner.run(served.engine.close())
     served.runner.close()
@@ -299,7 +297,7 @@ def test_a_restart_brings_all_adapters_back(served: Adapted, adapters: dict[str,
 
     async def killed_at_work() -> list[Any]:
         for process in served.engine.processes():
-            os.kill(process, signal.SIGSTOP)
+            os.kill(fork_of(process) or process, signal.SIGSTOP)
         at_work = asyncio.gather(
             served.engine.update_adapter("solver", adapters["solver"], 2),
             served.engine.generate(requests[1]),

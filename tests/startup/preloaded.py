@@ -10,6 +10,8 @@ process has another value of such a variable, the process starts as usual.
 Not imported is Ray, whose core reads the number of a job from a variable when it is imported, and vLLM, which reads
 variables that our code sets first in the process itself. The core of a vLLM engine is a process with an `LD_PRELOAD` of
 its own; the first one starts as usual, and has the server start another one for cores, in that environment.
+
+A fork is below its server, not below the process that it computes for: `fork_of` finds it.
 """
 
 from __future__ import annotations
@@ -70,9 +72,12 @@ OF_CORES = (
 """What the core of a vLLM engine imports."""
 READ_BELOW_PYTHON = ("GOMP_", "LD_", "MKL_", "OMP_", "PYTHONHASHSEED", "PYTHONPATH", "TORCH_")
 """How variables begin that libraries read where Python does not see it."""
-MAY_DIFFER = {"COLUMNS", "HOME", "LINES", "PATH", "PS1", "PYTEST_CURRENT_TEST"}
+MAY_DIFFER = {"COLUMNS", "HF_HUB_OFFLINE", "HOME", "LINES", "PATH", "PS1", "PYTEST_CURRENT_TEST"}
 """Variables that libraries read again when they need them, for places where processes in tests have nothing, or to see
-that they are tested."""
+that they are tested; and one that a fork reads again itself."""
+OF_WHO_STARTS_A_CORE = ("PYTHONBREAKPOINT", "RAY_", "SEAL_RAY_", "SPT_NOENV", "VLLM_CPU_OMP_", "VLLM_ENFORCE_")
+"""How variables begin that differ between who starts the core of a vLLM engine: some library copies all variables, but a
+core reads these when it needs them or not at all."""
 QUIET = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
 """What keeps libraries from starting threads when they are imported; a process with threads cannot be forked."""
 WORKER = "ray/_private/workers/default_worker.py"
@@ -92,6 +97,21 @@ def is_served(command: list[str]) -> bool:
 def is_core(command: list[str], environment: Mapping[str, str]) -> bool:
     """Whether a process that is served is the core of a vLLM engine."""
     return SPAWNED in " ".join(command) and "LD_PRELOAD" in environment
+
+
+def fork_of(pid: int) -> int | None:
+    """The fork that runs the command of this process; None where the process runs it itself."""
+    if not (address := os.environ.get(ADDRESS)):
+        return None
+    try:
+        return int(_note(address, pid).read_text())
+    except (FileNotFoundError, ValueError):  # not one that waits, or only just
+        return None
+
+
+def _note(address: str, pid: int) -> Path:
+    """The file that tells the fork for this process."""
+    return Path(address).with_name(str(pid))
 
 
 def for_cores(address: str) -> str:
@@ -217,8 +237,8 @@ class _Forks:
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(address)
         self._listener.listen(64)
-        self._asked: dict[int, tuple[int, socket.socket]] = {}
-        """By the file of a fork's process: its id, and the connection to who waits for it."""
+        self._asked: dict[int, tuple[int, socket.socket, Path]] = {}
+        """By the file of a fork's process: its id, the connection to who waits for it, and the note that tells who."""
         self._selector = selectors.DefaultSelector()
         self._selector.register(sys.stdin.fileno(), selectors.EVENT_READ, "owner")
         self._selector.register(self._listener, selectors.EVENT_READ, "listener")
@@ -228,7 +248,7 @@ class _Forks:
         while True:
             for key, _ in self._selector.select():
                 if key.data == "owner":
-                    for pid, _ in self._asked.values():
+                    for pid, *_ in self._asked.values():
                         _send(pid, signal.SIGKILL)
                     return None
                 if key.data == "listener":
@@ -247,7 +267,7 @@ class _Forks:
             self._server_of_cores.stdin.close()
         self._selector.close()
         self._listener.close()
-        for process, (_, connection) in self._asked.items():
+        for process, (_, connection, _) in self._asked.items():
             os.close(process)
             connection.close()
 
@@ -272,7 +292,10 @@ class _Forks:
         for file in files:
             os.close(file)
         process = os.pidfd_open(pid)
-        self._asked[process] = (pid, connection)
+        waiting, *_ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        note = _note(self._address, waiting)
+        note.write_text(str(pid))
+        self._asked[process] = (pid, connection, note)
         self._selector.register(process, selectors.EVENT_READ, "fork")
         self._selector.register(connection, selectors.EVENT_READ, process)
         connection.sendall(struct.pack("!I", pid))
@@ -288,7 +311,8 @@ class _Forks:
             )
 
     def _ended(self, process: int) -> None:
-        pid, connection = self._asked.pop(process)
+        pid, connection, note = self._asked.pop(process)
+        note.unlink(missing_ok=True)
         _, status = os.waitpid(pid, 0)
         self._selector.unregister(process)
         os.close(process)
@@ -311,6 +335,9 @@ def _become(request: dict[str, Any]) -> None:
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])
+    import huggingface_hub.constants as hub
+
+    hub.HF_HUB_OFFLINE = os.environ.get("HF_HUB_OFFLINE", "").upper() in hub.ENV_VARS_TRUE_VALUES
     _, what, rest = _parts(request["command"])
     sys.orig_argv[:] = request["command"]
     sys.path[:] = request["path"]
@@ -329,6 +356,8 @@ def main(address: str) -> None:
     with _noted() as noted:
         for name in OF_CORES if of_cores else LIBRARIES:
             importlib.import_module(name)
+    if of_cores:
+        noted = {name for name in noted if not name.startswith(OF_WHO_STARTS_A_CORE)}
     threads = os.listdir("/proc/self/task")
     if len(threads) > 1:
         raise RuntimeError("A library has started a thread, and a process with threads cannot be forked.")

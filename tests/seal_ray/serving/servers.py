@@ -17,7 +17,6 @@ import httpx
 from openai import OpenAI
 
 from tests.processes import free_port, title, tree
-from tests.startup.preloaded import ADDRESS
 
 KEY = "sesame"
 NAME = "openbmb/MiniCPM-SALA-FC"
@@ -63,8 +62,7 @@ def serving(folder: Path, *arguments: str, environment: Mapping[str, str] | None
             text=True,
             stdout=file,
             stderr=subprocess.STDOUT,
-            # Without a server of preloaded processes, so that all of its own are below it.
-            env={**os.environ, ADDRESS: "", "RAY_ADDRESS": "local", "COLUMNS": "200", **(environment or {})},
+            env={**os.environ, "RAY_ADDRESS": "local", "COLUMNS": "200", **(environment or {})},
         )
     try:
         deadline = time.monotonic() + _START
