@@ -76,8 +76,8 @@ MAY_DIFFER = {"COLUMNS", "HF_HUB_OFFLINE", "HOME", "LINES", "PATH", "PS1", "PYTE
 """Variables that libraries read again when they need them, for places where processes in tests have nothing, or to see
 that they are tested; and one that a fork reads again itself."""
 OF_WHO_STARTS_A_CORE = ("PYTHONBREAKPOINT", "RAY_", "SEAL_RAY_", "SPT_NOENV", "VLLM_CPU_OMP_", "VLLM_ENFORCE_")
-"""How variables begin that differ between who starts the core of a vLLM engine: some library copies all variables, but a
-core reads these when it needs them or not at all."""
+"""How variables begin that differ between those who start a core of vLLM: some library copies all variables, but a core
+reads these when it needs them or not at all."""
 QUIET = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
 """What keeps libraries from starting threads when they are imported; a process with threads cannot be forked."""
 WORKER = "ray/_private/workers/default_worker.py"
