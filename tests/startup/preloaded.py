@@ -70,11 +70,11 @@ OF_CORES = (
     "policies.engine.vllm_worker",
 )
 """What the core of a vLLM engine imports."""
-READ_BELOW_PYTHON = ("GOMP_", "LD_", "MKL_", "OMP_", "PYTHONHASHSEED", "PYTHONPATH", "TORCH_")
+READ_BELOW_PYTHON = ("GOMP_", "LD_", "MKL_", "OMP_", "PYTHONHASHSEED", "TORCH_")
 """How variables begin that libraries read where Python does not see it."""
-MAY_DIFFER = {"COLUMNS", "HF_HUB_OFFLINE", "HOME", "LINES", "PATH", "PS1", "PYTEST_CURRENT_TEST"}
+MAY_DIFFER = {"COLUMNS", "HF_HUB_OFFLINE", "HOME", "LINES", "PATH", "PS1", "PYTEST_CURRENT_TEST", "PYTHONPATH"}
 """Variables that libraries read again when they need them, for places where processes in tests have nothing, or to see
-that they are tested; and one that a fork reads again itself."""
+that they are tested; and two that a fork minds itself."""
 OF_WHO_STARTS_A_CORE = ("PYTHONBREAKPOINT", "RAY_", "SEAL_RAY_", "SPT_NOENV", "VLLM_CPU_OMP_", "VLLM_ENFORCE_")
 """How variables begin that differ between those who start a core of vLLM: some library copies all variables, but a core
 reads these when it needs them or not at all."""
@@ -83,15 +83,21 @@ QUIET = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
 WORKER = "ray/_private/workers/default_worker.py"
 SPAWNED = "from multiprocessing.spawn import spawn_main"
 PROGRAMS = (SPAWNED, "from seal_ray.cli import main; main()")
+MODULES = {"tests.tuning.comparison.driver", "tests.tuning.sweep.driver"}
+_SAFE_PATH = "-P"
 _REFUSED = 0
 _MOST_FILES = 200
 _SPARE = 500  # numbers above those of any file that a process brings
 
 
 def is_served(command: list[str]) -> bool:
-    """Whether a command line starts a worker of Ray, a process that one spawns, or a command of ours."""
+    """Whether a command line starts a worker of Ray, a process that one spawns, or a command or a driver of ours."""
     options, what, rest = _parts(command)
-    return options <= {"-u", "-B"} and (what.endswith(WORKER) or (what == "-c" and rest[0].startswith(PROGRAMS)))
+    if what == "-m":
+        ours = rest[0] in MODULES
+    else:
+        ours = rest[0].startswith(PROGRAMS) if what == "-c" else what.endswith(WORKER)
+    return ours and options <= {"-u", "-B", _SAFE_PATH}
 
 
 def is_core(command: list[str], environment: Mapping[str, str]) -> bool:
@@ -169,6 +175,7 @@ def _ask(address: str) -> None:
             "folder": os.getcwd(),
             "path": sys.path,
             "files": files,
+            "group": os.getpgid(0),
         }
         body = json.dumps(request).encode()
         try:
@@ -332,19 +339,25 @@ def _become(request: dict[str, Any]) -> None:
     for file, number in zip(spare, request["files"], strict=True):
         os.dup2(file, number)
         os.close(file)
+    with suppress(PermissionError):  # a group of another session
+        os.setpgid(0, request["group"])  # when a worker has died, Ray ends all of its group
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])
     import huggingface_hub.constants as hub
 
     hub.HF_HUB_OFFLINE = os.environ.get("HF_HUB_OFFLINE", "").upper() in hub.ENV_VARS_TRUE_VALUES
-    _, what, rest = _parts(request["command"])
+    options, what, rest = _parts(request["command"])
     sys.orig_argv[:] = request["command"]
     sys.path[:] = request["path"]
-    if what == "-c":
+    if what in ("-c", "-m"):
         sys.argv[:] = [what, *rest[1:]]
-        sys.path.insert(0, "")
+        if _SAFE_PATH not in options:
+            sys.path.insert(0, "" if what == "-c" else request["folder"])
+    if what == "-c":
         exec(rest[0], {"__name__": "__main__"})
+    elif what == "-m":
+        runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
     else:
         sys.argv[:] = [what, *rest]
         sys.path.insert(0, str(Path(what).parent))

@@ -29,6 +29,7 @@ from policies.prompting import ChatFormat
 from policies.trajectory import End
 from tests.conftest import TABLE
 from tests.policies.models import greedy, load, load_adapted
+from tests.processes import title, tree
 from tests.readme import example
 from tests.seal_ray.evaluation.grading import bfcl, official_failures
 from tests.seal_ray.serving.servers import CONTEXT, KEY, NAME, RESPONSE, Running, joined
@@ -352,6 +353,7 @@ def test_after_a_replica_was_killed_under_load_requests_are_answered_again(
         clients = [pool.submit(load) for _ in range(8)]
         try:
             time.sleep(2)
+            below = {pid: title(pid) for pid in tree(replica)}
             os.kill(replica, signal.SIGKILL)
             killed, before = time.monotonic(), len(answered)
             while len(answered) < before + 16:
@@ -365,4 +367,6 @@ def test_after_a_replica_was_killed_under_load_requests_are_answered_again(
             each.result()
         assert [server.post(CHAT).status_code for _ in range(16)] == [200] * 16
     assert server.replicas(REPLICA) != [replica]
+    assert any("EngineCore" in each for each in below.values()), below
+    assert not [pid for pid, name in below.items() if title(pid) == name], below
     record_property(TABLE, f"killed under load: statuses {failed} of 8 clients; answers again after {back:.0f} s")
