@@ -24,7 +24,7 @@ def proposal(cue: str) -> str:
     return write_proposal(Interface(guidelines=(cue,)))
 
 
-def uniform_curator(folder: Path, *, steps: int = 320) -> Path:
+def uniform_curator(folder: Path, *, steps: int = 240) -> Path:
     """Saves a small model that writes one of the four proposals, each about as often, whatever it reads."""
     shutil.copytree(tiny.FOLDER, folder, ignore=shutil.ignore_patterns("*.safetensors", "config.json", "recipe.json"))
     base = open_model(tiny.NAME)
