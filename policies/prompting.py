@@ -78,7 +78,6 @@ class ChatFormat:
 
     def __init__(self, tokenizer: Any, dialect: Dialect, *, name: str, stop_token_ids: Sequence[int] = ()) -> None:
         self._tokenizer = tokenizer
-        self._rust = _rust_part(tokenizer)
         self._name = name
         self.dialect = dialect
         if not tokenizer.chat_template:
@@ -151,8 +150,6 @@ class ChatFormat:
 
     def tokens(self, text: str) -> tuple[int, ...]:
         """The tokens of a text, special ones included."""
-        if self._rust is not None:
-            return tuple(self._rust.encode(text, add_special_tokens=False).ids)
         return tuple(self._tokenizer.encode(text, add_special_tokens=False))
 
     def text(self, token_ids: Sequence[int]) -> str:
@@ -161,10 +158,7 @@ class ChatFormat:
         if ids and ids[-1] in self.stop_token_ids:
             ids.pop()
         # Special tokens stay: some dialects mark their calls with one.
-        if self._rust is not None:
-            text = self._rust.decode(ids, skip_special_tokens=False)
-        else:
-            text = self._tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        text = self._tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
         assert isinstance(text, str)
         return text
 
@@ -189,22 +183,6 @@ class ChatFormat:
     def _document(self, tool: ToolDoc) -> dict[str, JSON]:
         document: dict[str, JSON] = map_texts(dict(tool.document), self.disarmed)
         return document
-
-
-def _rust_part(tokenizer: Any) -> Any:
-    """What computes tokens and texts in the tokenizer; None where its class adds something of its own to that.
-
-    Around it Transformers does as much work again for a short text, and three times as much for a short completion.
-    """
-    from transformers import PreTrainedTokenizerFast
-
-    kind, methods = type(tokenizer), ("encode", "_encode_plus", "decode", "_decode")
-    if not all(getattr(kind, each) is getattr(PreTrainedTokenizerFast, each) for each in methods):
-        return None
-    rust = tokenizer.backend_tokenizer
-    rust.no_truncation()
-    rust.no_padding()
-    return rust
 
 
 def _tokenizer(folder: Path) -> Any:

@@ -7,9 +7,7 @@ import json
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
-from transformers import PreTrainedTokenizerFast
 
 from envs.bfcl.tasks import load_tasks
 from envs.dialects import DIALECTS
@@ -23,7 +21,7 @@ from envs.toolworld.documents import compact_signature
 from policies import tiny
 from policies.prompting import ChatFormat
 from policies.tiny.demonstrations import Demonstration, demonstrations
-from tests.policies.chat_models import FAMILIES, chat_format, chat_tokenizer, family_tokenizer
+from tests.policies.chat_models import chat_format, chat_tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -90,36 +88,6 @@ def test_a_tokenizer_that_was_changed_is_not_taken_for_the_shipped_one(tmp_path:
     changed["model"]["merges"] = []
     file.write_text(json.dumps(changed), "utf-8")
     assert ChatFormat.load(copy, DIALECTS["qwen"]).tokens(text) != shipped.tokens(text)
-
-
-TEXTS = ("", " ", "\n\n\t x", "Book 2 seats: é, e\u0301, 航空, 🛫.", "\x00\ufffd", "<|im_start", "don't  stop " * 40)
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_tokens_and_texts_are_what_transformers_makes_of_them(family: str) -> None:
-    tokenizer = family_tokenizer(family)
-    form = ChatFormat(tokenizer, DIALECTS[FAMILIES[family].dialect], name=family)
-    for text in (*TEXTS, *FAMILIES[family].control, f" {FAMILIES[family].eos} \n".join(FAMILIES[family].control)):
-        assert list(form.tokens(text)) == tokenizer.encode(text, add_special_tokens=False)
-    numbers = np.random.default_rng(0)
-    for length in (0, 1, 2, 300):
-        ids = [int(each) for each in numbers.integers(0, len(tokenizer), length)]
-        ids = [each for each in ids if each not in form.stop_token_ids]
-        expected = tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
-        assert form.text(ids) == form.text([*ids, form.stop_token_ids[0]]) == expected
-
-
-def test_a_tokenizer_that_adds_something_of_its_own_is_asked_itself() -> None:
-    class Shouting(PreTrainedTokenizerFast):
-        def _decode(self, *given: object, **settings: object) -> str:
-            return str(super()._decode(*given, **settings)).upper()  # type: ignore[arg-type]
-
-    plain = chat_tokenizer("qwen")
-    shouting = Shouting(  # type: ignore[no-untyped-call]
-        tokenizer_object=plain.backend_tokenizer, eos_token=plain.eos_token, chat_template=plain.chat_template
-    )
-    form = ChatFormat(shouting, DIALECTS["qwen"], name="shouting")
-    assert form.text(form.tokens("a word")) == "A WORD"
 
 
 def test_toolace_shows_tools_in_its_own_words() -> None:
