@@ -25,9 +25,8 @@ def tree(root: int) -> list[int]:
             below.setdefault(int(path.read_text().rsplit(")", 1)[1].split()[1]), []).append(int(path.parent.name))
     found = [root]
     for pid in found:
-        if fork := fork_of(pid):
-            found.append(fork)
-        found += below.get(pid, [])
+        # A fork is below its server too, which may be among them.
+        found += [each for each in (fork_of(pid), *below.get(pid, [])) if each is not None and each not in found]
     return found
 
 

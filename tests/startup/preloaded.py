@@ -93,10 +93,13 @@ _SPARE = 500  # numbers above those of any file that a process brings
 def is_served(command: list[str]) -> bool:
     """Whether a command line starts a worker of Ray, a process that one spawns, or a command or a driver of ours."""
     options, what, rest = _parts(command)
-    if what == "-m":
-        ours = rest[0] in MODULES
-    else:
-        ours = rest[0].startswith(PROGRAMS) if what == "-c" else what.endswith(WORKER)
+    match what:
+        case "-m":
+            ours = rest[0] in MODULES
+        case "-c":
+            ours = rest[0].startswith(PROGRAMS)
+        case _:
+            ours = what.endswith(WORKER)
     return ours and options <= {"-u", "-B", _SAFE_PATH}
 
 
