@@ -136,7 +136,7 @@ class Agent:
         )
 
     def heal(self) -> None:
-        """Looks after the engines that it owns, and starts them at first, without waiting. Raises `EngineLost`."""
+        """Looks after the engines that it owns, and starts them, without waiting. Raises `EngineLost`."""
         if self.owns:
             self.engines.heal()
 
@@ -151,10 +151,7 @@ class Agent:
 
 
 def start_agents(config: Settings) -> dict[str, Agent]:
-    """The agents of a run that are language models, by name, each with its engines, which have yet to start.
-
-    The solver comes first.
-    """
+    """The agents of a run that are language models, by name, the solver first. Their engines start meanwhile."""
     solver, engine = config.section(sections.Solver), config.section(sections.Engine)
     # On GPUs vLLM's attention rounds float32 to TF32.
     exact = solver.dtype == "float32" == engine.dtype and not engine.num_gpus_per_engine
@@ -174,6 +171,7 @@ def start_agents(config: Settings) -> dict[str, Agent]:
             ratio_tolerance=tolerance,
             engine_timeout=config.section(sections.FaultTolerance).engine_timeout,
         )
+        agents[name].heal()
     return agents
 
 

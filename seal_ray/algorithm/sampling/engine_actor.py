@@ -116,7 +116,11 @@ class EngineActor:
     async def _ready(self) -> Engine:
         async with self._starting:
             if self._engine is None:
-                self._engine = await start(self._spec)
+                gc.disable()  # it would look through what is imported again and again, a quarter of the time
+                try:
+                    self._engine = await start(self._spec)
+                finally:
+                    gc.enable()
                 gc.freeze()  # what is there by now stays; collections, which halt all requests, do not look through it
             return self._engine
 
