@@ -46,6 +46,7 @@ def cluster() -> Iterator[str]:
     with pytest.MonkeyPatch.context() as patch:
         # It looks for lines in logs ten times a second, for drivers that show them: here none does.
         patch.setattr(Node, "start_log_monitor", lambda self: None)
+        patch.setenv("RAY_worker_niceness", "0")  # as a run's own cluster has it
         ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     yield ray.get_runtime_context().gcs_address
     ray.shutdown()

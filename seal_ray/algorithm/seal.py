@@ -82,9 +82,9 @@ class Seal(RoundAlgorithm):
         self._compare = Comparison(self._reward, make_advantages(self._training), self._training.group_floor)
         self._suites = make_suites(self._environment, self._evaluation)
         self._seed = int(settings.seed)
-        # Engines take as long to start as all else together, and start beside it. In a trial's placement group they have
-        # bundles of their own, and must come first: RLlib's learners take any that has room. With GPUs, and no group,
-        # they come last: Ray packs shares of GPUs tightly, and would leave the learners none.
+        # Engines take as long to start as all else together, and start beside it. In a trial's placement group they
+        # have bundles of their own, and must come first: RLlib's learners take any that has room. On GPUs, where there
+        # is no group, they come last: Ray packs shares of GPUs tightly, and would leave the learners none.
         on_gpus = settings.section(sections.Engine).num_gpus_per_engine > 0
         first = ray.util.get_current_placement_group() is not None or not on_gpus
         agents = start_agents(settings) if first else None

@@ -27,7 +27,11 @@ def connected() -> Iterator[None]:
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     disable_progress_bar()  # type: ignore[no-untyped-call]
     address = os.environ.get("RAY_ADDRESS") or "local"
-    here: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
+    here: dict[str, Any] = {}
+    if address == "local":
+        here["include_dashboard"] = False
+        # Ray gives all workers a low priority; here those have it that give way to engines.
+        os.environ.setdefault("RAY_worker_niceness", "0")
     try:
         ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False, **here)
     except (ConnectionError, ValueError) as error:

@@ -16,6 +16,7 @@ from typing import Any
 from envs.errors import SealError
 from policies.engine import Adapter, Engine, EngineDead, GenRequest, GenResult
 from policies.engine.stored import StoredWeights
+from seal_ray.algorithm.sampling.priority import give_way
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +122,7 @@ class EngineActor:
                     self._engine = await start(self._spec)
                 finally:
                     gc.enable()
+                give_way()  # to the engine's core, which is a process of its own
                 gc.freeze()  # what is there by now stays; collections, which halt all requests, do not look through it
             return self._engine
 

@@ -36,6 +36,7 @@ from policies.trajectory import Trajectory
 from policies.watch import Watch
 from seal_ray.algorithm.sampling.engine_pool import RemoteEngine
 from seal_ray.algorithm.sampling.groups import GroupPlan, PlayedGroup
+from seal_ray.algorithm.sampling.priority import give_way
 from seal_ray.config import sections
 
 STEP_TIMEOUT = "StepTimeout"
@@ -126,10 +127,11 @@ class _Player:
         """Plays the groups side by side. The dialogues in `lost` are not played: their outcomes are these faults."""
         known = {(fault.task, fault.seed): fault for fault in lost}
         on_engine = [self._rollouts(actor, target, plans, watch) for actor in target.engines]
-        playing = [
-            self._play_group(on_engine[plan.number % len(on_engine)], plan, target.version, known, watch)
-            for plan in plans
-        ]
+        playing = []
+        for plan in plans:
+            rollouts = on_engine[plan.number % len(on_engine)]
+            playing.append(asyncio.ensure_future(self._play_group(rollouts, plan, target.version, known, watch)))
+            await asyncio.sleep(0)  # its first requests are sent before the next group's task is looked up
         return list(await asyncio.gather(*playing))
 
     def _rollouts(self, actor: Any, target: Target, plans: Sequence[GroupPlan], watch: Watch) -> Rollouts:
@@ -227,6 +229,7 @@ class SealEnvRunner(EnvRunner, Checkpointable):
     def _player(self) -> _Player:
         player = _Player(self.config)
         if self.worker_index:  # in a process of its own, in which nothing goes that is there by now
+            give_way()
             gc.freeze()  # so that collections, which halt all dialogues, do not look through it
         return player
 

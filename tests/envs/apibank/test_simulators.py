@@ -132,12 +132,18 @@ def test_a_simulator_can_do_nothing_but_compute(simulators: Simulators, deed: st
 
 
 @pytest.mark.parametrize("deed", ["sleep", "loop", "exit"])
-def test_a_call_that_does_not_come_back_is_an_error_and_the_next_one_works(simulators: Simulators, deed: str) -> None:
+def test_a_call_that_does_not_come_back_is_an_error_and_the_next_one_works(
+    simulators: Simulators, deed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert simulators.judge(lamp(), TRUTH).correct, "a process that starts has longer"
+    if deed == "sleep":
+        monkeypatch.setattr(simulators.process, "_seconds", 2.0)
     ended, started = simulators.process.ended, time.perf_counter()
     judged = simulators.judge(ToolCall("Rogue", {"deed": deed}), {"output": "done"})
     assert (judged.correct, judged.result) == (False, None)
-    assert time.perf_counter() - started < 6 * worker.SECONDS
+    assert time.perf_counter() - started < (worker.SECONDS if deed == "sleep" else 6 * worker.SECONDS)
     assert simulators.process.ended == ended + 1
+    monkeypatch.undo()
     assert simulators.judge(lamp(), TRUTH).correct
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from envs.dialogue import Dialogue
 from envs.errors import EnvironmentFault
 from policies import token_dialogue
+from seal_ray.algorithm.sampling import runner
 from seal_ray.algorithm.sampling.runner import SealEnvRunner
 from tests.seal_ray.algorithm.engines import HANG
 
@@ -47,6 +48,8 @@ def runner_that(hangs: Callable[[], None]) -> type[SealEnvRunner]:
         def __init__(self, **settings: Any) -> None:
             super().__init__(**settings)
             token_dialogue.Dialogue = HangingDialogue  # type: ignore[attr-defined]
+            # It must not be late because the other tests of this machine come first.
+            runner.give_way = lambda: None  # type: ignore[attr-defined]
 
     return HangingRunner
 

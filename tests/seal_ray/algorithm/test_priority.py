@@ -1,0 +1,80 @@
+"""What hands requests on gives way to what computes: the front end of an engine and env runners, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from typing import Any
+
+import ray
+
+from policies.engine import Engine
+from policies.engine.scripted import ScriptedEngine
+from seal_ray.algorithm.sampling.engine_actor import EngineActor, EngineSpec
+from seal_ray.algorithm.sampling.priority import LOWEST
+from tests.seal_ray.algorithm.configs import ROUNDS_IN_RAY, small_config
+from tests.seal_ray.algorithm.engines import Half
+from tests.seal_ray.algorithm.test_seal_rounds import built, runner_pids
+
+pytestmark = ROUNDS_IN_RAY
+
+
+def niceness(pid: int) -> int:
+    return os.getpriority(os.PRIO_PROCESS, pid)
+
+
+def test_all_threads_give_way_and_those_that_start_later() -> None:
+    program = """
+        import os, threading
+        from pathlib import Path
+        from seal_ray.algorithm.sampling.priority import give_way
+
+        def found():
+            return sorted(os.getpriority(os.PRIO_PROCESS, int(each.name)) for each in Path("/proc/self/task").iterdir())
+
+        end = threading.Event()
+        threading.Thread(target=end.wait).start()
+        print(*found())
+        give_way()
+        threading.Thread(target=end.wait).start()
+        print(*found())
+        end.set()
+    """
+    said = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    before = niceness(0)
+    assert said == [f"{before} {before}", " ".join([str(LOWEST)] * 3)]
+
+
+class _Noting(ScriptedEngine):
+    """Notes the priority that it was started with, which an engine's core has too."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda request: (0,))
+        self.began = niceness(0)
+
+
+async def _noting(spec: EngineSpec) -> Engine:
+    return _Noting()
+
+
+def test_a_front_end_gives_way_once_its_engine_has_started() -> None:
+    actor: Any = ray.remote(EngineActor).remote(
+        EngineSpec("", "", None, context=64, dtype="float32", concurrent=1, factory=_noting)
+    )
+    ray.get(actor.versions.remote())
+    began, now = ray.get(actor.__ray_call__.remote(lambda self: (self._engine.began, niceness(0))))
+    assert began == 0, "a cluster of a run's own gives workers the usual priority"
+    assert now == LOWEST
+    ray.kill(actor)
+
+
+def test_env_runners_give_way_and_the_learner_does_not() -> None:
+    before = niceness(0)
+    with built(small_config(Half()).env_runners(num_env_runners=2)) as algorithm:
+        algorithm.train()
+        assert [niceness(pid) for pid in runner_pids(algorithm)] == [LOWEST, LOWEST]
+    assert niceness(0) == before
