@@ -126,7 +126,7 @@ class VllmEngine:
         return EngineReport("vllm", str(settings.model), settings.dtype, versions, settings.context)
 
     def processes(self) -> list[int]:
-        """Process ids of the engine's core, for tests that kill it."""
+        """Process ids of the engine's core."""
         return [process.pid for process in self._core_processes()]
 
     def _core_processes(self) -> Any:

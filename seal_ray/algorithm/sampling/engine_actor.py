@@ -107,12 +107,16 @@ class EngineActor:
 
     def processes(self) -> list[int]:
         """Process ids of the actor and of its engine's core, for tests that kill them."""
-        core = getattr(self._engine, "processes", list)
-        return [os.getpid(), *core()]
+        return [os.getpid(), *self._core()]
 
     async def close(self) -> None:
         if self._engine is not None:
             await self._engine.close()
+
+    def _core(self) -> list[int]:
+        """Process ids of the engine's core, where that is not this process."""
+        found: list[int] = getattr(self._engine, "processes", list)()
+        return found
 
     async def _ready(self) -> Engine:
         async with self._starting:
@@ -122,7 +126,8 @@ class EngineActor:
                     self._engine = await start(self._spec)
                 finally:
                     gc.enable()
-                give_way()  # to the engine's core, which is a process of its own
+                if self._core():
+                    give_way()  # what computes is a process of its own
                 gc.freeze()  # what is there by now stays; collections, which halt all requests, do not look through it
             return self._engine
 

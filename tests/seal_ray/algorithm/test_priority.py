@@ -8,6 +8,7 @@ import sys
 import textwrap
 from typing import Any
 
+import pytest
 import ray
 
 from policies.engine import Engine
@@ -57,18 +58,28 @@ class _Noting(ScriptedEngine):
         self.began = niceness(0)
 
 
-async def _noting(spec: EngineSpec) -> Engine:
+class _WithCore(_Noting):
+    def processes(self) -> list[int]:
+        return [1]
+
+
+async def _alone(spec: EngineSpec) -> Engine:
     return _Noting()
 
 
-def test_a_front_end_gives_way_once_its_engine_has_started() -> None:
+async def _with_core(spec: EngineSpec) -> Engine:
+    return _WithCore()
+
+
+@pytest.mark.parametrize(("factory", "priority"), [(_alone, 0), (_with_core, LOWEST)])
+def test_a_front_end_gives_way_where_its_engine_computes_in_another_process(factory: Any, priority: int) -> None:
     actor: Any = ray.remote(EngineActor).remote(
-        EngineSpec("", "", None, context=64, dtype="float32", concurrent=1, factory=_noting)
+        EngineSpec("", "", None, context=64, dtype="float32", concurrent=1, factory=factory)
     )
     ray.get(actor.versions.remote())
     began, now = ray.get(actor.__ray_call__.remote(lambda self: (self._engine.began, niceness(0))))
     assert began == 0, "a cluster of a run's own gives workers the usual priority"
-    assert now == LOWEST
+    assert now == priority
     ray.kill(actor)
 
 
