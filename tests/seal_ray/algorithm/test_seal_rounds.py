@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,14 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from envs.errors import EnvironmentFault
 from envs.sources import find_task
 from envs.task import Task
-from policies.engine import BASE, EngineDead, GenRequest
+from policies.engine import BASE, Engine, EngineDead, GenRequest
 from seal_ray.algorithm.agent import RatioError
 from seal_ray.algorithm.config import SealConfig
 from seal_ray.algorithm.sampling import runner as runner_module
+from seal_ray.algorithm.sampling.engine_actor import EngineSpec
 from seal_ray.algorithm.sampling.engine_pool import EngineLost, RemoteEngine
 from seal_ray.algorithm.sampling.groups import TooManyFaults
-from seal_ray.algorithm.sampling.runner import StaleWeights
+from seal_ray.algorithm.sampling.runner import SealEnvRunner, StaleWeights
 from seal_ray.algorithm.seal import Seal
 from seal_ray.report.files import RunFolder
 from seal_ray.run import recorder
@@ -182,6 +184,34 @@ def runner_pids(algorithm: Seal) -> list[int]:
         assert time.monotonic() < deadline, "a killed runner does not come back"
         time.sleep(0.2)
         group.probe_unhealthy_env_runners()
+
+
+@dataclass(frozen=True)
+class _Telling(Half):
+    """Tells in a file that its engine starts."""
+
+    told: str = ""
+
+    async def __call__(self, spec: EngineSpec) -> Engine:
+        Path(self.told).touch()
+        return await super().__call__(spec)
+
+
+class _Waiting(SealEnvRunner):
+    """Is not there before the engine starts."""
+
+    def __init__(self, *, config: Any, **settings: Any) -> None:
+        deadline = time.monotonic() + 60
+        while not Path(config.engine_factory.told).exists():
+            assert time.monotonic() < deadline, "the engine waits for the runners"
+            time.sleep(0.05)
+        super().__init__(config=config, **settings)
+
+
+def test_engines_start_while_runners_do(tmp_path: Path) -> None:
+    config = small_config(_Telling(told=str(tmp_path / "told")))
+    with built(config.env_runners(num_env_runners=1, env_runner_cls=_Waiting)) as algorithm:
+        assert algorithm.train()["solver/rollouts"]
 
 
 def test_killed_runners_and_engines_change_nothing(undisturbed: dict[str, Any]) -> None:
