@@ -19,7 +19,7 @@ from tests.seal_ray.algorithm.configs import ROUNDS_IN_RAY, small_config
 from tests.seal_ray.algorithm.engines import Half
 from tests.seal_ray.algorithm.test_seal_rounds import built, runner_pids
 
-pytestmark = ROUNDS_IN_RAY
+pytestmark = [*ROUNDS_IN_RAY, pytest.mark.long]
 
 
 def niceness(pid: int) -> int:
