@@ -103,7 +103,7 @@ class Agent:
         return learnt
 
     def learn_documents(self, rows: list[Row]) -> dict[str, float]:
-        """One step on documents that it wrote; its engines get the weights. Returns what is logged, by metric.
+        """One step on documents that it wrote; its engines are sent the weights. Returns what is logged, by metric.
 
         Nothing happens, and nothing is logged, where there are no rows or the agent does not learn.
         """
@@ -122,7 +122,10 @@ class Agent:
         return self._learners.internalised(self.name)
 
     def deliver(self) -> None:
-        """Gives its engines the weights that it has learnt, each with the proof that it computes with them."""
+        """Sends its engines the weights that it has learnt. Each proves that it computes with them before it answers.
+
+        That runs beside what follows; `heal` and `settle` raise what came of it.
+        """
         if not self.learns:
             return
         if self.settings.lora_rank:
@@ -135,8 +138,14 @@ class Agent:
             elsewhere=lambda: Payload(BASE, self.version, weights=self._learners.copied(stored)),
         )
 
+    def settle(self) -> None:
+        """Waits until all engines that it samples on have the weights that they were sent. Raises as `heal`."""
+        self.engines.settle()
+
     def heal(self) -> None:
-        """Looks after the engines that it owns, and starts them, without waiting. Raises `EngineLost`."""
+        """Looks after the engines that it owns, and starts them, without waiting. Raises `DeliveryError`, `EngineLost`,
+        or what an engine's start raised.
+        """
         if self.owns:
             self.engines.heal()
 

@@ -258,6 +258,8 @@ class Seal(RoundAlgorithm):
     def _deliver(self) -> None:
         for agent in self.agents.values():
             agent.deliver()
+        for agent in self.agents.values():
+            agent.settle()
 
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
         state: dict[str, Any] = super().get_state(components, not_components=not_components, **kwargs)

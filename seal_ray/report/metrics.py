@@ -137,7 +137,11 @@ METRICS = (
     Metric("perf/curate_seconds", "s", "Comparing and judging the window's arms, and the curator's own update."),
     Metric("perf/advantage_seconds", "s", "Advantages, diagnosis weights and packing."),
     Metric("perf/learn_seconds", "s", "The learner's update."),
-    Metric("perf/sync_seconds", "s", "New weights to every engine, with the proof that they arrived."),
+    Metric(
+        "perf/sync_seconds",
+        "s",
+        "New weights stored and sent to every engine; it loads and proves them beside what follows.",
+    ),
     Metric("perf/evaluation_seconds", "s", "The evaluation."),
     Metric("perf/checkpoint_seconds", "s", "Writing the checkpoint."),
     Metric("perf/tokens_per_second", "tokens/s", "Tokens sampled over the time that playing took."),

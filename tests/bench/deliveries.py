@@ -52,7 +52,7 @@ def _timed(work: Callable[[], None]) -> float:
 def main() -> None:
     torch.manual_seed(0)
     with tempfile.TemporaryDirectory() as folder, connected():
-        model = Qwen2ForCausalLM(Qwen2Config(**SHAPE))  # type: ignore[arg-type, no-untyped-call]
+        model = Qwen2ForCausalLM(Qwen2Config(**SHAPE))
         model.save_pretrained(folder)
         shutil.copy(tiny.FOLDER / "tokenizer.json", folder)
         weights = {name: each for name, each in model.state_dict().items() if name != "lm_head.weight"}
@@ -63,20 +63,24 @@ def main() -> None:
         adapter = random_adapter(Path(folder), seed=1, r=RANK)
         took: dict[str, list[float]] = {"shared memory": [], "copies": [], "adapter": []}
         peaks: dict[str, int] = {}
+
+        def deliver(version: int, *, stores: bool) -> None:
+            pool.deliver(Payload(BASE, version, weights=store(weights) if stores else dict(weights)))
+            pool.settle()
+
+        def deliver_adapter(version: int) -> None:
+            pool.deliver(Payload("a", version, adapter=adapter))
+            pool.settle()
+
         for number in range(2 * ROUNDS + 1):
             stores, version = number % 2 == 0, number + 1
-
-            def deliver(stores: bool = stores, version: int = version) -> None:
-                pool.deliver(Payload(BASE, version, weights=store(weights) if stores else dict(weights)))
-
             name = "shared memory" if stores else "copies"
             with Memory() as memory:
-                seconds = _timed(deliver)
+                seconds = _timed(partial(deliver, version, stores=stores))
             if number:  # the first one waits for the engine's start
                 took[name].append(seconds)
                 peaks[name] = max(peaks.get(name, 0), memory.peak)
-            payload = Payload("a", version, adapter=adapter)
-            took["adapter"].append(_timed(partial(pool.deliver, payload)))
+            took["adapter"].append(_timed(partial(deliver_adapter, version)))
         pool.close()
     medians = {name: statistics.median(values) for name, values in took.items()}
     for name, value in medians.items():

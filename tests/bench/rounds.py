@@ -1,8 +1,10 @@
 """What a round of training costs beside engine and learner, and the memory of it: `python -m tests.bench.rounds`.
 
-Some rounds of the tiny preset, as `seal-ray train` runs them. After each its requests are sent to an engine of the same
+Some rounds of the tiny preset, as `seal-ray train` runs them, in stretches of some that follow on each other; what is
+delivered after a stretch is waited for. After a stretch the requests of its rounds are sent to an engine of the same
 kind alone, with the same weights, no environment, no Ray and no order among them but a dialogue's own: what that takes
-is the engine's own time. Overhead is the share of the rounds that is neither this nor the learner's update.
+is the engine's own time. Overhead is the share of the rounds that is neither this nor the learner's update, without the
+first stretch.
 
 `--against COMMIT` plays rounds of that commit too, in turn with these, in a process of its own.
 """
@@ -15,6 +17,7 @@ import statistics
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 
 import torch
 
@@ -32,7 +35,8 @@ from tests.bench.memory import Memory
 from tests.bench.other_rounds import OtherRounds, phases_of
 from tests.bench.same import checked_out
 
-ROUNDS = 4
+ROUNDS = 9
+STRETCH = 3
 GOAL_OVERHEAD, GOAL_GIB = 0.05, 6.0
 
 
@@ -90,6 +94,31 @@ class _Alone:
         self._runner.close()
 
 
+@dataclass(frozen=True)
+class _Round:
+    """A round, with the weights that it was sampled with."""
+
+    seconds: float
+    phases: Mapping[str, float]
+    trajectories: Sequence[Trajectory]
+    weights: Mapping[str, torch.Tensor]
+
+
+def _stretch(algorithm: Seal, rounds: int) -> list[_Round]:
+    """Rounds that follow on each other. What is delivered last is waited for, and counts for the last of them."""
+    found: list[_Round] = []
+    for number in range(rounds):
+        weights = algorithm.solver.weights()
+        started = time.perf_counter()
+        result = algorithm.train()
+        if number + 1 == rounds:
+            algorithm.solver.settle()
+        seconds = time.perf_counter() - started
+        trajectories = [each for group in algorithm.last_round for each in group.trajectories]
+        found.append(_Round(seconds, phases_of(result), trajectories, weights))
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--against", metavar="COMMIT", help="play rounds of this commit too, in turn with these")
@@ -108,26 +137,30 @@ def main() -> None:
         other = None
         if given.against:
             other = stack.enter_context(OtherRounds(stack.enter_context(checked_out(given.against))))
-        for number in range(1, given.rounds + 1):
+        for first in range(0, given.rounds, STRETCH):
+            numbers = range(first, min(first + STRETCH, given.rounds))
             if other is not None:
-                before, phases = other.next()
-                others.append(before)
-                print(f"round {number} of {given.against}: {before:.1f} s: {_said(phases)}", flush=True)
-            weights = algorithm.solver.weights()  # what the round is sampled with
-            started = time.perf_counter()
-            result = algorithm.train()
-            took.append(time.perf_counter() - started)
-            phases = phases_of(result)
-            played = [each for group in algorithm.last_round for each in group.trajectories]
-            engine = alone.seconds(played, weights)
-            outside.append(took[-1] - engine - phases["learn"])
-            print(f"round {number}: {took[-1]:.1f} s: {_said(phases)}; engine alone {engine:.2f}", flush=True)
-    overhead = sum(outside[1:]) / sum(took[1:])
+                for number in numbers:
+                    before, phases = other.next()
+                    others.append(before)
+                    print(f"round {number + 1} of {given.against}: {before:.1f} s: {_said(phases)}", flush=True)
+            for played in _stretch(algorithm, len(numbers)):
+                engine = alone.seconds(played.trajectories, played.weights)
+                took.append(played.seconds)
+                outside.append(played.seconds - engine - played.phases["learn"])
+                print(
+                    f"round {len(took)}: {played.seconds:.1f} s: {_said(played.phases)}; engine alone {engine:.2f}",
+                    flush=True,
+                )
+    overhead = sum(outside[STRETCH:]) / sum(took[STRETCH:])
     if others:
-        now, before = statistics.median(took[1:]), statistics.median(others[1:])
-        print(f"medians without the first: now {now:.1f} s, at {given.against} {before:.1f} s: {before / now:.2f} to 1")
+        now, before = statistics.median(took[STRETCH:]), statistics.median(others[STRETCH:])
+        print(
+            f"medians without the first stretch: now {now:.1f} s, at {given.against} {before:.1f} s: "
+            f"{before / now:.2f} to 1"
+        )
     print(
-        f"overhead outside engine and learner, without the first round: {overhead:.1%} (goal {GOAL_OVERHEAD:.0%}); "
+        f"overhead outside engine and learner, without the first stretch: {overhead:.1%} (goal {GOAL_OVERHEAD:.0%}); "
         f"memory of all processes at most {memory.peak / 2**30:.2f} GiB"
         + ("" if others else f" (goal {GOAL_GIB:g}, without the second engine)")
     )

@@ -62,10 +62,11 @@ class EngineActor:
         self._spec = spec
         self._engine: Engine | None = None
         self._starting = asyncio.Lock()
+        self._updating = asyncio.Lock()
 
     async def versions(self) -> Mapping[str, int]:
-        """Policy → version that the engine holds; starts the engine first."""
-        return (await self._ready()).report().versions
+        """Policy → version that the engine holds after what is under way; starts the engine first."""
+        return (await self._settled()).report().versions
 
     async def generate(self, request: GenRequest, *, version: int) -> GenResult:
         """As `Engine.generate`, with this version of the policy's weights."""
@@ -86,24 +87,25 @@ class EngineActor:
             raise
 
     async def update(self, *payloads: Payload) -> Mapping[str, int]:
-        """Delivers weights, with the engine's proof, and returns the versions held.
+        """Delivers weights, with the engine's proof, and returns the versions held. Requests that come meanwhile wait.
 
         Raises `OutOfReach` for weights that are stored on another machine.
         """
         for payload in payloads:
             if isinstance(payload.weights, StoredWeights) and not payload.weights.is_here():
                 raise OutOfReach(f"version {payload.version} of {payload.policy!r} is stored on another machine.")
-        engine = await self._ready()
-        try:
-            for payload in payloads:
-                if payload.weights is not None:
-                    await engine.update_weights(payload.weights, payload.version)
-                if payload.adapter is not None:
-                    await engine.update_adapter(payload.policy, payload.adapter, payload.version)
-        except EngineDead:
-            await self._exit()
-            raise
-        return engine.report().versions
+        async with self._updating:
+            engine = await self._ready()
+            try:
+                for payload in payloads:
+                    if payload.weights is not None:
+                        await engine.update_weights(payload.weights, payload.version)
+                    if payload.adapter is not None:
+                        await engine.update_adapter(payload.policy, payload.adapter, payload.version)
+            except EngineDead:
+                await self._exit()
+                raise
+            return engine.report().versions
 
     def processes(self) -> list[int]:
         """Process ids of the actor and of its engine's core, for tests that kill them."""
@@ -131,9 +133,14 @@ class EngineActor:
                 gc.freeze()  # what is there by now stays; collections, which halt all requests, do not look through it
             return self._engine
 
+    async def _settled(self) -> Engine:
+        """The engine, with the weights that it was sent."""
+        async with self._updating:
+            return await self._ready()
+
     async def _holding(self, policy: str, version: int) -> Engine:
         """The engine, if it holds that version. One that was restarted does so once the pool has delivered it."""
-        engine = await self._ready()
+        engine = await self._settled()
         if engine.report().versions.get(policy) != version:
             raise EngineDead(f"the engine does not hold version {version} of {policy!r}")
         return engine

@@ -6,10 +6,10 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import ray
-from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
+from ray.exceptions import RayActorError, RayTaskError
 
 from envs.errors import SealError
 from policies.engine import BASE, Adapter, EngineDead, EngineReport, GenRequest, GenResult
@@ -46,11 +46,12 @@ class _Sent:
 
 @dataclass(slots=True)
 class _Member:
-    """An engine actor, with the look at it that is under way, if one is."""
+    """An engine actor, with the look at it that is under way, if one is: what it will say that it holds."""
 
     actor: Any
     look: Any = None
     since: float | None = None
+    """When it began to lack what it should hold; None where it lacks nothing."""
     elsewhere: bool = False
     """Whether it runs on another machine than the learner that stores the weights."""
 
@@ -81,58 +82,57 @@ class EnginePool:
         return [member.actor for member in self._members]
 
     def deliver(self, payload: Payload, *, elsewhere: Callable[[], Payload] | None = None) -> None:
-        """Gives every engine a policy's weights and waits for the proofs, the first time for the engines' start too.
+        """Sends every engine a policy's weights, once what was sent before has arrived.
 
-        `elsewhere` makes the payload for engines to which its weights are `OutOfReach`. Raises `DeliveryError`,
-        `EngineLost`, or what an engine's start raised.
+        Engines load and prove them beside what follows, and requests wait until they have; `heal` and `settle` raise
+        what goes wrong with it. `elsewhere` makes the payload for engines to which the weights are `OutOfReach`.
         """
+        self.settle()
         self._payloads[payload.policy] = _Sent(ray.put(payload), elsewhere)
         self._held[payload.policy] = payload.version
         for member in self._members:
-            member.look = None  # a look that is under way would see the weights of before
-        deadline = time.monotonic() + self._timeout
-        waiting = {self._update(member, payload.policy): member for member in self._members}
-        while waiting:
-            ref, member = waiting.popitem()
-            try:
-                _answer(ref, max(0.0, deadline - time.monotonic()))
-            except OutOfReach:
-                if member.elsewhere:
-                    raise
-                member.elsewhere = True
-                waiting[self._update(member)] = member
-            except RayActorError:
-                self._check_coming_back(member, deadline)
-                self.restarts += 1
+            # A look that is under way would see the weights of before.
+            member.look, member.since = self._update(member, payload.policy), time.monotonic()
+
+    def settle(self) -> None:
+        """Waits for the proofs of what was delivered, the first time for the engines' start too. Raises as `heal`."""
+        while behind := [member for member in self._members if member.since is not None]:
+            looks = [member.look for member in behind if member.look is not None]
+            if looks:
+                ray.wait(looks, timeout=_PAUSE)
+            else:
                 time.sleep(_PAUSE)
-                waiting[self._update(member)] = member
-            except GetTimeoutError:
-                self._give_up()
+            self.heal()
 
     def heal(self) -> None:
         """Looks after engines without waiting: one that has not started does, and one that restarted gets the current
-        weights. Raises `EngineLost`.
+        weights. Raises `DeliveryError`, `EngineLost`, or what an engine's start raised.
         """
         for member in self._members:
             if member.look is None:
                 member.look = member.actor.versions.remote()
             if not ray.wait([member.look], timeout=0)[0]:
+                self._check_time(member)
                 continue
             look, member.look = member.look, None
             try:
                 held = _answer(look)
             except RayActorError:
+                if actor_state(member.actor) == "DEAD":
+                    raise EngineLost(_DEAD) from None
                 member.since = member.since or time.monotonic()
-                self._check_coming_back(member, member.since + self._timeout)
+                self._check_time(member)
                 continue
             except OutOfReach:
+                if member.elsewhere:
+                    raise
                 member.elsewhere = True
                 member.look = self._update(member)
                 continue
             member.since = None
             if any(held.get(name) != version for name, version in self._held.items()):
                 self.restarts += 1
-                member.look = self._update(member)
+                member.look, member.since = self._update(member), time.monotonic()
 
     def close(self) -> None:
         refs = [member.actor.close.remote() for member in self._members]
@@ -145,20 +145,15 @@ class EnginePool:
         sent = [self._payloads[policy] for policy in policies or self._payloads]
         return member.actor.update.remote(*(each.to(elsewhere=member.elsewhere) for each in sent))
 
-    def _check_coming_back(self, member: _Member, deadline: float) -> None:
-        if actor_state(member.actor) == "DEAD":
-            raise EngineLost(_DEAD)
-        if time.monotonic() > deadline:
-            self._give_up()
-
-    def _give_up(self) -> NoReturn:
-        raise EngineLost(f"an engine was not ready within {self._timeout:g} s (fault_tolerance.engine_timeout).")
+    def _check_time(self, member: _Member) -> None:
+        if member.since is not None and time.monotonic() > member.since + self._timeout:
+            raise EngineLost(f"an engine was not ready within {self._timeout:g} s (fault_tolerance.engine_timeout).")
 
 
-def _answer(ref: Any, timeout: float | None = None) -> Any:
+def _answer(ref: Any) -> Any:
     """What an actor returned. Raises what it raised."""
     try:
-        return ray.get(ref, timeout=timeout)
+        return ray.get(ref)
     except RayTaskError as error:
         raise cause_of(error) from None
 

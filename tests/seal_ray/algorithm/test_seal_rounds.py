@@ -357,6 +357,7 @@ def test_an_engine_with_other_weights_stops_the_run() -> None:
 def test_an_engine_that_came_back_answers_nobody_until_it_has_its_weights() -> None:
     with built(small_config(Half())) as algorithm:
         algorithm.train()
+        algorithm.solver.settle()
         (actor,) = algorithm.solver.engines.actors
         held = ray.get(actor.versions.remote())
         (pid,) = ray.get(actor.processes.remote())

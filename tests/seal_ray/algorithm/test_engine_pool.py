@@ -1,0 +1,100 @@
+"""Deliveries run beside what follows, requests wait for them, and what goes wrong is raised."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import ray
+
+from policies.engine import BASE, Engine, EngineDead, GenRequest, GenResult
+from policies.engine.scripted import ScriptedEngine
+from policies.engine.types import DeliveryError
+from seal_ray.algorithm.sampling.engine_actor import EngineSpec, Payload
+from seal_ray.algorithm.sampling.engine_pool import EngineLost, EnginePool, RemoteEngine
+from seal_ray.config import sections
+from tests.seal_ray.algorithm.configs import ROUNDS_IN_RAY
+
+pytestmark = [*ROUNDS_IN_RAY, pytest.mark.long]
+
+REFUSED, ENDLESS = 7, 8
+"""Versions that the engine does not take, and that it takes for ever."""
+SECONDS = 1.0
+"""What an update takes."""
+
+
+class _Slow(ScriptedEngine):
+    def __init__(self) -> None:
+        super().__init__(lambda _: (1,))
+
+    async def update_weights(self, weights: Mapping[str, Any], version: int) -> None:
+        await asyncio.sleep(3600.0 if version == ENDLESS else SECONDS)
+        if version == REFUSED:
+            raise DeliveryError("it computes with other weights")
+        await super().update_weights(weights, version)
+
+
+async def _slow(_: EngineSpec) -> Engine:
+    return _Slow()
+
+
+@contextmanager
+def started(engines: int) -> Iterator[EnginePool]:
+    """A pool of slow engines that hold version 1."""
+    spec = EngineSpec("", "", None, context=64, dtype="float32", concurrent=1, factory=_slow)
+    pool = EnginePool(spec, [-1] * engines, sections.Engine(num_cpus_per_engine=0.1), sections.FaultTolerance())
+    try:
+        pool.deliver(_version(1))
+        pool.settle()
+        yield pool
+    finally:
+        pool.close()
+
+
+def _version(number: int) -> Payload:
+    return Payload(BASE, number, weights={})
+
+
+def _ask(actor: Any, version: int) -> GenResult:
+    engine = RemoteEngine(actor, policy=BASE, version=version, timeout=10.0)
+    return asyncio.run(engine.generate(GenRequest((1,), max_tokens=1)))
+
+
+def test_what_follows_a_delivery_runs_beside_it_and_requests_and_the_next_one_wait() -> None:
+    with started(2) as pool:
+        began = time.monotonic()
+        pool.deliver(_version(2))
+        pool.heal()
+        assert time.monotonic() - began < SECONDS
+        for actor in pool.actors:
+            assert _ask(actor, version=2).versions_T == (2,)
+        assert time.monotonic() - began >= SECONDS
+        pool.settle()
+        with pytest.raises(EngineDead, match="does not hold version 1"):
+            _ask(pool.actors[0], version=1)
+        began = time.monotonic()
+        for number in (3, 4):
+            pool.deliver(_version(number))
+        assert SECONDS <= time.monotonic() - began < 2 * SECONDS
+        pool.settle()
+        assert ray.get([actor.versions.remote() for actor in pool.actors]) == [{BASE: 4}] * 2
+        assert pool.restarts == 0
+
+
+def test_who_delivers_next_hears_of_an_engine_that_did_not_take_its_weights() -> None:
+    with started(1) as pool:
+        pool.deliver(_version(REFUSED))
+        with pytest.raises(DeliveryError, match="it computes with other weights"):
+            pool.deliver(_version(9))
+
+
+def test_an_engine_that_never_takes_its_weights_is_given_up() -> None:
+    with started(1) as pool:
+        pool._timeout = 1.0  # a start may take longer
+        pool.deliver(_version(ENDLESS))
+        with pytest.raises(EngineLost, match=r"not ready within 1 s \(fault_tolerance.engine_timeout\)"):
+            pool.settle()
