@@ -26,7 +26,7 @@ class ServedModel:
 
     def __init__(self, folder: Path, dtype: str, device: str) -> None:
         net = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype), local_files_only=True)
-        self._net: nn.Module = net.eval()  # type: ignore[no-untyped-call]
+        self._net: nn.Module = net.eval()
         self._net.to(device)
         self._peft: Any = None
         self._names = itertools.count()

@@ -114,7 +114,8 @@ def _compute_norms_in_one_operation() -> None:
         given = [x] if residual is None else [x, residual]
         fits = layer.has_weight and layer.variance_size_override is None
         if not fits or any(each.dtype != layer.weight.dtype or not each.is_contiguous() for each in given):
-            return native(layer, x, residual)
+            plain: torch.Tensor | tuple[torch.Tensor, torch.Tensor] = native(layer, x, residual)
+            return plain
         if residual is None:
             output = torch.empty_like(x)
             kernels.rms_norm(output, x, layer.weight.data, layer.variance_epsilon)

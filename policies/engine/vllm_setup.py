@@ -92,7 +92,7 @@ def start_llm(settings: VllmSettings, *, adapter_slots: int, shapes: Mapping[str
 
     arguments = AsyncEngineArgs(
         model=str(settings.model),
-        dtype=settings.dtype,  # type: ignore[arg-type]
+        dtype=settings.dtype,
         # Only grammars need a tokenizer; everything else is token ids.
         skip_tokenizer_init=not (settings.model / "tokenizer.json").exists(),
         max_model_len=settings.context,
@@ -103,7 +103,7 @@ def start_llm(settings: VllmSettings, *, adapter_slots: int, shapes: Mapping[str
         gpu_memory_utilization=settings.gpu_memory_share,
         enable_prefix_caching=True,
         enforce_eager=not settings.graphs,
-        compilation_config=GRAPHS if settings.graphs else {},  # type: ignore[arg-type]
+        compilation_config=GRAPHS if settings.graphs else {},
         logprobs_mode="processed_logprobs",
         disable_log_stats=True,
         seed=settings.seed,

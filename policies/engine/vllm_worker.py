@@ -91,7 +91,7 @@ def _reload(model: nn.Module, tensors: Mapping[str, torch.Tensor], model_config:
     with torch.device(device):
         initialize_layerwise_reload(model)
         model.load_weights(iter(tensors.items()))  # type: ignore[operator]
-        finalize_layerwise_reload(model, model_config)  # type: ignore[no-untyped-call]
+        finalize_layerwise_reload(model, model_config)
     for module in model.modules():
         if isinstance(module, ParallelLMHead):
             # A tied head is not loaded, and so not packed again: it would answer with the old weights.

@@ -82,15 +82,15 @@ def _convert(source: Path, out: Path) -> None:
     from transformers import AutoTokenizer, GenerationConfig, LlamaConfig, LlamaForCausalLM
     from transformers.utils import logging
 
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    logging.disable_progress_bar()
     read: Any = LlamaForCausalLM.from_pretrained(source.parent, gguf_file=source.name, dtype=torch.float32)
     values = read.config.to_dict()
     kept = {key: value for key, value in values.items() if key not in ("quantization_config", "_name_or_path")}
     config = LlamaConfig(**kept)
     config.name_or_path = NAME
-    model: Any = LlamaForCausalLM(config)  # type: ignore[no-untyped-call]
+    model: Any = LlamaForCausalLM(config)
     model.load_state_dict(read.state_dict())
-    model.generation_config = GenerationConfig(  # type: ignore[no-untyped-call]
+    model.generation_config = GenerationConfig(
         bos_token_id=config.bos_token_id, eos_token_id=config.eos_token_id, pad_token_id=config.pad_token_id
     )
     model.to(torch.bfloat16).save_pretrained(out)

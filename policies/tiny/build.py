@@ -70,10 +70,10 @@ def _save(out: Path, recipe: Recipe, model: Qwen2ForCausalLM, tokenizer: PreTrai
     import torch
     from transformers import GenerationConfig
 
-    model.generation_config = GenerationConfig(  # type: ignore[no-untyped-call]
+    model.generation_config = GenerationConfig(
         eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id, do_sample=True, temperature=1.0
     )
-    model.to(torch.bfloat16).save_pretrained(out)  # type: ignore[arg-type]
+    model.to(torch.bfloat16).save_pretrained(out)
     tokenizer.init_kwargs = {key: value for key, value in tokenizer.init_kwargs.items() if key not in _OF_LOADING}
     tokenizer.save_pretrained(out)
     size = sum(path.stat().st_size for path in out.iterdir() if path.name != STATE)

@@ -52,7 +52,7 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int) -> PreTrainedTokenize
     tokenizer.train_from_iterator(texts, trainer)
     # They are text, not control: a decoder must show them, and a parser must find them.
     tokenizer.add_tokens([AddedToken(part, normalized=False, special=False) for part in _CALL_PARTS])
-    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+    return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         pad_token=SPECIAL[0],
         eos_token=END,

@@ -159,7 +159,7 @@ def model_for(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCau
     end = tokenizer.convert_tokens_to_ids(END)
     assert isinstance(end, int)
     torch.manual_seed(recipe.seed)
-    model = Qwen2ForCausalLM(  # type: ignore[no-untyped-call]
+    model = Qwen2ForCausalLM(
         Qwen2Config(
             vocab_size=recipe.vocabulary,
             hidden_size=recipe.hidden,
@@ -213,7 +213,7 @@ def train(
             progress(seen, said_loss)
             if state is not None and (step + 1) % _SAVE_EVERY == 0:
                 _save(state, recipe, number, step + 1, model, optimizer)
-    model.eval()  # type: ignore[no-untyped-call]
+    model.eval()
 
 
 def _texts(demonstration: Demonstration) -> Iterator[str]:

@@ -25,7 +25,7 @@ def connected() -> Iterator[None]:
     """
     # Errors are raised with one clear sentence; these log lines add nothing to it.
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
-    disable_progress_bar()  # type: ignore[no-untyped-call]
+    disable_progress_bar()
     address = os.environ.get("RAY_ADDRESS") or "local"
     here: dict[str, Any] = {}
     if address == "local":

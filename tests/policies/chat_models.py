@@ -124,7 +124,7 @@ def family_tokenizer(name: str) -> PreTrainedTokenizerFast:
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_tokens([AddedToken(text, normalized=False, special=True) for text in family.special])
     tokenizer.add_tokens([AddedToken(text, normalized=False, special=False) for text in family.plain])
-    made: PreTrainedTokenizerFast = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+    made: PreTrainedTokenizerFast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         eos_token=family.eos,
         bos_token="<|begin_of_text|>" if "<|begin_of_text|>" in family.special else None,
@@ -138,7 +138,7 @@ def family_tokenizer(name: str) -> PreTrainedTokenizerFast:
 @cache
 def control_ids(family: str) -> frozenset[int]:
     """The ids of the family's added vocabulary."""
-    return frozenset(family_tokenizer(family).convert_tokens_to_ids(text) for text in FAMILIES[family].control)  # type: ignore[misc]
+    return frozenset(family_tokenizer(family).convert_tokens_to_ids(text) for text in FAMILIES[family].control)
 
 
 @cache
@@ -157,7 +157,7 @@ def chat_tokenizer(dialect: str) -> PreTrainedTokenizerFast:
             show_progress=False,
         ),
     )
-    made: PreTrainedTokenizerFast = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+    made: PreTrainedTokenizerFast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         eos_token=_END[dialect],
         bos_token="<|begin_of_text|>" if dialect == "llama3_json" else None,
@@ -188,9 +188,9 @@ def random_chat_model(folder: Path, dialect: str, *, context: int = 32_768) -> P
         "bos_token_id": tokenizer.bos_token_id,
     }
     model = (
-        LlamaForCausalLM(LlamaConfig(**shape, tie_word_embeddings=False))  # type: ignore[no-untyped-call]
+        LlamaForCausalLM(LlamaConfig(**shape, tie_word_embeddings=False))
         if dialect == "llama3_json"
-        else Qwen2ForCausalLM(Qwen2Config(**shape, tie_word_embeddings=True))  # type: ignore[no-untyped-call]
+        else Qwen2ForCausalLM(Qwen2Config(**shape, tie_word_embeddings=True))
     )
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)

@@ -41,20 +41,20 @@ def random_qwen2(folder: Path, *, seed: int, tied: bool = True, **shape: int) ->
     """Saves a random Qwen2 whose every tensor matters, of two layers if not told otherwise, and returns its folder."""
     torch.manual_seed(seed)
     tokens = {"bos_token_id": 0, "eos_token_id": 1}
-    config = Qwen2Config(**{**_SHAPE, **tokens, **shape}, tie_word_embeddings=tied)  # type: ignore[arg-type]
-    return _saved(Qwen2ForCausalLM(config), folder)  # type: ignore[no-untyped-call]
+    config = Qwen2Config(**{**_SHAPE, **tokens, **shape}, tie_word_embeddings=tied)
+    return _saved(Qwen2ForCausalLM(config), folder)
 
 
 def random_llama(folder: Path, *, seed: int) -> Path:
     """Saves a random two-layer Llama with an output layer of its own, and returns its folder."""
     torch.manual_seed(seed)
-    config = LlamaConfig(**_SHAPE, tie_word_embeddings=False)  # type: ignore[arg-type]
-    return _saved(LlamaForCausalLM(config), folder)  # type: ignore[no-untyped-call]
+    config = LlamaConfig(**_SHAPE, tie_word_embeddings=False)
+    return _saved(LlamaForCausalLM(config), folder)
 
 
 @torch.no_grad()
 def _saved(model: PreTrainedModel, folder: Path) -> Path:
-    model = model.float()  # type: ignore[no-untyped-call]
+    model = model.float()
     for parameter in model.parameters():
         parameter.normal_(0, 0.2) if parameter.dim() > 1 else parameter.add_(torch.randn_like(parameter) * 0.1)
     model.save_pretrained(folder)
@@ -62,7 +62,7 @@ def _saved(model: PreTrainedModel, folder: Path) -> Path:
 
 
 def load(folder: Path) -> Qwen2ForCausalLM:
-    model: Qwen2ForCausalLM = Qwen2ForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()  # type: ignore[no-untyped-call]
+    model: Qwen2ForCausalLM = Qwen2ForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     return model
 
 
@@ -120,5 +120,5 @@ def byte_tokenizer(folder: Path) -> None:
     tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)
     tokenizer.decoder = ByteLevelDecoder()
     tokenizer.add_special_tokens([words[0], words[1], *words[2 + len(alphabet) :]])
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token=words[0], eos_token=words[1])  # type: ignore[no-untyped-call]
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token=words[0], eos_token=words[1])
     fast.save_pretrained(folder)

@@ -180,7 +180,7 @@ def folded_tokenizer() -> PreTrainedTokenizerFast:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_tokens([AddedToken(text, normalized=True, special=True) for text in ("<|im_start|>", "<|im_end|>")])
-    made: PreTrainedTokenizerFast = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+    made: PreTrainedTokenizerFast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, eos_token="<|im_end|>", chat_template=quoted_template("qwen")
     )
     return made

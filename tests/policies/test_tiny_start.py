@@ -13,7 +13,7 @@ from policies.tiny.training import Recipe, model_for
 def copies_right(recipe: Recipe) -> float:
     """Share of positions in a repeated random text at which the untrained model proposes the repetition."""
     tokenizer = train_tokenizer(["a b c"], recipe.vocabulary)
-    model = model_for(recipe, tokenizer).eval()  # type: ignore[no-untyped-call]
+    model = model_for(recipe, tokenizer).eval()
     rng = random.Random(0)
     right = 0
     for _ in range(8):

@@ -27,7 +27,7 @@ from tests.policies.served import Served
 
 
 def load(folder: Path) -> Any:
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()  # type: ignore[no-untyped-call]
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
 
 
 def weights_of(folder: Path) -> dict[str, torch.Tensor]:

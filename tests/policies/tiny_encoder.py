@@ -30,5 +30,5 @@ def make_encoder(folder: Path, *, layers: int = 2) -> Path:
         max_position_embeddings=64,
         initializer_range=0.5,
     )
-    BertModel(config).save_pretrained(folder)  # type: ignore[no-untyped-call]
+    BertModel(config).save_pretrained(folder)
     return folder

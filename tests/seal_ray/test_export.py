@@ -32,7 +32,7 @@ METRICS = (
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = random_chat_model(tmp_path_factory.mktemp("models") / "random-qwen", "qwen", context=512)
-    GenerationConfig(eos_token_id=2, temperature=0.7, do_sample=True).save_pretrained(folder)  # type: ignore[no-untyped-call]
+    GenerationConfig(eos_token_id=2, temperature=0.7, do_sample=True).save_pretrained(folder)
     return folder
 
 

@@ -43,7 +43,7 @@ def uniform_curator(folder: Path, *, steps: int = 240) -> Path:
         eos_token_id=base.config["eos_token_id"],
         pad_token_id=base.config["pad_token_id"],
     )
-    model = Qwen2ForCausalLM(config)  # type: ignore[no-untyped-call]
+    model = Qwen2ForCausalLM(config)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.0)
     prompts = [form.chat(each.messages) for each in itertools.islice(proposal_demonstrations(0), 100)]
     prompts.append(form.chat(messages_for(FailureProfile(), incumbent=Interface.plain(), before=Interface.plain())))

@@ -51,7 +51,7 @@ def tiny_model(kind: str, *, attention: str = SEGMENTS, seed: int = 0) -> PreTra
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_(0, 0.3) if parameter.dim() > 1 else parameter.add_(torch.randn_like(parameter) * 0.1)
-    return model.double().train()  # type: ignore[no-any-return]
+    return model.double().train()
 
 
 def with_adapter(model: PreTrainedModel) -> PeftModel:

@@ -53,7 +53,7 @@ def test_rows_of_one_token_are_rows_too() -> None:
 
 def test_log_probs_are_at_least_float32_and_normalised_at_the_temperature() -> None:
     packed = collate(alone(random_rows(7)))
-    assert token_logprobs(tiny_model("llama").to(torch.bfloat16), packed).dtype == torch.float32  # type: ignore[arg-type]
+    assert token_logprobs(tiny_model("llama").to(torch.bfloat16), packed).dtype == torch.float32
     model: Any = tiny_model("llama", attention="sdpa")
     logits_NV = model(input_ids=packed.token_ids_1N, position_ids=packed.position_ids_1N, use_cache=False).logits[0]
     expected_M = (logits_NV / 0.5).log_softmax(-1)[packed.predicts_M, packed.targets_M]

@@ -71,7 +71,7 @@ class Case:
         model: Any = copy.deepcopy(self.model).to(dtype)
         if checkpoints:
             model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        frozen = copy.deepcopy(self.frozen).to(dtype)  # type: ignore[arg-type]
+        frozen = copy.deepcopy(self.frozen).to(dtype)
         for each in (model, frozen):
             with_segments(each)
         tokens = sum(row.sampled_tokens for row in self.rows)
