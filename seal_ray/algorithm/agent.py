@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any
 
@@ -133,19 +133,15 @@ class Agent:
             self.engines.deliver(Payload(self.name, self.version, adapter=adapter))
             return
         stored = self._learners.store(self.name, checkpoint_shapes(self.model.path), self.dtype)
-        self.engines.deliver(
-            Payload(BASE, self.version, weights=stored),
-            elsewhere=lambda: Payload(BASE, self.version, weights=self._learners.copied(stored)),
-        )
+        payload = Payload(BASE, self.version, weights=stored)
+        self.engines.deliver(payload, elsewhere=lambda: replace(payload, weights=self._learners.copied(stored)))
 
     def settle(self) -> None:
         """Waits until all engines that it samples on have the weights that they were sent. Raises as `heal`."""
         self.engines.settle()
 
     def heal(self) -> None:
-        """Looks after the engines that it owns, and starts them, without waiting. Raises `DeliveryError`, `EngineLost`,
-        or what an engine's start raised.
-        """
+        """Looks after the engines that it owns, and starts them, without waiting. Raises as `EnginePool.heal`."""
         if self.owns:
             self.engines.heal()
 

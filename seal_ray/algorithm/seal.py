@@ -298,9 +298,10 @@ class Seal(RoundAlgorithm):
         return found
 
     def cleanup(self) -> None:
-        super().cleanup()
+        # Engines first: RLlib waits for runners, and these for engines.
         for agent in self.agents.values():
             agent.close()
+        super().cleanup()
 
 
 @contextmanager

@@ -72,11 +72,14 @@ def _play() -> None:
 
     config = make_config(["tiny"], overrides=["evaluation.interval=0"])
     with connected():
-        algorithm = config.build_algo()
+        algorithm: Any = config.build_algo()
         print(_READY, flush=True)
         for _ in sys.stdin:
             started = time.perf_counter()
             result = algorithm.train()
+            solver: Any = getattr(algorithm, "solver", None)
+            if hasattr(solver, "settle"):  # its engines may still be taking the weights
+                solver.settle()
             print(json.dumps([time.perf_counter() - started, phases_of(result)]), flush=True)
         algorithm.stop()
 

@@ -61,8 +61,7 @@ class EngineActor:
     def __init__(self, spec: EngineSpec) -> None:
         self._spec = spec
         self._engine: Engine | None = None
-        self._starting = asyncio.Lock()
-        self._updating = asyncio.Lock()
+        self._changing = asyncio.Lock()
 
     async def versions(self) -> Mapping[str, int]:
         """Policy → version that the engine holds after what is under way; starts the engine first."""
@@ -94,7 +93,7 @@ class EngineActor:
         for payload in payloads:
             if isinstance(payload.weights, StoredWeights) and not payload.weights.is_here():
                 raise OutOfReach(f"version {payload.version} of {payload.policy!r} is stored on another machine.")
-        async with self._updating:
+        async with self._changing:
             engine = await self._ready()
             try:
                 for payload in payloads:
@@ -121,21 +120,20 @@ class EngineActor:
         return found
 
     async def _ready(self) -> Engine:
-        async with self._starting:
-            if self._engine is None:
-                gc.disable()  # it would look through what is imported again and again, a quarter of the time
-                try:
-                    self._engine = await start(self._spec)
-                finally:
-                    gc.enable()
-                if self._core():
-                    give_way()  # what computes is a process of its own
-                gc.freeze()  # what is there by now stays; collections, which halt all requests, do not look through it
-            return self._engine
+        if self._engine is None:
+            gc.disable()  # it would look through what is imported again and again, a quarter of the time
+            try:
+                self._engine = await start(self._spec)
+            finally:
+                gc.enable()
+            if self._core():
+                give_way()  # what computes is a process of its own
+            gc.freeze()  # what is there by now stays; collections, which halt all requests, do not look through it
+        return self._engine
 
     async def _settled(self) -> Engine:
-        """The engine, with the weights that it was sent."""
-        async with self._updating:
+        """The engine, once what changes it is done."""
+        async with self._changing:
             return await self._ready()
 
     async def _holding(self, policy: str, version: int) -> Engine:

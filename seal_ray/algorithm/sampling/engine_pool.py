@@ -19,6 +19,8 @@ from seal_ray.config import sections
 
 _PAUSE = 0.25
 """Seconds between two looks at an engine that is coming back."""
+_GLANCE = 1.0
+"""Seconds that two looks can lie apart and count; what lies between is longer where a learner learns."""
 _DEAD = "an engine died more often than fault_tolerance.max_engine_restarts allows."
 _CALLS = 4096
 """Calls that an engine actor may have under way: the engine does its own batching."""
@@ -46,12 +48,12 @@ class _Sent:
 
 @dataclass(slots=True)
 class _Member:
-    """An engine actor, with the look at it that is under way, if one is: what it will say that it holds."""
+    """An engine actor, with the call under way, if one is, that will say what it holds."""
 
     actor: Any
     look: Any = None
-    since: float | None = None
-    """When it began to lack what it should hold; None where it lacks nothing."""
+    lacking: float | None = None
+    """Seconds for which it has lacked what it should hold, while somebody looked; None where it lacks nothing."""
     elsewhere: bool = False
     """Whether it runs on another machine than the learner that stores the weights."""
 
@@ -75,6 +77,7 @@ class EnginePool:
         self._timeout = limits.engine_timeout
         self._payloads: dict[str, _Sent] = {}
         self._held: dict[str, int] = {}
+        self._looked = 0.0
         self.restarts = 0
 
     @property
@@ -84,19 +87,19 @@ class EnginePool:
     def deliver(self, payload: Payload, *, elsewhere: Callable[[], Payload] | None = None) -> None:
         """Sends every engine a policy's weights, once what was sent before has arrived.
 
-        Engines load and prove them beside what follows, and requests wait until they have; `heal` and `settle` raise
-        what goes wrong with it. `elsewhere` makes the payload for engines to which the weights are `OutOfReach`.
+        Engines load and prove them beside what follows, and requests wait meanwhile; `heal` and `settle` raise what
+        goes wrong with it. `elsewhere` makes the payload for engines to which the weights are `OutOfReach`.
         """
         self.settle()
         self._payloads[payload.policy] = _Sent(ray.put(payload), elsewhere)
         self._held[payload.policy] = payload.version
         for member in self._members:
             # A look that is under way would see the weights of before.
-            member.look, member.since = self._update(member, payload.policy), time.monotonic()
+            member.look, member.lacking = self._update(member, payload.policy), 0.0
 
     def settle(self) -> None:
         """Waits for the proofs of what was delivered, the first time for the engines' start too. Raises as `heal`."""
-        while behind := [member for member in self._members if member.since is not None]:
+        while behind := [member for member in self._members if member.lacking is not None]:
             looks = [member.look for member in behind if member.look is not None]
             if looks:
                 ray.wait(looks, timeout=_PAUSE)
@@ -106,33 +109,51 @@ class EnginePool:
 
     def heal(self) -> None:
         """Looks after engines without waiting: one that has not started does, and one that restarted gets the current
-        weights. Raises `DeliveryError`, `EngineLost`, or what an engine's start raised.
+        weights.
+
+        Raises `DeliveryError` or whatever else an update raised, `EngineLost`, or what an engine's start raised. The
+        engines are then gone, so that whoever waits for one of them ends too.
         """
-        for member in self._members:
-            if member.look is None:
-                member.look = member.actor.versions.remote()
-            if not ray.wait([member.look], timeout=0)[0]:
-                self._check_time(member)
-                continue
-            look, member.look = member.look, None
-            try:
-                held = _answer(look)
-            except RayActorError:
-                if actor_state(member.actor) == "DEAD":
-                    raise EngineLost(_DEAD) from None
-                member.since = member.since or time.monotonic()
-                self._check_time(member)
-                continue
-            except OutOfReach:
-                if member.elsewhere:
-                    raise
-                member.elsewhere = True
-                member.look = self._update(member)
-                continue
-            member.since = None
-            if any(held.get(name) != version for name, version in self._held.items()):
-                self.restarts += 1
-                member.look, member.since = self._update(member), time.monotonic()
+        now = time.monotonic()
+        passed, self._looked = min(now - self._looked, _GLANCE), now
+        try:
+            for member in self._members:
+                self._look_after(member, passed)
+        except Exception:
+            for member in self._members:
+                ray.kill(member.actor)
+            raise
+
+    def _look_after(self, member: _Member, passed: float) -> None:
+        if member.lacking is not None:
+            member.lacking += passed
+        if member.look is None:
+            member.look = member.actor.versions.remote()
+        if not ray.wait([member.look], timeout=0)[0]:
+            self._check_time(member)
+            return
+        look, member.look = member.look, None
+        try:
+            held = _answer(look)
+        except RayActorError:
+            if actor_state(member.actor) == "DEAD":
+                raise EngineLost(_DEAD) from None
+            member.lacking = member.lacking or 0.0
+            self._check_time(member)
+            return
+        except OutOfReach:
+            if member.elsewhere:
+                raise
+            member.elsewhere = True
+            member.look = self._update(member)
+            return
+        if all(held.get(name) == version for name, version in self._held.items()):
+            member.lacking = None
+            return
+        self.restarts += 1
+        member.lacking = member.lacking or 0.0
+        self._check_time(member)
+        member.look = self._update(member)
 
     def close(self) -> None:
         refs = [member.actor.close.remote() for member in self._members]
@@ -146,7 +167,7 @@ class EnginePool:
         return member.actor.update.remote(*(each.to(elsewhere=member.elsewhere) for each in sent))
 
     def _check_time(self, member: _Member) -> None:
-        if member.since is not None and time.monotonic() > member.since + self._timeout:
+        if member.lacking is not None and member.lacking > self._timeout:
             raise EngineLost(f"an engine was not ready within {self._timeout:g} s (fault_tolerance.engine_timeout).")
 
 
@@ -171,8 +192,8 @@ async def _awaited(ref: Any) -> Any:
 class RemoteEngine:
     """One policy of an engine actor as an `Engine`, with one version of its weights.
 
-    An engine without that version was restarted and has no weights yet: requests fail as with a dead one. `restart`
-    waits until the pool has delivered them. The pool delivers its weights, so that the update methods refuse.
+    An engine without that version was restarted, or the version has not come to it yet: requests fail as with a dead
+    one, and `restart` waits until it is there. The pool delivers weights, so that the update methods refuse.
     """
 
     def __init__(self, actor: Any, *, policy: str, version: int, timeout: float) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -85,10 +88,29 @@ def test_what_follows_a_delivery_runs_beside_it_and_requests_and_the_next_one_wa
         assert pool.restarts == 0
 
 
+@contextmanager
+def _waiting(pool: EnginePool, version: int) -> Iterator[None]:
+    """A dialogue asks for this version in vain, as env runners do; it ends within seconds after the block."""
+
+    async def play() -> None:
+        engine = RemoteEngine(pool.actors[0], policy=BASE, version=version, timeout=600.0)
+        try:
+            await engine.generate(GenRequest((1,), max_tokens=1))
+        except EngineDead:
+            await engine.restart()
+
+    threads = ThreadPoolExecutor(1)
+    playing = threads.submit(asyncio.run, play())
+    yield
+    threads.shutdown(wait=False)
+    assert isinstance(playing.exception(timeout=30.0), EngineLost)
+
+
 def test_who_delivers_next_hears_of_an_engine_that_did_not_take_its_weights() -> None:
     with started(1) as pool:
         pool.deliver(_version(REFUSED))
-        with pytest.raises(DeliveryError, match="it computes with other weights"):
+        refused = pytest.raises(DeliveryError, match="it computes with other weights")
+        with _waiting(pool, REFUSED), refused:
             pool.deliver(_version(9))
 
 
@@ -96,5 +118,22 @@ def test_an_engine_that_never_takes_its_weights_is_given_up() -> None:
     with started(1) as pool:
         pool._timeout = 1.0  # a start may take longer
         pool.deliver(_version(ENDLESS))
-        with pytest.raises(EngineLost, match=r"not ready within 1 s \(fault_tolerance.engine_timeout\)"):
+        lost = pytest.raises(EngineLost, match=r"not ready within 1 s \(fault_tolerance.engine_timeout\)")
+        with _waiting(pool, ENDLESS), lost:
             pool.settle()
+
+
+def test_time_in_which_nobody_looks_does_not_count() -> None:
+    with started(1) as pool:
+        pool._timeout = 2.0
+        (actor,) = pool.actors
+        (pid,) = ray.get(actor.processes.remote())
+        os.kill(pid, signal.SIGKILL)
+        while all(member.lacking is None for member in pool._members):
+            pool.heal()  # until the death is seen
+        time.sleep(3.0)  # as a learner may learn
+        pool.heal()
+        pool._timeout = 60.0
+        pool.settle()
+        assert ray.get(actor.versions.remote()) == {BASE: 1}
+        assert pool.restarts == 1

@@ -257,6 +257,7 @@ def test_an_engine_on_another_machine_gets_copies(undisturbed: dict[str, Any], t
     config = small_config(told, num_learners=1, num_cpus_per_learner=0.1).engine(num_engines=2)
     with built(config) as algorithm:
         assert train(algorithm, 2) == undisturbed["rounds"][:2]
+        algorithm.solver.settle()
         actors = algorithm.solver.engines.actors
         found = [deliveries(actor) for actor in actors]
         assert sorted(types for types, _ in found) == [["StoredWeights"] * 3, ["dict"] * 3]
