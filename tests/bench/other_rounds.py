@@ -77,9 +77,7 @@ def _play() -> None:
         for _ in sys.stdin:
             started = time.perf_counter()
             result = algorithm.train()
-            solver: Any = getattr(algorithm, "solver", None)
-            if hasattr(solver, "settle"):  # its engines may still be taking the weights
-                solver.settle()
+            getattr(algorithm.solver, "settle", lambda: None)()  # its engines may still be taking the weights
             print(json.dumps([time.perf_counter() - started, phases_of(result)]), flush=True)
         algorithm.stop()
 

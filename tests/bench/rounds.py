@@ -124,6 +124,8 @@ def main() -> None:
     parser.add_argument("--against", metavar="COMMIT", help="play rounds of this commit too, in turn with these")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     given = parser.parse_args()
+    if given.rounds <= STRETCH:
+        parser.error(f"--rounds: {given.rounds} is too few; the first {STRETCH} do not count.")
     config = make_config(["tiny"], overrides=["evaluation.interval=0"])
     took, others, outside = [], [], []
     with ExitStack() as stack:

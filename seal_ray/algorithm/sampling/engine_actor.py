@@ -120,6 +120,7 @@ class EngineActor:
         return found
 
     async def _ready(self) -> Engine:
+        """The engine, started if need be; for whoever holds `_changing`."""
         if self._engine is None:
             gc.disable()  # it would look through what is imported again and again, a quarter of the time
             try:

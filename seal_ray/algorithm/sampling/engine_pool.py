@@ -22,6 +22,7 @@ _PAUSE = 0.25
 _GLANCE = 1.0
 """Seconds that two looks can lie apart and count; what lies between is longer where a learner learns."""
 _DEAD = "an engine died more often than fault_tolerance.max_engine_restarts allows."
+_LATE = "an engine was not ready within {:g} s (fault_tolerance.engine_timeout)."
 _CALLS = 4096
 """Calls that an engine actor may have under way: the engine does its own batching."""
 
@@ -118,19 +119,20 @@ class EnginePool:
         passed, self._looked = min(now - self._looked, _GLANCE), now
         try:
             for member in self._members:
-                self._look_after(member, passed)
+                self._look_after(member)
+                if member.lacking is not None:
+                    member.lacking += passed
+                    if member.lacking > self._timeout:
+                        raise EngineLost(_LATE.format(self._timeout))
         except Exception:
             for member in self._members:
                 ray.kill(member.actor)
             raise
 
-    def _look_after(self, member: _Member, passed: float) -> None:
-        if member.lacking is not None:
-            member.lacking += passed
+    def _look_after(self, member: _Member) -> None:
         if member.look is None:
             member.look = member.actor.versions.remote()
         if not ray.wait([member.look], timeout=0)[0]:
-            self._check_time(member)
             return
         look, member.look = member.look, None
         try:
@@ -139,7 +141,6 @@ class EnginePool:
             if actor_state(member.actor) == "DEAD":
                 raise EngineLost(_DEAD) from None
             member.lacking = member.lacking or 0.0
-            self._check_time(member)
             return
         except OutOfReach:
             if member.elsewhere:
@@ -152,7 +153,6 @@ class EnginePool:
             return
         self.restarts += 1
         member.lacking = member.lacking or 0.0
-        self._check_time(member)
         member.look = self._update(member)
 
     def close(self) -> None:
@@ -165,10 +165,6 @@ class EnginePool:
         """Sends an engine the weights of these policies, or of all."""
         sent = [self._payloads[policy] for policy in policies or self._payloads]
         return member.actor.update.remote(*(each.to(elsewhere=member.elsewhere) for each in sent))
-
-    def _check_time(self, member: _Member) -> None:
-        if member.lacking is not None and member.lacking > self._timeout:
-            raise EngineLost(f"an engine was not ready within {self._timeout:g} s (fault_tolerance.engine_timeout).")
 
 
 def _answer(ref: Any) -> Any:
