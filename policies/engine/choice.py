@@ -16,6 +16,11 @@ from policies.models import ModelFolder
 KINDS = ("vllm", "transformers")
 DTYPES: Mapping[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
 """The types that an engine can compute in, with their bytes a value."""
+_INSTRUCTIONS = {
+    "bfloat16": ("amx_bf16", "avx512_bf16", "bf16"),
+    "float16": ("amx_fp16", "avx512_fp16", "fp16_arith"),
+}
+"""What a CPU must be capable of, in PyTorch's words, one of it, for products in a half type: on x86, and on ARM."""
 _LEAST_CACHE = 64 << 20
 _WORKING = 2 << 30
 """Bytes that CUDA, recorded steps and sampling take beside a step's activations."""
@@ -28,11 +33,21 @@ def default_kind() -> str:
     return "vllm" if importlib.util.find_spec("vllm") else "transformers"
 
 
-def default_dtype() -> str:
-    """bfloat16 on a GPU, else float32."""
+def choose_dtype(asked: str | None = None, *, on_gpu: bool | None = None) -> str:
+    """The type in which a model is computed: the one `asked` for, but float32 on a CPU without products in it.
+
+    Such a CPU takes many times as long for a half type as for float32 (docs/performance.md). None asks for bfloat16 on
+    a GPU and for float32 elsewhere. `on_gpu` says where it is computed; None is on a GPU where there is one.
+    """
     import torch
 
-    return "bfloat16" if torch.cuda.is_available() else "float32"
+    on_gpu = torch.cuda.is_available() if on_gpu is None else on_gpu
+    if asked is None:
+        return "bfloat16" if on_gpu else "float32"
+    if on_gpu or asked not in _INSTRUCTIONS:
+        return asked
+    there = torch.cpu.get_capabilities()
+    return asked if any(there.get(name) for name in _INSTRUCTIONS[asked]) else "float32"
 
 
 async def start_engine(
@@ -50,9 +65,9 @@ async def start_engine(
 ) -> Engine:
     """Starts an engine of that kind; "auto" is vLLM where it is installed. `adapters` of `lora_rank` can be served.
 
-    On a CPU so many `threads` compute; None is one for vLLM, and what torch takes for transformers. vLLM has the
-    `cache_share` of a cache for all dialogues at their full context, on a GPU as far as `gpu_memory_share` of its
-    memory holds that. Raises `UserError` for an unknown kind, one that is not installed, or a share without
+    It computes in `choose_dtype(dtype)`, on a CPU with so many `threads`; None is one for vLLM, and what torch takes for
+    transformers. vLLM has the `cache_share` of a cache for all dialogues at their full context, on a GPU as far as
+    `gpu_memory_share` of its memory holds that. Raises `UserError` for an unknown kind, one that is not installed, or a share without
     room for one dialogue.
     """
     kind = default_kind() if kind == "auto" else kind
@@ -61,6 +76,7 @@ async def start_engine(
     if kind == "transformers":
         from policies.engine.transformers_engine import TransformersEngine, TransformersSettings
 
+        dtype = choose_dtype(dtype)
         return await TransformersEngine.start(
             TransformersSettings(model.path, context=context, dtype=dtype, max_concurrent=concurrent, threads=threads)
         )
@@ -70,6 +86,7 @@ async def start_engine(
     from vllm.platforms import current_platform
 
     on_gpu = current_platform.is_cuda_alike()
+    dtype = choose_dtype(dtype, on_gpu=on_gpu)
     if on_gpu:  # CUDA does not survive the forks by which vLLM would start its core
         os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
     from policies.engine.vllm_engine import VllmEngine, VllmSettings

@@ -15,6 +15,7 @@ from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
 from policies import tiny
+from policies.engine.choice import choose_dtype
 from policies.prompting import ChatFormat
 from policies.tiny.behaviours import RARE_BEHAVIOURS
 from policies.tiny.demonstrations import Demonstration, demonstrations
@@ -287,7 +288,7 @@ def _loss(
     targets, said, real, decided = (each[:, 1:].flatten() for each in (tokens_BT, said_BT, real_BT, decided_BT))
     weights = torch.where(decided, decision_weight, torch.where(said, 1.0, context_weight)) * real
     # Padding stands behind the text, where causal attention does not look.
-    with torch.autocast("cpu", torch.bfloat16):
+    with torch.autocast("cpu", torch.bfloat16, enabled=choose_dtype("bfloat16", on_gpu=False) == "bfloat16"):
         hidden = model.model(input_ids=tokens_BT[:, :-1], **shared).last_hidden_state.flatten(0, 1)
         if shared:
             counts = weights > 0

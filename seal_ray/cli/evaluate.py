@@ -13,7 +13,7 @@ from envs.dialogue import Protocol
 from envs.errors import UserError, check_known
 from envs.sources import BENCHMARK, GENERATED, OfficialResults, TaskSource, get_source
 from policies import tiny
-from policies.engine.choice import DTYPES, KINDS, default_dtype, default_kind
+from policies.engine.choice import DTYPES, KINDS, choose_dtype, default_kind
 from policies.models import ModelFolder, open_model
 from policies.solver import Budgets
 from seal_ray.cli.options import Env, progress
@@ -95,7 +95,7 @@ def command(
         ),
         budgets=_budgets(opened, context or source.context, response),
         engine=engine or default_kind(),
-        dtype=dtype or default_dtype(),
+        dtype=choose_dtype(dtype),
         seeds=seeds,
         seed=seed,
         temperature=temperature,

@@ -14,7 +14,7 @@ from rich.console import Console
 from envs.errors import UserError, check_known
 from envs.exams import EXAMS, Exam, Item
 from policies.embedding import Embedder
-from policies.engine.choice import DTYPES, KINDS, default_dtype, default_kind, start_engine
+from policies.engine.choice import DTYPES, KINDS, choose_dtype, default_kind, start_engine
 from policies.models import ModelFolder, open_model
 from policies.prompting import ChatFormat
 from policies.solver import Budgets
@@ -183,7 +183,7 @@ def _sitter(
         ChatFormat.load(opened.path, opened.dialect),
         Budgets(prompt=room, response=min(response, room), context=room),
         engine or default_kind(),
-        dtype or default_dtype(),
+        choose_dtype(dtype),
         seed,
         temperature,
         top_p,

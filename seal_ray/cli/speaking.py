@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from envs.dialogue import Protocol
 from envs.interface import Interface
 from envs.task import Task
-from policies.engine.choice import default_dtype, start_engine
+from policies.engine.choice import choose_dtype, start_engine
 from policies.models import open_model
 from policies.prompting import ChatFormat
 from policies.solver import Budgets, Solver
@@ -63,7 +63,7 @@ def speaking(
     budgets = Budgets(prompt=found.context, response=min(RESPONSE, found.context), context=found.context)
     with asyncio.Runner() as runner:
         played = TokenDialogue(task, form, interface=interface, protocol=protocol, context=found.context)
-        started = runner.run(start_engine(engine, found, context=found.context, dtype=default_dtype(), concurrent=1))
+        started = runner.run(start_engine(engine, found, context=found.context, dtype=choose_dtype(), concurrent=1))
         try:
             yield Speaker(runner, Solver(started, form, budgets, temperature=temperature), played, seed)
         finally:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from envs.co_evolution import SOLVER
 from envs.errors import UserError
-from policies.engine.choice import DTYPES, a_dialogue, cache_bytes, default_kind, working_bytes
+from policies.engine.choice import DTYPES, a_dialogue, cache_bytes, choose_dtype, default_kind, working_bytes
 from policies.engine.requests import checkpoint_shapes
 from policies.models import ModelFolder, open_model
 from seal_ray.config.agents import (
@@ -88,13 +88,13 @@ def parts(config: Settings, model: ModelFolder) -> tuple[Part, ...]:
     on_gpu = bool(learners.num_gpus_per_learner and learners.num_learners)
     learning = Place.GPU if on_gpu else Place.HOST
     sampling = Place.GPU if engine.num_gpus_per_engine else Place.HOST
-    engine_bytes = DTYPES[engine.dtype]
+    delivered_bytes, engine_bytes = DTYPES[engine.dtype], _bytes_per_value(engine)
     # Learners read whole float32 models into host memory, then move or shard them. New weights pass through it whole,
-    # in the engine's type, and the two newest versions stay; an adapter passes through it twice.
+    # in the type that the engines are to have, and the two newest versions stay; an adapter passes through it twice.
     apart = on_gpu or learners.fsdp
     loading = _FLOAT32 * actors * (parameters + reference) if apart else 0
-    cast = engine_bytes if engine_bytes != _FLOAT32 else 0
-    delivering = 2 * _FLOAT32 if solver.lora_rank else 2 * engine_bytes + cast + (_FLOAT32 if apart else 0)
+    cast = delivered_bytes if delivered_bytes != _FLOAT32 else 0
+    delivering = 2 * _FLOAT32 if solver.lora_rank else 2 * delivered_bytes + cast + (_FLOAT32 if apart else 0)
     working = 0
     if engine.num_gpus_per_engine:
         adapters = adapters_of(config, SOLVER)
@@ -104,7 +104,7 @@ def parts(config: Settings, model: ModelFolder) -> tuple[Part, ...]:
         Part("learner weights", learning, copies * _FLOAT32 * base),
         Part("learner gradients and moments", learning, copies * _FLOAT32 * (1 + _ADAM) * learnt),
         Part("reference policy", learning, copies * _FLOAT32 * reference),
-        Part("learner activations", learning, actors * _activations(model, solver, training)),
+        Part("learner activations", learning, actors * _activations(model, solver, training, on_gpu=on_gpu)),
         Part("engine weights", sampling, engine.num_engines * engine_bytes * parameters),
         Part("engine cache", sampling, engine.num_engines * _cache(model, engine, solver)),
         *([Part("engine steps and adapters", sampling, engine.num_engines * working)] if working else []),
@@ -127,8 +127,8 @@ def _helper_parts(config: Settings, agent: str, *, sampling: Place, learning: Pl
     learnt = _adapter_parameters(shapes, settings) if settings.lora_rank else parameters
     found = []
     if not shares_engines(config, agent):
-        found.append(Part(f"{agent} engine weights", sampling, DTYPES[engine.dtype] * parameters))
-        cache = folder.kv_bytes_per_token(DTYPES[engine.dtype]) * settings.context
+        found.append(Part(f"{agent} engine weights", sampling, _bytes_per_value(engine) * parameters))
+        cache = folder.kv_bytes_per_token(_bytes_per_value(engine)) * settings.context
         found.append(Part(f"{agent} engine cache", sampling, cache * documents_of(config, agent)))
     if agent in learning_agents(config):
         frozen = parameters if settings.lora_rank or training_of(config, agent).kl else 0
@@ -190,7 +190,11 @@ def _adapter_parameters(shapes: Mapping[str, Sequence[int]], solver: Solver) -> 
     return sum(solver.lora_rank * sum(shape) for name, shape in shapes.items() if name.endswith(targets))
 
 
-def _activations(model: ModelFolder, solver: Solver, training: Training) -> int:
+def _bytes_per_value(engine: Engine) -> int:
+    return DTYPES[choose_dtype(engine.dtype, on_gpu=bool(engine.num_gpus_per_engine))]
+
+
+def _activations(model: ModelFolder, solver: Solver, training: Training, *, on_gpu: bool) -> int:
     """Bytes of one micro-batch on one learner."""
     tokens = min(training.microbatch_tokens, training.groups * training.group_size * solver.context)
     width, layers, vocabulary = (int(model.config[key]) for key in ("hidden_size", "num_hidden_layers", "vocab_size"))
@@ -201,11 +205,11 @@ def _activations(model: ModelFolder, solver: Solver, training: Training) -> int:
     a_layer = 6 * width + 2 * a_head * heads + 2 * of_keys + 4 * int(model.config["intermediate_size"])
     kept = layers * width + 2 * a_layer if solver.gradient_checkpointing else (layers + 1) * a_layer
     logits = 3 * _FLOAT32 * min(tokens, chunk_tokens(vocabulary)) * vocabulary
-    return tokens * kept * DTYPES[solver.dtype] + logits
+    return tokens * kept * DTYPES[choose_dtype(solver.dtype, on_gpu=on_gpu)] + logits
 
 
 def _cache(model: ModelFolder, engine: Engine, solver: Solver) -> int:
-    a_token = model.kv_bytes_per_token(DTYPES[engine.dtype])
+    a_token = model.kv_bytes_per_token(_bytes_per_value(engine))
     if engine.num_gpus_per_engine:
         return a_dialogue(solver.context, a_token)
     return cache_bytes(solver.context, engine.concurrent * engine.cache_share, a_token)

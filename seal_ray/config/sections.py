@@ -55,7 +55,8 @@ class Engine(Section):
     kind: Literal["auto", "vllm", "transformers"] = "auto"
     """What serves the model; auto is vLLM where it is installed."""
     dtype: Literal["float32", "bfloat16", "float16"] = "bfloat16"
-    """What the engines compute in, and hold the weights in."""
+    """What the engines compute in, and hold the weights in. On a CPU that has no products in a half type they take
+    float32, which is many times as fast there."""
     num_engines: Count = 1
     """Engines, each an actor of its own; a group is played on one of them."""
     concurrent: Count = 64
@@ -83,7 +84,8 @@ class Solver(Section):
     dialect: str | None = None
     """How it writes calls; None is what its architecture suggests."""
     dtype: Literal["float32", "bfloat16"] = "bfloat16"
-    """What the learner computes in. Its weights and moments are always float32."""
+    """What the learner computes in; float32 on a CPU that has no products in bfloat16. Its weights and moments always
+    are float32."""
     prompt: Count = 8192
     """Tokens of a dialogue's opening at most."""
     response: Count = 4096

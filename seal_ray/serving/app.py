@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from envs.errors import UserError, check_known
 from policies import tiny
 from policies.engine.adapters import CONFIG_FILE, TENSOR_FILE
-from policies.engine.choice import DTYPES, cache_bytes
+from policies.engine.choice import DTYPES, cache_bytes, choose_dtype
 from policies.models import ModelFolder, open_model
 from seal_ray.config.section import Count
 from seal_ray.run.checkpoints import model_of
@@ -242,7 +242,7 @@ def _scale(settings: ServingSettings) -> dict[str, Any]:
 
 def _engine(served: Served, gpus: int) -> dict[str, Any]:
     settings, folder = served.settings, served.folder
-    dtype = settings.dtype or ("bfloat16" if gpus else "float32")
+    dtype = choose_dtype(settings.dtype, on_gpu=bool(gpus))
     common: dict[str, Any] = {
         "dtype": dtype,
         "max_model_len": served.context,

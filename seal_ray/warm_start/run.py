@@ -18,7 +18,7 @@ from envs.dialogue import Protocol
 from envs.errors import UserError
 from envs.sources import get_source
 from envs.spaces import UnicodeText
-from policies.engine.choice import default_kind
+from policies.engine.choice import choose_dtype, default_kind
 from policies.models import ModelFolder, open_model
 from policies.prompting import ChatFormat
 from policies.solver import Budgets
@@ -198,7 +198,7 @@ class _Run:
             tasks=choose_tasks(source, "dev", limit=self._plan.tasks, difficulty=difficulty),
             budgets=Budgets(prompt=room, response=min(self._solver.response, room), context=room),
             engine=default_kind() if self._engine.kind == "auto" else self._engine.kind,
-            dtype=self._engine.dtype,
+            dtype=choose_dtype(self._engine.dtype),
             concurrent=self._engine.concurrent,
             threads=self._engine.threads,
             gpu_memory_share=self._engine.gpu_memory_share,

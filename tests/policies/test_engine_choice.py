@@ -7,10 +7,11 @@ import math
 from typing import Any
 
 import pytest
+import torch
 
 from envs.errors import UserError
 from policies.engine import choice
-from policies.engine.choice import cache_bytes, start_engine
+from policies.engine.choice import cache_bytes, choose_dtype, start_engine
 from policies.engine.requests import checkpoint_shapes
 from policies.models import open_model
 
@@ -24,7 +25,30 @@ def test_a_cache_holds_what_dialogues_need_as_far_as_there_is_room() -> None:
     assert cache_bytes(1024, 4, a_token, most=-GIB) == (1024 + 2 * 32) << 20, "one dialogue, whatever there is"
 
 
-def started_with(monkeypatch: pytest.MonkeyPatch, *, gpu: int, share: float, adapters: int = 0) -> Any:
+@pytest.mark.parametrize(
+    ("there", "computed"),
+    [
+        ({"avx2": True, "avx512_f": True}, {"bfloat16": "float32", "float16": "float32"}),
+        ({"avx512_bf16": True}, {"bfloat16": "bfloat16", "float16": "float32"}),
+        ({"amx_bf16": True, "avx512_fp16": True}, {"bfloat16": "bfloat16", "float16": "float16"}),
+        ({"neon": True, "fp16_arith": True, "bf16": False}, {"bfloat16": "float32", "float16": "float16"}),
+    ],
+)
+def test_a_cpu_computes_half_types_only_where_it_has_products_in_them(
+    monkeypatch: pytest.MonkeyPatch, there: dict[str, bool], computed: dict[str, str]
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: there)
+    for asked, dtype in ({"float32": "float32"} | computed).items():
+        assert choose_dtype(asked, on_gpu=False) == dtype
+        assert choose_dtype(asked, on_gpu=True) == asked
+        assert started_with(monkeypatch, gpu=0, share=0.9, dtype=asked).dtype == dtype
+    assert choose_dtype(on_gpu=False) == "float32"
+    assert choose_dtype(on_gpu=True) == "bfloat16"
+
+
+def started_with(
+    monkeypatch: pytest.MonkeyPatch, *, gpu: int, share: float, adapters: int = 0, dtype: str = "bfloat16"
+) -> Any:
     """The settings of the engine that the tiny model gets, on a GPU of so many bytes, or without one for 0."""
     from vllm.platforms import current_platform
 
@@ -39,7 +63,7 @@ def started_with(monkeypatch: pytest.MonkeyPatch, *, gpu: int, share: float, ada
     monkeypatch.setattr(platform, "get_device_total_memory", lambda *_: gpu, raising=False)
     monkeypatch.setattr(VllmEngine, "start", settings_alone)
     monkeypatch.setenv("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
-    given: dict[str, Any] = {"context": 1024, "dtype": "bfloat16", "concurrent": 64, "gpu_memory_share": share}
+    given: dict[str, Any] = {"context": 1024, "dtype": dtype, "concurrent": 64, "gpu_memory_share": share}
     return asyncio.run(start_engine("vllm", open_model("tiny"), **given, adapters=adapters, lora_rank=16))
 
 
@@ -55,5 +79,5 @@ def test_on_a_gpu_steps_are_recorded_and_the_cache_keeps_to_its_share(monkeypatc
     assert started_with(monkeypatch, gpu=small, share=1.0, adapters=2).kv_cache_bytes == small - beside - adapters
     with pytest.raises(UserError, match=r"gpu_memory_share: 0.5 of this GPU does not hold"):
         started_with(monkeypatch, gpu=small, share=0.5)
-    on_cpu = started_with(monkeypatch, gpu=0, share=0.5)
-    assert (on_cpu.graphs, on_cpu.kv_cache_bytes) == (False, needed)
+    on_cpu = started_with(monkeypatch, gpu=0, share=0.5, dtype="float32")
+    assert (on_cpu.graphs, on_cpu.kv_cache_bytes) == (False, 2 * needed)

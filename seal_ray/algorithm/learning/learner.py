@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from envs.errors import SealError
+from policies.engine.choice import choose_dtype
 from policies.engine.stored import StoredWeights, store
 from seal_ray.algorithm.learning.alignment import ArmGradients
 from seal_ray.algorithm.learning.anchoring import Counts, Internalised, RowLoss, internalised, shifts
@@ -106,7 +107,8 @@ class SealLearner(RowsLearner):
             return False
         # Layer by layer, so that no device ever holds all of it.
         mesh = init_device_mesh(self.device.type, (self.config.num_learners,))
-        half = self.config.section(Solver).dtype == "bfloat16"
+        on_gpu = self.device.type != "cpu"
+        half = choose_dtype(self.config.section(Solver).dtype, on_gpu=on_gpu) == "bfloat16"
         for module in modules:
             _shard(module, mesh, half=half)
         return True
