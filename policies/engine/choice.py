@@ -65,10 +65,10 @@ async def start_engine(
 ) -> Engine:
     """Starts an engine of that kind; "auto" is vLLM where it is installed. `adapters` of `lora_rank` can be served.
 
-    It computes in `choose_dtype(dtype)`, on a CPU with so many `threads`; None is one for vLLM, and what torch takes for
-    transformers. vLLM has the `cache_share` of a cache for all dialogues at their full context, on a GPU as far as
-    `gpu_memory_share` of its memory holds that. Raises `UserError` for an unknown kind, one that is not installed, or a share without
-    room for one dialogue.
+    It computes in `choose_dtype(dtype)`, on a CPU with so many `threads`; None is one for vLLM, and what torch takes
+    for transformers. vLLM has the `cache_share` of a cache for all dialogues at their full context, on a GPU as far as
+    `gpu_memory_share` of its memory holds that. Raises `UserError` for an unknown kind, one that is not installed, or a
+    share without room for one dialogue.
     """
     kind = default_kind() if kind == "auto" else kind
     if kind not in KINDS:
