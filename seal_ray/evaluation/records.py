@@ -215,17 +215,18 @@ async def evaluate(
     report(progress)
     if not left:
         return progress
+    concurrent = min(plan.concurrent, len(left))  # a cache for more would be filled with zeros in vain
     engine = await start_engine(
         *(plan.engine, plan.model),
         context=plan.budgets.context,
         dtype=plan.dtype,
-        concurrent=plan.concurrent,
+        concurrent=concurrent,
         threads=plan.threads,
         gpu_memory_share=plan.gpu_memory_share,
     )
     try:
         solver = Solver(engine, form, plan.budgets, temperature=plan.temperature, top_p=plan.top_p)
-        rollouts = Rollouts(solver, concurrent=plan.concurrent)
+        rollouts = Rollouts(solver, concurrent=concurrent)
         started = time.perf_counter()
         async for _, trajectory in rollouts.play(left):
             record = records.append(trajectory)
