@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.startup.preloaded import Server
+from tests.startup.preloaded import ADDRESS, Server
 
 if TYPE_CHECKING:
     from tests.command_line import Refusal
@@ -63,10 +63,18 @@ def check_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatc
 _SERVER = pytest.StashKey[Server]()
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Test processes beside each other share a server for processes that start with their libraries imported."""
+    if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
+        config.stash[_SERVER] = Server()
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Where a test may start workers of Ray, they start with their libraries imported."""
-    if any("cluster" in item.fixturenames or item.get_closest_marker("long") for item in session.items):  # type: ignore[attr-defined]
-        session.config.stash[_SERVER] = Server()
+    """Where a test may start such processes, a test process by itself has a server of its own."""
+    starts = any("cluster" in item.fixturenames or item.get_closest_marker("long") for item in session.items)  # type: ignore[attr-defined]
+    if starts and ADDRESS not in os.environ:
+        server = session.config.stash[_SERVER] = Server()
+        server.wait()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -1,15 +1,15 @@
 """Processes that start with their libraries imported: forks of one that has imported them, as in a forkserver.
 
 The imports of PyTorch and Transformers alone take a worker of Ray or a command of ours 4 seconds of a core, and tests
-start hundreds of them. A test process starts a server (`Server`), which imports what such processes share, and notes
-which environment variables that reads. A process that would be such a worker sends its command line, environment and
+start hundreds of them. pytest starts a server (`Server`), which imports what such processes share, and notes which
+environment variables that reads. A process that would be such a worker sends its command line, environment and
 open files to the server (`take_over`, called by `sitecustomize`), which forks. The fork runs the command; the first
 process waits for it, hands signals on, and ends as it ends. Where there is no server, or it cannot serve, since the
 process has another value of such a variable, the process starts as usual.
 
 Not imported is Ray, whose core reads the number of a job from a variable when it is imported, and vLLM, which reads
 variables that our code sets first in the process itself. The core of a vLLM engine is a process with an `LD_PRELOAD` of
-its own; the first one starts as usual, and has the server start another one for cores, in that environment.
+its own: the first one has the server start another one for cores, in that environment, and waits for it.
 
 A fork is below its server, not below the process that it computes for: `fork_of` finds it.
 """
@@ -28,6 +28,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager, suppress
 from itertools import takewhile
@@ -87,6 +88,7 @@ MODULES = {"tests.tuning.comparison.driver", "tests.tuning.sweep.driver"}
 _SAFE_PATH = "-P"
 _REFUSED = 0
 _MOST_FILES = 200
+_PATIENCE = 120.0
 _SPARE = 500  # numbers above those of any file that a process brings
 
 
@@ -161,17 +163,24 @@ def _alike(one: Mapping[str, str], other: Mapping[str, str], noted: Set[str]) ->
 
 def take_over(address: str) -> None:
     """Has a fork of a server run this process's command, and ends as that ends. Returns where that cannot be."""
-    if is_core(sys.orig_argv, os.environ):
+    core = is_core(sys.orig_argv, os.environ)
+    if core:
         _ask(for_cores(address))
-    _ask(address)
+    refused = _ask(address)
+    if core and refused:  # and a server for cores was started, if there was none; it imports what this process would
+        until = time.monotonic() + _PATIENCE
+        while not os.path.exists(for_cores(address)) and time.monotonic() < until:
+            time.sleep(0.05)
+        _ask(for_cores(address))
 
 
-def _ask(address: str) -> None:
+def _ask(address: str) -> bool:
+    """Asks one server to take over. Returns only if it does not: whether it has refused."""
     with socket.socket(socket.AF_UNIX) as server:
         files = [int(name) for name in os.listdir("/proc/self/fd")]
         files = [file for file in files if file != server.fileno() and _is_open(file)]
         if len(files) > _MOST_FILES:
-            return
+            return False
         request = {
             "command": sys.orig_argv,
             "environment": dict(os.environ),
@@ -187,9 +196,9 @@ def _ask(address: str) -> None:
             server.sendall(body)
             pid = _number(server)
         except OSError:  # not ready yet, or gone
-            return
+            return False
         if not pid:
-            return
+            return pid == _REFUSED
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda received, _: _send(pid, received))
         for file in files:
@@ -218,7 +227,10 @@ def _number(connection: socket.socket) -> int | None:
 
 
 class Server:
-    """A server for the processes that this one starts, those below them included, until it is closed."""
+    """A server for the processes that this one starts, those below them included, until it is closed.
+
+    Those that are started before it is ready start as usual.
+    """
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="preloaded-")
@@ -229,8 +241,11 @@ class Server:
             stdout=subprocess.PIPE,
             env={**os.environ, **QUIET},
         )
+
+    def wait(self) -> None:
+        """Waits until it is ready."""
         assert self._process.stdout is not None
-        self._process.stdout.read()  # it closes this when it is ready
+        self._process.stdout.read()  # it closes this then
 
     def close(self) -> None:
         del os.environ[ADDRESS]
