@@ -183,7 +183,10 @@ def model_for(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCau
 def train(
     model: Qwen2ForCausalLM, form: ChatFormat, recipe: Recipe, *, progress: Progress, state: Path | None = None
 ) -> None:
-    """Trains in place, in bfloat16 with weights in float32. With `state`, goes on where an earlier call was stopped."""
+    """Trains in place, in bfloat16 (as `choose_dtype` says) with weights in float32.
+
+    With `state`, goes on where an earlier call was stopped.
+    """
     saved = _load(state, recipe)
     seen = 0
     model.train()

@@ -229,7 +229,7 @@ async def _sit(
                     sitter.model,
                     context=sitter.budgets.context,
                     dtype=sitter.dtype,
-                    concurrent=sitter.concurrent,
+                    concurrent=min(sitter.concurrent, max(map(len, chosen.values()))),
                 )
             found[each] = await Sitting(exam, chosen[each], sitter, engine, sheets[each], show).finish()
     finally:

@@ -89,6 +89,7 @@ _SAFE_PATH = "-P"
 _REFUSED = 0
 _MOST_FILES = 200
 _PATIENCE = 120.0
+"""Seconds that a core waits until the server for cores has imported what it needs itself."""
 _SPARE = 500  # numbers above those of any file that a process brings
 
 
@@ -163,11 +164,8 @@ def _alike(one: Mapping[str, str], other: Mapping[str, str], noted: Set[str]) ->
 
 def take_over(address: str) -> None:
     """Has a fork of a server run this process's command, and ends as that ends. Returns where that cannot be."""
-    core = is_core(sys.orig_argv, os.environ)
-    if core:
-        _ask(for_cores(address))
     refused = _ask(address)
-    if core and refused:  # and a server for cores was started, if there was none; it imports what this process would
+    if refused and is_core(sys.orig_argv, os.environ):  # it has started a server for cores, if there was none
         until = time.monotonic() + _PATIENCE
         while not os.path.exists(for_cores(address)) and time.monotonic() < until:
             time.sleep(0.05)

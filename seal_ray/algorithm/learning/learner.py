@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from envs.errors import SealError
-from policies.engine.choice import choose_dtype
 from policies.engine.stored import StoredWeights, store
 from seal_ray.algorithm.learning.alignment import ArmGradients
 from seal_ray.algorithm.learning.anchoring import Counts, Internalised, RowLoss, internalised, shifts
@@ -24,7 +23,7 @@ from seal_ray.algorithm.learning.module import LOGPROBS, PACKED, REFERENCE, LMMo
 from seal_ray.algorithm.learning.weights import full_weights
 from seal_ray.algorithm.rllib import RowsLearner
 from seal_ray.config.agents import learning_agents, training_of
-from seal_ray.config.sections import Learners, Solver, Training
+from seal_ray.config.sections import Learners, Training
 from seal_ray.grpo.losses.sums import global_mean
 from seal_ray.grpo.packing import Groups, Packed, collate, pack
 from seal_ray.grpo.rows import Minibatch, Row, make_row
@@ -107,10 +106,9 @@ class SealLearner(RowsLearner):
             return False
         # Layer by layer, so that no device ever holds all of it.
         mesh = init_device_mesh(self.device.type, (self.config.num_learners,))
-        on_gpu = self.device.type != "cpu"
-        half = choose_dtype(self.config.section(Solver).dtype, on_gpu=on_gpu) == "bfloat16"
         for module in modules:
-            _shard(module, mesh, half=half)
+            assert isinstance(module, LMModule)
+            _shard(module, mesh)
         return True
 
     def learn(self, batch: Mapping[str, Any]) -> None:
@@ -377,11 +375,11 @@ def columns(minibatches: Sequence[Minibatch]) -> dict[str, Any]:
     return {MINIBATCHES: column}
 
 
-def _shard(module: nn.Module, mesh: DeviceMesh, *, half: bool) -> None:
+def _shard(module: LMModule, mesh: DeviceMesh) -> None:
     """Shards each layer over the learners, then what is left (FSDP2), and moves them to the mesh's devices."""
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-    policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32) if half else MixedPrecisionPolicy()
+    policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32) if module.half else MixedPrecisionPolicy()
     for part in list(module.modules()):
         if isinstance(part, nn.ModuleList):
             for layer in part:

@@ -33,8 +33,8 @@ class LMModule(RowsModule):
 
     `module({PACKED: packed})` gives the log-probs (nats) of its M sampled tokens, and those under the reference policy
     where the loss wants them. The reference is the base with the adapter off, or a frozen copy of the first weights.
-    Weights are float32; with `solver.dtype` bfloat16 the computing is mixed-precision, where
-    the device has products for it (`choose_dtype`).
+    Weights are float32; with `solver.dtype` bfloat16 the computing is mixed-precision (`half`), where the device has
+    products in it (`choose_dtype`).
     """
 
     def setup(self) -> None:
@@ -47,8 +47,8 @@ class LMModule(RowsModule):
         self._sharded = learners.fsdp
         folder = open_model(self._solver.model, dialect=self._solver.dialect).path
         device = torch.device("cuda" if learners.num_gpus_per_learner else "cpu")
-        self._half = choose_dtype(self._solver.dtype, on_gpu=device.type != "cpu") == "bfloat16"
-        attention = choose_attention(AutoConfig.from_pretrained(folder), device, half=self._half)
+        self.half = choose_dtype(self._solver.dtype, on_gpu=device.type != "cpu") == "bfloat16"
+        attention = choose_attention(AutoConfig.from_pretrained(folder), device, half=self.half)
         _log.info("attention of the learner: %s", attention)
         model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation=attention)
         model.requires_grad_(True)
@@ -104,7 +104,7 @@ class LMModule(RowsModule):
 
     def _precision(self, device: torch.device) -> Any:
         # Sharded weights are cast by FSDP itself.
-        if self._sharded or not self._half:
+        if self._sharded or not self.half:
             return nullcontext()
         return torch.autocast(device.type, torch.bfloat16)
 
