@@ -387,6 +387,9 @@ def main(address: str) -> None:
             importlib.import_module(name)
     if of_cores:
         noted = {name for name in noted if not name.startswith(OF_WHO_STARTS_A_CORE)}
+        import setproctitle
+
+        setproctitle.getproctitle()  # finds where titles go, which it cannot in a fork that has other variables
     threads = os.listdir("/proc/self/task")
     if len(threads) > 1:
         raise RuntimeError("A library has started a thread, and a process with threads cannot be forked.")
