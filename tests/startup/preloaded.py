@@ -5,7 +5,7 @@ start hundreds of them. pytest starts a server (`Server`), which imports what su
 environment variables that reads. A process that would be such a worker sends its command line, environment and
 open files to the server (`take_over`, called by `sitecustomize`), which forks. The fork runs the command; the first
 process waits for it, hands signals on, and ends as it ends. Where there is no server, or it cannot serve, since the
-process has another value of such a variable, the process starts as usual.
+process has another value of such a variable or imports our code from another folder, the process starts as usual.
 
 Not imported is Ray, whose core reads the number of a job from a variable when it is imported, and vLLM, which reads
 variables that our code sets first in the process itself. The core of a vLLM engine is a process with an `LD_PRELOAD` of
@@ -35,6 +35,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+ROOT = Path(__file__).resolve().parents[2]
 ADDRESS = "SEAL_RAY_TESTS_PRELOADED"
 """The environment variable that names the server's socket."""
 LIBRARIES = (
@@ -164,6 +165,9 @@ def _alike(one: Mapping[str, str], other: Mapping[str, str], noted: Set[str]) ->
 
 def take_over(address: str) -> None:
     """Has a fork of a server run this process's command, and ends as that ends. Returns where that cannot be."""
+    ours = next((Path(path) for path in sys.path if Path(path, "seal_ray").is_dir()), ROOT)
+    if ours.resolve() != ROOT:  # a job brings its code in its working directory
+        return
     refused = _ask(address)
     if refused and is_core(sys.orig_argv, os.environ):  # it has started a server for cores, if there was none
         until = time.monotonic() + _PATIENCE
@@ -254,8 +258,8 @@ class Server:
 class _Forks:
     """The server's loop."""
 
-    def __init__(self, address: str, noted: Set[str], *, of_cores: bool) -> None:
-        self._address, self._noted, self._of_cores = address, noted, of_cores
+    def __init__(self, address: str, noted: Set[str], made: Mapping[str, str], *, of_cores: bool) -> None:
+        self._address, self._noted, self._made, self._of_cores = address, noted, made, of_cores
         self._server_of_cores: subprocess.Popen[bytes] | None = None
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(address)
@@ -299,6 +303,8 @@ class _Forks:
         head, files, _, _ = socket.recv_fds(connection, 4, _MOST_FILES)
         body = connection.recv(struct.unpack("!I", head)[0], socket.MSG_WAITALL)
         request: dict[str, Any] = json.loads(body)
+        # What the libraries set when they are imported they would set in that process too.
+        request["environment"] = {**self._made, **request["environment"]}
         if not _alike(request["environment"], os.environ, self._noted):
             connection.sendall(struct.pack("!I", _REFUSED))
             connection.close()
@@ -382,6 +388,7 @@ def _become(request: dict[str, Any]) -> None:
 
 def main(address: str) -> None:
     of_cores = address == for_cores(os.environ[ADDRESS])
+    given = set(os.environ)
     with _noted() as noted:
         for name in OF_CORES if of_cores else LIBRARIES:
             importlib.import_module(name)
@@ -395,7 +402,8 @@ def main(address: str) -> None:
         raise RuntimeError("A library has started a thread, and a process with threads cannot be forked.")
     gc.collect()
     gc.freeze()
-    forks = _Forks(address, noted, of_cores=of_cores)
+    made = {name: value for name, value in os.environ.items() if name not in given}
+    forks = _Forks(address, noted, made, of_cores=of_cores)
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # closes what its owner waits for
     if request := forks.run():
         forks.close()
