@@ -304,8 +304,8 @@ class _Forks:
         body = connection.recv(struct.unpack("!I", head)[0], socket.MSG_WAITALL)
         request: dict[str, Any] = json.loads(body)
         # What the libraries set when they are imported they would set in that process too.
-        request["environment"] = {**self._made, **request["environment"]}
-        if not _alike(request["environment"], os.environ, self._noted):
+        environment = {**self._made, **request["environment"]}
+        if not _alike(environment, os.environ, self._noted):
             connection.sendall(struct.pack("!I", _REFUSED))
             connection.close()
             for file in files:
@@ -316,7 +316,7 @@ class _Forks:
         pid = os.fork()
         if pid == 0:
             connection.close()
-            request["received"] = files
+            request |= {"environment": environment, "received": files}
             return request
         for file in files:
             os.close(file)
