@@ -1,4 +1,4 @@
-"""Completions that attack the world: nothing they hold is executed, no verdict changes, no step takes 100 ms."""
+"""Completions that attack the world: nothing they hold is executed, no verdict changes, no step takes 200 ms of a core."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from envs.dialogue import Dialogue, Protocol
 from envs.task import Category, Task, ToolCall
 from tests.envs.players import results_shown
 
-LIMIT_S = 0.1
+LIMIT_S = 0.2
+"""Seconds of one core. The costliest flood, 1,000 calls, takes 0.03 to 0.1 of them, by the CPU."""
 MARK = "MARK"
 """Stands in the payloads for the path of a file that must never appear."""
 
@@ -247,9 +248,9 @@ def play(
         for completion in (*completions, *(attack if index == 0 else ()), "Done."):
             if dialogue.over or dialogue.turn != index:
                 break
-            start = time.perf_counter()
+            start = time.thread_time()
             dialogue.step(completion)
-            slowest = max(slowest, time.perf_counter() - start)
+            slowest = max(slowest, time.thread_time() - start)
     assert dialogue.over
     return dialogue, slowest
 
