@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 # first imported, here and in the processes that tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# The agent of each node reads all processes' figures this often (milliseconds), for a dashboard that nobody looks at.
+os.environ.setdefault("REPORTER_UPDATE_INTERVAL_MS", "60000")
+
 # Models that are made on this machine are made once for all test runs, and not in the user's own cache.
 os.environ.setdefault("SEAL_RAY_CACHE", str(Path(tempfile.gettempdir()) / f"seal-ray-tests-{os.getuid()}"))
 

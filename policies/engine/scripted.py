@@ -14,23 +14,19 @@ if TYPE_CHECKING:
     import torch
 
 
-def _certain(_request: GenRequest, _token: int) -> float:
-    return 0.0
-
-
 class ScriptedEngine:
     """An `Engine` that answers from a script and remembers everything it was asked and given.
 
     `answer(request)` is what would be sampled if nothing stopped it; it is cut at `max_tokens`, or after the first stop
-    token. `logprob(request, token)` is the log-probability (nats) of a token next after `request.prompt_ids`. Each is a
-    pure function, so that the order in which requests arrive changes nothing.
+    token. `logprob(request, token)` is the log-probability (nats) of a token next after `request.prompt_ids`, 0 where
+    it is None. Each is a pure function, so that the order in which requests arrive changes nothing.
     """
 
     def __init__(
         self,
         answer: Callable[[GenRequest], Sequence[int]],
         *,
-        logprob: Callable[[GenRequest, int], float] = _certain,
+        logprob: Callable[[GenRequest, int], float] | None = None,
         context: int = 4096,
         vocabulary: int = 1 << 20,
     ) -> None:
@@ -61,13 +57,9 @@ class ScriptedEngine:
         self._live_once()
         await asyncio.sleep(0)  # others run meanwhile, as with a real engine
         tokens, finish = self._cut(request)
-        contexts = (request.prompt_ids + tokens[:index] for index in range(len(tokens)))
         return GenResult(
             token_ids_T=tokens,
-            sampled_logprobs_T=tuple(
-                self._logprob(replace(request, prompt_ids=context), token)
-                for context, token in zip(contexts, tokens, strict=True)
-            ),
+            sampled_logprobs_T=self._logprobs(request, request.prompt_ids + tokens, len(request.prompt_ids)),
             versions_T=(self._versions[request.policy],) * len(tokens),
             finish=finish,
             masked=request.json_schema is not None,
@@ -79,8 +71,16 @@ class ScriptedEngine:
         )
         self._check_alive()
         await asyncio.sleep(0)
-        contexts = [GenRequest(token_ids[:at], max_tokens=1, policy=policy) for at in range(start, len(token_ids))]
-        return tuple(self._logprob(context, token) for context, token in zip(contexts, token_ids[start:], strict=True))
+        return self._logprobs(GenRequest(token_ids, max_tokens=1, policy=policy), token_ids, start)
+
+    def _logprobs(self, request: GenRequest, token_ids: tuple[int, ...], start: int) -> tuple[float, ...]:
+        """Of each token from `start` on, in the request's place with what is before it as its prompt."""
+        if self._logprob is None:
+            return (0.0,) * (len(token_ids) - start)
+        return tuple(
+            self._logprob(replace(request, prompt_ids=token_ids[:at]), token_ids[at])
+            for at in range(start, len(token_ids))
+        )
 
     async def update_weights(self, weights: Mapping[str, torch.Tensor], version: int) -> None:
         self._check_alive()

@@ -53,7 +53,8 @@ def compare(dialect: Dialect, trajectories: Sequence[Trajectory]) -> tuple[int, 
         played = [play(each.task, each.turns, dialect=dialect) for each in batch]
         with tempfile.TemporaryDirectory() as folder:
             write_results(Path(folder) / "results", [_record(dialogue) for dialogue in played], dialect.name)
-            failed = official_failures(Path(folder) / "results", REGISTERED[dialect.name], Path(folder) / "scores")
+            name = REGISTERED[dialect.name]
+            failed = official_failures(Path(folder) / "results", [name], Path(folder) / "scores")[name]
         for dialogue in played:
             if dialogue.success == (dialogue.task.id not in failed):
                 agree += 1

@@ -1,4 +1,4 @@
-"""Completions that attack the world: nothing they hold is executed, no verdict changes, no step takes 200 ms of a core."""
+"""Completions that attack the world: nothing they hold is executed, no verdict changes, no step takes 200 ms."""
 
 from __future__ import annotations
 

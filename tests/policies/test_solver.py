@@ -107,12 +107,13 @@ def test_a_spent_budget_ends_the_dialogue_as_not_reached(tight: dict[str, int], 
 
 def test_every_context_from_nothing_to_enough_ends_cleanly() -> None:
     form = chat_format("qwen")
-    whole = play(Solver(scripted(form, ground_truth=True), form, BUDGETS), 0)
+    engine = scripted(form, ground_truth=True)
+    whole = play(Solver(engine, form, BUDGETS), 0)
     length = len(whole.token_ids_T)
     opening = whole.sampled[0].begin
     for context in range(1, length + 1, 7):
         budgets = Budgets(prompt=context, response=512, context=context)
-        trajectory = play(Solver(scripted(form, ground_truth=True), form, budgets), 0)
+        trajectory = play(Solver(engine, form, budgets), 0)
         if len(trajectory.token_ids_T) <= context:
             assert trajectory.token_ids_T == whole.token_ids_T[: len(trajectory.token_ids_T)]
         expected = End.PROMPT if opening > context else End.CONTEXT if context < length else End.FINISHED
@@ -120,7 +121,7 @@ def test_every_context_from_nothing_to_enough_ends_cleanly() -> None:
         assert trajectory.sampled_tokens <= context
         assert (trajectory.reward == 1.0) == (expected is End.FINISHED)
     full = Budgets(prompt=length, response=512, context=length)
-    assert play(Solver(scripted(form, ground_truth=True), form, full), 0).reward == 1.0
+    assert play(Solver(engine, form, full), 0).reward == 1.0
 
 
 def test_a_completion_cut_by_its_budget_is_not_acted_on() -> None:

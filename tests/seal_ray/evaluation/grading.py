@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 
@@ -23,13 +23,16 @@ def bfcl(*arguments: str, root: Path, environment: Mapping[str, str] | None = No
 
 
 def official_failures(
-    results: Path, name: str, scores: Path, *, environment: Mapping[str, str] | None = None
-) -> set[str]:
-    """Grades the files of a registered model and returns the ids of the tasks that failed."""
+    results: Path, names: Sequence[str], scores: Path, *, environment: Mapping[str, str] | None = None
+) -> dict[str, set[str]]:
+    """Grades the files of registered models. Returns, by their names, the ids of the tasks that failed."""
     where = ("--result-dir", str(results.resolve()), "--score-dir", str(scores.resolve()))
-    asked = ("evaluate", "--model", name, "--test-category", "multi_turn", "--partial-eval")
+    asked = ("evaluate", "--model", ",".join(names), "--test-category", "multi_turn", "--partial-eval")
     bfcl(*asked, *where, root=scores, environment=environment)
-    files = sorted((scores / name.replace("/", "_")).rglob("*_score.json"))
-    assert len(files) == len(sorted(results.rglob("*_result.json")))
-    rows = [json.loads(line) for file in files for line in file.read_text("utf-8").split("\n") if line]
-    return {row["id"] for row in rows if "id" in row}
+    found: dict[str, set[str]] = {}
+    for name in names:
+        files = sorted((scores / name.replace("/", "_")).rglob("*_score.json"))
+        assert len(files) == len(sorted((results / name.replace("/", "_")).rglob("*_result.json"))) > 0
+        rows = [json.loads(line) for file in files for line in file.read_text("utf-8").split("\n") if line]
+        found[name] = {row["id"] for row in rows if "id" in row}
+    return found

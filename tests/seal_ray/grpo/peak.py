@@ -1,10 +1,12 @@
-"""The most memory that one micro-batch of the tiny model takes: `python -m tests.seal_ray.grpo.peak OPENING REST`.
+"""The most memory that one micro-batch of the tiny model takes: `python -m tests.seal_ray.grpo.peak OPENING,REST …`.
 
-Prints bytes above what the process held before: eight rows, forward and backward pass, in a process of its own.
+Prints, for each pair, bytes above what the process held before: eight rows, forward and backward pass, in a process of
+its own. `OPENING,REST,checkpoints` is with checkpoints of activations.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -36,16 +38,27 @@ def step(model: torch.nn.Module, opening: int, rest: int) -> None:
     token_logprobs(model, collate([rows])).sum().backward()  # type: ignore[no-untyped-call]
 
 
-def main() -> None:
+def measure(opening: int, rest: int, *, checkpoints: bool) -> int:
     model = AutoModelForCausalLM.from_pretrained(open_model("tiny").path, dtype=torch.float32)
     model.set_attn_implementation(choose_attention(model.config, torch.device("cpu"), half=False))
-    if "checkpoints" in sys.argv:
+    if checkpoints:
         model.train().gradient_checkpointing_enable({"use_reentrant": False})
     step(model, 8, 8)  # gradients are there, and what kernels set up once
     Path("/proc/self/clear_refs").write_text("5")  # the highest so far is what there is now
     before = highest()
-    step(model, *map(int, sys.argv[1:3]))
-    print(highest() - before)
+    step(model, opening, rest)
+    return highest() - before
+
+
+def main() -> None:
+    for asked in sys.argv[1:]:
+        opening, rest, *more = asked.split(",")
+        # Imported once for all of them; nothing has been computed here, so that no thread is left out of the fork.
+        if (child := os.fork()) == 0:
+            print(measure(int(opening), int(rest), checkpoints=more == ["checkpoints"]), flush=True)
+            os._exit(0)
+        if os.waitpid(child, 0)[1]:
+            sys.exit(f"{asked}: the process that measured it failed")
 
 
 if __name__ == "__main__":

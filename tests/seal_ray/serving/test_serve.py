@@ -61,22 +61,6 @@ def evaluated(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return evaluate(out / "toolworld", *command, *kinds, "--limit", str(DIALOGUES))
 
 
-@pytest.fixture(scope="module")
-def evaluated_on_bfcl(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """Tasks of the benchmark that the project's evaluator played greedily, with the official verdicts that it got."""
-    folder = tmp_path_factory.mktemp("evaluated")
-    out, results = folder / "bfcl", folder / "results"
-    command = example(".venv/bin/seal-ray", "evaluate", "--env", "bfcl", but={"runs/bfcl": str(results)})
-    rows = evaluate(out, *command, "--split", "dev", "--limit", "8")
-    failed = {row["task"] for row in rows if not row["reward"]}
-    assert official_failures(results, REGISTERED["qwen"], folder / "scores") == failed
-    summary = json.loads((out / "summary.json").read_text("utf-8"))
-    assert summary["results"]["all"]["dialogues"] == len(rows) == 8
-    assert set(summary["results"]) == {"base", "miss_func", "miss_param", "long_context", "all"}
-    assert summary["settings"]["engine"] == "vllm"
-    return rows
-
-
 def evaluate(out: Path, *command: str) -> list[dict[str, Any]]:
     shown = seal_ray(*command, "--context", str(CONTEXT), "--response", str(RESPONSE), "--out", str(out))
     assert shown.returncode == 0, shown.stderr
@@ -185,14 +169,19 @@ def test_an_adapter_answers_for_itself_beside_the_base(server: Running, learnt: 
     assert [answer.choices[0].token_ids for answer in answers] == wanted * 8
 
 
-def test_bfcl_s_own_client_plays_as_the_evaluator_does_and_gets_its_verdicts(
-    server: Running, evaluated_on_bfcl: list[dict[str, Any]], tmp_path: Path, record_property: Any
-) -> None:
+def test_bfcl_s_own_client_plays_as_the_evaluator_does_and_gets_its_verdicts(server: Running, tmp_path: Path) -> None:
+    out, results = tmp_path / "bfcl", tmp_path / "results"
+    command = example(".venv/bin/seal-ray", "evaluate", "--env", "bfcl", but={"runs/bfcl": str(results)})
+    played = evaluate(out, *command, "--split", "dev", "--limit", "8")
+    summary = json.loads((out / "summary.json").read_text("utf-8"))
+    assert summary["results"]["all"]["dialogues"] == len(played) == 8
+    assert set(summary["results"]) == {"base", "miss_func", "miss_param", "long_context", "all"}
+    assert summary["settings"]["engine"] == "vllm"
+
     asked: dict[str, list[str]] = {}
-    for row in evaluated_on_bfcl:
+    for row in played:
         asked.setdefault(row["task"].rsplit("_", 1)[0], []).append(row["task"])
     (tmp_path / "test_case_ids_to_generate.json").write_text(json.dumps(asked), "utf-8")
-    results = tmp_path / "results"
     environment = {"OPENAI_BASE_URL": f"{server.url}/v1", "OPENAI_API_KEY": KEY}
     bfcl(
         *("generate", "--model", NAME, "--run-ids", "--num-threads", "8", "--temperature", "0"),
@@ -200,10 +189,12 @@ def test_bfcl_s_own_client_plays_as_the_evaluator_does_and_gets_its_verdicts(
         root=tmp_path,
         environment=environment,
     )
-    failed = {row["task"] for row in evaluated_on_bfcl if not row["reward"]}
-    assert official_failures(results, NAME, tmp_path / "scores", environment=environment) == failed
+    failed = {row["task"] for row in played if not row["reward"]}
+    names = (REGISTERED["qwen"], NAME)
+    graded = official_failures(results, names, tmp_path / "scores", environment=environment)
+    assert graded == dict.fromkeys(names, failed)
     # The small model solves none of them. What its first turn called is the same, and says more than the verdict.
-    files = results.rglob("*_result.json")
+    files = (results / NAME.replace("/", "_")).rglob("*_result.json")
     rows = [json.loads(line) for file in files for line in file.read_text("utf-8").split("\n")[:-1]]
     official = {row["id"]: calls_of(row["result"][0]) for row in rows}
     dialect = open_model(tiny.NAME).dialect
@@ -213,7 +204,7 @@ def test_bfcl_s_own_client_plays_as_the_evaluator_does_and_gets_its_verdicts(
             for step in row["turns"][0]["steps"]
             for call in dialect.parse(step["completion"]).official_calls
         ]
-        for row in evaluated_on_bfcl
+        for row in played
     }
     assert any(ours.values())
     assert official == ours
