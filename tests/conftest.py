@@ -23,6 +23,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # The agent of each node reads all processes' figures this often (milliseconds), for a dashboard that nobody looks at.
 os.environ.setdefault("REPORTER_UPDATE_INTERVAL_MS", "60000")
 
+# What vLLM has noted about models lies there also for processes with another home: finding it out again takes a process
+# of ten seconds.
+os.environ.setdefault("VLLM_CACHE_ROOT", str(Path.home() / ".cache" / "vllm"))
+
 # Models that are made on this machine are made once for all test runs, and not in the user's own cache.
 os.environ.setdefault("SEAL_RAY_CACHE", str(Path(tempfile.gettempdir()) / f"seal-ray-tests-{os.getuid()}"))
 

@@ -72,8 +72,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     dashboard = free_port()
     home = tmp_path_factory.mktemp("home")
     environment = {
-        # What vLLM has noted about models is in the user's own: finding it out again takes a process of ten seconds.
-        "VLLM_CACHE_ROOT": str(Path.home() / ".cache" / "vllm"),
         **{name: value for name, value in os.environ.items() if not name.startswith("RAY_")},
         "PATH": f"{BIN}:{os.environ['PATH']}",
         "HOME": str(home),

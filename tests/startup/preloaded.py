@@ -77,7 +77,17 @@ READ_BELOW_PYTHON = ("GOMP_", "LD_", "MKL_", "OMP_", "PYTHONHASHSEED", "TORCH_")
 MAY_DIFFER = {"COLUMNS", "HF_HUB_OFFLINE", "HOME", "LINES", "PATH", "PS1", "PYTEST_CURRENT_TEST", "PYTHONPATH"}
 """Variables that libraries read again when they need them, for places where processes in tests have nothing, or to see
 that they are tested; and two that a fork minds itself."""
-OF_WHO_STARTS_A_CORE = ("PYTHONBREAKPOINT", "RAY_", "SEAL_RAY_", "SPT_NOENV", "VLLM_CPU_OMP_", "VLLM_ENFORCE_")
+LEFT_BY_CORES = {"LD_PRELOAD", "TORCHINDUCTOR_COMPILE_THREADS", "TORCHINDUCTOR_CPP_DYNAMIC_THREADS"}
+"""What vLLM sets for the core of an engine where it starts one, and what is started there later has without need."""
+OF_WHO_STARTS_A_CORE = (
+    "PYTEST_",
+    "PYTHONBREAKPOINT",
+    "RAY_",
+    "SEAL_RAY_",
+    "SPT_NOENV",
+    "VLLM_CPU_OMP_",
+    "VLLM_ENFORCE_",
+)
 """How variables begin that differ between those who start a core of vLLM: some library copies all variables, but a core
 reads these when it needs them or not at all."""
 QUIET = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
@@ -157,10 +167,10 @@ def _noted() -> Iterator[set[str]]:
         kind.__getitem__ = read  # type: ignore[method-assign]
 
 
-def _alike(one: Mapping[str, str], other: Mapping[str, str], noted: Set[str]) -> bool:
+def _alike(one: Mapping[str, str], other: Mapping[str, str], noted: Set[str], may_differ: Set[str]) -> bool:
     """Whether the variables that the libraries have read, or may have, are the same in both."""
     read = {*noted, *(name for name in {*one, *other} if name.startswith(READ_BELOW_PYTHON))}
-    return all(one.get(name) == other.get(name) for name in read - MAY_DIFFER - QUIET.keys())
+    return all(one.get(name) == other.get(name) for name in read - may_differ)
 
 
 def take_over(address: str) -> None:
@@ -305,12 +315,14 @@ class _Forks:
         request: dict[str, Any] = json.loads(body)
         # What the libraries set when they are imported they would set in that process too.
         environment = {**self._made, **request["environment"]}
-        if not _alike(environment, os.environ, self._noted):
+        core = is_core(request["command"], request["environment"])
+        may_differ = MAY_DIFFER | QUIET.keys() | (set() if core else LEFT_BY_CORES)
+        if not _alike(environment, os.environ, self._noted, may_differ):
             connection.sendall(struct.pack("!I", _REFUSED))
             connection.close()
             for file in files:
                 os.close(file)
-            if is_core(request["command"], request["environment"]):
+            if core:
                 self._start_server_of_cores(request["environment"])
             return None
         pid = os.fork()
