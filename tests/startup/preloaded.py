@@ -80,13 +80,8 @@ that they are tested; and two that a fork minds itself."""
 LEFT_BY_CORES = {"LD_PRELOAD", "TORCHINDUCTOR_COMPILE_THREADS", "TORCHINDUCTOR_CPP_DYNAMIC_THREADS"}
 """What vLLM sets for the core of an engine where it starts one, and what is started there later has without need."""
 OF_WHO_STARTS_A_CORE = (
-    "PYTEST_",
-    "PYTHONBREAKPOINT",
-    "RAY_",
-    "SEAL_RAY_",
-    "SPT_NOENV",
-    "VLLM_CPU_OMP_",
-    "VLLM_ENFORCE_",
+    *("CRC32C_", "PYTEST_", "PYTHONBREAKPOINT", "RAY_", "SEAL_RAY_", "SPT_NOENV"),
+    *("VLLM_CPU_OMP_", "VLLM_ENFORCE_"),
 )
 """How variables begin that differ between those who start a core of vLLM: some library copies all variables, but a core
 reads these when it needs them or not at all."""
