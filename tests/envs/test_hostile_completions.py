@@ -17,7 +17,7 @@ from envs.task import Category, Task, ToolCall
 from tests.envs.players import results_shown
 
 LIMIT_S = 0.2
-"""Seconds of one core. The costliest flood, 1,000 calls, takes 0.03 to 0.1 of them, by the CPU."""
+"""Seconds of one core. The costliest flood, 1,000 calls, takes 0.05 to 0.09 of them on an older CPU."""
 MARK = "MARK"
 """Stands in the payloads for the path of a file that must never appear."""
 

@@ -31,8 +31,9 @@ def official_failures(
     bfcl(*asked, *where, root=scores, environment=environment)
     found: dict[str, set[str]] = {}
     for name in names:
-        files = sorted((scores / name.replace("/", "_")).rglob("*_score.json"))
-        assert len(files) == len(sorted((results / name.replace("/", "_")).rglob("*_result.json"))) > 0
+        folder = name.replace("/", "_")
+        files = sorted((scores / folder).rglob("*_score.json"))
+        assert len(files) == len(list((results / folder).rglob("*_result.json"))) > 0
         rows = [json.loads(line) for file in files for line in file.read_text("utf-8").split("\n") if line]
         found[name] = {row["id"] for row in rows if "id" in row}
     return found

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.long
 HELLO = {"role": "user", "content": "Hello."}
 CHAT: dict[str, Any] = {"model": NAME, "messages": [HELLO], "max_tokens": 4}
 PATIENCE = 3.0
-"""Seconds in which a normal client is answered, whatever happens beside it: 2 on most machines, 2.5 on older ones."""
+"""Seconds in which a normal client is answered, whatever happens beside it: 2 on most machines, more on older ones."""
 
 
 @pytest.fixture(scope="module", autouse=True)
