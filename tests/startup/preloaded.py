@@ -1,15 +1,18 @@
 """Processes that start with their libraries imported: forks of one that has imported them, as in a forkserver.
 
-The imports of PyTorch and Transformers alone take a worker of Ray or a command of ours 4 seconds of a core, and tests
-start hundreds of them. pytest starts a server (`Server`), which imports what such processes share, and notes which
-environment variables that reads. A process that would be such a worker sends its command line, environment and
-open files to the server (`take_over`, called by `sitecustomize`), which forks. The fork runs the command; the first
-process waits for it, hands signals on, and ends as it ends. Where there is no server, or it cannot serve, since the
-process has another value of such a variable or imports our code from another folder, the process starts as usual.
+The imports of PyTorch, Transformers, Ray and vLLM take a worker of Ray up to 10 seconds of a core, those of a command
+of ours 6, and tests start hundreds of them. pytest starts a server (`Server`), which imports what such processes share,
+and notes which environment variables that reads. A process that would be such a worker sends its command line,
+environment and open files to the server (`preloaded_client.take_over`, called by `sitecustomize`), which has a fork run
+the command; the first process waits for it, hands signals on, and ends as it ends. Where there is no server, or it
+cannot serve, since the process has another value of such a variable or imports our code from another folder, the
+process starts as usual.
 
-Not imported is Ray, whose core reads the number of a job from a variable when it is imported, and vLLM, which reads
-variables that our code sets first in the process itself. The core of a vLLM engine is a process with an `LD_PRELOAD` of
-its own: the first one has the server start another one for cores, in that environment, and waits for it.
+The server passes a request on to one of two kinds of further servers, which it starts when the first request needs one:
+
+- Ray reads its settings and a worker's job from variables when it is imported: processes with the same ones are forks
+  of a fork of the server that has imported Ray, RLlib and our algorithm with them, and for workers vLLM's front end.
+- The core of a vLLM engine is a process with an `LD_PRELOAD` of its own: there is a server for cores with that.
 
 A fork is below its server, not below the process that it computes for: `fork_of` finds it.
 """
@@ -18,7 +21,7 @@ from __future__ import annotations
 
 import gc
 import importlib
-import json
+import marshal
 import os
 import runpy
 import selectors
@@ -28,12 +31,13 @@ import struct
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager, suppress
-from itertools import takewhile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from tests.startup.preloaded_client import MOST_FILES, SAFE_PATH, SPAWNED, parts, send
 
 ROOT = Path(__file__).resolve().parents[2]
 ADDRESS = "SEAL_RAY_TESTS_PRELOADED"
@@ -63,6 +67,8 @@ LIBRARIES = (
     "seal_ray.grpo.forward",
     "smart_open",
 )
+WITH_RAY = ("ray", "ray.rllib.algorithms.algorithm", "ray.tune", "seal_ray.algorithm.seal")
+OF_ENGINES = ("vllm.v1.engine.async_llm",)
 OF_CORES = (
     "vllm.v1.engine.core",
     "vllm.v1.worker.cpu_worker",
@@ -79,42 +85,28 @@ MAY_DIFFER = {"COLUMNS", "HF_HUB_OFFLINE", "HOME", "LINES", "PATH", "PS1", "PYTE
 that they are tested; and two that a fork minds itself."""
 LEFT_BY_CORES = {"LD_PRELOAD", "TORCHINDUCTOR_COMPILE_THREADS", "TORCHINDUCTOR_CPP_DYNAMIC_THREADS"}
 """What vLLM sets for the core of an engine where it starts one, and what is started there later has without need."""
-OF_WHO_STARTS_A_CORE = (
+RAYLET, JOB = "RAY_RAYLET_PID", "RAY_JOB_ID"
+OF_ONE_WORKER = {RAYLET, "RAY_ADDRESS", "RAY_CLIENT_MODE", "RAY_NODE_ID"}
+"""Variables of Ray that do not keep two processes from being forks of one. Whether its raylet lives is what a worker
+asks for again and again by an id that it read when Ray was imported: the first process of a worker minds that."""
+READ_LATER = (
     *("CRC32C_", "PYTEST_", "PYTHONBREAKPOINT", "RAY_", "SEAL_RAY_", "SPT_NOENV"),
     *("VLLM_CPU_OMP_", "VLLM_ENFORCE_"),
 )
-"""How variables begin that differ between those who start a core of vLLM: some library copies all variables, but a core
-reads these when it needs them or not at all."""
+"""How variables begin that vLLM, which copies all of them when it is imported, reads when it needs them or not at all;
+those of Ray are the same in all forks of one server, or may differ."""
 QUIET = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
 """What keeps libraries from starting threads when they are imported; a process with threads cannot be forked."""
-WORKER = "ray/_private/workers/default_worker.py"
-SPAWNED = "from multiprocessing.spawn import spawn_main"
-PROGRAMS = (SPAWNED, "from seal_ray.cli import main; main()")
-MODULES = {"tests.tuning.comparison.driver", "tests.tuning.sweep.driver"}
-_SAFE_PATH = "-P"
+_COMMAND = (sys.executable, "-m", "tests.startup.preloaded")
+_TITLES = "_" * 200
+"""An argument of the server's: the title of a fork has the room that its server's command line takes."""
 _REFUSED = 0
-_MOST_FILES = 200
-_PATIENCE = 120.0
-"""Seconds that a core waits until the server for cores has imported what it needs itself."""
+_LONGEST = 1 << 20
 _SPARE = 500  # numbers above those of any file that a process brings
 
-
-def is_served(command: list[str]) -> bool:
-    """Whether a command line starts a worker of Ray, a process that one spawns, or a command or a driver of ours."""
-    options, what, rest = _parts(command)
-    match what:
-        case "-m":
-            ours = rest[0] in MODULES
-        case "-c":
-            ours = rest[0].startswith(PROGRAMS)
-        case _:
-            ours = what.endswith(WORKER)
-    return ours and options <= {"-u", "-B", _SAFE_PATH}
-
-
-def is_core(command: list[str], environment: Mapping[str, str]) -> bool:
-    """Whether a process that is served is the core of a vLLM engine."""
-    return SPAWNED in " ".join(command) and "LD_PRELOAD" in environment
+_Kind = tuple[tuple[str, str], ...]
+"""What a server was started for: variables of Ray and their values, or `_CORES`."""
+_CORES: _Kind = (("LD_PRELOAD", ""),)
 
 
 def fork_of(pid: int) -> int | None:
@@ -132,16 +124,66 @@ def _note(address: str, pid: int) -> Path:
     return Path(address).with_name(str(pid))
 
 
-def for_cores(address: str) -> str:
-    """The address of the server for cores, beside that of the first one."""
-    return f"{address}-cores"
+class Server:
+    """A server for the processes that this one starts, those below them included, until it is closed.
+
+    Those that are started before it is ready start as usual.
+    """
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="preloaded-")
+        os.environ[ADDRESS] = str(Path(self._folder.name) / "socket")
+        self._process = subprocess.Popen(
+            [*_COMMAND, _TITLES],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=ROOT,
+            env={**os.environ, **QUIET},
+        )
+
+    def wait(self) -> None:
+        """Waits until it is ready."""
+        assert self._process.stdout is not None
+        self._process.stdout.read()  # it closes this then
+
+    def close(self) -> None:
+        del os.environ[ADDRESS]
+        self._process.communicate()
+        self._folder.cleanup()
 
 
-def _parts(command: list[str]) -> tuple[set[str], str, list[str]]:
-    """Python's own options; the script's path, or `-c` or `-m`; and what follows."""
-    options = list(takewhile(lambda part: part.startswith("-") and part not in ("-c", "-m"), command[1:]))
-    what, *rest = command[1 + len(options) :] or [""]
-    return set(options), what, rest
+@dataclass(frozen=True, slots=True)
+class _Imported:
+    """What importing libraries did: the variables that it read, with their values then, and those that it set."""
+
+    read: Mapping[str, str | None]
+    made: Mapping[str, str]
+
+    def suits(self, environment: Mapping[str, str], may_differ: Set[str]) -> bool:
+        """Whether a process with these variables would have read the same."""
+        found = {**self.made, **environment}
+        below = {name for name in found if name.startswith(READ_BELOW_PYTHON)}
+        names = {*self.read, *below} - MAY_DIFFER - QUIET.keys() - may_differ
+        return all(found.get(name) == self.read.get(name) for name in names)
+
+
+def _import(names: Iterable[str], *, unless: tuple[str, ...] = ()) -> _Imported:
+    """Imports these. Variables whose names begin with one of `unless` do not matter to who has imported them."""
+    given = set(os.environ)
+    with _noted() as noted:
+        for name in names:
+            importlib.import_module(name)
+    threads = os.listdir("/proc/self/task")
+    if len(threads) > 1:
+        raise RuntimeError("A library has started a thread, and a process with threads cannot be forked.")
+    gc.collect()
+    gc.freeze()
+    noted = {name for name in noted if not name.startswith(unless)}
+    below = {name for name in os.environ if name.startswith(READ_BELOW_PYTHON)}
+    return _Imported(
+        read={name: os.environ.get(name) for name in noted | below},
+        made={name: value for name, value in os.environ.items() if name not in given},
+    )
 
 
 @contextmanager
@@ -162,189 +204,166 @@ def _noted() -> Iterator[set[str]]:
         kind.__getitem__ = read  # type: ignore[method-assign]
 
 
-def _alike(one: Mapping[str, str], other: Mapping[str, str], noted: Set[str], may_differ: Set[str]) -> bool:
-    """Whether the variables that the libraries have read, or may have, are the same in both."""
-    read = {*noted, *(name for name in {*one, *other} if name.startswith(READ_BELOW_PYTHON))}
-    return all(one.get(name) == other.get(name) for name in read - may_differ)
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """What a first process asks for, with the connection on which it waits."""
 
-
-def take_over(address: str) -> None:
-    """Has a fork of a server run this process's command, and ends as that ends. Returns where that cannot be."""
-    ours = next((Path(path) for path in sys.path if Path(path, "seal_ray").is_dir()), ROOT)
-    if ours.resolve() != ROOT:  # a job brings its code in its working directory
-        return
-    refused = _ask(address)
-    if refused and is_core(sys.orig_argv, os.environ):  # it has started a server for cores, if there was none
-        until = time.monotonic() + _PATIENCE
-        while not os.path.exists(for_cores(address)) and time.monotonic() < until:
-            time.sleep(0.05)
-        _ask(for_cores(address))
-
-
-def _ask(address: str) -> bool:
-    """Asks one server to take over. Returns only if it does not: whether it has refused."""
-    with socket.socket(socket.AF_UNIX) as server:
-        files = [int(name) for name in os.listdir("/proc/self/fd")]
-        files = [file for file in files if file != server.fileno() and _is_open(file)]
-        if len(files) > _MOST_FILES:
-            return False
-        request = {
-            "command": sys.orig_argv,
-            "environment": dict(os.environ),
-            "folder": os.getcwd(),
-            "path": sys.path,
-            "files": files,
-            "group": os.getpgid(0),
-        }
-        body = json.dumps(request).encode()
-        try:
-            server.connect(address)
-            socket.send_fds(server, [struct.pack("!I", len(body))], files)
-            server.sendall(body)
-            pid = _number(server)
-        except OSError:  # not ready yet, or gone
-            return False
-        if not pid:
-            return pid == _REFUSED
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda received, _: _send(pid, received))
-        for file in files:
-            os.close(file)
-        code = _number(server)
-        os._exit(1 if code is None else code)
-
-
-def _is_open(file: int) -> bool:
-    try:
-        os.fstat(file)
-    except OSError:  # that of the listing itself
-        return False
-    return True
-
-
-def _send(pid: int, number: int) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(pid, number)
-
-
-def _number(connection: socket.socket) -> int | None:
-    """The number that is sent next; None where the other side is gone."""
-    got = connection.recv(4, socket.MSG_WAITALL)
-    return int(struct.unpack("!I", got)[0]) if len(got) == 4 else None
-
-
-class Server:
-    """A server for the processes that this one starts, those below them included, until it is closed.
-
-    Those that are started before it is ready start as usual.
-    """
-
-    def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="preloaded-")
-        os.environ[ADDRESS] = str(Path(self._folder.name) / "socket")
-        self._process = subprocess.Popen(
-            [sys.executable, __file__, os.environ[ADDRESS]],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, **QUIET},
-        )
-
-    def wait(self) -> None:
-        """Waits until it is ready."""
-        assert self._process.stdout is not None
-        self._process.stdout.read()  # it closes this then
+    connection: socket.socket
+    files: list[int]
+    """The numbers here of the files that it brings."""
+    body: bytes
+    what: dict[str, Any]
+    """Its command, environment, folder and so on, as `preloaded_client` sends them."""
 
     def close(self) -> None:
-        del os.environ[ADDRESS]
-        self._process.communicate()
-        self._folder.cleanup()
+        self.connection.close()
+        for file in self.files:
+            os.close(file)
+
+    def refuse(self) -> None:
+        with suppress(OSError):
+            self.connection.sendall(struct.pack("!I", _REFUSED))
+        self.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """In a fork of the server: what it serves from now on, and the channel on which requests are passed on to it."""
+
+    channel: socket.socket
+    environment: dict[str, str]
 
 
 class _Forks:
-    """The server's loop."""
+    """A server's loop: the first one's, with a listener, or that of one to which requests are passed on."""
 
-    def __init__(self, address: str, noted: Set[str], made: Mapping[str, str], *, of_cores: bool) -> None:
-        self._address, self._noted, self._made, self._of_cores = address, noted, made, of_cores
-        self._server_of_cores: subprocess.Popen[bytes] | None = None
-        self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind(address)
-        self._listener.listen(64)
+    def __init__(self, source: socket.socket, imported: _Imported, may_differ: Set[str], *, passes_on: bool) -> None:
+        self._source, self._imported, self._may_differ, self._passes_on = source, imported, may_differ, passes_on
+        self._servers: dict[_Kind, socket.socket] = {}
+        """The channels to the servers that this one has started."""
         self._asked: dict[int, tuple[int, socket.socket, Path]] = {}
         """By the file of a fork's process: its id, the connection to who waits for it, and the note that tells who."""
         self._selector = selectors.DefaultSelector()
-        self._selector.register(sys.stdin.fileno(), selectors.EVENT_READ, "owner")
-        self._selector.register(self._listener, selectors.EVENT_READ, "listener")
+        self._selector.register(source, selectors.EVENT_READ, "source")
+        if passes_on:
+            self._selector.register(sys.stdin.fileno(), selectors.EVENT_READ, "owner")
 
-    def run(self) -> dict[str, Any] | None:
-        """In each fork, what was asked of it. In the server None, at the end."""
+    def run(self) -> _Request | _Start | None:
+        """In each fork, what is asked of it. In the server None, at the end."""
         while True:
             for key, _ in self._selector.select():
                 if key.data == "owner":
-                    for pid, *_ in self._asked.values():
-                        _send(pid, signal.SIGKILL)
+                    self._end()
                     return None
-                if key.data == "listener":
-                    if request := self._fork():
-                        return request
+                if key.data == "source":
+                    if (request := self._receive()) is None:
+                        self._end()
+                        return None
+                    if task := self._serve(request):
+                        return task
                 elif key.data == "fork":
                     self._ended(key.fd)
                 elif key.data in self._asked:  # who waited for this fork has ended
-                    _send(self._asked[key.data][0], signal.SIGKILL)
+                    send(self._asked[key.data][0], signal.SIGKILL)
                     self._selector.unregister(key.fileobj)
 
     def close(self) -> None:
         """In a fork: lest the garbage collector closes files under numbers that are others' by then."""
-        if self._server_of_cores is not None:
-            assert self._server_of_cores.stdin is not None
-            self._server_of_cores.stdin.close()
         self._selector.close()
-        self._listener.close()
+        self._source.close()
+        for channel in self._servers.values():
+            channel.close()
         for process, (_, connection, _) in self._asked.items():
             os.close(process)
             connection.close()
 
-    def _fork(self) -> dict[str, Any] | None:
-        connection, _ = self._listener.accept()
-        head, files, _, _ = socket.recv_fds(connection, 4, _MOST_FILES)
-        body = connection.recv(struct.unpack("!I", head)[0], socket.MSG_WAITALL)
-        request: dict[str, Any] = json.loads(body)
-        # What the libraries set when they are imported they would set in that process too.
-        environment = {**self._made, **request["environment"]}
-        core = is_core(request["command"], request["environment"])
-        may_differ = MAY_DIFFER | QUIET.keys() | (set() if core else LEFT_BY_CORES)
-        if not _alike(environment, os.environ, self._noted, may_differ):
-            connection.sendall(struct.pack("!I", _REFUSED))
-            connection.close()
-            for file in files:
-                os.close(file)
-            if core:
-                self._start_server_of_cores(request["environment"])
+    def _end(self) -> None:
+        for pid, *_ in self._asked.values():
+            send(pid, signal.SIGKILL)
+        for channel in self._servers.values():
+            channel.close()  # which ends them
+        with suppress(ChildProcessError):
+            while True:
+                os.wait()
+
+    def _receive(self) -> _Request | None:
+        """The next request; None where no more can come."""
+        if self._passes_on:
+            connection, _ = self._source.accept()
+            head, files, _, _ = socket.recv_fds(connection, 4, MOST_FILES)
+            body = connection.recv(struct.unpack("!I", head)[0], socket.MSG_WAITALL)
+        else:
+            body, received, _, _ = socket.recv_fds(self._source, _LONGEST, MOST_FILES + 1)
+            if not body:
+                return None
+            connection, files = socket.socket(fileno=received[0]), received[1:]
+        return _Request(connection, files, body, marshal.loads(body))
+
+    def _serve(self, request: _Request) -> _Request | _Start | None:
+        environment = request.what["environment"]
+        spawned = SPAWNED in " ".join(request.what["command"])
+        if self._passes_on and spawned and "LD_PRELOAD" in environment:
+            if _CORES not in self._servers:
+                self._start_server_of_cores(environment)
+            self._pass_on(request, _CORES)
             return None
+        if not self._imported.suits(environment, self._may_differ):
+            request.refuse()
+            return None
+        # What the libraries set when they are imported they would set in that process too.
+        environment.update({**self._imported.made, **environment})
+        if spawned or not self._passes_on:
+            return self._fork(request)
+        kind = tuple(
+            sorted((name, environment[name]) for name in environment.keys() - OF_ONE_WORKER if name.startswith("RAY_"))
+        )
+        if kind not in self._servers:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            if os.fork() == 0:
+                ours.close()
+                request.close()
+                return _Start(theirs, environment)
+            theirs.close()
+            self._servers[kind] = ours
+        self._pass_on(request, kind)
+        return None
+
+    def _pass_on(self, request: _Request, kind: _Kind) -> None:
+        try:
+            socket.send_fds(self._servers[kind], [request.body], [request.connection.fileno(), *request.files])
+        except OSError:  # it has ended
+            request.refuse()
+        else:
+            request.close()
+
+    def _fork(self, request: _Request) -> _Request | None:
         pid = os.fork()
         if pid == 0:
-            connection.close()
-            request |= {"environment": environment, "received": files}
+            request.connection.close()
             return request
-        for file in files:
+        for file in request.files:
             os.close(file)
         process = os.pidfd_open(pid)
-        waiting, *_ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        note = _note(self._address, waiting)
+        waiting, *_ = struct.unpack("3i", request.connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        note = _note(os.environ[ADDRESS], waiting)
         note.write_text(str(pid))
-        self._asked[process] = (pid, connection, note)
+        self._asked[process] = (pid, request.connection, note)
         self._selector.register(process, selectors.EVENT_READ, "fork")
-        self._selector.register(connection, selectors.EVENT_READ, process)
-        connection.sendall(struct.pack("!I", pid))
+        self._selector.register(request.connection, selectors.EVENT_READ, process)
+        request.connection.sendall(struct.pack("!I", pid))
         return None
 
     def _start_server_of_cores(self, environment: Mapping[str, str]) -> None:
-        """Starts the server for cores, if there is none yet; it ends when this one does."""
-        if self._server_of_cores is None and not self._of_cores:
-            self._server_of_cores = subprocess.Popen(
-                [sys.executable, __file__, for_cores(self._address)],
-                stdin=subprocess.PIPE,
-                env={**environment, **QUIET},
-            )
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._server_of_cores = subprocess.Popen(
+            [*_COMMAND, _TITLES, str(theirs.fileno())],
+            stdin=subprocess.DEVNULL,
+            cwd=ROOT,
+            env={**environment, **QUIET},
+            pass_fds=[theirs.fileno()],
+        )
+        theirs.close()
+        self._servers[_CORES] = ours
 
     def _ended(self, process: int) -> None:
         pid, connection, note = self._asked.pop(process)
@@ -359,11 +378,27 @@ class _Forks:
         connection.close()
 
 
-def _become(request: dict[str, Any]) -> None:
+def _with_ray(environment: Mapping[str, str], before: _Imported) -> _Imported:
+    """Imports Ray with the variables of a process, and for a worker what an engine imports, as that would."""
+    from policies.engine.vllm_setup import prepare_environment
+
+    os.environ.clear()
+    os.environ.update(environment)
+    names: list[str] = [*WITH_RAY]
+    given = os.environ.keys() | {RAYLET}
+    if JOB in environment:
+        os.environ[RAYLET] = str(os.getpid())  # which lives as long as any fork
+        prepare_environment(None)
+        names += OF_ENGINES
+    imported = _import(names, unless=(*READ_LATER, *(os.environ.keys() - given)))
+    return _Imported(imported.read, {**before.made, **imported.made})
+
+
+def _become(request: dict[str, Any], received: list[int]) -> None:
     """Runs the command of a request in this process, with its files, folder and environment."""
     import fcntl
 
-    spare = [fcntl.fcntl(file, fcntl.F_DUPFD, _SPARE) for file in request["received"]]
+    spare = [fcntl.fcntl(file, fcntl.F_DUPFD, _SPARE) for file in received]
     os.closerange(0, _SPARE)  # the server's
     for file, number in zip(spare, request["files"], strict=True):
         os.dup2(file, number)
@@ -376,12 +411,12 @@ def _become(request: dict[str, Any]) -> None:
     import huggingface_hub.constants as hub
 
     hub.HF_HUB_OFFLINE = os.environ.get("HF_HUB_OFFLINE", "").upper() in hub.ENV_VARS_TRUE_VALUES
-    options, what, rest = _parts(request["command"])
+    options, what, rest = parts(request["command"])
     sys.orig_argv[:] = request["command"]
     sys.path[:] = request["path"]
     if what in ("-c", "-m"):
         sys.argv[:] = [what, *rest[1:]]
-        if _SAFE_PATH not in options:
+        if SAFE_PATH not in options:
             sys.path.insert(0, "" if what == "-c" else request["folder"])
     if what == "-c":
         exec(rest[0], {"__name__": "__main__"})
@@ -393,29 +428,28 @@ def _become(request: dict[str, Any]) -> None:
         runpy.run_path(what, run_name="__main__")
 
 
-def main(address: str) -> None:
-    of_cores = address == for_cores(os.environ[ADDRESS])
-    given = set(os.environ)
-    with _noted() as noted:
-        for name in OF_CORES if of_cores else LIBRARIES:
-            importlib.import_module(name)
-    if of_cores:
-        noted = {name for name in noted if not name.startswith(OF_WHO_STARTS_A_CORE)}
+def main(channel: str | None = None) -> None:
+    if channel is None:
+        imported = _import(LIBRARIES)
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(os.environ[ADDRESS])
+        listener.listen(64)
+        forks = _Forks(listener, imported, LEFT_BY_CORES, passes_on=True)
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # closes what its owner waits for
+    else:
         import setproctitle
 
+        imported = _import(OF_CORES, unless=READ_LATER)
         setproctitle.getproctitle()  # finds where titles go, which it cannot in a fork that has other variables
-    threads = os.listdir("/proc/self/task")
-    if len(threads) > 1:
-        raise RuntimeError("A library has started a thread, and a process with threads cannot be forked.")
-    gc.collect()
-    gc.freeze()
-    made = {name: value for name, value in os.environ.items() if name not in given}
-    forks = _Forks(address, noted, made, of_cores=of_cores)
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # closes what its owner waits for
-    if request := forks.run():
+        forks = _Forks(socket.socket(fileno=int(channel)), imported, set(), passes_on=False)
+    while isinstance(task := forks.run(), _Start):
         forks.close()
-        _become(request)
+        imported = _with_ray(task.environment, imported)
+        forks = _Forks(task.channel, imported, LEFT_BY_CORES | OF_ONE_WORKER, passes_on=False)
+    if task is not None:
+        forks.close()
+        _become(task.what, task.files)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[2:])
