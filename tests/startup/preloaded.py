@@ -5,13 +5,14 @@ of ours 6, and tests start hundreds of them. pytest starts a server (`Server`), 
 and notes which environment variables that reads. A process that would be such a worker sends its command line,
 environment and open files to the server (`preloaded_client.take_over`, called by `sitecustomize`), which has a fork run
 the command; the first process waits for it, hands signals on, and ends as it ends. Where there is no server, or it
-cannot serve, since the process has another value of such a variable or imports our code from another folder, the
-process starts as usual.
+cannot serve, since the process has another value of such a variable, the process starts as usual. A process that has
+our code in another folder, as a job that brought it, imports ours anew.
 
 The server passes a request on to one of two kinds of further servers, which it starts when the first request needs one:
 
 - Ray reads its settings and a worker's job from variables when it is imported: processes with the same ones are forks
-  of a fork of the server that has imported Ray, RLlib and our algorithm with them, and for workers vLLM's front end.
+  of a fork of the server that has imported Ray, RLlib and our algorithm with them, and for workers of a cluster's first
+  job, most of which are engines and those around them, vLLM's front end.
 - The core of a vLLM engine is a process with an `LD_PRELOAD` of its own: there is a server for cores with that.
 
 A fork is below its server, not below the process that it computes for: `fork_of` finds it.
@@ -78,14 +79,18 @@ OF_CORES = (
     "policies.engine.vllm_worker",
 )
 """What the core of a vLLM engine imports."""
+OURS = {"envs", "policies", "seal_ray", "tests", "tuning"}
 READ_BELOW_PYTHON = ("GOMP_", "LD_", "MKL_", "OMP_", "PYTHONHASHSEED", "TORCH_")
 """How variables begin that libraries read where Python does not see it."""
-MAY_DIFFER = {"COLUMNS", "HF_HUB_OFFLINE", "HOME", "LINES", "PATH", "PS1", "PYTEST_CURRENT_TEST", "PYTHONPATH"}
+MAY_DIFFER = {
+    *("COLUMNS", "HF_HUB_OFFLINE", "HOME", "LINES", "PATH", "PS1", "PYTEST_CURRENT_TEST", "PYTHONPATH"),
+    *("OLDPWD", "PWD", "SHLVL", "_"),
+}
 """Variables that libraries read again when they need them, for places where processes in tests have nothing, or to see
-that they are tested; and two that a fork minds itself."""
+that they are tested; two that a fork minds itself; and what a shell sets."""
 LEFT_BY_CORES = {"LD_PRELOAD", "TORCHINDUCTOR_COMPILE_THREADS", "TORCHINDUCTOR_CPP_DYNAMIC_THREADS"}
 """What vLLM sets for the core of an engine where it starts one, and what is started there later has without need."""
-RAYLET, JOB = "RAY_RAYLET_PID", "RAY_JOB_ID"
+RAYLET, JOB, FIRST_JOB = "RAY_RAYLET_PID", "RAY_JOB_ID", "01000000"
 OF_ONE_WORKER = {RAYLET, "RAY_ADDRESS", "RAY_CLIENT_MODE", "RAY_NODE_ID"}
 """Variables of Ray that do not keep two processes from being forks of one. Whether its raylet lives is what a worker
 asks for again and again by an id that it read when Ray was imported: the first process of a worker minds that."""
@@ -388,6 +393,7 @@ def _with_ray(environment: Mapping[str, str], before: _Imported) -> _Imported:
     given = os.environ.keys() | {RAYLET}
     if JOB in environment:
         os.environ[RAYLET] = str(os.getpid())  # which lives as long as any fork
+    if environment.get(JOB) == FIRST_JOB:
         prepare_environment(None)
         names += OF_ENGINES
     imported = _import(names, unless=(*READ_LATER, *(os.environ.keys() - given)))
@@ -411,6 +417,9 @@ def _become(request: dict[str, Any], received: list[int]) -> None:
     import huggingface_hub.constants as hub
 
     hub.HF_HUB_OFFLINE = os.environ.get("HF_HUB_OFFLINE", "").upper() in hub.ENV_VARS_TRUE_VALUES
+    if request["own_code"]:
+        for name in [name for name in sys.modules if name.partition(".")[0] in OURS]:
+            del sys.modules[name]
     options, what, rest = parts(request["command"])
     sys.orig_argv[:] = request["command"]
     sys.path[:] = request["path"]

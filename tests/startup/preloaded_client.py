@@ -10,6 +10,7 @@ import struct
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+CONSOLE_SCRIPT = "/bin/seal-ray"
 WORKER = "ray/_private/workers/default_worker.py"
 SPAWNED = "from multiprocessing.spawn import spawn_main"
 PROGRAMS = (SPAWNED, "from seal_ray.cli import main; main()")
@@ -43,15 +44,14 @@ def is_served(command: list[str]) -> bool:
         case "-c":
             ours = rest[0].startswith(PROGRAMS)
         case _:
-            ours = what.endswith(WORKER)
+            ours = what.endswith((WORKER, CONSOLE_SCRIPT))
     return ours and options <= {"-u", "-B", SAFE_PATH}
 
 
 def take_over(address: str) -> None:
     """Has a fork of the server run this process's command, and ends as that ends. Returns where that cannot be."""
+    # A job brings its code in its working directory.
     ours = next((path for path in sys.path if os.path.isdir(os.path.join(path, "seal_ray"))), ROOT)
-    if os.path.realpath(ours) != os.path.realpath(ROOT):  # a job brings its code in its working directory
-        return
     with socket.socket(socket.AF_UNIX) as server:
         files = [int(name) for name in os.listdir("/proc/self/fd")]
         files = [file for file in files if file != server.fileno() and _is_open(file)]
@@ -63,6 +63,7 @@ def take_over(address: str) -> None:
             "folder": os.getcwd(),
             "path": sys.path,
             "files": files,
+            "own_code": os.path.realpath(ours) != os.path.realpath(ROOT),
             "group": os.getpgid(0),
         }
         body = marshal.dumps(request)
