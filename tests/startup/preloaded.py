@@ -268,8 +268,8 @@ class _Forks:
                         return task
                 elif key.data == "fork":
                     self._ended(key.fd)
-                elif key.data in self._asked:  # who waited for this fork has ended
-                    send(self._asked[key.data][0], signal.SIGKILL)
+                elif key.data in self._asked and self._asked[key.data][1] is key.fileobj:
+                    send(self._asked[key.data][0], signal.SIGKILL)  # who waited for this fork has ended
                     self._selector.unregister(key.fileobj)
 
     def close(self) -> None:
@@ -384,13 +384,13 @@ class _Forks:
 
 
 def _with_ray(environment: Mapping[str, str], before: _Imported) -> _Imported:
-    """Imports Ray with the variables of a process, and for a worker what an engine imports, as that would."""
+    """Imports Ray with the variables of a process, as that would, and for a first job's workers what engines import."""
     from policies.engine.vllm_setup import prepare_environment
 
     os.environ.clear()
     os.environ.update(environment)
     names: list[str] = [*WITH_RAY]
-    given = os.environ.keys() | {RAYLET}
+    given = set(os.environ)
     if JOB in environment:
         os.environ[RAYLET] = str(os.getpid())  # which lives as long as any fork
     if environment.get(JOB) == FIRST_JOB:
