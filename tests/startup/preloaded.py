@@ -38,9 +38,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.startup.preloaded_client import MOST_FILES, SAFE_PATH, SPAWNED, parts, send
+from tests.startup.preloaded_client import MOST_FILES, ROOT, SAFE_PATH, SPAWNED, parts, send
 
-ROOT = Path(__file__).resolve().parents[2]
 ADDRESS = "SEAL_RAY_TESTS_PRELOADED"
 """The environment variable that names the server's socket."""
 LIBRARIES = (
@@ -102,9 +101,8 @@ READ_LATER = (
 those of Ray are the same in all forks of one server, or may differ."""
 QUIET = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
 """What keeps libraries from starting threads when they are imported; a process with threads cannot be forked."""
-_COMMAND = (sys.executable, "-m", "tests.startup.preloaded")
-_TITLES = "_" * 200
-"""An argument of the server's: the title of a fork has the room that its server's command line takes."""
+_COMMAND = (sys.executable, "-m", "tests.startup.preloaded", "_" * 200)
+"""What starts a server. The title of a fork has the room that its server's command line takes, hence the last part."""
 _REFUSED = 0
 _LONGEST = 1 << 20
 _SPARE = 500  # numbers above those of any file that a process brings
@@ -139,7 +137,7 @@ class Server:
         self._folder = tempfile.TemporaryDirectory(prefix="preloaded-")
         os.environ[ADDRESS] = str(Path(self._folder.name) / "socket")
         self._process = subprocess.Popen(
-            [*_COMMAND, _TITLES],
+            _COMMAND,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=ROOT,
@@ -355,13 +353,14 @@ class _Forks:
         self._asked[process] = (pid, request.connection, note)
         self._selector.register(process, selectors.EVENT_READ, "fork")
         self._selector.register(request.connection, selectors.EVENT_READ, process)
-        request.connection.sendall(struct.pack("!I", pid))
+        with suppress(OSError):  # who asked has ended meanwhile, which the next event says
+            request.connection.sendall(struct.pack("!I", pid))
         return None
 
     def _start_server_of_cores(self, environment: Mapping[str, str]) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._server_of_cores = subprocess.Popen(
-            [*_COMMAND, _TITLES, str(theirs.fileno())],
+            [*_COMMAND, str(theirs.fileno())],
             stdin=subprocess.DEVNULL,
             cwd=ROOT,
             env={**environment, **QUIET},

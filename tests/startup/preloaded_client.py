@@ -52,6 +52,7 @@ def take_over(address: str) -> None:
     """Has a fork of the server run this process's command, and ends as that ends. Returns where that cannot be."""
     # A job brings its code in its working directory.
     ours = next((path for path in sys.path if os.path.isdir(os.path.join(path, "seal_ray"))), ROOT)
+    parent = os.getppid()
     with socket.socket(socket.AF_UNIX) as server:
         files = [int(name) for name in os.listdir("/proc/self/fd")]
         files = [file for file in files if file != server.fileno() and _is_open(file)]
@@ -80,19 +81,18 @@ def take_over(address: str) -> None:
             signal.signal(number, lambda received, _: send(pid, received))
         for file in files:
             os.close(file)
-        os._exit(_wait(server, pid))
+        os._exit(_wait(server, pid, parent))
 
 
-def _wait(server: socket.socket, pid: int) -> int:
+def _wait(server: socket.socket, pid: int, parent: int) -> int:
     """The exit code of the fork. That of a worker ends when its raylet has ended, as a worker by itself would."""
-    raylet = os.getppid()
     if is_worker(sys.orig_argv):
         server.settimeout(_LOOKS_AFTER)
     while True:
         try:
             code = _number(server)
         except TimeoutError:
-            if os.getppid() == raylet:
+            if os.getppid() == parent:
                 continue
             send(pid, signal.SIGKILL)
             code = None
