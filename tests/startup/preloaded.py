@@ -37,6 +37,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from tests.startup.preloaded_client import MOST_FILES, ROOT, SAFE_PATH, SPAWNED, parts, send
 
@@ -67,7 +68,7 @@ LIBRARIES = (
     "seal_ray.grpo.forward",
     "smart_open",
 )
-WITH_RAY = ("ray", "ray.rllib.algorithms.algorithm", "ray.tune", "seal_ray.algorithm.seal")
+WITH_RAY = ("ray.rllib.algorithms.algorithm", "ray.tune", "seal_ray.algorithm.seal")
 OF_ENGINES = ("vllm.v1.engine.async_llm",)
 OF_CORES = (
     "vllm.v1.engine.core",
@@ -388,15 +389,33 @@ def _with_ray(environment: Mapping[str, str], before: _Imported) -> _Imported:
 
     os.environ.clear()
     os.environ.update(environment)
-    names: list[str] = [*WITH_RAY]
+    names: tuple[str, ...] = WITH_RAY
     given = set(os.environ)
     if JOB in environment:
         os.environ[RAYLET] = str(os.getpid())  # which lives as long as any fork
     if environment.get(JOB) == FIRST_JOB:
         prepare_environment(None)
         names += OF_ENGINES
-    imported = _import(names, unless=(*READ_LATER, *(os.environ.keys() - given)))
+    imported = _import(_ray_and(names), unless=(*READ_LATER, *(os.environ.keys() - given)))
     return _Imported(imported.read, {**before.made, **imported.made})
+
+
+def _ray_and(names: Iterable[str]) -> Iterator[str]:
+    """Ray and these libraries. Ray draws no id before the last of them is imported.
+
+    Its generator would be seeded by that, and draw the same ids in all forks: two calls of two processes would be one
+    for an actor that both call, which then ends.
+    """
+    yield "ray"
+    import ray
+
+    class OfActors:
+        @staticmethod
+        def from_random() -> ray.ActorClassID:
+            return ray.ActorClassID(os.urandom(ray.ActorClassID.size()))
+
+    with patch.object(ray.actor, "ActorClassID", OfActors):
+        yield from names
 
 
 def _become(request: dict[str, Any], received: list[int]) -> None:
@@ -414,7 +433,9 @@ def _become(request: dict[str, Any], received: list[int]) -> None:
     os.environ.clear()
     os.environ.update(request["environment"])
     import huggingface_hub.constants as hub
+    import numpy as np
 
+    np.random.seed()  # it would draw what others draw
     hub.HF_HUB_OFFLINE = os.environ.get("HF_HUB_OFFLINE", "").upper() in hub.ENV_VARS_TRUE_VALUES
     if request["own_code"]:
         for name in [name for name in sys.modules if name.partition(".")[0] in OURS]:

@@ -1,0 +1,34 @@
+"""Processes that start as forks of one (tests/startup) are told apart by what they draw."""
+
+from __future__ import annotations
+
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+import ray
+
+pytestmark = [pytest.mark.usefixtures("cluster"), pytest.mark.long]
+
+
+class Drawing:
+    """What a worker of Ray draws in its first thread and in another, and whether it began with our code imported."""
+
+    def draw(self) -> tuple[set[str], bool]:
+        with ThreadPoolExecutor(1) as another:
+            ids = {self._id(), another.submit(self._id).result()}
+        return {*ids, str(np.random.random())}, "seal_ray.algorithm.seal" in sys.modules
+
+    def _id(self) -> str:
+        return ray.ObjectRef.from_random().hex()
+
+
+def test_forks_draw_ids_of_their_own() -> None:
+    actors: list[Any] = [ray.remote(Drawing).options(num_cpus=0.1).remote() for _ in range(3)]
+    drawn, forks = zip(*ray.get([actor.draw.remote() for actor in actors]), strict=True)
+    for actor in actors:
+        ray.kill(actor)
+    assert len(set.union(*drawn)) == 9
+    assert all(forks)
