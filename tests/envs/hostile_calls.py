@@ -202,22 +202,18 @@ def hostile(tool: ToolDoc) -> Iterator[ToolCall]:
 SETUP = (call("touch", file_name="file"), call("echo", content="b\na\n" * 20, file_name="file"))
 
 
-def arguments_of(classes: Sequence[str]) -> Callable[[Worst], None]:
-    """Every tool of some classes with hostile arguments: once each, and as often as a completion holds them."""
-
-    def play(worst: Worst) -> None:
-        for name in classes:
-            for index, tool in enumerate(tools_of(name)):
-                completions = [COMPACT.render_calls(SETUP)]
-                for made in itertools.islice(hostile(tool), index % worst.every, None, worst.every):
-                    once = COMPACT.render_calls([made])
-                    completions.append(filled(COMPACT, [made]) if len(once) < 10_000 else once)
-                for start in range(0, len(completions), 19):
-                    part = completions[start : start + 19]
-                    dialogue = Dialogue(everything(True), dialect=COMPACT, context=CONTEXT)
-                    worst.play(f"hostile {tool.name}", dialogue, [completions[0], *part])
-
-    return play
+def arguments(worst: Worst) -> None:
+    """Every tool with hostile arguments: once each, and as often as a completion holds them."""
+    for name in DOCUMENT_FILES:
+        for index, tool in enumerate(tools_of(name)):
+            completions = [COMPACT.render_calls(SETUP)]
+            for made in itertools.islice(hostile(tool), index % worst.every, None, worst.every):
+                once = COMPACT.render_calls([made])
+                completions.append(filled(COMPACT, [made]) if len(once) < 10_000 else once)
+            for start in range(0, len(completions), 19):
+                part = completions[start : start + 19]
+                dialogue = Dialogue(everything(True), dialect=COMPACT, context=CONTEXT)
+                worst.play(f"hostile {tool.name}", dialogue, [completions[0], *part])
 
 
 # States that earlier completions have grown, and completions full of scans on them.
@@ -416,7 +412,7 @@ def accumulated(worst: Worst) -> None:
 
 
 PARTS: Mapping[str, Callable[[Worst], None]] = {
-    **{f"arguments {name}": arguments_of([name]) for name in DOCUMENT_FILES},
+    "arguments": arguments,
     "grown": grown,
     "protocols": protocols,
     "accumulated": accumulated,
@@ -430,6 +426,8 @@ def main(part: str, measure: str, every: str) -> None:
     # Made once in a process, and not by a step.
     Dialogue(everything(True), dialect=COMPACT).reset()
     Dialogue(everything(False), dialect=COMPACT).reset()
+    gc.collect()
+    gc.freeze()  # what is there by now is not looked through before each dialogue
     if worst.memory:
         tracemalloc.start()
     PARTS[part](worst)
