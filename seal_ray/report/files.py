@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import yaml  # type: ignore[import-untyped]
 
@@ -25,6 +26,8 @@ from seal_ray.report.metrics import check
 Row = Mapping[str, JSON]
 """A line of a file of metrics."""
 
+_UNCHANGED = frozenset((bool, int, str, type(None)))
+"""Types of values that are JSON as they are. A dialogue's record has thousands of them, in lists."""
 _ROUND_FILE = re.compile(r"round_(\d{6,})\.jsonl")
 
 
@@ -46,21 +49,22 @@ def as_json(value: object) -> JSON:
 
     Raises `TypeError` for what has no JSON form.
     """
+    if type(value) in _UNCHANGED:
+        return cast("JSON", value)
     match value:
-        case None | bool():
-            return value
-        case str():
+        case float():
+            return float(value) if math.isfinite(value) else None
+        case list() | tuple():
+            kinds = set(map(type, value))
+            if kinds <= _UNCHANGED or (kinds == {float} and all(map(math.isfinite, value))):
+                return list(value)
+            return [as_json(item) for item in value]
+        case Mapping():
+            return {str(key): as_json(item) for key, item in value.items()}
+        case Path() | str():
             return str(value)
         case int():
             return int(value)
-        case float():
-            return float(value) if math.isfinite(value) else None
-        case Path():
-            return str(value)
-        case Mapping():
-            return {str(key): as_json(item) for key, item in value.items()}
-        case list() | tuple():
-            return [as_json(item) for item in value]
     raise TypeError(f"{value!r:.80} is of type {type(value).__name__}, which has no JSON form.")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from enum import StrEnum
@@ -95,8 +96,10 @@ def test_strange_text_stays_within_its_line(folder: RunFolder) -> None:
 def test_numbers_that_are_not_finite_become_null(folder: RunFolder) -> None:
     folder.append_metrics(1, {"solver/kl": float("nan"), "solver/loss": float("inf"), "solver/reward": 0.5})
     assert folder.metrics.rows() == [{"round": 1, "solver/kl": None, "solver/loss": None, "solver/reward": 0.5}]
-    folder.profiles.append({"round": 1, "deep": [{"in": (1, float("-inf"))}]})
-    assert folder.profiles.rows() == [{"round": 1, "deep": [{"in": [1, None]}]}]
+    folder.profiles.append(
+        {"round": 1, "deep": [{"in": (1, float("-inf"))}], "all": (0.5, 1.5), "some": [0.5, math.nan]}
+    )
+    assert folder.profiles.rows() == [{"round": 1, "deep": [{"in": [1, None]}], "all": [0.5, 1.5], "some": [0.5, None]}]
     for path in (folder.metrics.path, folder.profiles.path):
         assert not {"NaN", "Infinity"} & set(path.read_text().replace('"', " ").replace(",", " ").split())
 
