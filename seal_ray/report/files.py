@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 import yaml  # type: ignore[import-untyped]
 
@@ -50,7 +49,7 @@ def as_json(value: object) -> JSON:
     Raises `TypeError` for what has no JSON form.
     """
     if type(value) in _UNCHANGED:
-        return cast("JSON", value)
+        return value
     match value:
         case float():
             return float(value) if math.isfinite(value) else None
