@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -85,18 +85,21 @@ class EngineActor:
             await self._exit()
             raise
 
-    async def update(self, *payloads: Payload) -> Mapping[str, int]:
+    async def update(self, payloads: Sequence[Awaitable[Payload]]) -> Mapping[str, int]:
         """Delivers weights, with the engine's proof, and returns the versions held. Requests that come meanwhile wait.
 
-        Raises `OutOfReach` for weights that are stored on another machine.
+        Takes references to the payloads, and waits for these itself: for payloads as arguments Ray would wait before it
+        begins the call, and requests that were sent after it could come before it. Raises `OutOfReach` for weights that
+        are stored on another machine.
         """
-        for payload in payloads:
-            if isinstance(payload.weights, StoredWeights) and not payload.weights.is_here():
-                raise OutOfReach(f"version {payload.version} of {payload.policy!r} is stored on another machine.")
         async with self._changing:
+            given = [await payload for payload in payloads]
+            for payload in given:
+                if isinstance(payload.weights, StoredWeights) and not payload.weights.is_here():
+                    raise OutOfReach(f"version {payload.version} of {payload.policy!r} is stored on another machine.")
             engine = await self._ready()
             try:
-                for payload in payloads:
+                for payload in given:
                     if payload.weights is not None:
                         await engine.update_weights(payload.weights, payload.version)
                     if payload.adapter is not None:

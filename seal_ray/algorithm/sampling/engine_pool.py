@@ -164,7 +164,7 @@ class EnginePool:
     def _update(self, member: _Member, *policies: str) -> Any:
         """Sends an engine the weights of these policies, or of all."""
         sent = [self._payloads[policy] for policy in policies or self._payloads]
-        return member.actor.update.remote(*(each.to(elsewhere=member.elsewhere) for each in sent))
+        return member.actor.update.remote([each.to(elsewhere=member.elsewhere) for each in sent])
 
 
 def _answer(ref: Any) -> Any:
