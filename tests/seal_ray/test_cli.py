@@ -63,9 +63,18 @@ def test_the_version_is_that_of_the_project_and_of_what_it_runs_on() -> None:
 
 
 def test_it_starts_without_what_takes_seconds_to_import() -> None:
-    program = "import sys, seal_ray.cli; print([name for name in ('torch', 'ray', 'vllm') if name in sys.modules])"
-    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert shown.stdout == "[]\n"
+    assert not imported("seal_ray.cli.app", "torch", "ray", "vllm")
+
+
+def test_the_core_of_an_engine_imports_no_commands() -> None:
+    """Python imports the command's script there once more, as for any process that multiprocessing spawns."""
+    assert not imported("seal_ray.cli", "seal_ray.cli.app", "typer", "rich")
+
+
+def imported(module: str, *others: str) -> list[str]:
+    """Which others the import of a module imports."""
+    program = f"import sys, {module}; print(*[name for name in {others} if name in sys.modules])"
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
 
 
 def test_tasks_counts_every_category_and_part() -> None:

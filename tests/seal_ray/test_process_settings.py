@@ -1,4 +1,4 @@
-"""Threads that wait for each other must not take the cores that other processes need."""
+"""What importing the package sets for the whole process: how threads wait, and how often garbage is collected."""
 
 from __future__ import annotations
 
@@ -28,3 +28,16 @@ def test_openmp_spins_briefly_unless_the_user_said_how(given: dict[str, str], sp
         check=True,
     )
     assert re.findall(r"GOMP_SPINCOUNT = '(\d+)'", done.stderr) == [spins]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("", (50_000, 10, 10)), ("gc.set_threshold(9, 8, 7)", (9, 8, 7))],
+    ids=["Python's", "the user's"],
+)
+def test_garbage_is_collected_less_often_unless_the_user_said_how(before: str, after: tuple[int, ...]) -> None:
+    program = f"import gc; {before}\nimport seal_ray; print(*gc.get_threshold())"
+    # Without what the tests set for all their processes.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert tuple(map(int, done.stdout.split())) == after
