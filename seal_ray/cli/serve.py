@@ -8,6 +8,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,6 +21,9 @@ from policies import tiny
 
 if TYPE_CHECKING:
     from seal_ray.serving.app import Served
+
+_NAME = "seal-ray"
+"""What Serve calls the application."""
 
 
 def command(
@@ -76,8 +80,8 @@ def command(
     admit(places=served.settings.places + 16, body_bytes=served.settings.max_request_mib << 20, key=api_key)
     say = partial(Console(highlight=False).print, soft_wrap=True)
     say(f"starting {served.name}: a minute or two on CPU")
-    with connected():
-        _serve_until_interrupted(served, host=host, port=port, key=api_key, say=say)
+    with connected() as own:
+        _serve_until_interrupted(served, host=host, port=port, key=api_key, say=say, own=own)
     say("stopped")
 
 
@@ -116,10 +120,11 @@ def is_loopback(host: str) -> bool:
 
 
 def _serve_until_interrupted(
-    served: Served, *, host: str, port: int, key: str | None, say: Callable[[str], None]
+    served: Served, *, host: str, port: int, key: str | None, say: Callable[[str], None], own: bool
 ) -> None:
     """Starts Serve and the application, says so, and stays until Ctrl-C. Ray must be connected.
 
+    The application ends then. So does Serve: with a cluster of its `own`, and elsewhere where nothing else runs on it.
     Raises `SealError` where the replicas do not come up.
     """
     from ray import serve
@@ -133,16 +138,19 @@ def _serve_until_interrupted(
     try:
         serve.start(http_options=HTTPOptions(host=host, port=port), logging_config=quiet)
         try:
-            serve.run(application(served, key=key), name="seal-ray", route_prefix="/", logging_config=quiet)
+            serve.run(application(served, key=key), name=_NAME, route_prefix="/", logging_config=quiet)
+            names = ", ".join((served.name, *served.settings.adapters))
+            with_key = "with the key" if key else "without a key"
+            say(f"serving {names} at http://{host}:{port}/v1, {with_key}; Ctrl-C stops")
+            while True:
+                time.sleep(1.0)
         except RuntimeError as error:
             first, *_ = str(error).strip().splitlines() or ["no reason given"]
             raise SealError(f"serve: the model could not be started ({first}).") from error
-        names = ", ".join((served.name, *served.settings.adapters))
-        with_key = "with the key" if key else "without a key"
-        say(f"serving {names} at http://{host}:{port}/v1, {with_key}; Ctrl-C stops")
-        while True:
-            time.sleep(1.0)
+        finally:
+            with suppress(TimeoutError):  # of replicas that do not end
+                serve.delete(_NAME)
+            if not own and not serve.status().applications:
+                serve.shutdown()
     except KeyboardInterrupt:
         pass
-    finally:
-        serve.shutdown()

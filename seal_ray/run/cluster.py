@@ -17,18 +17,19 @@ from seal_ray.config.agents import Settings, all_engines
 
 
 @contextmanager
-def connected() -> Iterator[None]:
+def connected() -> Iterator[bool]:
     """Joins the cluster that `RAY_ADDRESS` names, as in a Ray job, or starts one here; leaves it at the end.
 
-    Without an address Ray would join whichever cluster was started here last, and wait for one that has ended. Raises
-    `UserError` where the cluster cannot be joined.
+    Gives whether it is one of its own, which ends then. Without an address Ray would join whichever cluster was started
+    here last, and wait for one that has ended. Raises `UserError` where the cluster cannot be joined.
     """
     # Errors are raised with one clear sentence; these log lines add nothing to it.
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     disable_progress_bar()
     address = os.environ.get("RAY_ADDRESS") or "local"
+    own = address == "local"
     here: dict[str, Any] = {}
-    if address == "local":
+    if own:
         here["include_dashboard"] = False
         # Ray gives all workers a low priority; here those have it that give way to engines.
         os.environ.setdefault("RAY_worker_niceness", "0")
@@ -38,7 +39,7 @@ def connected() -> Iterator[None]:
         why = str(error).splitlines()[0]
         raise UserError(f"RAY_ADDRESS: the cluster at {address} cannot be joined ({why}).") from None
     try:
-        yield
+        yield own
     finally:
         ray.shutdown()
 

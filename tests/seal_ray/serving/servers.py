@@ -79,10 +79,11 @@ def serving(folder: Path, *arguments: str, environment: Mapping[str, str] | None
                 process.wait(90)
             except subprocess.TimeoutExpired:
                 process.kill()
-        _wait_for_end(below)
+        wait_for_end(below)
 
 
-def _wait_for_end(pids: Sequence[int]) -> None:
+def wait_for_end(pids: Sequence[int]) -> None:
+    """Waits half a minute at most for processes to end."""
     deadline = time.monotonic() + 30
     while any(Path(f"/proc/{pid}").exists() for pid in pids) and time.monotonic() < deadline:
         time.sleep(0.2)

@@ -1,6 +1,6 @@
 """A served model as its clients meet it: a real Serve instance on CPU, asked by OpenAI's own client.
 
-The server is the one that `test_hostile.py` has attacked before; the last test kills its replica.
+The server is the one that `test_hostile.py` has attacked before; the last tests kill its replica, and stop it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tests.policies.models import greedy, load, load_adapted
 from tests.processes import title, tree
 from tests.readme import example
 from tests.seal_ray.evaluation.grading import bfcl, official_failures
-from tests.seal_ray.serving.servers import CONTEXT, KEY, NAME, RESPONSE, Running, joined
+from tests.seal_ray.serving.servers import CONTEXT, KEY, NAME, RESPONSE, Running, joined, wait_for_end
 from tests.seal_ray.test_cli import seal_ray
 
 pytestmark = pytest.mark.long
@@ -361,3 +361,12 @@ def test_after_a_replica_was_killed_under_load_requests_are_answered_again(
     assert any("EngineCore" in each for each in below.values()), below
     assert not [pid for pid, name in below.items() if title(pid) == name], below
     record_property(TABLE, f"killed under load: statuses {failed} of 8 clients; answers again after {back:.0f} s")
+
+
+def test_ctrl_c_stops_it_and_leaves_no_process(server: Running) -> None:
+    below, said = tree(server.process.pid), server.log.read_text()
+    server.process.send_signal(signal.SIGINT)
+    assert server.process.wait(120) == 0
+    assert server.log.read_text()[len(said) :] == "stopped\n"
+    wait_for_end(below)
+    assert not [each for each in below if Path(f"/proc/{each}").exists()]
