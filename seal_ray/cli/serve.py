@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -125,10 +125,12 @@ def _serve_until_interrupted(
     """Starts Serve and the application, says so, and stays until Ctrl-C. Ray must be connected.
 
     The application ends then. So does Serve: with a cluster of its `own`, and elsewhere where nothing else runs on it.
-    Raises `SealError` where the replicas do not come up.
+    Raises `UserError` where Serve has another address already, or such an application, and `SealError` where the
+    replicas do not come up.
     """
     from ray import serve
     from ray.serve.config import HTTPOptions
+    from ray.serve.context import _get_global_client
     from ray.serve.schema import LoggingConfig
 
     from seal_ray.serving.app import application
@@ -137,6 +139,14 @@ def _serve_until_interrupted(
     quiet = LoggingConfig(log_level="WARNING", enable_access_log=False)
     try:
         serve.start(http_options=HTTPOptions(host=host, port=port), logging_config=quiet)
+        client: Any = _get_global_client()
+        http = client.http_config  # as it was, where Serve runs on this cluster already
+        if (http.host, http.port) != (host, port):
+            raise UserError(
+                f"--port: Serve listens at {http.host}:{http.port} on this cluster; end it, or use `serve deploy`."
+            )
+        if _NAME in serve.status().applications:
+            raise UserError("RAY_ADDRESS: another `seal-ray serve` runs on this cluster; end it first.")
         try:
             serve.run(application(served, key=key), name=_NAME, route_prefix="/", logging_config=quiet)
             names = ", ".join((served.name, *served.settings.adapters))
