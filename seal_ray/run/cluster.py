@@ -37,7 +37,10 @@ def connected() -> Iterator[bool]:
         ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False, **here)
     except (ConnectionError, ValueError) as error:
         why = str(error).splitlines()[0]
-        raise UserError(f"RAY_ADDRESS: the cluster at {address} cannot be joined ({why}).") from None
+        # Ray does not send a token that it has unless it is told to, and then says only that it got no answer.
+        unasked = isinstance(error, ConnectionError) and "RAY_AUTH_MODE" not in os.environ
+        token = "; where it asks for a token, export RAY_AUTH_MODE=token" if unasked else ""
+        raise UserError(f"RAY_ADDRESS: the cluster at {address} cannot be joined ({why}){token}.") from None
     try:
         yield own
     finally:

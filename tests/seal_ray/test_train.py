@@ -16,9 +16,11 @@ from typing import Any
 
 import pytest
 
+from envs.errors import UserError
 from seal_ray.algorithm.config import SealConfig, make_config
 from seal_ray.config.memory import Available
 from seal_ray.report.files import RunFolder
+from seal_ray.run.cluster import connected
 from seal_ray.run.recorder import Outcome
 from tests.command_line import Refusal, run_main
 from tests.processes import read_until
@@ -69,6 +71,23 @@ def test_a_cluster_that_cannot_be_joined_is_one_sentence_too(tmp_path: Path, mon
     assert shown.stderr.startswith("error: RAY_ADDRESS: the cluster at nonsense cannot be joined")
     assert shown.stderr.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("mode", [None, "token"])
+def test_a_cluster_that_gives_no_answer_may_ask_for_a_token(mode: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def init(**_: Any) -> None:
+        raise ConnectionError("Failed to connect.\nMore.")
+
+    monkeypatch.setattr("ray.init", init)
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    monkeypatch.setenv("RAY_BACKEND_LOG_LEVEL", "fatal")  # which is set, and ends with the test
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    if mode:
+        monkeypatch.setenv("RAY_AUTH_MODE", mode)
+    with pytest.raises(UserError) as found, connected():
+        pass
+    hint = "" if mode else "; where it asks for a token, export RAY_AUTH_MODE=token"
+    assert str(found.value) == f"RAY_ADDRESS: the cluster at 10.0.0.1:6379 cannot be joined (Failed to connect.){hint}."
 
 
 @pytest.mark.parametrize("preset", ["qwen2.5-7b", "qwen2.5-3b", "toolace-2-8b"])
