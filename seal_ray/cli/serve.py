@@ -129,8 +129,10 @@ def _serve_until_interrupted(
     replicas do not come up.
     """
     from ray import serve
+    from ray.exceptions import RayError
     from ray.serve.config import HTTPOptions
     from ray.serve.context import _get_global_client
+    from ray.serve.exceptions import RayServeException
     from ray.serve.schema import LoggingConfig
 
     from seal_ray.serving.app import application
@@ -158,9 +160,10 @@ def _serve_until_interrupted(
             first, *_ = str(error).strip().splitlines() or ["no reason given"]
             raise SealError(f"serve: the model could not be started ({first}).") from error
         finally:
-            with suppress(TimeoutError):  # of replicas that do not end
-                serve.delete(_NAME)
-            if not own and not serve.status().applications:
-                serve.shutdown()
+            with suppress(RayError, RayServeException):  # where Serve or the cluster has ended by itself
+                with suppress(TimeoutError):  # of replicas that do not end
+                    serve.delete(_NAME)
+                if not own and not serve.status().applications:
+                    serve.shutdown()
     except KeyboardInterrupt:
         pass

@@ -37,15 +37,20 @@ def serve_until_interrupted(port: int, say: Callable[[str], None]) -> None:
     _serve_until_interrupted(served, host="127.0.0.1", port=port, key=None, say=say, own=False)
 
 
-def test_applications_of_others_go_on(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small deployment in the place of a model, which would take a minute to start: what is looked at is Serve."""
+    monkeypatch.setattr("seal_ray.serving.app.application", lambda *_, **__: Hello.bind())  # type: ignore[attr-defined]
+
+
+@pytest.mark.usefixtures("quick")
+def test_applications_of_others_go_on(port: int) -> None:
     running: list[set[str]] = []
 
     def interrupted(_: str) -> None:
         running.append(set(serve.status().applications))
         raise KeyboardInterrupt
 
-    # A model would take a minute to start. What is looked at is Serve.
-    monkeypatch.setattr("seal_ray.serving.app.application", lambda *_, **__: Hello.bind())  # type: ignore[attr-defined]
     serve.run(Hello.bind(), name="other", route_prefix="/other")  # type: ignore[attr-defined]
     serve_until_interrupted(port, interrupted)
     assert running == [{"other", "seal-ray"}]
@@ -67,3 +72,14 @@ def test_what_serves_already_is_left_alone(port: int) -> None:
         with pytest.raises(UserError, match=why):
             serve_until_interrupted(asked, print)
     assert serve.get_app_handle("seal-ray").remote().result() == "Hello."
+
+
+@pytest.mark.usefixtures("quick")
+def test_serve_that_somebody_else_has_ended_is_no_fault(port: int) -> None:
+    def interrupted(_: str) -> None:
+        serve.shutdown()
+        raise KeyboardInterrupt
+
+    serve_until_interrupted(port, interrupted)
+    with pytest.raises(RayServeException, match="no Serve instance"):
+        serve.get_app_handle("seal-ray")
