@@ -7,8 +7,8 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -129,41 +129,56 @@ def _serve_until_interrupted(
     replicas do not come up.
     """
     from ray import serve
-    from ray.exceptions import RayError
     from ray.serve.config import HTTPOptions
-    from ray.serve.context import _get_global_client
-    from ray.serve.exceptions import RayServeException
     from ray.serve.schema import LoggingConfig
 
     from seal_ray.serving.app import application
 
     logging.disable(logging.WARNING)  # Serve and vLLM log every step
     quiet = LoggingConfig(log_level="WARNING", enable_access_log=False)
-    try:
+    with suppress(KeyboardInterrupt):
         serve.start(http_options=HTTPOptions(host=host, port=port), logging_config=quiet)
-        client: Any = _get_global_client()
-        http = client.http_config  # as it was, where Serve runs on this cluster already
-        if (http.host, http.port) != (host, port):
-            raise UserError(
-                f"--port: Serve listens at {http.host}:{http.port} on this cluster; end it, or use `serve deploy`."
-            )
-        if _NAME in serve.status().applications:
-            raise UserError("RAY_ADDRESS: another `seal-ray serve` runs on this cluster; end it first.")
-        try:
-            serve.run(application(served, key=key), name=_NAME, route_prefix="/", logging_config=quiet)
+        _check_serve(host, port)
+        with _ended(own=own):
+            try:
+                serve.run(application(served, key=key), name=_NAME, route_prefix="/", logging_config=quiet)
+            except RuntimeError as error:
+                first, *_ = str(error).strip().splitlines() or ["no reason given"]
+                raise SealError(f"serve: the model could not be started ({first}).") from error
             names = ", ".join((served.name, *served.settings.adapters))
             with_key = "with the key" if key else "without a key"
             say(f"serving {names} at http://{host}:{port}/v1, {with_key}; Ctrl-C stops")
             while True:
                 time.sleep(1.0)
-        except RuntimeError as error:
-            first, *_ = str(error).strip().splitlines() or ["no reason given"]
-            raise SealError(f"serve: the model could not be started ({first}).") from error
-        finally:
-            with suppress(RayError, RayServeException):  # where Serve or the cluster has ended by itself
-                with suppress(TimeoutError):  # of replicas that do not end
-                    serve.delete(_NAME)
-                if not own and not serve.status().applications:
-                    serve.shutdown()
-    except KeyboardInterrupt:
-        pass
+
+
+def _check_serve(host: str, port: int) -> None:
+    """Raises `UserError` where Serve, which may have run before, listens elsewhere or has such an application."""
+    from ray import serve
+    from ray.serve.context import _get_global_client
+
+    client: Any = _get_global_client()
+    http = client.http_config
+    if (http.host, http.port) != (host, port):
+        raise UserError(
+            f"--port: Serve listens at {http.host}:{http.port} on this cluster; end it, or use `serve deploy`."
+        )
+    if _NAME in serve.status().applications:
+        raise UserError("RAY_ADDRESS: another `seal-ray serve` runs on this cluster; end it first.")
+
+
+@contextmanager
+def _ended(*, own: bool) -> Iterator[None]:
+    """Ends the application at the end, and on a cluster of others Serve, where nothing else runs on it."""
+    from ray import serve
+    from ray.exceptions import RayError
+    from ray.serve.exceptions import RayServeException
+
+    try:
+        yield
+    finally:
+        # Replicas may not end in time, and Serve or the cluster may have ended by itself.
+        with suppress(TimeoutError, RayError, RayServeException):
+            serve.delete(_NAME)
+            if not own and not serve.status().applications:
+                serve.shutdown()

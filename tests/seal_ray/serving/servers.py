@@ -82,11 +82,12 @@ def serving(folder: Path, *arguments: str, environment: Mapping[str, str] | None
         wait_for_end(below)
 
 
-def wait_for_end(pids: Sequence[int]) -> None:
-    """Waits half a minute at most for processes to end."""
+def wait_for_end(pids: Sequence[int]) -> list[int]:
+    """Waits half a minute at most for processes to end. Returns those that have not."""
     deadline = time.monotonic() + 30
-    while any(Path(f"/proc/{pid}").exists() for pid in pids) and time.monotonic() < deadline:
+    while (left := [pid for pid in pids if Path(f"/proc/{pid}").exists()]) and time.monotonic() < deadline:
         time.sleep(0.2)
+    return left
 
 
 def joined(chunks: Any) -> dict[str, Any]:
