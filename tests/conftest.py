@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import tempfile
 from collections.abc import Iterator
@@ -45,8 +46,6 @@ TABLE = "table"
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[str]:
     """The address of a small Ray cluster for all tests that a test process runs, which has joined it."""
-    import logging
-
     import ray  # which most tests do without
     from ray._private.node import Node
 
@@ -91,6 +90,12 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
+def pytest_runtest_teardown() -> None:
+    """A test must not leave logging off for those after it, which may look for a warning."""
+    off, logging.root.manager.disable = logging.root.manager.disable, 0
+    assert not off, f"logging up to level {off} was disabled and stayed so"
 
 
 @pytest.hookimpl(optionalhook=True)

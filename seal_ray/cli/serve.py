@@ -81,6 +81,7 @@ def command(
     say = partial(Console(highlight=False).print, soft_wrap=True)
     say(f"starting {served.name}: a minute or two on CPU")
     with connected() as own:
+        logging.disable(logging.WARNING)  # Serve and vLLM log every step
         _serve_until_interrupted(served, host=host, port=port, key=api_key, say=say, own=own)
     say("stopped")
 
@@ -134,7 +135,6 @@ def _serve_until_interrupted(
 
     from seal_ray.serving.app import application
 
-    logging.disable(logging.WARNING)  # Serve and vLLM log every step
     quiet = LoggingConfig(log_level="WARNING", enable_access_log=False)
     with suppress(KeyboardInterrupt):
         serve.start(http_options=HTTPOptions(host=host, port=port), logging_config=quiet)
