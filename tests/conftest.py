@@ -1,4 +1,4 @@
-"""Shared by all tests: threads, which files are begun first and which stay together, and tables in the summary."""
+"""Shared by all tests: threads, logging, which files are begun first and stay together, and tables in the summary."""
 
 from __future__ import annotations
 
