@@ -87,7 +87,9 @@ class _OnCPU(torch.autograd.Function):
         ctx: Any, query_1HND: Tensor, key_1KND: Tensor, value_1KND: Tensor, segments: Sequence[Segment], scale: float
     ) -> Tensor:
         times = query_1HND.shape[1] // key_1KND.shape[1]
-        query, key, value = _for_kernel(query_1HND, key_1KND, value_1KND, times=times)
+        # In half precision only where the CPU has matrix units (AMX).
+        half = torch.cpu._is_amx_tile_supported()
+        query, key, value = _for_kernel(query_1HND, key_1KND, value_1KND, times=times, half=half)
         # The kernel's sums are in float32 for half precision.
         kind = torch.promote_types(query.dtype, torch.float32)
         total = torch.full(query.shape[:3], -torch.inf, dtype=kind, device=query.device)
@@ -109,7 +111,9 @@ class _OnCPU(torch.autograd.Function):
         query_1HND, key_1KND, value_1KND, out, total = ctx.saved_tensors
         heads = key_1KND.shape[1]
         times = query_1HND.shape[1] // heads
-        query, key, value = _for_kernel(query_1HND, key_1KND, value_1KND, times=times)
+        # In half precision the kernel takes as long over long blocks, and three to five times as long over those of up
+        # to 200 tokens, with matrix units as without.
+        query, key, value = _for_kernel(query_1HND, key_1KND, value_1KND, times=times, half=False)
         gradient, out = gradient.to(query.dtype), out.to(query.dtype)
         sums = [torch.zeros_like(each, dtype=total.dtype) for each in (query, key, value)]
         for queries, keys, causal in blocks(ctx.segments):
@@ -135,13 +139,9 @@ class _OnCPU(torch.autograd.Function):
         )
 
 
-def _for_kernel(query: Tensor, key: Tensor, value: Tensor, *, times: int) -> tuple[Tensor, Tensor, Tensor]:
-    """What the kernel takes: keys and values for each query head; in half precision only where that is faster.
-
-    Without matrix units in the CPU (AMX) the kernel's backward pass over blocks of up to 100 tokens takes three to five
-    times as long in bfloat16 as in float32, and over long ones as long.
-    """
-    kind = query.dtype if torch.cpu._is_amx_tile_supported() else torch.promote_types(query.dtype, torch.float32)
+def _for_kernel(query: Tensor, key: Tensor, value: Tensor, *, times: int, half: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """What the kernel takes: keys and values for each query head, and half precision only if `half`, else float32."""
+    kind = query.dtype if half else torch.promote_types(query.dtype, torch.float32)
     return (
         query.to(kind),
         key.to(kind).repeat_interleave(times, dim=1),
