@@ -140,7 +140,7 @@ class _OnCPU(torch.autograd.Function):
 
 
 def _for_kernel(query: Tensor, key: Tensor, value: Tensor, *, times: int, half: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """What the kernel takes: keys and values for each query head, and half precision only if `half`, else float32."""
+    """What the kernel takes: keys and values for each query head, and at least float32 unless `half`."""
     kind = query.dtype if half else torch.promote_types(query.dtype, torch.float32)
     return (
         query.to(kind),
