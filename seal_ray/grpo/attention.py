@@ -87,13 +87,12 @@ class _OnCPU(torch.autograd.Function):
         ctx: Any, query_1HND: Tensor, key_1KND: Tensor, value_1KND: Tensor, segments: Sequence[Segment], scale: float
     ) -> Tensor:
         times = query_1HND.shape[1] // key_1KND.shape[1]
-        # In half precision only where the CPU has matrix units (AMX).
-        half = torch.cpu._is_amx_tile_supported()
-        query, key, value = _for_kernel(query_1HND, key_1KND, value_1KND, times=times, half=half)
-        # The kernel's sums are in float32 for half precision.
-        kind = torch.promote_types(query.dtype, torch.float32)
-        total = torch.full(query.shape[:3], -torch.inf, dtype=kind, device=query.device)
-        merged = torch.zeros_like(query, dtype=kind)
+        # The kernel's sums are in float32 for half precision, which it takes only where the CPU has matrix units (AMX).
+        wide = torch.promote_types(query_1HND.dtype, torch.float32)
+        kind = query_1HND.dtype if torch.cpu._is_amx_tile_supported() else wide
+        query, key, value = _for_kernel(query_1HND, key_1KND, value_1KND, times=times, kind=kind)
+        total = torch.full(query.shape[:3], -torch.inf, dtype=wide, device=query.device)
+        merged = torch.zeros_like(query, dtype=wide)
         for queries, keys, causal in blocks(segments):
             part, lse = _flash(query[:, :, queries], key[:, :, keys], value[:, :, keys], 0.0, causal, scale=scale)
             before = total[:, :, queries]
@@ -113,7 +112,7 @@ class _OnCPU(torch.autograd.Function):
         times = query_1HND.shape[1] // heads
         # In half precision the kernel takes as long over long blocks, and three to five times as long over those of up
         # to 200 tokens, with matrix units as without.
-        query, key, value = _for_kernel(query_1HND, key_1KND, value_1KND, times=times, half=False)
+        query, key, value = _for_kernel(query_1HND, key_1KND, value_1KND, times=times, kind=total.dtype)
         gradient, out = gradient.to(query.dtype), out.to(query.dtype)
         sums = [torch.zeros_like(each, dtype=total.dtype) for each in (query, key, value)]
         for queries, keys, causal in blocks(ctx.segments):
@@ -139,9 +138,10 @@ class _OnCPU(torch.autograd.Function):
         )
 
 
-def _for_kernel(query: Tensor, key: Tensor, value: Tensor, *, times: int, half: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """What the kernel takes: keys and values for each query head, and at least float32 unless `half`."""
-    kind = query.dtype if half else torch.promote_types(query.dtype, torch.float32)
+def _for_kernel(
+    query: Tensor, key: Tensor, value: Tensor, *, times: int, kind: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What the kernel takes, in this type: keys and values for each query head."""
     return (
         query.to(kind),
         key.to(kind).repeat_interleave(times, dim=1),
