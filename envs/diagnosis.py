@@ -73,13 +73,19 @@ class TurnDiagnosis:
 
     @property
     def paper_label(self) -> str:
-        """The label of SEAL's Table 6, which follows from the verdict alone (arXiv 2605.24426)."""
+        """The label of SEAL's Table 6 (arXiv 2605.24426), which follows from the verdict and what was called.
+
+        A turn before the last of a task with a goal is not in that table; calls in it are "pass", which weighs 1.
+        """
         match self.verdict.outcome:
             case Outcome.EMPTY_TURN:
                 return "empty_turn_model_response"
             case Outcome.UNSCORED:
+                if self.label is Label.SPURIOUS_TOOL_CALL:
+                    return "spurious_tool_call"
                 # The official checker does not count a call that cannot be read.
-                return "spurious_tool_call" if self.label is Label.SPURIOUS_TOOL_CALL else "correct_abstention"
+                nothing_called = self.label in (Label.CORRECT_ABSTENTION, Label.INVALID_TOOL_CALL)
+                return "correct_abstention" if nothing_called else "pass"  # a goal forbids no calls before its turn
             case outcome:
                 return str(outcome)
 

@@ -24,6 +24,8 @@ from envs.task import Task, ToolDoc, in_order
 
 PARTS = ("train", "dev", "test")
 """The parts that tasks are divided into: to train on, to choose by, and to measure at the end."""
+SEEDS = 1_000_000
+"""A run's seed lies below it: sources without end write it into their tasks' ids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,9 +296,9 @@ _own: tuple[TaskSource, ...] = ()
 def get_source(name: str, *, key: str = SOURCES.key) -> TaskSource:
     """The source of that name or import path, or the mixture of several. Raises `UserError`, which names `key`."""
     global _own
+    if BETWEEN in name:
+        return _MIXTURES.find(BETWEEN)(name, key=key)
     try:
-        if BETWEEN in name:
-            return _MIXTURES.find(BETWEEN)(name, key=key)
         source = SOURCES.find(name)
     except UserError as error:
         raise UserError(f"{key}:{str(error).removeprefix(SOURCES.key + ':')}") from None

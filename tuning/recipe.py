@@ -58,7 +58,7 @@ def check_arms(arms: Mapping[str, Sections]) -> None:
             if key in SAME.get(section, ()):
                 raise UserError(
                     f"{name}: it is {left!r:.80} in the arm {first} and {right!r:.80} in {arm}; arms are compared at "
-                    "equal tasks, rounds and rollouts."
+                    "equal rounds and rollouts, from the same tasks."
                 )
 
 

@@ -63,7 +63,10 @@ class Bfcl(TaskSource):
 
 @dataclass(frozen=True, slots=True)
 class RenamedPool:
-    """Variants of training tasks without end: all tasks in turn, then all again under other names."""
+    """Variants of training tasks without end: all tasks in turn, then all again under other names.
+
+    It holds the tasks themselves too: who has learnt the variants has learnt their story.
+    """
 
     originals: FinitePool
     size: int | None = None
@@ -77,7 +80,7 @@ class RenamedPool:
 
     def holds(self, task_id: str) -> bool:
         match = _RENAMED_ID.fullmatch(task_id)
-        return match is not None and self.originals.holds(match[1])
+        return self.originals.holds(match[1] if match else task_id)
 
 
 @cache

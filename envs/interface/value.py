@@ -81,7 +81,8 @@ class Interface:
     def with_more(self, other: Interface) -> Interface:
         """This interface and what another one shows: its cues, the fuller feedback, its guidelines behind these.
 
-        Where there are more guidelines than fit, the first ones go. `fade` stays.
+        Where there are more guidelines than fit, the first ones go. Cues and tools are in the order that documents are
+        read in, so that one that is written and read again is the same value. `fade` stays.
         """
         tools: dict[CueKind, tuple[str, ...]] = {}
         for cue in (*self.schema_cues, *other.schema_cues):
@@ -92,7 +93,7 @@ class Interface:
         guidelines = tuple(dict.fromkeys((*self.guidelines, *other.guidelines)))[-MAX_GUIDELINES:]
         return replace(
             self,
-            schema_cues=tuple(SchemaCue(kind, names) for kind, names in tools.items()),
+            schema_cues=tuple(sorted(SchemaCue(kind, tuple(sorted(names))) for kind, names in tools.items())),
             recovery=max(self.recovery, other.recovery, key=levels.index),
             guidelines=guidelines,
         )

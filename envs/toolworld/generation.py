@@ -6,6 +6,7 @@ import random
 import re
 
 from envs.errors import EnvironmentFault, UserError, unknown_value
+from envs.sources import SEEDS
 from envs.task import Category, Task
 from envs.toolworld.compose import Composition, compose
 from envs.toolworld.difficulty import DEFAULT, Difficulty, difficulty_of
@@ -20,7 +21,7 @@ BLOCK = 1_000_000
 
 _ATTEMPTS = 200
 """Draws for one task. Of 3,000 default tasks five in six took one and none more than 8; the hardest took up to 21."""
-_MAX_SEED = 10**12
+_MAX_SEED = SEEDS * BLOCK
 _ID = re.compile(rf"{PREFIX}({'|'.join(SPLITS)})_({'|'.join(Category)})_(\d{{6,12}})(?:_(t\d.*))?")
 
 
@@ -73,9 +74,8 @@ def tasks(n: int, *, split: str, seed: int = 0, difficulty: Difficulty = DEFAULT
     """`n` tasks, the four categories in turn. Different seeds give different tasks. Raises `UserError`."""
     if type(n) is not int or not 0 <= n <= BLOCK:
         raise UserError(f"n: {n!r:.80} is not allowed; it must be a whole number from 0 to {BLOCK}.")
-    if type(seed) is not int or not 0 <= seed < _MAX_SEED // BLOCK:
-        limit = _MAX_SEED // BLOCK - 1
-        raise UserError(f"seed: {seed!r:.80} is not allowed; it must be a whole number from 0 to {limit}.")
+    if type(seed) is not int or not 0 <= seed < SEEDS:
+        raise UserError(f"seed: {seed!r:.80} is not allowed; it must be a whole number from 0 to {SEEDS - 1}.")
     return tuple(generate(seed * BLOCK + index, split=split, difficulty=difficulty) for index in range(n))
 
 

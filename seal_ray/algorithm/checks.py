@@ -15,7 +15,7 @@ from envs.dialects import DIALECTS
 from envs.errors import UserError, check_known
 from envs.interface.document import load_interface
 from envs.interface.value import MAX_GUIDELINES
-from envs.sources import PARTS, check_disjoint, get_source
+from envs.sources import PARTS, SEEDS, get_source
 from envs.specifications import writable
 from policies.curator.choice import learns, shows_given_interface
 from policies.engine.requests import checkpoint_shapes
@@ -29,7 +29,7 @@ from seal_ray.algorithm.tasks.recorded import recorded_windows
 from seal_ray.config import sections
 from seal_ray.config.agents import Settings, curator_is_model, helper_section, model_agents, model_of, shares_engines
 from seal_ray.config.sections import SECTIONS
-from seal_ray.evaluation.plan import evaluation_tasks
+from seal_ray.evaluation.plan import evaluation_ids
 from seal_ray.evaluation.suites import PLAIN
 from seal_ray.grpo.reweighting import rho_table
 
@@ -43,9 +43,7 @@ def check_config(config: Settings, *, weights: bool = True) -> ModelFolder:
     """
     for kind in SECTIONS.values():
         config.section(kind)
-    seed: Any = config.seed
-    if type(seed) is not int or seed < 0:
-        raise UserError(f"seed: {seed!r:.80} does not fit; it must be a whole number of at least 0.")
+    check_seed(config.seed)
     model = _check_model(config.section(sections.Solver), weights=weights)
     _check_engine("engine.kind", config.section(sections.Engine).kind)
     _check_training(config.section(sections.Training), config.section(sections.Learners))
@@ -236,7 +234,6 @@ def _check_tasks(environment: sections.Environment, evaluation: sections.Evaluat
                     each.pool(each.parts[0], difficulty=difficulty)
     categories = source.categories if environment.categories is None else environment.categories
     check_known("environment.categories", source.categories, *categories)
-    training = []
     if source.endless:
         check_known("environment.split", source.parts, environment.split)
         training_pool(environment)
@@ -245,8 +242,7 @@ def _check_tasks(environment: sections.Environment, evaluation: sections.Evaluat
             split = source.split(environment.division)
         with _naming("environment.split"):
             part = split.part(environment.split)
-        training = [task for task in part if task.category in categories]
-        if not training:
+        if not any(task.category in categories for task in part):
             raise UserError(
                 f"environment.split: {environment.split!r} of the split {split.name!r} has no task of "
                 f"{', '.join(categories)}."
@@ -260,30 +256,33 @@ def _check_tasks(environment: sections.Environment, evaluation: sections.Evaluat
             "source that has."
         )
     check_known("evaluation.split", tested_source.parts, evaluation.split)
-    if tested_source.endless:
-        if tested_source is source and environment.split == evaluation.split:
-            raise UserError(
-                f"evaluation.split: {evaluation.split!r} is what is trained on; evaluation tasks must be others."
-            )
-    else:
-        tested = evaluation_tasks(environment, evaluation)
-        if not tested:
-            division = environment.division if tested_source is source and environment.division else ""
-            raise UserError(
-                f"evaluation.split: {evaluation.split!r} of the split {(division or tested_source.split().name)!r} has "
-                "no tasks; take another, or set evaluation.interval to 0."
-            )
-        if tested_source is source:
-            with _naming("evaluation.split"):
-                check_disjoint(training, tested, names=("training", "evaluation"))
+    tested = evaluation_ids(environment, evaluation)
+    if not tested:
+        division = environment.division if tested_source is source and environment.division else ""
+        raise UserError(
+            f"evaluation.split: {evaluation.split!r} of the split {(division or tested_source.split().name)!r} has "
+            "no tasks; take another, or set evaluation.interval to 0."
+        )
+    learnt = training_pool(environment)
+    trained_on = [task_id for task_id in tested if learnt.holds(task_id)]
+    if trained_on:
+        raise UserError(
+            f"evaluation.split: {len(trained_on)} of {len(tested)} tasks are trained on, {trained_on[0]!r:.80} for "
+            "one; evaluation tasks must be others."
+        )
     if evaluation.suites == [PLAIN]:
         return
-    learnt = training_pool(environment)
     for task in suites.tasks:
         if learnt.holds(task.id):
             raise UserError(
                 f"evaluation.suites: {task.id} is trained on; evaluation tasks must be others than training tasks."
             )
+
+
+def check_seed(seed: Any) -> None:
+    """Raises `UserError` where a run cannot have this seed."""
+    if type(seed) is not int or not 0 <= seed < SEEDS:
+        raise UserError(f"seed: {seed!r:.80} does not fit; it must be a whole number from 0 to {SEEDS - 1}.")
 
 
 @contextmanager

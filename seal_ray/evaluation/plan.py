@@ -110,10 +110,10 @@ def choose_tasks(
     check_known("category", source.categories, *categories)
     if difficulty is not None and not source.takes_difficulty:
         raise UserError(f"difficulty: {source.name} has none; leave it out.")
-    return chosen_tasks(source, split, difficulty=difficulty, categories=categories, limit=limit)
+    return tuple(map(source.task, chosen_ids(source, split, difficulty=difficulty, categories=categories, limit=limit)))
 
 
-def chosen_tasks(
+def chosen_ids(
     source: TaskSource,
     part: str,
     *,
@@ -121,14 +121,14 @@ def chosen_tasks(
     difficulty: str | None = None,
     categories: Sequence[str] = (),
     limit: int | None = None,
-) -> tuple[Task, ...]:
-    """The tasks of a part to evaluate on: whichever categories are chosen, a task stands for the same number."""
+) -> tuple[str, ...]:
+    """The ids of a part's tasks to evaluate on: whichever categories are chosen, a task stands for the same number."""
     pool = source.pool(part, division=division, difficulty=difficulty)
     if pool.size is None and limit is None:
         limit = ENDLESS_TASKS
     numbers = itertools.count() if pool.size is None else range(pool.size)
     wanted = (number for number in numbers if not categories or pool.category(number) in categories)
-    return tuple(source.task(pool.task_id(number)) for number in itertools.islice(wanted, limit))
+    return tuple(pool.task_id(number) for number in itertools.islice(wanted, limit))
 
 
 def _opening_length(task: Task, form: ChatFormat) -> int:
@@ -137,13 +137,19 @@ def _opening_length(task: Task, form: ChatFormat) -> int:
 
 
 def evaluation_tasks(environment: Environment, evaluation: Evaluation) -> tuple[Task, ...]:
-    """The tasks, the categories in turn. Raises `UserError` for names that are not known.
+    """The tasks, the categories in turn. Raises `UserError` for names that are not known."""
+    source = get_source(evaluation.source or environment.source)
+    return tuple(map(source.task, evaluation_ids(environment, evaluation)))
+
+
+def evaluation_ids(environment: Environment, evaluation: Evaluation) -> tuple[str, ...]:
+    """The ids of `evaluation_tasks`.
 
     Of the source that is trained on they are a part of `environment.division`: another division's part may hold
     training tasks.
     """
     source = get_source(evaluation.source or environment.source)
-    return chosen_tasks(
+    return chosen_ids(
         source,
         evaluation.split,
         division=environment.division if source is get_source(environment.source) else None,

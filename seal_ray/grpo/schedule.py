@@ -20,8 +20,10 @@ def faded(start: float, end: float | None, *, begin: float, round_number: int, r
     if end is None:
         return start
     first = begin * rounds
-    done = (round_number - first) / max(1.0, rounds - 1 - first)
-    return start + (end - start) * min(1.0, max(0.0, done))
+    left = rounds - 1 - first
+    if left <= 0:
+        return start
+    return start + (end - start) * min(1.0, max(0.0, (round_number - first) / left))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -177,9 +177,9 @@ class RunFolder:
         check(metrics)
         self.metrics.append({"round": round_number, **metrics})
 
-    def append_interfaces(self, round_number: int, interfaces: Sequence[Interface]) -> None:
-        """Adds the interfaces shown in a round, in their order."""
-        shown = [{"id": interface_id(interface), **interface_to_dict(interface)} for interface in interfaces]
+    def append_interfaces(self, round_number: int, arms: Mapping[int, Interface]) -> None:
+        """Adds the interfaces shown in a round, each with its arm's number in the window."""
+        shown = [{"number": at, "id": interface_id(arms[at]), **interface_to_dict(arms[at])} for at in sorted(arms)]
         self.interfaces.append({"round": round_number, "interfaces": shown})
 
     def truncate_after(self, round_number: int) -> None:

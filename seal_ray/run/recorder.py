@@ -21,6 +21,7 @@ from envs.interface import Interface
 from seal_ray.algorithm.config import SealConfig
 from seal_ray.algorithm.seal import Seal
 from seal_ray.config import sections
+from seal_ray.grpo.arms import PLAIN
 from seal_ray.report.drawing import draw_curves
 from seal_ray.report.files import RunFolder
 from seal_ray.report.metrics import describe
@@ -91,8 +92,8 @@ class Recorder:
             folder.evaluations.append({"round": number, "suites": algorithm.last_evaluation})
         folder.append_metrics(number, {name: value for name, value in metrics.items() if name != "round"})
         if number:
-            arms = {arm.number: arm for group in algorithm.last_round for arm in group.plan.arms}
-            folder.append_interfaces(number, [arms[at].interface for at in sorted(arms)] or [Interface.plain()])
+            arms = {arm.number: arm.interface for group in algorithm.last_round for arm in group.plan.arms}
+            folder.append_interfaces(number, arms or {PLAIN: Interface.plain()})
             folder.proposals.append({"round": number, "proposals": algorithm.curation.last_proposals})
             if algorithm.curation.last_arms:
                 window = algorithm.curation.window

@@ -72,6 +72,9 @@ def test_what_is_no_mixture_is_one_sentence(name: str, said: str) -> None:
     with pytest.raises(UserError, match=said) as error:
         get_source(name)
     assert "\n" not in str(error.value)
+    with pytest.raises(UserError) as again:
+        get_source(name, key="--env")
+    assert str(again.value) == str(error.value).replace("environment.source: ", "--env: ")
 
 
 def test_a_mixture_is_for_training_alone() -> None:

@@ -90,7 +90,8 @@ def test_ids_make_the_same_task_in_every_order_and_are_not_the_benchmark_s() -> 
     assert [task.id for task in first] == ids
     assert all(pool.holds(each) and SOURCE.owns(each) and not get_source("bfcl").owns(each) for each in ids)
     assert [task.category for task in first] == [pool.category(number) for number in numbers]
-    assert not pool.holds("multi_turn_base_2")
+    assert pool.holds(get_split().train[0].id)
+    assert not any(pool.holds(task.id) for task in (*get_split().dev, *get_split().test))
 
 
 def test_four_categories_of_a_story_come_together_under_the_same_names() -> None:

@@ -341,6 +341,8 @@ def test_a_goal_judges_the_final_state_alone(
     assert tuple(turn.verdict.outcome for turn in dialogue.turn_diagnoses) == outcomes
     assert dialogue.diagnosis.labels == labels
     assert dialogue.success == (outcomes[-1] is Outcome.PASS)
+    abstained = dialogue.turn_diagnoses[0].label is Label.CORRECT_ABSTENTION
+    assert dialogue.turn_diagnoses[0].paper_label == ("correct_abstention" if abstained else "pass")
 
 
 def test_a_goal_is_not_reached_where_the_dialogue_is_cut_off() -> None:

@@ -50,7 +50,12 @@ def _gain(rows: Sequence[Row], rounds: int) -> float | None:
 
 
 def _area(metric: str) -> Callable[[Sequence[Row], int], float | None]:
-    return lambda rows, _: normalised_area(*_series(rows, metric))
+    def of(rows: Sequence[Row], _: int) -> float | None:
+        if any(row.get(metric, 0.0) is None for row in rows):  # a task's dialogue that was lost
+            return None
+        return normalised_area(*_series(rows, metric))
+
+    return of
 
 
 FINAL = Measure("final", "evaluation success after the last round", _final(EVALUATION), by_task=True)

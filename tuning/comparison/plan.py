@@ -10,7 +10,7 @@ from typing import Any
 from ray import tune
 
 from envs.errors import UserError, unknown_value
-from seal_ray.algorithm.checks import check_config, check_memory
+from seal_ray.algorithm.checks import check_config, check_memory, check_seed
 from seal_ray.algorithm.config import SealConfig, make_config
 from seal_ray.algorithm.tasks.recorded import recorded_windows
 from seal_ray.config import sections
@@ -89,6 +89,7 @@ def check_plan(plan: Plan, *, memory: bool = True) -> None:
     """Raises `UserError` where an arm cannot run, or arms differ in what must be equal."""
     for config in plan.arms.values():
         model = check_config(config)
+        check_seed(plan.seeds[-1])
         for seed in plan.seeds[1:]:
             recorded_windows(config, seed=seed)  # each may replay a run of its own
         if memory:

@@ -37,7 +37,9 @@ def changes_of(rows: Sequence[Row]) -> tuple[Change, ...]:
     found: list[Change] = []
     before: tuple[Interface, ...] = ()
     for row in rows:
-        documents = ({key: value for key, value in each.items() if key != "id"} for each in row["interfaces"])
+        documents = (
+            {key: value for key, value in each.items() if key not in ("number", "id")} for each in row["interfaces"]
+        )
         shown = tuple(each for each in map(interface_from_dict, documents) if each != Interface.plain())
         if shown != before:
             found.append((row["round"], tuple(_differences(before, shown))))

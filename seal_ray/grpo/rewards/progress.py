@@ -56,5 +56,5 @@ def progress_reward(diagnosis: Diagnosis, *, abstention_weight: float = 0.5) -> 
 def _passed(turn: TurnDiagnosis) -> bool:
     if turn.verdict.outcome is Outcome.UNSCORED:
         # The paper's label goes by what was executed alone, so that finer labels never change a reward.
-        return turn.paper_label == "correct_abstention"
+        return turn.paper_label != "spurious_tool_call"
     return turn.verdict.passed

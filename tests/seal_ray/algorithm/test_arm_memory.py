@@ -256,7 +256,6 @@ def test_a_state_of_an_earlier_version_is_read() -> None:
 
 def test_internalised_is_what_training_on_an_arms_views_did() -> None:
     assert change_of(-0.9, -0.4) == pytest.approx(0.5)
-    assert change_of(-0.9, -0.4, 0.25, 0.5) == pytest.approx(0.75)
     values = InternalisedReward()([], {1: [0.5, 0.1], 2: [-3.0], 0: [0.4], 3: []})
     assert values == pytest.approx({0: 0.0, 1: 0.3, 2: -1.0})
 

@@ -18,6 +18,8 @@ from seal_ray.config import sections
 from seal_ray.evaluation.plan import evaluation_tasks
 
 BFCL = "environment.source=bfcl"
+RENAMED = "environment.source=bfcl-renamed"
+MIXED = "environment.source=toolworld:0.5+bfcl:0.5"
 
 
 def refusal(*words: str) -> str:
@@ -133,23 +135,34 @@ def refusal(*words: str) -> str:
             "evaluation.split: 'dev' of the split 'category' has no tasks; take another, or set evaluation.interval "
             "to 0.",
         ),
-        (
-            ["evaluation.split=train"],
-            "evaluation.split: 'train' is what is trained on; evaluation tasks must be others.",
-        ),
-        (
-            ["environment.split=dev"],
-            "evaluation.split: 'dev' is what is trained on; evaluation tasks must be others.",
-        ),
-        (
-            [BFCL, "environment.split=all"],
-            "evaluation.split: training and evaluation share 84 task(s), 'multi_turn_base_110' for one; they must "
-            "share none.",
-        ),
     ],
 )
 def test_settings_that_do_not_fit_together(words: list[str], sentence: str) -> None:
     assert refusal(*words) == sentence
+
+
+@pytest.mark.parametrize(
+    ("words", "shared", "one"),
+    [
+        (["evaluation.split=train", "evaluation.tasks=8"], "8 of 8", "toolworld_train_base_000000_"),
+        (["environment.split=dev", "evaluation.tasks=8"], "8 of 8", "toolworld_dev_base_000000_"),
+        ([BFCL, "environment.split=all"], "84 of 84", "multi_turn_base_"),
+        ([BFCL, "environment.division=category", "evaluation.source=bfcl-renamed"], "45 of 84", "multi_turn_base_"),
+        ([RENAMED, "evaluation.split=train", "evaluation.tasks=40"], "40 of 40", "renamed_multi_turn_base_"),
+        ([RENAMED, "evaluation.split=train", "evaluation.source=bfcl"], "316 of 316", "multi_turn_base_"),
+        ([MIXED, "evaluation.split=train", "evaluation.source=bfcl"], "316 of 316", "multi_turn_base_"),
+        (
+            [MIXED, "evaluation.split=train", "evaluation.source=toolworld", "evaluation.tasks=8"],
+            "8 of 8",
+            "toolworld_",
+        ),
+        ([MIXED, "evaluation.split=train", "evaluation.tasks=8"], "8 of 8", "toolworld_train_"),
+    ],
+)
+def test_evaluation_on_tasks_that_are_trained_on_is_refused(words: list[str], shared: str, one: str) -> None:
+    said = refusal("evaluation.tasks=null", *words)
+    assert said.startswith(f"evaluation.split: {shared} tasks are trained on, '{one}"), said
+    assert said.endswith(" for one; evaluation tasks must be others.")
 
 
 @pytest.mark.parametrize(

@@ -311,10 +311,10 @@ def test_the_seed_is_the_arguments_then_the_files_then_0(tmp_path: Path) -> None
     assert make_config(file=file).section(sections.Training).rounds == 3
 
 
-@pytest.mark.parametrize("seed", ["x", "-1", "1.5", "true", "null"])
+@pytest.mark.parametrize("seed", ["x", "-1", "1.5", "true", "null", "1000000"])
 def test_a_seed_is_a_whole_number(seed: str, tmp_path: Path) -> None:
     config = make_config(file=file_with(tmp_path, f"seed: {seed}"))
-    with pytest.raises(UserError, match=r"^seed: .* does not fit; it must be a whole number of at least 0\.$"):
+    with pytest.raises(UserError, match=r"^seed: .* does not fit; it must be a whole number from 0 to 999999\.$"):
         config.validate()
 
 

@@ -117,6 +117,9 @@ def test_rewards_that_are_none_raise(rewards: list[float]) -> None:
         ([Label.NOT_REACHED], 0.0),
         # An unreadable call where nothing was to be called: nothing was.
         ([(Label.INVALID_TOOL_CALL, Outcome.UNSCORED), PASS], 1.0),
+        # Calls before the last turn of a task with a goal are no mistake.
+        ([(PASS, Outcome.UNSCORED), PASS], 1.0),
+        ([(Label.ARGUMENT_MISMATCH, Outcome.UNSCORED), PASS], 1.0),
         ([ABSTAINED], 1.0),
     ],
 )

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envs.errors import UserError
-from seal_ray.grpo.schedule import Schedule
+from seal_ray.grpo.schedule import Schedule, faded
 
 
 def test_schedules_by_hand() -> None:
@@ -45,3 +45,19 @@ def test_what_is_refused(wrong: dict[str, Any]) -> None:
 def test_a_warm_up_as_long_as_the_run_leaves_the_floor() -> None:
     schedule = Schedule("cosine", warm_up=4, total=4, floor=0.1)
     assert [schedule.factor(step) for step in range(6)] == [0.25, 0.5, 0.75, 1.0, 0.1, 0.1]
+
+
+@given(st.integers(1, 50), st.floats(0, 1))
+def test_a_fade_is_done_in_the_last_round_or_does_not_begin(rounds: int, begin: float) -> None:
+    values = [faded(0.25, 1.0, begin=begin, round_number=number, rounds=rounds) for number in range(rounds)]
+    assert values == sorted(values)
+    assert values[-1] == (1.0 if begin * rounds < rounds - 1 else 0.25)
+    assert all(value == 0.25 for number, value in enumerate(values) if number <= begin * rounds < rounds - 1)
+
+
+def test_a_fade_by_hand() -> None:
+    assert [faded(0.2, 1.0, begin=0.5, round_number=number, rounds=9) for number in (0, 4, 5, 8)] == pytest.approx(
+        [0.2, 0.2, 0.2 + 0.8 * 0.5 / 3.5, 1.0]
+    )
+    assert [faded(0.25, 1.0, begin=0.5, round_number=number, rounds=3) for number in range(3)] == [0.25, 0.25, 1.0]
+    assert faded(0.25, None, begin=0.5, round_number=8, rounds=9) == 0.25

@@ -34,7 +34,7 @@ def fill(folder: RunFolder, rounds: int) -> None:
     for number in range(1, rounds + 1):
         folder.append_metrics(number, {"solver/success": number / 100})
         folder.evaluations.append({"round": number, "suites": {"plain": {"base": {"a": 1, "b": None}}}})
-        folder.append_interfaces(number, [Interface.plain(), SHOWN])
+        folder.append_interfaces(number, {2: SHOWN, 0: Interface.plain()})
         folder.profiles.append({"round": number, "profile": FailureProfile().to_dict()})
         folder.trajectories_of(number).replace([{"task": "a", "seed": number}, {"task": STRANGE}])
 
@@ -65,6 +65,7 @@ def test_what_is_written_is_read_back(folder: RunFolder) -> None:
     fill(folder, 2)
     assert folder.metrics.rows() == [{"round": 1, "solver/success": 0.01}, {"round": 2, "solver/success": 0.02}]
     (_, row) = folder.interfaces.rows()
+    assert [shown.pop("number") for shown in row["interfaces"]] == [0, 2]
     assert [shown.pop("id") for shown in row["interfaces"]] == ["plain", interface_id(SHOWN)]
     assert [interface_from_dict(shown) for shown in row["interfaces"]] == [Interface.plain(), SHOWN]
     assert folder.profiles.rows()[0]["profile"] == FailureProfile().to_dict()

@@ -82,9 +82,7 @@ def play(
         metrics: dict[str, float] = {}
         if number:
             interface = (shown or {}).get(number, interface)
-            folder.append_interfaces(
-                number, [Interface.plain(), *([interface] if interface != Interface.plain() else [])]
-            )
+            folder.append_interfaces(number, dict(enumerate(dict.fromkeys([Interface.plain(), interface]))))
             metrics = {
                 "solver/rollouts": ROLLOUTS,
                 "solver/success_plain": success(number) / 2,

@@ -163,6 +163,15 @@ def test_a_lost_dialogue_leaves_its_task_out_for_all(played: Path) -> None:
     assert counts == [None, 78, 78]
 
 
+@pytest.mark.parametrize("place", [0, 1, -1])
+def test_a_task_lost_in_any_evaluation_has_no_area(played: Path, place: int) -> None:
+    rewrite(played, "rules", 1, lambda rows: rows[place]["suites"]["plain"]["base"].update({"base-3": None}))
+    trial = collect(played).of("rules")[1]
+    assert len(by_task(trial, AREA)) == 79
+    assert "base-3" not in by_task(trial, AREA)
+    assert "base-3" not in by_task(trial, in_category(AREA, "base"))
+
+
 def test_a_round_that_was_written_twice_counts_as_it_was_last(played: Path) -> None:
     before = by_task(collect(played).of("rules")[0], FINAL)
     folder = RunFolder(trial_folder(played, "rules", 0))

@@ -146,7 +146,7 @@ def test_every_seed_of_a_placebo_has_a_run_to_replay(tmp_path: Path) -> None:
 )
 def test_arms_of_unequal_budgets_are_refused(word: str) -> None:
     arms = {"one": make_config(["vanilla"]), "other": make_config(["rules"], overrides=[word])}
-    with pytest.raises(UserError, match=rf"^{word.split('=')[0]}: .* equal tasks, rounds and rollouts"):
+    with pytest.raises(UserError, match=rf"^{word.split('=')[0]}: .* equal rounds and rollouts, from the same tasks"):
         check_plan(Plan(arms, range(1), "one"), memory=False)
 
 

@@ -10,8 +10,8 @@ from seal_ray.grpo.arms import PLAIN, ArmGroup
 class InternalisedReward:
     """Arm → mean over its rounds of what the round's training did, from -1 to 1.
 
-    A round's number is `change_of`: how far the arm's guided successes came nearer to what the plain interface says,
-    and plain success on its tasks. Nothing is done for the plain arm by itself, so that its value is 0.
+    A round's number is `change_of`: how far the arm's guided successes came nearer to what the plain interface says.
+    Nothing is done for the plain arm by itself, so that its value is 0.
     """
 
     worst = -1.0
@@ -24,14 +24,10 @@ class InternalisedReward:
         return {PLAIN: 0.0, **{arm: min(1.0, max(-1.0, value)) for arm, value in means.items()}}
 
 
-def change_of(
-    gap_before: float, gap_after: float, plain_before: float | None = None, plain_after: float | None = None
-) -> float:
-    """What a round's training on an arm's views did: the gap that it closed, and what plain success gained.
+def change_of(gap_before: float, gap_after: float) -> float:
+    """What a round's training on an arm's views did: the gap that it closed.
 
     A gap is the mean over the arm's guided successes of log π(y | plain) − log π(y | shown), in nats a token, before
-    the round's first step and after its last (HiLL, arXiv 2604.00698, pays for a small one). Success is from 0 to 1, on
-    the arm's own tasks; where it is None, the gap alone counts.
+    the round's first step and after its last (HiLL, arXiv 2604.00698, pays for a small one).
     """
-    success = 0.0 if plain_before is None or plain_after is None else plain_after - plain_before
-    return gap_after - gap_before + success
+    return gap_after - gap_before
