@@ -16,6 +16,7 @@ from envs.bfcl.tasks import ID_PREFIX, get_task
 from envs.bfcl.tools import all_tools
 from envs.diagnosis import Label
 from envs.errors import UserError
+from envs.folders import make_folder
 from envs.sources import FinitePool, Overlap, Played, Split, TaskPool, TaskSource, in_turn
 from envs.task import Category, Task, ToolDoc
 
@@ -133,7 +134,7 @@ def write_results(folder: Path, played: Sequence[Played], dialect: str) -> Mappi
     if len({each.task for each in played}) < len(played):
         raise UserError("--official-results: the official files hold one dialogue a task; give --seeds 1.")
     where = folder / REGISTERED[dialect].replace("/", "_") / "multi_turn"
-    where.mkdir(parents=True, exist_ok=True)
+    make_folder(where, "--official-results")
     files = {}
     for category in sorted({each.category for each in played}):
         path = where / f"BFCL_v4_multi_turn_{category}_result.json"

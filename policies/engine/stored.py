@@ -77,15 +77,11 @@ def store(weights: Mapping[str, torch.Tensor]) -> StoredWeights:
     """
     from safetensors.torch import save_file
 
+    from policies.models.writing import unshared
+
     if isinstance(weights, StoredWeights):
         return weights
-    tensors: dict[str, torch.Tensor] = {}
-    places = set[int]()
-    for name, tensor in weights.items():
-        found = tensor.detach().cpu().contiguous()
-        # A file holds no tensor twice: one of two that share their memory is copied.
-        tensors[name] = found.clone() if found.data_ptr() in places else found
-        places.add(found.data_ptr())
+    tensors = unshared({name: tensor.detach().cpu() for name, tensor in weights.items()})
     mark, shapes = uuid.uuid4().hex, {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     folder = Path(tempfile.mkdtemp(dir=shared_memory(sum(each.nbytes for each in tensors.values()))))
     path: Path = folder / "weights"

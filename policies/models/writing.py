@@ -29,11 +29,22 @@ def write_model(
     _write_weights(weights, out)
 
 
+def unshared(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The tensors, contiguous. A file of safetensors holds none twice: one of two that share their memory is copied."""
+    found: dict[str, torch.Tensor] = {}
+    places = set[int]()
+    for name, tensor in weights.items():
+        whole = tensor.contiguous()
+        found[name] = whole.clone() if whole.data_ptr() in places else whole
+        places.add(whole.data_ptr())
+    return found
+
+
 def _write_weights(weights: Mapping[str, torch.Tensor], out: Path) -> None:
     from huggingface_hub import split_torch_state_dict_into_shards
     from safetensors.torch import save_file
 
-    whole = {name: tensor.contiguous() for name, tensor in weights.items()}
+    whole = unshared(weights)
     plan = split_torch_state_dict_into_shards(whole, max_shard_size=_SHARD_BYTES)
     for file, names in plan.filename_to_tensors.items():
         save_file({name: whole[name] for name in names}, out / file, metadata={"format": "pt"})

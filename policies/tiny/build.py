@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from envs.errors import UserError
+from envs.folders import make_folder
 from envs.task import Category
 from policies.models import read_json
 from policies.prompting import ChatFormat
@@ -40,14 +41,12 @@ def build(out: Path, recipe: Recipe, *, progress: Progress) -> None:
 
     Raises `UserError` where `out` holds something else.
     """
-    if out.exists() and not out.is_dir():
-        raise UserError(f"--out: {out} is a file; give a folder.")
     if out.is_dir() and any(out.iterdir()) and not (out / STATE).exists() and not (out / "recipe.json").exists():
         raise UserError(f"--out: {out} holds something else; give an empty or new folder.")
     written_last = out / "recipe.json"
     if written_last.exists() and written_last.read_text(encoding="utf-8") == _as_json(recipe):
         return
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     tokenizer = tokenizer_for(recipe)
     model = model_for(recipe, tokenizer)
     form = ChatFormat(tokenizer, DIALECT, name="the tiny base")

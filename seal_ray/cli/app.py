@@ -92,6 +92,10 @@ def _add_commands_of_other_floors() -> None:
         app.command(found.name)(found.load())
 
 
+_INTERRUPTED = 130
+"""The exit code of an interrupted command: typer's, and that of shells for SIGINT."""
+
+
 def main() -> None:
     """Runs the command line. Exit codes: 0 success, 1 a fault, 2 a user's mistake, 130 interrupted."""
     # A stopped job gets SIGTERM. Engines have processes of their own, which must be ended in good order. Background
@@ -110,6 +114,8 @@ def main() -> None:
     except SealError as error:
         sys.stderr.write(f"failed: {error}\n")
         sys.exit(1)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit) as error:  # an interrupted command comes here as its exit code
+        if isinstance(error, SystemExit) and error.code != _INTERRUPTED:
+            raise
         sys.stderr.write("interrupted\n")
-        sys.exit(130)
+        sys.exit(_INTERRUPTED)

@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from envs.errors import UserError
+from envs.folders import make_folder
 
 
 def command(
@@ -24,6 +25,7 @@ def command(
 
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"--out: {out} is there already; give an empty or new folder.")
+    make_folder(out)
     known = open_model(base)
     found = extracted(known.path, open_model(str(tuned)).path, rank=rank)
     write_adapter(found.adapter, out, base=known.name)

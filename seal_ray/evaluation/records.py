@@ -17,6 +17,7 @@ from rich.table import Table
 
 from envs.diagnosis import Label
 from envs.errors import UserError
+from envs.folders import make_folder
 from envs.sources import get_source
 from envs.task import in_order
 from policies.engine.choice import start_engine
@@ -192,7 +193,7 @@ def open_folder(plan: Plan, out: Path, *, fresh: bool = False) -> Records:
         if path.read_text(encoding="utf-8") != settings:
             raise UserError(f"--out: {out} holds another evaluation; give another folder, or --fresh to replace it.")
         return Records(dialogues)
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     for old in (dialogues, out / "summary.json"):
         old.unlink(missing_ok=True)
     path.write_text(settings, encoding="utf-8")

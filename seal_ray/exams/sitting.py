@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from envs.errors import SealError, UserError
 from envs.exams import Exam, Item, Mark, Placed
+from envs.folders import make_folder
 from envs.task import JSON
 from envs.text import map_texts, valid_text
 from policies.candidate import EngineCandidate
@@ -125,7 +126,7 @@ class Sheet:
 
     def open(self) -> None:
         """Makes the folder ready for answers."""
-        self._folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self._folder)
         if self._fresh or not self.settings_path.exists():
             self.lines.path.unlink(missing_ok=True)
             shutil.rmtree(self.inspect, ignore_errors=True)

@@ -9,6 +9,7 @@ import json
 import math
 import os
 import re
+import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +36,28 @@ def replace_file(path: Path, content: bytes) -> None:
     new = path.with_name(f"{path.name}.new")
     new.write_bytes(content)
     os.replace(new, path)
+
+
+def replace_folder(path: Path, new: Path) -> None:
+    """Puts the folder `new` in the place of `path`. A kill in the midst leaves one of both, for `settle_folder`."""
+    old = _replaced(path)
+    shutil.rmtree(old, ignore_errors=True)
+    if path.exists():
+        path.rename(old)
+    new.rename(path)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def settle_folder(path: Path) -> None:
+    """Makes good what a kill in the midst of `replace_folder` has left: the old folder is put back, or it goes."""
+    if path.exists():
+        shutil.rmtree(_replaced(path), ignore_errors=True)
+    elif _replaced(path).exists():
+        _replaced(path).rename(path)
+
+
+def _replaced(path: Path) -> Path:
+    return path.with_name(f"{path.name}.old")
 
 
 def replace_yaml(path: Path, document: object) -> None:

@@ -34,6 +34,8 @@ _HEADERS = (b"host", b"user-agent", b"accept", b"content-type")
 """Headers that go on. Others steer Ray and vLLM: the priority of a request, its id, the engine that takes it."""
 _MAX_HELD = 256 << 20
 """Bytes of all bodies that are held at a time."""
+_KEPT_FREE = 32 << 20
+"""Bytes beside these that small bodies have: large ones that never end keep none of them out."""
 _KNOWN = 10_000
 """Connections that are remembered as answered."""
 _PREFIX = "SEAL_RAY_PROXY_"
@@ -101,7 +103,7 @@ class Bodies:
                         self._held += len(part)
                         if held > self._most:
                             raise self._too_large()
-                        if self._held > max(_MAX_HELD, self._most):
+                        if self._held > max(_MAX_HELD, self._most) + (_KEPT_FREE if held <= _SMALL else 0):
                             raise NoPlace
                         parts.append(part)
                 body = b"".join(parts)
@@ -138,6 +140,12 @@ def with_body(body: bytes, scope: Scope, receive: Receive) -> tuple[Scope, Recei
     return {**scope, "headers": [*kept, (b"content-length", str(len(body)).encode())]}, next_message
 
 
+def _paths(scope: Scope) -> tuple[str, str]:
+    """The path of a request, and what is below the prefix of an application that Serve has mounted elsewhere."""
+    path: str = scope["path"]
+    return path, path.removeprefix(scope.get("root_path", ""))
+
+
 class Intake:
     """Passes on requests to the endpoints that are within the limits, one for each place, and answers the others.
 
@@ -152,22 +160,22 @@ class Intake:
         self._parser = ThreadPoolExecutor(1, thread_name_prefix="parse")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] != "POST" or scope["path"] not in (CHAT, COMPLETIONS):
+        paths = _paths(scope) if scope["type"] == "http" and scope["method"] == "POST" else ()
+        if CHAT not in paths and COMPLETIONS not in paths:
             await self._app(scope, receive, send)
             return
         try:
-            await self._take(scope, receive, send)
+            await self._take(scope, receive, send, chat=CHAT in paths)
         except RefusedRequest as error:
             await error.response()(scope, receive, send)
 
-    async def _take(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _take(self, scope: Scope, receive: Receive, send: Send, *, chat: bool) -> None:
         kind = header(scope, b"content-type").partition(b";")[0].strip().lower()
         if kind != b"application/json":  # web pages of other origins may send other types without asking
             raise RefusedRequest("the body must be sent as application/json.", code="invalid_content_type")
         async with self._bodies.of(scope, receive) as body:
             if body is None:
                 return
-            chat = scope["path"] == CHAT
             if len(body) <= _SMALL:
                 body = self._clean(body, chat=chat)
             else:

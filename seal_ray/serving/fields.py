@@ -13,6 +13,7 @@ from typing import Any
 
 from envs.text import map_texts, valid_text
 from seal_ray.serving.limits import (
+    MAX_SCHEMA_CHARACTERS,
     Check,
     Limits,
     RefusedRequest,
@@ -20,6 +21,7 @@ from seal_ray.serving.limits import (
     flag,
     number,
     object_of,
+    read_body,
     several,
     text,
     whole,
@@ -125,10 +127,7 @@ def _structured_outputs(value: Any, place: str, limits: Limits) -> dict[str, Any
         raise wrong(place, "it has exactly one of 'json', 'json_object' and 'choice'", "invalid_value")
     ((key, item),) = given.items()
     if key == "json":
-        try:
-            schema = json.loads(item) if isinstance(item, str) else item
-        except (ValueError, RecursionError):
-            raise wrong(f"{place}.json", "it is no JSON", "invalid_value") from None
+        schema = _parsed(item, f"{place}.json") if isinstance(item, str) else item
         check_schema(object_of(schema, f"{place}.json"), f"{place}.json")
         return {key: schema}
     if key == "json_object":
@@ -136,6 +135,17 @@ def _structured_outputs(value: Any, place: str, limits: Limits) -> dict[str, Any
     if key == "choice":
         return {key: several(text(1_000, 1), 256)(item, f"{place}.{key}", limits)}
     raise wrong(place, f"{key[:80]!r} is not served: what it compiles to has no bound", "invalid_value")
+
+
+def _parsed(schema: str, place: str) -> Any:
+    """A schema that comes as text, which is parsed only if that cannot take long."""
+    if len(schema) > MAX_SCHEMA_CHARACTERS:
+        reason = f"the schema has {len(schema)} characters; {MAX_SCHEMA_CHARACTERS} are allowed"
+        raise wrong(place, reason, "invalid_schema")
+    try:
+        return read_body(valid_text(schema).encode())
+    except RefusedRequest as error:
+        raise wrong(place, f"it is no schema ({error})", "invalid_value") from None
 
 
 def _prompt(value: Any, place: str, limits: Limits) -> Any:

@@ -36,7 +36,7 @@ _NAMED = ("properties", "$defs", "definitions", "dependentSchemas")
 """Keywords whose keys are names and whose values are schemas."""
 _DATA = ("enum", "const", "default", "examples", "required", "title", "description")
 _COUNTS = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties", "multipleOf")
-_NOT_SERVED = ("pattern", "patternProperties", "propertyNames", "not", "if")
+_NOT_SERVED = ("pattern", "patternProperties", "propertyNames", "not", "if", "x-guidance")
 
 
 class RefusedRequest(UserError):

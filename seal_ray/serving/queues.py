@@ -12,6 +12,8 @@ from seal_ray.serving.limits import NoPlace
 
 MAX_WAITING = 4_096
 """Requests that wait for a place at most."""
+_FIRST_IN_A_ROW = 3
+"""Places that go to those that come first, one after the other, while others wait."""
 SHORT_PROMPT = 128
 """Tokens of a prompt that is read without waiting."""
 
@@ -58,7 +60,7 @@ class Places(_Room):
 
     A place that gets free goes by turns to the one that has waited longest and to the newest: behind a thousand others
     a request is still answered at once, and none of the thousand waits for ever. Those that come `first` go before all
-    others.
+    others, but for one place in four: clients that ask again and again would else keep the others out.
     """
 
     def __init__(self, places: int, *, waiting: int) -> None:
@@ -67,6 +69,7 @@ class Places(_Room):
         self._first: Queue = deque()
         self._waiting: Queue = deque()
         self._newest_next = True
+        self._first_in_a_row = 0
 
     @asynccontextmanager
     async def one(self, *, first: bool = False) -> AsyncGenerator[None, None]:
@@ -84,11 +87,14 @@ class Places(_Room):
 
     def _let_in(self) -> None:
         while self._free and (self._first or self._waiting):
-            if self._first:
+            if self._first and (not self._waiting or self._first_in_a_row < _FIRST_IN_A_ROW):
                 size, turn = self._first.popleft()
+                self._first_in_a_row += not turn.done()
             else:
                 size, turn = self._waiting.pop() if self._newest_next else self._waiting.popleft()
-                self._newest_next ^= not turn.done()
+                if not turn.done():
+                    self._newest_next = not self._newest_next
+                    self._first_in_a_row = 0
             self._give(size, turn)
 
 

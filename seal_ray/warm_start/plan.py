@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from envs.errors import UserError, check_known
 from envs.mixture import parse_shares
-from envs.sources import GENERATED, TaskSource, get_source
+from envs.sources import GENERATED, SEEDS, TaskSource, get_source
 from policies.models import open_model
 from seal_ray.algorithm.config import SealConfig, apply
 from seal_ray.config.presets import parse_words
@@ -35,6 +35,8 @@ LEARNING: Mapping[str, Mapping[str, Any]] = {
     },
 }
 """Settings that a warm start has where it is told no others. With one group a round is a gradient step."""
+SEQUENCE = 910_000
+"""Seed of the sequence of generated tasks that are shown, far from those of runs and of the small models."""
 _RESPONSE = 1024
 """Tokens of a completion at most, in evaluation."""
 _FIXED = {
@@ -86,9 +88,13 @@ class WarmStart:
         for each in self.sources:
             if "train" not in each.tasks.parts:
                 raise UserError(f"--source: {each.name} has no training part to demonstrate.")
+        if not 0 <= self.seed < SEEDS - SEQUENCE:
+            raise UserError(f"--seed: {self.seed} is not possible; it must be from 0 to {SEEDS - SEQUENCE - 1}.")
         self._check_difficulties()
         if self.demonstrations != "oracle" and [each.name for each in self.sources] != [GENERATED]:
             raise UserError(f"--demonstrations: {self.demonstrations} are known for {GENERATED} alone; take oracle.")
+        if self.demonstrations != "oracle" and self.difficulties != (None,):
+            raise UserError(f"--difficulty: {self.demonstrations} have difficulties of their own; leave it out.")
 
     def _check_difficulties(self) -> None:
         taking = [each.tasks for each in self.sources if each.tasks.takes_difficulty]

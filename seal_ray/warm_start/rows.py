@@ -19,10 +19,7 @@ from policies.tiny.encoding import Example, encode, encode_proposal
 from policies.tiny.proposals import proposal_demonstrations
 from seal_ray.grpo.prefixes import added_tokens, in_order
 from seal_ray.grpo.rows import Row, make_row, row_of
-from seal_ray.warm_start.plan import Source, WarmStart
-
-_SEQUENCE = 910_000
-"""Seed of the sequence of generated tasks that are shown, far from those of runs and of the small models."""
+from seal_ray.warm_start.plan import SEQUENCE, Source, WarmStart
 
 _TOGETHER = 4
 """So many demonstrations on end are of one source and difficulty; where the source has an end, their tasks mostly show
@@ -102,7 +99,7 @@ def _oracle(plan: WarmStart, form: ChatFormat, number: int, *, context: int, par
         drawn = number  # of a sequence of its own for this: no run plays it
     else:
         drawn = _by_tools(source, where, difficulty)[(rng.randrange(pool.size) + place) % pool.size]
-    task = tasks.task(pool.task_id(drawn, _SEQUENCE + plan.seed))
+    task = tasks.task(pool.task_id(drawn, SEQUENCE + plan.seed))
     if where == "train":
         own = _calls(task)
         if any(is_within(calls, own) for calls in _held_out_calls(source)):
@@ -149,7 +146,7 @@ def _behaviours(plan: WarmStart, form: ChatFormat, *, context: int, part: str) -
 
 
 def _proposals(plan: WarmStart, form: ChatFormat, *, context: int, part: str) -> Iterator[Row | None]:
-    for each in proposal_demonstrations(_SEQUENCE * (1 if part == "train" else 2) + plan.seed):
+    for each in proposal_demonstrations(SEQUENCE * (1 if part == "train" else 2) + plan.seed):
         yield _row(encode_proposal(each, form), context=context)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from envs.co_evolution import SOLVER
 from envs.dialogue import Protocol
 from envs.errors import UserError
+from envs.folders import make_folder
 from envs.sources import get_source
 from envs.spaces import UnicodeText
 from policies.engine.choice import choose_dtype, default_kind
@@ -29,7 +30,7 @@ from seal_ray.config.sections import Engine, Learners, Solver
 from seal_ray.evaluation.plan import Plan, check_plan, choose_tasks
 from seal_ray.evaluation.records import evaluate, groups, open_folder
 from seal_ray.grpo.rows import Minibatch
-from seal_ray.report.files import JsonLines, replace_file
+from seal_ray.report.files import JsonLines, replace_file, replace_folder, settle_folder
 from seal_ray.run.checkpoints import ADAPTER, MODEL
 from seal_ray.run.cluster import connected
 from seal_ray.run.export import export_adapter, export_model
@@ -72,14 +73,13 @@ class Files:
 def prepare(plan: WarmStart, out: Path) -> Files:
     """The folder, for this plan. Raises `UserError` where it holds something else."""
     files = Files(out)
-    if out.exists() and not out.is_dir():
-        raise UserError(f"--out: {out} is a file; give a folder.")
     kept = files.work / PLAN
     if not kept.is_file() and out.is_dir() and any(out.iterdir()):
         raise UserError(f"--out: {out} holds something else; give an empty or new folder.")
     if kept.is_file() and kept.read_text(encoding="utf-8") != plan.as_json():
         raise UserError(f"--out: {out} holds a warm start with other settings; give the same, or another folder.")
-    files.work.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
+    files.work.mkdir(exist_ok=True)
     replace_file(kept, plan.as_json().encode("utf-8"))
     return files
 
@@ -153,6 +153,7 @@ class _Run:
     def _restore(self) -> tuple[int, int, int]:
         """Steps done, the next demonstration, and tokens seen. Metrics of steps after that are dropped."""
         state = self._files.work / _STATE
+        settle_folder(state)
         place = {"step": 0, "number": 0, "tokens": 0}
         if (state / _PLACE).is_file():
             place = json.loads((state / _PLACE).read_text(encoding="utf-8"))
@@ -162,15 +163,14 @@ class _Run:
         return place["step"], place["number"], place["tokens"]
 
     def _learners_state(self, step: int, number: int, tokens: int) -> None:
-        """Writes the state: all of it or nothing."""
+        """Writes the state; a kill leaves the one before."""
         part, whole = (self._files.work / name for name in (f"{_STATE}.part", _STATE))
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir()
         self._learners.save_to_path(str((part / "learners").resolve()))
         place = json.dumps({"step": step, "number": number, "tokens": tokens})
         (part / _PLACE).write_text(place, encoding="utf-8")
-        shutil.rmtree(whole, ignore_errors=True)
-        part.rename(whole)
+        replace_folder(whole, part)
 
     def _measured(self, step: int, tokens: int) -> dict[str, Any]:
         """The loss on held-out demonstrations, and success on each source's dev part, greedy and plain."""

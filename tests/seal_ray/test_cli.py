@@ -200,8 +200,25 @@ def test_a_checkpoint_is_evaluated_at_the_difficulty_of_its_run(tmp_path: Path) 
 
 
 def test_quitting_a_game_is_an_interruption() -> None:
-    assert seal_ray("play", "base_0", stdin="/quit\n").returncode == 130
-    assert seal_ray("play", "base_0", stdin="").returncode == 130
+    for stdin in ("/quit\n", ""):
+        ended = seal_ray("play", "base_0", stdin=stdin)
+        assert ended.returncode == 130
+        assert ended.stderr.splitlines()[-1] == "interrupted"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("evaluate", "--model", "tiny", "--limit", "1"),
+        ("exam", "tiny", "--suite", "bfcl-v3-single-turn", "--limit", "1"),
+        ("warm-start",),
+        ("tiny", "build"),
+        ("extract-adapter", "tiny", "--base", "tiny"),
+    ],
+)
+def test_a_folder_that_cannot_be_made_is_one_sentence(arguments: tuple[str, ...], check_refused: Refusal) -> None:
+    said = (f"--out: {__file__}/x", "cannot be made (Not a directory)")
+    check_refused(*arguments, "--out", f"{__file__}/x", sentence=said)
 
 
 def written(tmp_path: Path, value: object) -> str:

@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from envs.errors import UserError, unknown_value
+from envs.folders import make_folder
 from seal_ray.report.files import replace_file
 from tuning.comparison.collect import ArmTrial, Comparison, Manifest, collect, trial_folder
 from tuning.recipe import check_arms, differences
@@ -65,13 +66,13 @@ def _merge(pieces: Sequence[Path], out: Path, baseline: str | None, threshold: f
     seeds = tuple(sorted({seed for _, seed in trials}))
     if baseline is not None and baseline not in arms:
         raise unknown_value("--baseline", baseline, list(order))
+    make_folder(out)
     for trial in trials.values():
         for name in READ:
             if (trial.folder / name).is_file():
                 target = trial_folder(out, trial.arm, trial.seed) / name
                 target.parent.mkdir(parents=True, exist_ok=True)
                 replace_file(target, (trial.folder / name).read_bytes())
-    out.mkdir(parents=True, exist_ok=True)
     Manifest(
         arms={arm: arms[arm] for arm in order},
         seeds=seeds,

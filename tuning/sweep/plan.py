@@ -15,6 +15,7 @@ from ray.tune.search import BasicVariantGenerator
 from ray.tune.search.optuna import OptunaSearch
 
 from envs.errors import UserError, unknown_value
+from envs.folders import make_folder
 from seal_ray.algorithm.checks import check_config, check_memory
 from seal_ray.algorithm.config import SealConfig, make_config
 from seal_ray.config import sections
@@ -109,7 +110,7 @@ def start(plan: Plan, out: Path, *, tell: Tell, retries: int = RETRIES, engine_f
     if out.exists():
         raise UserError(f"{out} exists; go on with --resume {out}, or give another folder.")
     main = cpus_of_main({"this config": plan.config})
-    out.mkdir(parents=True)
+    make_folder(out, "--runs")
     file = out.resolve() / CONFIG_FILE
     replace_yaml(file, {"seed": plan.config.seed, **plan.config.to_sections()})
     Manifest(

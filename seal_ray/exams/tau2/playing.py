@@ -118,7 +118,9 @@ def _sides(model: Party, user: Party, servers: Servers, starting: Callable[[str]
         endpoint = party.endpoint
         if endpoint is None and party.folder is not None:
             called = re.sub(r"[^\w.-]", "-", party.called)
-            ours.append(servers.get(party.folder, called, party.options, partial(starting, called)))
+            told = partial(starting, called)
+            # What is examined has the options that were asked for; a user of the same model takes its server.
+            ours.append(servers.get(party.folder, called, party.options, told, exactly=party is model))
             endpoint = ours[-1].endpoint
         if endpoint is None:
             names.append(party.name)

@@ -47,6 +47,7 @@ class Server:
 
     def __init__(self, model: str, name: str, options: Sequence[str], port: int, log: Path) -> None:
         self.endpoint = Endpoint(f"http://127.0.0.1:{port}/v1", name, secrets.token_hex(16))
+        self.options = tuple(options)
         self._log = log
         command = ["serve", model, "--name", name, "--port", str(port), *options]
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -96,8 +97,12 @@ class Servers:
     folder: Path
     _running: dict[str, Server] = field(default_factory=dict, init=False)
 
-    def get(self, model: str, name: str, options: Sequence[str], starting: Callable[[], None]) -> Server:
-        """The model's server, which answers."""
+    def get(
+        self, model: str, name: str, options: Sequence[str], starting: Callable[[], None], *, exactly: bool
+    ) -> Server:
+        """The model's server, which answers. One with other options does too, unless it must have these `exactly`."""
+        if exactly and model in self._running and self._running[model].options != tuple(options):
+            self._running.pop(model).close()
         if model not in self._running:
             starting()
             log = self.folder / "servers" / f"{name}.log"
@@ -134,7 +139,7 @@ def names_of(endpoint: Endpoint) -> list[str] | None:
             f"{endpoint.url}/models", headers={"Authorization": f"Bearer {endpoint.key}"}, timeout=10, trust_env=False
         )
         return [str(each["id"]) for each in answer.json()["data"]] if answer.status_code == 200 else None
-    except (httpx.HTTPError, ValueError, KeyError, TypeError):
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError):
         return None
 
 

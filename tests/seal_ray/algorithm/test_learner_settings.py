@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model, get_peft_model_state_dict
+from safetensors.torch import load_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
@@ -16,6 +17,7 @@ from envs.co_evolution import SOLVER
 from envs.errors import SealError
 from policies.engine.requests import check_shapes, checkpoint_shapes
 from policies.models import open_model
+from policies.models.writing import write_model
 from seal_ray.algorithm.learning.module import LMModule
 from seal_ray.algorithm.learning.weights import full_weights, lora_adapter
 from seal_ray.grpo.rows import Minibatch
@@ -176,6 +178,8 @@ def test_full_weights_are_those_of_the_folder(tmp_path: Path, kind: str) -> None
     found = full_weights(group.module_weights(SOLVER), shapes, "float32")
     check_shapes({name: tuple(tensor.shape) for name, tensor in found.items()}, shapes)
     assert_equal(found, {name: expected[name] for name in shapes})
+    write_model(folder, {}, found, tmp_path / "written", dtype="float32")
+    assert_equal(load_file(tmp_path / "written" / "model.safetensors"), found)
     halves = full_weights(group.module_weights(SOLVER), shapes, "bfloat16")
     assert {tensor.dtype for tensor in halves.values()} == {torch.bfloat16}
 

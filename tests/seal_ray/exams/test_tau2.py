@@ -149,6 +149,31 @@ def test_a_model_keeps_its_port_unless_it_is_taken(tmp_path: Path) -> None:
     assert Servers(tmp_path)._port("a") == other
 
 
+def test_what_is_examined_has_a_server_with_its_own_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[Any] = []
+
+    class Started:
+        def __init__(self, model: str, name: str, options: Sequence[str], port: int, log: Path) -> None:
+            self.options, self.closed = tuple(options), False
+            started.append(self)
+
+        def wait(self) -> None:
+            pass
+
+        def close(self) -> None:
+            self.closed = True
+
+    monkeypatch.setattr("seal_ray.exams.tau2.servers.Server", Started)
+    servers = Servers(tmp_path)
+    examined, asked = ("--response", "1024"), ("--concurrent", "64")
+    user = servers.get("b", "b", asked, lambda: None, exactly=False)
+    base = servers.get("b", "b", examined, lambda: None, exactly=True)
+    assert (user.options, base.options) == (asked, examined)
+    assert [each.closed for each in started] == [True, False]
+    assert servers.get("b", "b", asked, lambda: None, exactly=False) is base, "a user takes the one that runs"
+    assert servers.get("b", "b", examined, lambda: None, exactly=True) is base
+
+
 def test_a_server_that_runs_already_is_asked_for_its_models(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SEAL_RAY_API_KEY", raising=False)
     with serving(Script(())) as url:
@@ -156,6 +181,8 @@ def test_a_server_that_runs_already_is_asked_for_its_models(monkeypatch: pytest.
         assert endpoint_at(url, "script").url == url
     with pytest.raises(UserError, match=f"--server: nothing answers at {url}/models"):
         endpoint_at(url, "tiny")
+    with pytest.raises(UserError, match=r"--server: nothing answers at http://127\.0\.0\.1:80a0/v1/models"):
+        endpoint_at("http://127.0.0.1:80a0/v1", "tiny")
 
 
 def test_an_interpreter_without_the_packages_is_refused(tmp_path: Path) -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -18,7 +21,7 @@ from envs.interface import CueKind, Interface, RecoveryLevel, SchemaCue
 from envs.interface.document import interface_from_dict
 from envs.profile import FailureProfile
 from policies.trajectory import interface_id
-from seal_ray.report.files import JsonLines, RunFolder
+from seal_ray.report.files import JsonLines, RunFolder, replace_folder, settle_folder
 
 STRANGE = "one\u2028two\u2029three\x85four\x1c\ud800 ünd \x00 \r\n end"
 """Characters that `str.splitlines` takes for line ends, half of a surrogate pair, and others."""
@@ -216,3 +219,34 @@ def test_the_report_loads_neither_ray_nor_what_only_some_need() -> None:
     root = Path(__file__).parents[3]
     found = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True)
     assert found.stdout == "[]\n[]\n"
+
+
+@pytest.mark.parametrize("kill", range(4))
+def test_a_kill_while_a_folder_is_replaced_leaves_one_of_both(
+    kill: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "state"
+    for number in ("1", "2"):
+        new = tmp_path / "state.part"
+        new.mkdir()
+        (new / "number").write_text(number)
+        if number == "1":
+            replace_folder(path, new)
+    steps = iter(range(4))
+
+    def killed_at(step: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            if next(steps) == kill:
+                raise KeyboardInterrupt
+            return step(*arguments, **options)
+
+        return call
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "rmtree", killed_at(shutil.rmtree))
+        patched.setattr(Path, "rename", killed_at(Path.rename))
+        with pytest.raises(KeyboardInterrupt):
+            replace_folder(path, new)
+    settle_folder(path)
+    assert (path / "number").read_text() == ("1" if kill < 3 else "2")
+    assert {each.name for each in tmp_path.iterdir()} <= {"state", "state.part"}

@@ -148,6 +148,31 @@ def test_one_that_is_too_large_is_turned_away_here() -> None:
     asyncio.run(play())
 
 
+def test_large_bodies_that_never_end_do_not_keep_small_ones_out() -> None:
+    async def play() -> None:
+        work = Work()
+        work.go_on.set()
+        most = 8 << 20
+        app = Admission(work, places=2, body_bytes=most, digest=digest_of(KEY))
+        part = b" " * (most - 1)
+        hanging = []
+        for _ in range(33):
+            client = Client()
+            client.send(part, more=True)
+            hanging.append(asyncio.create_task(client.ask(app)))
+        await settle()
+        small, large = Client(), Client()
+        small.send(b"{}")
+        large.send(part)
+        assert await small.ask(app) == 200
+        assert await large.ask(app) == 503
+        for task in hanging:
+            task.cancel()
+        await asyncio.gather(*hanging, return_exceptions=True)
+
+    asyncio.run(play())
+
+
 def test_the_environment_tells_the_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "environ", {})
     admit(places=7, body_bytes=9, key=KEY)

@@ -76,6 +76,9 @@ HOSTILE: dict[str, Any] = {
     "structured_outputs": [
         *({}, {"regex": "(a{1,1000}){1,1000}"}, {"grammar": "root ::= root"}, {"structural_tag": "{}"}, {"json": "{"}),
         *({"choice": ["x"] * 257}, {"json_object": True, "choice": ["x"]}, {"choice": "x"}),
+        # Schemas as text have the bounds of others, and are not parsed before.
+        *({"json": '{"a": "%s"}' % ("x" * 70_000)}, {"json": '{"a": "\ud83d", "b": NaN}'}, {"json": "[" * 60_000}),
+        *({"json": '{"a":' * levels + "1" + "}" * levels} for levels in (25, 65, 990, 1_100)),
     ],
     "stream": ["yes"],
     "stream_options": [7, {"include_usage": "yes"}],
@@ -185,6 +188,7 @@ def test_long_text_is_no_reason_to_refuse_a_body() -> None:
         {"type": "integer", "maximum": 10**300},
         {"allOf": [{"anyOf": [{}, {}]}] * 20},
         {"enum": ["x" * 70_000]},
+        {"type": "object", "x-guidance": {"whitespace_pattern": "z{1,5}"}},
         nested(30),
     ],
 )
@@ -203,7 +207,10 @@ def test_a_schema_that_may_compile_for_ever_is_refused(schema: dict[str, Any]) -
 
 
 def test_properties_may_be_called_as_keywords_are() -> None:
-    check_schema({"type": "object", "properties": {"pattern": {"type": "string"}, "not": {"enum": [10**20]}}}, "x")
+    check_schema(
+        {"type": "object", "properties": {"pattern": {"type": "string"}, "x-guidance": {}, "not": {"enum": [10**20]}}},
+        "x",
+    )
 
 
 async def echoed(request: Request) -> JSONResponse:
@@ -231,6 +238,19 @@ def test_an_error_is_openai_s_and_headers_that_steer_are_left_behind() -> None:
         assert set(answer.json()["headers"]) == {"host", "user-agent", "accept", "content-type", "content-length"}
         # A web page may send such a body to another origin without asking.
         assert asking.post(CHAT, content=b"{}", headers={"Content-Type": "text/plain"}).status_code == 400
+
+
+def test_the_limits_hold_below_a_prefix() -> None:
+    """Serve leaves the path as it came, and says below which prefix an application is mounted."""
+    app = Starlette(routes=[Route(CHAT, echoed, methods=["POST"])])
+    app.add_middleware(Intake, limits=LIMITS, places=Places(2, waiting=2))
+    with TestClient(app, root_path="/qwen") as asking:
+        for path in (CHAT, f"/qwen{CHAT}"):
+            refused = asking.post(path, json={"messages": [HELLO], "priority": [-5]})
+            assert refused.status_code == 400
+            assert refused.json()["error"]["param"] == "priority"
+            answer = asking.post(path, json={"messages": [HELLO]}, headers={"X-Request-Id": "x"})
+            assert "x-request-id" not in answer.json()["headers"]
 
 
 def test_a_body_that_never_arrives_is_given_up() -> None:
@@ -276,6 +296,20 @@ def test_a_free_place_goes_by_turns_to_the_newest_and_the_oldest() -> None:
             return order
 
     assert asyncio.run(play()) == ["c", "a", "b"]
+
+
+def test_those_that_come_first_leave_the_others_a_place_in_four() -> None:
+    async def play() -> list[str]:
+        order: list[str] = []
+        places = Places(1, waiting=20)
+        async with places.one():
+            enter = {"first": lambda: places.one(first=True), "other": places.one}
+            tasks = [asyncio.ensure_future(passes(enter[name], order, name)) for name in ["first"] * 9 + ["other"] * 3]
+            await asyncio.sleep(0)
+        await asyncio.gather(*tasks)
+        return order
+
+    assert asyncio.run(play()) == [*["first"] * 3, "other"] * 3
 
 
 def test_short_prompts_are_read_together_and_long_ones_alone() -> None:

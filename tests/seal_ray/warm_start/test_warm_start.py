@@ -237,6 +237,8 @@ def test_shares_of_sources() -> None:
         (["--source", "bfcl", "--difficulty", "t2-3_c1-2_d1-3_s2-4"], "no source has one"),
         (["--source", "bfcl", "--demonstrations", "behaviours"], "behaviours are known for toolworld alone"),
         (["--source", "bfcl", "--demonstrations", "rare"], "rare are known for toolworld alone"),
+        (["--demonstrations", "rare", "--difficulty", "long"], "rare have difficulties of their own"),
+        (["--seed", "90000"], "--seed: 90000 is not possible; it must be from 0 to 89999"),
         (["--source", "nowhere"], "'nowhere'"),
         (["training.loss=grpo"], "training.loss: a warm start sets it itself"),
         (["solver.model=tiny-rare"], "solver.model: a warm start sets it itself"),

@@ -1,0 +1,16 @@
+"""Folders that a user names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from envs.errors import UserError
+
+
+def make_folder(folder: Path, option: str = "--out") -> None:
+    """Makes the folder, and those above it, where they are not there. Raises `UserError` where that cannot be."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = "is a file; give a folder" if folder.is_file() else f"cannot be made ({error.strerror or error})"
+        raise UserError(f"{option}: {folder} {reason}.") from None
