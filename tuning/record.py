@@ -69,9 +69,12 @@ class TrialRecord:
 
     @cached_property
     def config(self) -> Mapping[str, JSON]:
-        """Its settings, by section; empty where it has not written them down."""
+        """Its settings, by section; empty where it has written none down. Raises `UserError` for what is no YAML."""
         path = self.folder / _CONFIG
-        found = yaml.safe_load(path.read_bytes()) if path.is_file() else None
+        try:
+            found = yaml.safe_load(path.read_bytes()) if path.is_file() else None
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise UserError(f"{path} cannot be read ({str(error).splitlines()[0]}).") from None
         return found if isinstance(found, dict) else {}
 
     @property

@@ -73,9 +73,10 @@ class Suites:
 
     def count(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
         """Metric's name below `evaluation/` → value. Raises `ValueError` for one that its suite does not define."""
+        played = {each.task: each for each in trajectories}
         found: dict[str, float] = {}
         for suite, chosen in zip(self._suites, self._chosen, strict=True):
-            counted = suite.count([each for each in trajectories if each.task in chosen])
+            counted = suite.count([played[name] for name in chosen if name in played])
             named = {_path(suite, name): value for name, value in counted.items()}
             check(named)
             found |= {name.removeprefix("evaluation/"): value for name, value in named.items()}

@@ -9,13 +9,14 @@ from envs.task import Task, in_order
 from policies.trajectory import Trajectory
 from seal_ray.config.sections import Environment, Evaluation
 from seal_ray.evaluation.suites import PLAIN, PlainSuite, Suites
+from seal_ray.report.metrics import Metric
 
 
 class Played:
     """What counting needs of a dialogue."""
 
-    def __init__(self, task: str, reward: float) -> None:
-        self.task, self.reward = task, reward
+    def __init__(self, task: str, reward: float, category: str = "base") -> None:
+        self.task, self.reward, self.category = task, reward, category
 
 
 class FirstSuite(PlainSuite):
@@ -43,3 +44,23 @@ def test_every_task_has_its_outcome_and_a_lost_one_none() -> None:
         lost.id: None,
         **{task.id: 0 for task in others},
     }
+
+
+class BackwardSuite(PlainSuite):
+    """The plain suite's tasks from the last to the first."""
+
+    name = "backward"
+    metrics = (Metric("first_won", "share", "Whether the first of its dialogues was won."),)
+
+    def tasks(self, environment: Environment, evaluation: Evaluation) -> Sequence[Task]:
+        return super().tasks(environment, evaluation)[::-1]
+
+    def count(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
+        return {"first_won": trajectories[0].reward}
+
+
+def test_a_suite_counts_its_dialogues_in_its_own_order() -> None:
+    suites = Suites([PlainSuite(), BackwardSuite()], Environment(), Evaluation(tasks=4))
+    *others, last = suites.tasks
+    played = [*(Played(task.id, 0.0, task.category) for task in others), Played(last.id, 1.0, last.category)]
+    assert suites.count(cast(list[Trajectory], played))["backward/first_won"] == 1.0
