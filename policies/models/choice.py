@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from envs.errors import UserError
 from envs.registry import Registry
@@ -43,7 +43,17 @@ def open_model(name: str, *, dialect: str | None = None, weights: bool = True) -
         raise UserError(
             f"model: {name!r} is no folder; give a Hugging Face model folder, a hub's OWNER/NAME, or one of {known}."
         )
-    if not weights:
-        found = hub.config_of(name)
-        return check_folder(found, dialect=dialect, name=hub.short_name(name), weights=False)
-    return check_folder(hub.folder_of(name), dialect=dialect, name=hub.short_name(name))
+    return check_folder(
+        hub.folder_of(name) if weights else hub.config_of(name),
+        dialect=dialect,
+        name=hub.short_name(name),
+        weights=weights,
+        repository=hub.repository_of(name),
+    )
+
+
+def public_name(name: str) -> str:
+    """What others find the model of that name by: without the place of a folder, and without a hub's revision."""
+    if name not in MODELS.names() and not os.path.isdir(name) and hub.is_name(name):
+        return hub.repository_of(name)
+    return PurePath(name).name

@@ -32,6 +32,13 @@ class ModelFolder:
     config: Mapping[str, Any]
     name: str
     """A short name for tables and folders."""
+    repository: str | None = None
+    """The hub's OWNER/NAME, of a model that comes from there."""
+
+    @property
+    def public_name(self) -> str:
+        """What others find the model by."""
+        return self.repository or self.name
 
     def fingerprint(self) -> dict[str, list[int]]:
         """File → size and time of change in nanoseconds: identifies the model, for a later run."""
@@ -47,9 +54,16 @@ class ModelFolder:
 
 
 def check_folder(
-    path: Path, *, dialect: str | None = None, name: str | None = None, weights: bool = True
+    path: Path,
+    *,
+    dialect: str | None = None,
+    name: str | None = None,
+    weights: bool = True,
+    repository: str | None = None,
 ) -> ModelFolder:
     """The model of a folder; `dialect` overrules what it suggests, `name` is not the folder's if it is given.
+
+    `repository` is the hub's that the folder comes from.
 
     Without `weights`, neither these nor a tokenizer need be there. Raises `UserError` with one sentence for a folder
     that lacks a file, or holds no model that calls tools in a known way.
@@ -68,7 +82,7 @@ def check_folder(
         check_weights(path)
         if not any((path / file).is_file() for file in _TOKENIZERS):
             raise UserError(f"model: {path} has no tokenizer; one of {', '.join(_TOKENIZERS)} is needed.")
-    return ModelFolder(path, get_dialect(dialect), context, config, name or path.resolve().name)
+    return ModelFolder(path, get_dialect(dialect), context, config, name or path.resolve().name, repository)
 
 
 def _dialect_of(path: Path, kind: str, name: str) -> str | None:

@@ -40,6 +40,11 @@ def short_name(name: str) -> str:
     return name.partition("@")[0].rpartition("/")[2]
 
 
+def repository_of(name: str) -> str:
+    """The model's OWNER/NAME."""
+    return _parsed(name)[0]
+
+
 def folder_of(name: str) -> Path:
     """The folder of the model in the hub's cache, fetched where it is not there. Raises `UserError` with the remedy."""
     cached = _cached(name, _FILES)

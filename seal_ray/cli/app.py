@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import signal
 import sys
@@ -92,6 +93,8 @@ def _add_commands_of_other_floors() -> None:
         app.command(found.name)(found.load())
 
 
+_THE_USERS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG)
+"""What a system says of a path that cannot be had with the rights that the user has, or that is none."""
 _INTERRUPTED = 130
 """The exit code of an interrupted command: typer's, and that of shells for SIGINT."""
 
@@ -114,6 +117,11 @@ def main() -> None:
     except SealError as error:
         sys.stderr.write(f"failed: {error}\n")
         sys.exit(1)
+    except OSError as error:  # of a file or folder that a user has named, wherever it is met
+        if error.errno not in _THE_USERS:
+            raise
+        sys.stderr.write(f"error: {str(error.filename)[:200]}: {error.strerror}.\n")
+        sys.exit(2)
     except (KeyboardInterrupt, SystemExit) as error:  # an interrupted command comes here as its exit code
         if isinstance(error, SystemExit) and error.code != _INTERRUPTED:
             raise

@@ -28,7 +28,7 @@ def command(
     make_folder(out)
     known = open_model(base)
     found = extracted(known.path, open_model(str(tuned)).path, rank=rank)
-    write_adapter(found.adapter, out, base=known.name)
+    write_adapter(found.adapter, out, base=known.public_name)
     size = (out / TENSOR_FILE).stat().st_size
     Console(highlight=False).print(
         f"{out}: rank {rank}, {size / 1e6:.1f} MB, {100 * found.share:.1f} % of the change (sum of squares)",

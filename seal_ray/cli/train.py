@@ -51,11 +51,13 @@ def command(
     if presets:
         _show_presets(console)
         return
-    from seal_ray.run.storage import fetched, mirrored
+    from seal_ray.run.storage import fetched, is_stored, mirrored
 
     if resume is not None:
         if overrides or preset or config or name or seed is not None:
             raise UserError("--resume: a run goes on with its own settings; give no others.")
+        if dry_run and is_stored(resume):
+            raise UserError("--dry-run: it fetches no run from a storage; its config.yaml there says what it is.")
         folder_path, storage = fetched(resume, runs, storage)
         file = folder_path / "config.yaml"
         if not file.is_file():

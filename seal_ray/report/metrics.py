@@ -132,9 +132,13 @@ METRICS = (
     ),
     Metric("pool/middle", "share", "Played tasks with a success from a quarter to three quarters."),
     Metric("perf/round_seconds", "s", "The whole round."),
-    Metric("perf/propose_seconds", "s", "The curator's proposals."),
+    Metric("perf/propose_seconds", "s", "The curator's proposals, and what a writer of tasks writes."),
     Metric("perf/rollout_seconds", "s", "Playing the dialogues, and waiting for new weights to arrive."),
-    Metric("perf/curate_seconds", "s", "Comparing and judging the window's arms, and the curator's own update."),
+    Metric(
+        "perf/curate_seconds",
+        "s",
+        "Comparing and judging the window's arms, valuing written tasks, and the updates of curator and writer.",
+    ),
     Metric("perf/advantage_seconds", "s", "Advantages, diagnosis weights and packing."),
     Metric("perf/learn_seconds", "s", "The learner's update."),
     Metric(

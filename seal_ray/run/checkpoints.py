@@ -15,17 +15,21 @@ if TYPE_CHECKING:
     from seal_ray.algorithm.seal import Seal
 
 _NAME = re.compile(r"round_(\d{6,})")
+_PART = ".part"
 _STATE = "algorithm"
 MODEL, ADAPTER = "model", "adapter"
 """Folders of a checkpoint: the solver, and in a run with LoRA its adapter alone."""
 
 
-def save(algorithm: Seal, folder: RunFolder, *, keep: int) -> Path:
-    """Writes the algorithm's state, and the solver as a model folder (and as its adapter). Keeps the newest `keep`."""
+def write(algorithm: Seal, folder: RunFolder) -> Path:
+    """Writes the algorithm's state, and the solver as a model folder (and as its adapter), under a name of its own.
+
+    It becomes a checkpoint with `keep`. What belongs to its rounds is written down between the two: a kill before then
+    leaves the checkpoint before, from which these rounds are played again.
+    """
     from seal_ray.run.export import export_adapter, export_model  # PyTorch, which finding checkpoints does without
 
-    name = f"round_{algorithm.round:06d}"
-    part, whole = folder.checkpoints / f"{name}.part", folder.checkpoints / name
+    part = folder.checkpoints / f"round_{algorithm.round:06d}{_PART}"
     shutil.rmtree(part, ignore_errors=True)
     algorithm.save_to_path(str((part / _STATE).resolve()))
     solver = algorithm.solver
@@ -33,9 +37,15 @@ def save(algorithm: Seal, folder: RunFolder, *, keep: int) -> Path:
     export_model(solver.model, weights, part / MODEL, dtype=solver.dtype, rank=rank, alpha=alpha)
     if rank:
         export_adapter(solver.model, weights, part / ADAPTER, rank=rank, alpha=alpha)
+    return part
+
+
+def keep(part: Path, *, most: int) -> Path:
+    """Makes a checkpoint of what `write` has written, and removes all but the newest `most`."""
+    whole = part.with_name(part.name.removesuffix(_PART))
     shutil.rmtree(whole, ignore_errors=True)
     part.replace(whole)
-    for path in stored(folder.checkpoints)[:-keep]:
+    for path in stored(whole.parent)[:-most]:
         shutil.rmtree(path)
     return whole
 

@@ -29,4 +29,4 @@ def export_model(
 
 def export_adapter(base: ModelFolder, state: Mapping[str, torch.Tensor], out: Path, *, rank: int, alpha: int) -> None:
     """Writes the LoRA adapter of `state` to `out` in PEFT's format and float32, as the engines had it."""
-    write_adapter(lora_adapter(state, rank=rank, alpha=alpha), out, base=base.name)
+    write_adapter(lora_adapter(state, rank=rank, alpha=alpha), out, base=base.public_name)

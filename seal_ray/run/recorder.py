@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import resource
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -44,6 +45,8 @@ class Recorder:
         self._evaluates = bool(algorithm.config.section(sections.Evaluation).interval)
         after = algorithm.round if resumed else None
         folder.truncate_after(-1 if after is None else after)
+        if after is None:
+            shutil.rmtree(folder.tensorboard, ignore_errors=True)
         config = algorithm.config.to_sections()
         self._writers = Writers(folder, config=config, wandb=wandb, after_round=after)
         self._drawer = ThreadPoolExecutor(1)
@@ -72,11 +75,14 @@ class Recorder:
         metrics["perf/peak_memory_gib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
         if self._evaluates and algorithm.round == training.rounds and "evaluation/success" not in metrics:
             metrics |= _of_evaluation(algorithm.evaluate())
+        written = None
         if save():
             started = perf_counter()
-            checkpoints.save(algorithm, self._folder, keep=training.checkpoints_kept)
+            written = checkpoints.write(algorithm, self._folder)
             metrics["perf/checkpoint_seconds"] = perf_counter() - started
         self._write(metrics)
+        if written is not None:
+            checkpoints.keep(written, most=training.checkpoints_kept)
         return metrics
 
     def close(self) -> None:
@@ -187,7 +193,7 @@ def train(
         # An interrupt between two rounds has no round to end.
         found = checkpoints.stored(folder.checkpoints)
         if not found or checkpoints.round_of(found[-1]) < algorithm.round:
-            checkpoints.save(algorithm, folder, keep=training.checkpoints_kept)
+            checkpoints.keep(checkpoints.write(algorithm, folder), most=training.checkpoints_kept)
         return Outcome(algorithm.round, stopped=algorithm.round < training.rounds)
 
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 
 from envs.errors import UserError
 from envs.sources import get_source
 from envs.task import JSON
+from policies.models import public_name
 from seal_ray.report.files import RunFolder
 from seal_ray.report.metrics import categories_of
 from seal_ray.run import checkpoints
@@ -95,7 +96,7 @@ def model_card(
 ) -> str:
     """The card, in Markdown, of the solver after so many rounds. `rows` are the run's metrics up to then."""
     environment, solver = config.get("environment", {}), config.get("solver", {})
-    base = PurePath(str(solver.get("model"))).name
+    base = public_name(str(solver.get("model")))
     source, split = str(environment.get("source")), environment.get("split")
     about, categories = _data(source)
     lines = [

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 from pyarrow import fs  # type: ignore[import-untyped]
@@ -59,18 +60,33 @@ class Mirror:
                     if self._pushed.get(name) != stats:
                         target = f"{self._path}/{name}"
                         self._system.create_dir(str(PurePosixPath(target).parent), recursive=True)
-                        fs.copy_files(str(path), target, fs.LocalFileSystem(), self._system)
+                        self._replace(target, partial(self._copy, path))
                 except FileNotFoundError:
                     if path.exists():
                         raise
                     continue  # who writes the folder has removed it meanwhile
                 pushed[name] = stats
-            with self._system.open_output_stream(f"{self._path}/{LIST}") as stream:
-                stream.write(json.dumps(sorted(pushed)).encode("utf-8"))
+            self._replace(f"{self._path}/{LIST}", partial(self._write, sorted(pushed)))
             self._remove_others(set(pushed))
         except _FAILURES as error:
             raise SealError(f"storage: {self.uri} cannot be written ({_reason(error)}).") from None
         self._pushed = pushed
+
+    def _replace(self, target: str, write: Callable[[str], None]) -> None:
+        """Has a file written whole or not at all: objects of S3 and GCS are so by themselves."""
+        if not isinstance(self._system, fs.LocalFileSystem):
+            write(target)
+            return
+        part = f"{target}{_UNFINISHED[0]}"
+        write(part)
+        self._system.move(part, target)
+
+    def _copy(self, path: Path, target: str) -> None:
+        fs.copy_files(str(path), target, fs.LocalFileSystem(), self._system)
+
+    def _write(self, names: Sequence[str], target: str) -> None:
+        with self._system.open_output_stream(target) as stream:
+            stream.write(json.dumps(names).encode("utf-8"))
 
     def _files(self) -> list[Path]:
         """What is whole; `os.walk` passes over folders that are removed meanwhile."""
@@ -147,12 +163,17 @@ def pull(uri: str, runs: Path) -> tuple[Path, str]:
 
 def fetched(resume: str, runs: Path, storage: str | None) -> tuple[Path, str | None]:
     """The folder to go on with, copied into `runs` where a storage has it, and its storage from now on."""
+    if not is_stored(resume):
+        return Path(resume), storage
     if not is_uri(resume):
-        if not Path(resume, LIST).is_file():
-            return Path(resume), storage
         resume = str(Path(resume).resolve())
     folder, found = pull(resume, runs)
     return folder, storage or found
+
+
+def is_stored(resume: str) -> bool:
+    """Whether that is a run on a storage, which is a URI or a folder that `Mirror` has written."""
+    return is_uri(resume) or Path(resume, LIST).is_file()
 
 
 def is_uri(name: object) -> bool:

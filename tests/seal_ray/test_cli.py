@@ -28,7 +28,8 @@ from tests.command_line import Refusal, run_main
 from tests.seal_ray.algorithm.configs import small_model
 
 ROOT = Path(__file__).parent.parent.parent
-NO_MODELS = ("./nope", "../nope", "a--b/c", "a/b.git", "x" * 300)
+LONG = "x" * 300
+NO_MODELS = ("./nope", "../nope", "a--b/c", "a/b.git", LONG)
 EXAMPLE = ROOT / "docs" / "examples" / "interface.json"
 
 
@@ -219,6 +220,24 @@ def test_quitting_a_game_is_an_interruption() -> None:
 def test_a_folder_that_cannot_be_made_is_one_sentence(arguments: tuple[str, ...], check_refused: Refusal) -> None:
     said = (f"--out: {__file__}/x", "cannot be made (Not a directory)")
     check_refused(*arguments, "--out", f"{__file__}/x", sentence=said)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("train", "--resume", LONG),
+        ("compare", "--resume", LONG),
+        ("compare", "--report", LONG),
+        ("compare", "--arms", "vanilla", "--out", LONG),
+        ("sweep", "--resume", LONG),
+        ("curator", LONG),
+        ("pool", LONG),
+        ("export", LONG, "--out", "out"),
+        ("extract-adapter", "tiny", "--base", "tiny", "--out", LONG),
+    ],
+)
+def test_a_name_too_long_for_a_file_is_one_sentence(arguments: tuple[str, ...], check_refused: Refusal) -> None:
+    check_refused(*arguments, sentence="File name too long")
 
 
 def written(tmp_path: Path, value: object) -> str:

@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from policies.models import open_model
 from seal_ray.run.export import export_adapter, export_model
-from seal_ray.run.release import release
+from seal_ray.run.release import model_card, release
 from tests.command_line import run_main
 from tests.policies.chat_models import random_chat_model
 from tests.policies.models import load, load_adapted, random_adapter
@@ -148,6 +148,15 @@ def test_the_card_tells_data_recipe_results_and_limits(lora: Path, tmp_path: Pat
     ):
         assert line in card, line
     assert str(lora.parent) not in card
+
+
+@pytest.mark.parametrize("name", ["Qwen/Qwen2.5-7B-Instruct", "Qwen/Qwen2.5-7B-Instruct@refs/pr/1"])
+def test_a_model_of_a_hub_has_its_whole_name(name: str) -> None:
+    card = model_card({"solver": {"model": name}}, [], name="out", rounds=3, adapter=True)
+    assert 'from_pretrained("Qwen/Qwen2.5-7B-Instruct")' in card
+    assert "`seal-ray serve Qwen/Qwen2.5-7B-Instruct --adapter FOLDER`" in card
+    if "@" not in name:  # whose numbers come with the package
+        assert open_model(name, weights=False).public_name == name
 
 
 def test_what_cannot_be_exported_is_one_sentence_and_nothing_is_written(

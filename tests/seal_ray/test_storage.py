@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from pyarrow import fs  # type: ignore[import-untyped]
 
 from envs.errors import SealError, UserError
 from seal_ray.run.storage import LIST, Mirror, fetched, mirrored, pull
+from tests.command_line import run_main
 from tests.processes import free_port, wait_for_answer
 
 
@@ -122,6 +123,44 @@ def test_half_a_copy_is_no_run(run: Path, tmp_path: Path) -> None:
     folder, storage = fetched(str(tmp_path / "storage" / "mine"), tmp_path / "here", None)
     assert (tree(folder), storage) == (tree(run), str(tmp_path / "storage"))
     assert tree(tmp_path / "here").keys() == {f"mine/{name}" for name in tree(run)}, "and nothing beside it"
+
+
+@pytest.mark.parametrize("half", ["checkpoints/round_000001/model/weights", LIST])
+def test_a_push_that_is_cut_off_leaves_the_files_of_the_one_before(
+    half: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Mirror(run, str(tmp_path / "storage")).push()
+    before = tree(tmp_path / "storage" / "mine")
+    mirror = Mirror(run, str(tmp_path / "storage"))  # as after a resume: it knows of no file that it is there
+
+    def cut_off(of: Callable[..., None]) -> Callable[..., None]:
+        def write(source: Any, target: str) -> None:
+            if half in target:
+                Path(target).write_bytes(b"half")
+                raise KeyboardInterrupt
+            of(source, target)
+
+        return write
+
+    monkeypatch.setattr(mirror, "_copy", cut_off(mirror._copy))
+    monkeypatch.setattr(mirror, "_write", cut_off(mirror._write))
+    with pytest.raises(KeyboardInterrupt):
+        mirror.push()
+    assert {name: text for name, text in tree(tmp_path / "storage" / "mine").items() if name in before} == before
+    folder, _ = pull(str(tmp_path / "storage" / "mine"), tmp_path / "here")
+    assert tree(folder) == tree(run)
+
+
+def test_a_dry_run_fetches_nothing(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Mirror(run, str(tmp_path / "storage")).push()
+    there = f"{tmp_path}/storage/mine"
+    words = ("train", "--dry-run", "--resume", there, "--runs", str(tmp_path / "here"))
+    code, said = run_main(*words, capsys=capsys, monkeypatch=monkeypatch)
+    assert code == 2
+    assert "--dry-run: it fetches no run from a storage" in said
+    assert not (tmp_path / "here").exists()
 
 
 def test_a_new_run_takes_no_others_place(run: Path, tmp_path: Path) -> None:

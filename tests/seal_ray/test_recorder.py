@@ -1,0 +1,98 @@
+"""What a run writes down, beside the checkpoints to go on from: a kill at any moment leaves both in step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from envs.profile import FailureProfile
+from seal_ray.algorithm.config import make_config
+from seal_ray.algorithm.seal import Seal
+from seal_ray.report.files import RunFolder
+from seal_ray.run import checkpoints
+from seal_ray.run.recorder import Recorder
+from tests.seal_ray.report.test_writers import scalars
+
+ROUNDS = 4
+
+
+class Rounds:
+    """An algorithm whose rounds take no time; a checkpoint of it is its round."""
+
+    def __init__(self, done: int = 0) -> None:
+        self.config = make_config(overrides=[f"training.rounds={ROUNDS}", "evaluation.interval=2"])
+        self.round = done
+        self.last_round: list[Any] = []
+        self.last_evaluation = {"plain": {"base": {"a": 1}}}
+        self.curation = SimpleNamespace(last_proposals=[], last_arms=[])
+        self.authorship = SimpleNamespace(last_drafts=[], last_pool=[])
+        self.profile = FailureProfile()
+
+    def train(self) -> dict[str, float]:
+        self.round += 1
+        return {"round": self.round, "solver/success": self.round / 10}
+
+    def evaluate(self) -> dict[str, float]:
+        return {"success": self.round / 10, "seconds": 0.0}
+
+
+def run(folder: RunFolder, *, resumed: bool) -> None:
+    """Plays all rounds that are left, with a checkpoint after each."""
+    found = checkpoints.stored(folder.checkpoints)
+    algorithm = Rounds(checkpoints.round_of(found[-1]) if resumed and found else 0)
+    recorder = Recorder(cast(Seal, algorithm), folder, resumed=resumed and bool(found))
+    try:
+        if not algorithm.round:
+            recorder.write_start()
+        while algorithm.round < ROUNDS:
+            recorder.play_round(algorithm.train, save=lambda: True)
+    finally:
+        recorder.close()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
+    def write(algorithm: Rounds, folder: RunFolder) -> Path:
+        part = folder.checkpoints / f"round_{algorithm.round:06d}.part"
+        part.mkdir()
+        return part
+
+    monkeypatch.setattr(checkpoints, "write", write)
+    return RunFolder(tmp_path / "run")
+
+
+@pytest.mark.parametrize("at", range(1, ROUNDS + 1))
+@pytest.mark.parametrize("after", [False, True], ids=["before it is one", "after it is one"])
+def test_a_kill_beside_a_checkpoint_loses_no_row(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch, at: int, after: bool
+) -> None:
+    keep = checkpoints.keep
+
+    def killed(part: Path, *, most: int) -> Path:
+        if part.name == f"round_{at:06d}.part":
+            if after:
+                keep(part, most=most)
+            raise KeyboardInterrupt
+        return keep(part, most=most)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoints, "keep", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run(folder, resumed=False)
+    for part in folder.checkpoints.glob("*.part"):
+        part.rmdir()
+    run(folder, resumed=True)
+    assert [row["round"] for row in folder.metrics.rows()] == list(range(ROUNDS + 1))
+    assert [row["round"] for row in folder.evaluations.rows()] == [0, ROUNDS]
+    assert [row["round"] for row in folder.interfaces.rows()] == list(range(1, ROUNDS + 1))
+
+
+def test_a_run_that_begins_anew_shows_its_rounds_once(folder: RunFolder) -> None:
+    run(folder, resumed=False)
+    for path in folder.checkpoints.iterdir():
+        path.rmdir()
+    run(folder, resumed=True)
+    assert [step for step, name, _ in scalars(folder) if name == "solver/success"] == list(range(1, ROUNDS + 1))
