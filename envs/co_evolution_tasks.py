@@ -81,7 +81,9 @@ class WrittenTasksGame(CoEvolutionGame):
                 rejection = made.reason
             else:
                 self._task, self._key = made, specification.key
-        self.infos[WRITER] = {"task": self._task.id, "rejection": rejection}
+        for agent in self.agents:
+            self.infos[agent] = {"task": self._task.id}
+        self.infos[WRITER]["rejection"] = rejection
         self.agent_selection = CURATOR
 
     def _rewards_of(self, outcome: GameOutcome) -> dict[str, float]:

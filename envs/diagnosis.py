@@ -133,13 +133,23 @@ def diagnose_turn(
     # A turn may hold thousands of calls, so that nothing here may look at all later ones for each.
     last_clean = {record.call.name: index for index, record in enumerate(records) if record.clean}
     last_clean_of_any = max(last_clean.values(), default=-1)
-    had_error = any(step.parse_errors for step in steps) or not all(record.clean for record in records)
+    last_clean_step = max((at for at, step in enumerate(steps) if any(r.clean for r in step.calls)), default=-1)
+
+    def made_good(index: int, record: CallRecord) -> bool:
+        by = (
+            last_clean_of_any if record.availability is not Availability.SHOWN else last_clean.get(record.call.name, -1)
+        )
+        return by > index
+
+    mended = any(step.parse_errors for step in steps[: max(last_clean_step, 0)]) or any(
+        not record.clean and made_good(index, record) for index, record in enumerate(records)
+    )
     hidden = {Flag.HIDDEN_TOOL} if any(r.availability is Availability.HIDDEN for r in records) else set()
 
     def result(
         label: Label, detail: str = "", *, tool: str | None = None, argument: str | None = None
     ) -> TurnDiagnosis:
-        recovered = {Flag.RECOVERED} if label is Label.PASS and had_error else set()
+        recovered = {Flag.RECOVERED} if label is Label.PASS and mended else set()
         tool, argument = (None if name is None else valid_text(name) for name in (tool, argument))
         return TurnDiagnosis(verdict.turn, label, detail, verdict, frozenset(hidden | recovered), tool, argument)
 
@@ -156,10 +166,10 @@ def diagnose_turn(
     if verdict.passed:
         return result(Label.PASS)
 
-    if _parse_error_stands(steps):
+    if any(step.parse_errors for step in steps[max(last_clean_step, 0) :]):
         return result(Label.INVALID_TOOL_CALL, "parse_error")
     for index, record in enumerate(records):
-        if record.availability is not Availability.SHOWN and last_clean_of_any < index:
+        if record.availability is not Availability.SHOWN and not made_good(index, record):
             return result(Label.INVALID_TOOL_CALL, f"{record.availability}_tool", tool=record.call.name)
     for index, record in enumerate(records):
         if record.violations and last_clean.get(record.call.name, -1) < index:
@@ -169,7 +179,7 @@ def diagnose_turn(
             )
     for index, record in enumerate(records):
         well_formed = record.availability is Availability.SHOWN and not record.violations
-        if well_formed and record.is_error and last_clean.get(record.call.name, -1) < index:
+        if well_formed and record.is_error and not made_good(index, record):
             if not _error_is_wanted(record, truth):
                 return result(Label.RECOVERY_FAILURE, "error_result", tool=record.call.name)
     if by_goal:
@@ -185,14 +195,6 @@ def diagnose_turn(
         new = verdict.wrong_state - verdict.wrong_before
         return result(Label.STATE_MISMATCH, ",".join(sorted(new or verdict.wrong_state)))
     return result(Label.RESPONSE_MISMATCH, f"{len(verdict.missing_results)} missing")
-
-
-def _parse_error_stands(steps: Sequence[Step]) -> bool:
-    """Whether some completion could not be read and no later completion of the turn made a clean call."""
-    for index, step in enumerate(steps):
-        if step.parse_errors and not any(r.clean for later in steps[index + 1 :] for r in later.calls):
-            return True
-    return False
 
 
 def _error_is_wanted(record: CallRecord, truth: TruthTurn) -> bool:

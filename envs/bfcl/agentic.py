@@ -51,7 +51,7 @@ async def converse(
                 return None, "cut off"
             calls = calls_of(candidate.dialect, said)
             if not calls:
-                last = said.text
+                last = candidate.dialect.spoken(said.text)
                 break
             for call in calls[:calls_at_once]:
                 entries.append(Message(candidate.dialect.result_role, allowance.show(await execute(call))))

@@ -40,6 +40,8 @@ HEADERS = {
 }
 """Those of the official class, less the encoding `br`, which needs a package more."""
 
+_NOT_PUBLIC = [ipaddress.ip_network(each) for each in ("::/96", "::ffff:0:0:0/96", "64:ff9b:1::/48", "fec0::/10")]
+"""IPv4-compatible and translated addresses, those of a network's own translators, and site-local ones."""
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 _PORTS = {"http": 80, "https": 443}
 _TRIES = 4
@@ -74,6 +76,8 @@ def is_public(address: str) -> bool:
     except ValueError:
         return False
     if isinstance(found, ipaddress.IPv6Address):
+        if any(found in each for each in _NOT_PUBLIC):
+            return False
         inner = found.ipv4_mapped or found.sixtofour or (found.teredo or (None, None))[1]
         if inner is None and found in _NAT64:
             inner = ipaddress.IPv4Address(int(found) & 0xFFFFFFFF)

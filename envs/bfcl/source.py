@@ -15,6 +15,7 @@ from envs.bfcl.renaming import variant
 from envs.bfcl.tasks import ID_PREFIX, get_task
 from envs.bfcl.tools import all_tools
 from envs.diagnosis import Label
+from envs.dialects import get_dialect
 from envs.errors import UserError
 from envs.folders import make_folder
 from envs.sources import FinitePool, Overlap, Played, Split, TaskPool, TaskSource, in_turn
@@ -135,14 +136,15 @@ def write_results(folder: Path, played: Sequence[Played], dialect: str) -> Mappi
         raise UserError("--official-results: the official files hold one dialogue a task; give --seeds 1.")
     where = folder / REGISTERED[dialect].replace("/", "_") / "multi_turn"
     make_folder(where, "--official-results")
-    files = {}
+    files, spoken = {}, get_dialect(dialect).spoken
     for category in sorted({each.category for each in played}):
         path = where / f"BFCL_v4_multi_turn_{category}_result.json"
         rows = sorted((each for each in played if each.category == category), key=lambda each: each.task)
         with path.open("w", encoding="utf-8") as file:
             for each in rows:
                 reached = sum(label != Label.NOT_REACHED for label in each.labels)
-                row = {"id": each.task, "result": [list(steps) for steps in each.completions[:reached]]}
+                said = [list(map(spoken, steps)) for steps in each.completions[:reached]]
+                row = {"id": each.task, "result": said}
                 file.write(json.dumps(row) + "\n")
         files[category] = path
     return files

@@ -23,10 +23,14 @@ MAX_ERRORS = 16
 
 @dataclass(frozen=True, slots=True)
 class ParsedCompletion:
-    """A completion read as calls. `calls` holds every well-formed call in order, whatever the errors beside it."""
+    """A completion read as calls. `calls` holds every well-formed call in order, whatever the errors beside it.
+
+    `quoted` says that the arguments of some call came as text, which was read as well.
+    """
 
     calls: tuple[ToolCall, ...] = ()
     errors: tuple[ParseError, ...] = ()
+    quoted: bool = False
 
     @property
     def official_calls(self) -> tuple[ToolCall, ...]:
@@ -62,6 +66,10 @@ class Dialect(ABC):
     def render_result(self, result: str) -> str:
         """One tool result as it stands in the text of an observation."""
         return result
+
+    def spoken(self, completion: str) -> str:
+        """What the official handler takes for the completion: all of it, or what stands behind a model's thoughts."""
+        return completion
 
     @abstractmethod
     def parse(self, completion: str) -> ParsedCompletion:
@@ -117,6 +125,8 @@ def call_from(value: JSON, arguments_key: str) -> ToolCall:
     if not isinstance(value, dict):
         raise ValueError("a tool call must be a JSON object")
     name, arguments = value.get("name"), value.get(arguments_key)
+    if isinstance(name, bool | int | float) or (name is None and "name" in value):
+        name = str(name)  # as the official decoders write it: a tool that is not there
     if not isinstance(name, str):
         raise ValueError('a tool call needs a "name" that is a string')
     if not isinstance(arguments, dict):

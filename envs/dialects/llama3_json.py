@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from envs.dialects.base import Dialect, ParsedCompletion, call_from, check_size, first_errors, tool_documents
 from envs.dialects.literal import literal_value, parse_expression
@@ -12,6 +14,8 @@ from envs.task import JSON, ToolCall, ToolDoc
 from envs.trace import ParseError
 
 _PYTHON_TAG = "<|python_tag|>"
+_TAG_IN_TEXT = r"\u003c|python_tag|>"
+"""The tag as it stands in a value, where the official handler does not remove it."""
 _BARE_TAG = f"{_PYTHON_TAG} must be followed by a JSON tool call"
 _INTRODUCTION = (
     "Given the following functions, please respond with a JSON for a function call with its proper arguments that "
@@ -39,13 +43,24 @@ class Llama3Json(Dialect):
         return _INTRODUCTION + "".join(f"{json.dumps(document, indent=4)}\n\n" for document in tool_documents(tools))
 
     def render_calls(self, calls: Sequence[ToolCall]) -> str:
-        objects = [json.dumps({"name": call.name, "parameters": dict(call.arguments)}) for call in calls]
+        objects = [
+            json.dumps({"name": call.name, "parameters": dict(call.arguments)}).replace(_PYTHON_TAG, _TAG_IN_TEXT)
+            for call in calls
+        ]
         return objects[0] if len(objects) == 1 else f"[{', '.join(objects)}]" if objects else ""
 
     def parse(self, completion: str) -> ParsedCompletion:
-        start = completion.find(_PYTHON_TAG)
-        tagged = start >= 0
-        text = completion.replace(_PYTHON_TAG, " " * len(_PYTHON_TAG))  # keeps every position
+        parts = completion.split(_PYTHON_TAG)
+        parsed = self._parse("".join(parts), tagged=len(parts) > 1)
+        ends = list(itertools.accumulate(map(len, parts)))[:-1]
+        errors = [
+            replace(each, position=each.position + len(_PYTHON_TAG) * bisect.bisect_right(ends, each.position))
+            for each in parsed.errors
+        ]
+        return replace(parsed, errors=tuple(errors))
+
+    def _parse(self, text: str, *, tagged: bool) -> ParsedCompletion:
+        """Reads a completion without its tags, which the official handler removes wherever they stand."""
         begin = len(text) - len(text.lstrip())
         if text[begin : begin + 1] not in ("{", "["):
             return _prose(text, begin, tagged=tagged)

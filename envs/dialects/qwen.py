@@ -19,6 +19,9 @@ from envs.task import JSON, ToolCall, ToolDoc
 from envs.trace import ParseError
 
 _OPENING = "<tool_call>"
+_THOUGHTS_END = "</think>"
+_THOUGHTS_END_IN_TEXT = r"\u003c/think>"
+"""The same in a value, where it ends no thoughts."""
 _BEGIN, _END = "<tool_call>\n", "\n</tool_call>"
 _HEADER = (
     "# Tools\n\nYou may call one or more functions to assist with the user query.\n\n"
@@ -52,21 +55,27 @@ class Qwen(Dialect):
         return _HEADER + "".join(f"\n{json.dumps(document)}" for document in tool_documents(tools)) + _FOOTER
 
     def render_calls(self, calls: Sequence[ToolCall]) -> str:
-        return "\n".join(f"<tool_call>\n{json.dumps(call.to_dict())}\n</tool_call>" for call in calls)
+        objects = (json.dumps(call.to_dict()).replace(_THOUGHTS_END, _THOUGHTS_END_IN_TEXT) for call in calls)
+        return "\n".join(f"<tool_call>\n{each}\n</tool_call>" for each in objects)
 
     def render_result(self, result: str) -> str:
         return f"<tool_response>\n{result}\n</tool_response>"
 
+    def spoken(self, completion: str) -> str:
+        begin = _behind_thoughts(completion)
+        return completion[begin:].lstrip("\n") if begin else completion
+
     def parse(self, completion: str) -> ParsedCompletion:
-        first = completion.find(_OPENING)
+        position = _behind_thoughts(completion)
+        first = completion.find(_OPENING, position)
         if first >= 0 and len(completion) > MAX_CHARACTERS:
             return ParsedCompletion(
                 errors=(ParseError(first, f"tool calls fit into {MAX_CHARACTERS} characters at most"),)
             )
         calls: list[ToolCall] = []
         errors: list[ParseError] = []
-        position = 0
-        for start, end, content in _blocks(completion):
+        quoted = False
+        for start, end, content in _blocks(completion, position):
             errors += _stray_opening(completion, position, start)
             position = end
             try:
@@ -76,16 +85,22 @@ class Qwen(Dialect):
                 errors.append(ParseError(start, f"the tool call is not valid JSON: {error}", fatal=False))
                 continue
             try:
+                quoted |= isinstance(value, dict) and isinstance(value.get("arguments"), str)
                 calls.append(call_from(_with_decoded_arguments(value), "arguments"))
             except ValueError as error:
                 errors.append(ParseError(start, str(error)))
         errors += _stray_opening(completion, position, len(completion))
-        return ParsedCompletion(tuple(calls), first_errors(errors))
+        return ParsedCompletion(tuple(calls), first_errors(errors), quoted)
 
 
-def _blocks(text: str) -> Iterator[tuple[int, int, str]]:
+def _behind_thoughts(completion: str) -> int:
+    """Where the thoughts of a reasoning model end: the official handler leaves out all up to the last such mark."""
+    return completion.rfind(_THOUGHTS_END) + len(_THOUGHTS_END) if _THOUGHTS_END in completion else 0
+
+
+def _blocks(text: str, begin: int) -> Iterator[tuple[int, int, str]]:
     """(start, end, content) of each match of the official `<tool_call>\\n(.*?)\\n</tool_call>`, in linear time."""
-    start = text.find(_BEGIN)
+    start = text.find(_BEGIN, begin)
     while start >= 0:
         close = text.find(_END, start + len(_BEGIN))
         if close < 0:

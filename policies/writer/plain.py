@@ -51,12 +51,11 @@ class RandomWriter(TaskWriter):
         """A specification with a task that is not one of `keys`; the last that was drawn where none was found."""
         for _ in range(_DRAWS):
             specification = self._source.draw(rng)
-            if specification.key in keys:
-                continue
-            rejection = self._check(specification)
+            known = specification.key in keys
+            rejection = "specification: it was written twice." if known else self._check(specification)
             if rejection is None:
-                return Draft(specification)
-        return Draft(specification, rejection or "specification: it was written twice.")
+                break
+        return Draft(specification, rejection)
 
 
 class StaticWriter(RandomWriter):

@@ -51,6 +51,7 @@ def test_the_writer_moves_first_and_its_task_is_played() -> None:
     task = game.infos[WRITER]["task"]
     assert game.infos[WRITER]["rejection"] is None
     assert task.startswith("toolworld_written_train_base_")
+    assert [game.infos[agent]["task"] for agent in (CURATOR, SOLVER)] == [task, task]
     game.step(PLAIN)
     assert finish(game).task_id == task
     assert game.rewards == {WRITER: near_the_middle(1.0), CURATOR: 1.0, SOLVER: 1.0}

@@ -65,6 +65,15 @@ def test_a_parse_error_stands_until_a_later_completion_calls_cleanly(files: Task
     assert mended.flags == {Flag.RECOVERED}
 
 
+def test_a_turn_that_passes_has_recovered_only_where_a_later_call_made_it_good(files: Task) -> None:
+    right, unknown = files.turns[0].ground_truth, calls(("no_such_tool", {}))
+    assert first_turn(files, [right, unknown]).flags == frozenset()
+    assert first_turn(files, [unknown, right]).flags == {Flag.RECOVERED}
+    assert first_turn(files, [right, BROKEN], Protocol.SEAL).flags == frozenset()
+    strange = get_task("multi_turn_base_173")  # whose ground truth breaks a schema, and nothing makes it good
+    assert not any(turn.flags for turn in play(strange, truth(strange)).diagnosis.turns)
+
+
 def test_an_unmended_schema_violation_names_tool_argument_and_kind(files: Task) -> None:
     turn = first_turn(files, [calls(("cd", {"folder": 3}))])
     assert (turn.label, turn.detail, turn.tool, turn.argument) == (Label.ARGUMENT_MISMATCH, "type", "cd", "folder")

@@ -21,7 +21,8 @@ CD = ToolCall("cd", {"folder": "a"})
 
 NASTY_VALUES: tuple[JSON, ...] = (
     "", " ", "ünïcode ☃ 🦙 Ελ", 'both \' and "', "back\\slash \\n", "line\nbreak\r\ttab\x0b\u2028",
-    "\x00\x1f\x7f", "lone \ud800 surrogate", "</tool_call>\n<tool_call>", "\n</tool_call>", "<|python_tag|x>",
+    "\x00\x1f\x7f", "lone \ud800 surrogate", "</tool_call>\n<tool_call>", "\n</tool_call>", "<|python_tag|>x",
+    "</think>x",
     "a; b, c", "```", "'quoted'", '{"name": "ls"}', "__import__('os').system('true')", "{x} %s ${y}", "True", "None",
     0, -1, 10**30, -(10**30), 0.0, -0.0, 0.1, -2.5e-300, 1e308, True, False, None,
     [], {}, [[]], [None, [True, [1.5, ["x", {"k": [{}]}]]]], {"": None, "a b": {"'": '"', "ü": [1, -2]}}, ["a"] * 50,
@@ -74,6 +75,8 @@ def block(text: str) -> str:
 LS_BLOCK = block('{"name": "ls", "arguments": {}}')
 CD_BLOCK = block('{"name": "cd", "arguments": {"folder": "a"}}')
 
+THOUGHT = "<think>one</think>two</think>"
+
 QWEN: Sequence[tuple[str, Found]] = (
     (LS_BLOCK, ((LS,), ())),
     (LS_BLOCK + CD_BLOCK, ((LS, CD), ())),
@@ -82,7 +85,17 @@ QWEN: Sequence[tuple[str, Found]] = (
     (f"{LS_BLOCK}\n{block('')}\n{CD_BLOCK}", ((LS, CD), ((len(LS_BLOCK) + 1, False),))),
     (f"{block('not JSON')}{block('neither')}", ((), ((0, False), (len(block("not JSON")), False)))),
     (f'ab{block(chr(123) + chr(34) + "arguments" + chr(34) + ": {}}")}{LS_BLOCK}', ((LS,), ((2, True),))),
-    (block('{"name": null, "arguments": {}}'), ((), ((0, True),))),
+    # Names that are no text are tools that are not there.
+    (block('{"name": null, "arguments": {}}') + LS_BLOCK, ((ToolCall("None", {}), LS), ())),
+    (block('{"name": true, "arguments": {}}'), ((ToolCall("True", {}),), ())),
+    (block('{"name": 7, "arguments": {}}'), ((ToolCall("7", {}),), ())),
+    (block('{"arguments": {}}'), ((), ((0, True),))),
+    # Nothing of a model's thoughts is read.
+    (f"<think>\n{CD_BLOCK}<tool_call>\n</think>\n\n{LS_BLOCK}", ((LS,), ())),
+    (f"<think>\n{LS_BLOCK}\n</think>\n\nI cannot do that.", ((), ())),
+    (f"{THOUGHT}{block('{broken')}", ((), ((len(THOUGHT), False),))),
+    (f"{LS_BLOCK}</think>", ((), ())),
+    (f"<think>{LS_BLOCK}", ((LS,), ())),
     (block('{"name": ["ls"], "arguments": {}}'), ((), ((0, True),))),
     (block('{"name": "ls"}'), ((), ((0, True),))),
     (block('{"name": "ls", "parameters": {}}'), ((), ((0, True),))),
@@ -112,6 +125,13 @@ QWEN: Sequence[tuple[str, Found]] = (
 @pytest.mark.parametrize(("completion", "expected"), QWEN, ids=[ascii(row[0])[:60] for row in QWEN])
 def test_qwen_reads(completion: str, expected: Found) -> None:
     assert found("qwen", completion) == expected
+
+
+def test_what_is_spoken_stands_behind_the_thoughts() -> None:
+    said = "<think>\nMaybe Paris, maybe Rome.\n</think>\n\nI do not know."
+    assert DIALECTS["qwen"].spoken(said) == "I do not know."
+    assert DIALECTS["llama3_json"].spoken(said) == DIALECTS["toolace"].spoken(said) == said
+    assert DIALECTS["qwen"].spoken("\nDone.") == "\nDone."
 
 
 def spoken(text: str) -> str:
@@ -146,6 +166,10 @@ LLAMA: Sequence[tuple[str, Found]] = (
     ('{"name": "ls", "parameters": "{}"}', ((), ((0, True),))),
     (f'[1, {LS_JSON}, "x"]', ((LS,), ((0, True), (0, True)))),
     (f"{LS_JSON}; 7", ((LS,), ((len(LS_JSON) + 2, True),))),
+    ('{"name": 7, "parameters": {}}', ((ToolCall("7", {}),), ())),
+    # The tag goes wherever it stands, and positions are those of the completion.
+    ('{"name": "cd", "parameters": {"folder": "<|python_tag|>a"}}', ((CD,), ())),
+    (f"<|python_tag|>{LS_JSON};<|python_tag|> 7", ((LS,), ((14 + len(LS_JSON) + 1 + 14 + 1, True),))),
     ("[]", ((), ())),
     ('{"name": "f", "parameters": {"a": true, "b": false, "c": null}}', ((FLAGS,), ())),
     ("{'name': 'f', 'parameters': {'a': True, 'b': False, 'c': None}}", ((FLAGS,), ())),

@@ -37,6 +37,7 @@ from policies.tiny.training import WRITER_RECIPE
 from policies.writer import Draft, Known, TaskWriter
 from policies.writer.choice import is_model, learns, make_writer, writes
 from policies.writer.llm import LearningWriter, LLMWriter
+from policies.writer.plain import RandomWriter
 from policies.writer.shuffled import elsewhere
 from policies.writer.specification_text import messages_for, telling
 
@@ -76,6 +77,14 @@ def llm(*texts: str, **settings: Any) -> tuple[LLMWriter, ScriptedEngine]:
     )
     writing = Writing(**{"context": 4096, "max_tokens": 200, "constrained": False, "retries": 0, **settings})
     return LLMWriter(lambda: engine, FORM, writing, source=SOURCE, check=check), engine
+
+
+def test_a_source_with_fewer_specifications_than_are_asked_for_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    only = SOURCE.read(GOOD)
+    monkeypatch.setattr(type(SOURCE), "draw", lambda *_, **__: only)
+    first, second = write(RandomWriter(SOURCE, check), n=2)
+    assert (first.specification, first.rejection) == (only, None)
+    assert second.rejection == "specification: it was written twice."
 
 
 def test_a_specification_is_read_and_kept_as_it_was_sampled() -> None:

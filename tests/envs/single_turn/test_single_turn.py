@@ -85,6 +85,19 @@ def test_answers_become_marks_in_every_dialect(exam: SingleTurnExam, dialect: st
     assert not mark(none, "No func", dialect, end="response").right
 
 
+def test_quoted_arguments_and_thoughts_are_no_calls_here_as_officially(exam: SingleTurnExam) -> None:
+    question, none = one(exam, "simple_python"), one(exam, "irrelevance")
+    (call,) = ground_truth(question, random.Random(0))
+    said = DIALECTS["qwen"].render_calls([call])
+    quoted = json.dumps({"name": call.name, "arguments": json.dumps(dict(call.arguments))})
+    assert mark(question, said, "qwen").right
+    for text in (f"<tool_call>\n{quoted}\n</tool_call>", f"<think>\n{said}\n</think>\n\nI cannot do that."):
+        assert not mark(question, text, "qwen").right
+        assert mark(none, text, "qwen").right
+    nameless = '<tool_call>\n{"name": null, "arguments": {}}\n</tool_call>'
+    assert not mark(none, nameless, "qwen").right
+
+
 HOSTILE: list[JSON] = [
     *("__import__('os').system('touch hacked')", "\ud83d", "\x00", "{}", "{{" * 900, "[" * 1900, "x" * (MAX_TEXT + 1)),
     "new ArrayList<>() {{" + " " * 1900,

@@ -148,7 +148,8 @@ def test_this_machine_is_not_reached_unless_it_is_named_and_no_redirect_leads_th
         *(("93.184.216.34", True), ("2606:4700::1111", True), ("::ffff:93.184.216.34", True)),
         *(("192.168.0.1", False), ("100.64.0.1", False), ("224.0.0.1", False), ("fe80::1%eth0", False)),
         *(("64:ff9b::7f00:1", False), ("2002:7f00:1::", False), ("::ffff:10.0.0.1", False), ("fd00::1", False)),
-        *(("240.0.0.1", False), ("::", False), ("", False), ("example.org", False)),
+        *(("fec0::1", False), ("::127.0.0.1", False), ("::10.0.0.1", False), ("::ffff:0:127.0.0.1", False)),
+        *(("64:ff9b:1::7f00:1", False), ("240.0.0.1", False), ("::", False), ("", False), ("example.org", False)),
     ],
 )
 def test_public_addresses(address: str, public: bool) -> None:
