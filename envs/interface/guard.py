@@ -12,9 +12,6 @@ from envs.interface.value import MAX_GUIDELINES, CueKind, Interface, guideline_f
 from envs.sources import all_tools
 from envs.task import Task
 
-REMEMBERED = 4_000
-"""Tasks given to `add` that are kept at least; twice as many at most."""
-
 _PIECES = re.compile(r"[A-Za-z]+|[^A-Za-z\s]|\s{2,}")
 _LETTERS_A_TOKEN = 3
 
@@ -30,8 +27,6 @@ class LeakGuard:
 
     `max_tokens` bounds the text that the guidelines add to the prompt, heading included. `count_tokens` counts it;
     without one `estimate_tokens` does, which counts too many rather than too few.
-
-    The tasks of `__init__` are kept for good. Of those given to `add` the latest are kept, `REMEMBERED` at least.
     """
 
     def __init__(
@@ -45,18 +40,9 @@ class LeakGuard:
         self._allowed = frozenset(allowed_cues)
         self._max_tokens = max_tokens
         self._count = count_tokens or estimate_tokens
-        self._kept, self._recent, self._older = Answers(), Answers(), Answers()
+        self._answers = Answers()
         for task in tasks:
-            self._kept.add(task)
-
-    def add(self, tasks: Iterable[Task]) -> None:
-        """More tasks whose answers must not be told. Tasks that are known, by their id, cost nothing."""
-        for task in tasks:
-            if any(task.id in answers.ids for answers in (self._kept, self._recent)):
-                continue
-            if len(self._recent.ids) >= REMEMBERED:
-                self._older, self._recent = self._recent, Answers()
-            self._recent.add(task)
+            self._answers.add(task)
 
     def check(self, interface: Interface) -> str | None:
         """Why the interface is rejected, in one sentence that repeats nothing of it, or None."""
@@ -99,10 +85,9 @@ class LeakGuard:
     def _leak(self, text: str) -> str | None:
         try:
             for signs in map(Signs.of, readings(text)):
-                for answers in (self._kept, self._recent, self._older):
-                    leak = answers.find(signs)
-                    if leak is not None:
-                        return f"contains {leak}"
+                leak = self._answers.find(signs)
+                if leak is not None:
+                    return f"contains {leak}"
         except Tangled:
             return "holds too much encoded text to be read"
         return None

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from envs.bfcl.tasks import get_task, load_tasks
 from envs.bfcl.tools import all_tools
-from envs.interface import CueKind, Interface, SchemaCue, guard, leaks, readings
+from envs.interface import CueKind, Interface, SchemaCue, leaks, readings
 from envs.interface.guard import LeakGuard, estimate_tokens
 from envs.interface.show import guidelines_text
 from envs.interface.value import MAX_GUIDELINE_CHARACTERS, MAX_GUIDELINES
@@ -61,10 +61,8 @@ def timed(work: Callable[[], T]) -> tuple[T, float]:
 
 @cache
 def whole() -> LeakGuard:
-    """The guard over the tasks of both worlds: BFCL's from the start, generated ones as they are drawn."""
-    made = LeakGuard(load_tasks().values())
-    made.add(pool()[800:])
-    return made
+    """The guard over the tasks of both worlds."""
+    return LeakGuard(pool())
 
 
 def leaves(value: JSON) -> Iterator[JSON]:
@@ -357,33 +355,12 @@ def test_the_length_is_counted_by_the_tokenizer_that_is_given() -> None:
     assert estimate_tokens("Guidelines:\n- Look, ü 12") == 4 + 1 + 1 + 2 + 1 + 2 + 2
 
 
-def test_tasks_are_added_once_and_old_ones_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guard, "REMEMBERED", 10)
+def test_a_task_that_is_given_twice_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     added: list[str] = []
     monkeypatch.setattr(leaks.Answers, "_index", lambda self, task: added.append(task.id))
-    kept = get_task("multi_turn_base_0")
-    watched = LeakGuard([kept, kept])
-    drawn = [generate(seed) for seed in range(25)]
-    watched.add([kept, *drawn[:10], *drawn[:10]])
-    assert added == [kept.id, *(task.id for task in drawn[:10])]
-    watched.add(drawn[10:])
-    watched.add(drawn[20:])
-    assert len(added) == 26
-    watched.add(drawn[:1])
-    assert len(added) == 27, "a task that was forgotten is known again"
-
-
-def test_a_forgotten_task_is_told_of_no_more_and_a_kept_one_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guard, "REMEMBERED", 2)
-    watched = LeakGuard([get_task("multi_turn_base_0")])
-    told = {task.id: next(call for turn in task.turns for call in turn.ground_truth) for task in pool()[800:806]}
-    for task in pool()[800:806]:
-        watched.add([task])
-    lost = [name for name, call in told.items() if watched.check_text(str(call)) is None and call.arguments]
-    assert pool()[805].id not in lost
-    assert lost
-    assert set(lost) <= {task.id for task in pool()[800:803]}
-    assert watched.check_text("Use final_report.pdf") is not None
+    one, other = get_task("multi_turn_base_0"), generate(1)
+    LeakGuard([one, other, one])
+    assert added == [one.id, other.id]
 
 
 def test_a_guard_travels_to_other_processes() -> None:
@@ -466,8 +443,8 @@ def test_a_text_with_too_much_encoded_text_is_turned_down(monkeypatch: pytest.Mo
 
 def test_the_guard_is_fast(record_property: Callable[[str, object], None]) -> None:
     known = load_tasks().values()
-    made, built = timed(lambda: LeakGuard(known))
-    made.add(pool()[800:])
+    _, built = timed(lambda: LeakGuard(known))
+    made = LeakGuard(pool())
     proposal = Interface(guidelines=ADVICE[:MAX_GUIDELINES])
     full = Interface(guidelines=tuple(" ".join(ADVICE[8 * index :])[:399].strip() for index in range(MAX_GUIDELINES)))
 
