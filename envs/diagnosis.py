@@ -16,6 +16,9 @@ from envs.text import valid_text
 from envs.trace import Availability, CallRecord, Step
 from envs.verifier import Outcome, TruthTurn, TurnVerdict
 
+PARSE_ERROR = "parse_error"
+"""The detail of a label where a completion could not be read."""
+
 
 class Label(StrEnum):
     """What a turn shows about the solver."""
@@ -84,8 +87,8 @@ class TurnDiagnosis:
                 if self.label is Label.SPURIOUS_TOOL_CALL:
                     return "spurious_tool_call"
                 # The official checker does not count a call that cannot be read.
-                nothing_called = self.label in (Label.CORRECT_ABSTENTION, Label.INVALID_TOOL_CALL)
-                return "correct_abstention" if nothing_called else "pass"  # a goal forbids no calls before its turn
+                unread = self.label is Label.INVALID_TOOL_CALL and self.detail == PARSE_ERROR
+                return "correct_abstention" if unread or self.label is Label.CORRECT_ABSTENTION else "pass"
             case outcome:
                 return str(outcome)
 
@@ -161,13 +164,13 @@ def diagnose_turn(
             detail = "state_changed" if changed_state else "state_unchanged"
             return result(Label.SPURIOUS_TOOL_CALL, detail, tool=records[0].call.name)
         if any(step.parse_errors for step in steps):
-            return result(Label.INVALID_TOOL_CALL, "parse_error")
+            return result(Label.INVALID_TOOL_CALL, PARSE_ERROR)
         return result(Label.CORRECT_ABSTENTION)
     if verdict.passed:
         return result(Label.PASS)
 
     if any(step.parse_errors for step in steps[max(last_clean_step, 0) :]):
-        return result(Label.INVALID_TOOL_CALL, "parse_error")
+        return result(Label.INVALID_TOOL_CALL, PARSE_ERROR)
     for index, record in enumerate(records):
         if record.availability is not Availability.SHOWN and not made_good(index, record):
             return result(Label.INVALID_TOOL_CALL, f"{record.availability}_tool", tool=record.call.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from envs.errors import UserError
@@ -12,5 +13,5 @@ def make_folder(folder: Path, option: str = "--out") -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        reason = "is a file; give a folder" if folder.is_file() else f"cannot be made ({error.strerror or error})"
+        reason = "is a file; give a folder" if os.path.isfile(folder) else f"cannot be made ({error.strerror or error})"
         raise UserError(f"{option}: {folder} {reason}.") from None

@@ -13,7 +13,7 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol, runtime_checkable
@@ -193,11 +193,15 @@ class OfficialResults(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FinitePool:
     """A list of tasks as a `TaskPool`."""
 
     tasks: tuple[Task, ...]
+
+    @cached_property
+    def _ids(self) -> frozenset[str]:
+        return frozenset(task.id for task in self.tasks)
 
     @property
     def size(self) -> int:
@@ -210,7 +214,7 @@ class FinitePool:
         return str(self.tasks[number].category)
 
     def holds(self, task_id: str) -> bool:
-        return any(task.id == task_id for task in self.tasks)
+        return task_id in self._ids
 
 
 class TaskSet(TaskSource):

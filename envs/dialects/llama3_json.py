@@ -50,9 +50,10 @@ class Llama3Json(Dialect):
         return objects[0] if len(objects) == 1 else f"[{', '.join(objects)}]" if objects else ""
 
     def parse(self, completion: str) -> ParsedCompletion:
-        parts = completion.split(_PYTHON_TAG)
-        parsed = self._parse("".join(parts), tagged=len(parts) > 1)
-        ends = list(itertools.accumulate(map(len, parts)))[:-1]
+        head, rest = _leading(completion)
+        parts = rest.split(_PYTHON_TAG)
+        parsed = self._parse(head + "".join(parts), tagged=_PYTHON_TAG in completion)
+        ends = [len(head) + end for end in itertools.accumulate(map(len, parts))][:-1]
         errors = [
             replace(each, position=each.position + len(_PYTHON_TAG) * bisect.bisect_right(ends, each.position))
             for each in parsed.errors
@@ -76,6 +77,14 @@ class Llama3Json(Dialect):
             except ValueError as error:
                 errors.append(ParseError(position, str(error)))
         return ParsedCompletion(tuple(calls), first_errors(errors))
+
+
+def _leading(completion: str) -> tuple[str, str]:
+    """What a completion begins with, its tags as blanks, which keep all positions; and the rest."""
+    begin = 0
+    while (tag := completion.find(_PYTHON_TAG, begin)) >= 0 and not completion[begin:tag].strip():
+        begin = tag + len(_PYTHON_TAG)
+    return completion[:begin].replace(_PYTHON_TAG, " " * len(_PYTHON_TAG)), completion[begin:]
 
 
 def _prose(text: str, begin: int, *, tagged: bool) -> ParsedCompletion:

@@ -25,9 +25,13 @@ def command(
 
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"--out: {out} is there already; give an empty or new folder.")
-    make_folder(out)
-    known = open_model(base)
-    found = extracted(known.path, open_model(str(tuned)).path, rank=rank)
+    known, learnt = open_model(base), open_model(str(tuned))
+    make_folder(out)  # what follows takes minutes
+    try:
+        found = extracted(known.path, learnt.path, rank=rank)
+    except BaseException:
+        out.rmdir()
+        raise
     write_adapter(found.adapter, out, base=known.public_name)
     size = (out / TENSOR_FILE).stat().st_size
     Console(highlight=False).print(

@@ -154,7 +154,7 @@ class RunFolder:
         self.start = JsonLines(path / "start.jsonl")
         """The evaluation before training where another run has it: one row, its `metrics` and `suites`."""
         self.interfaces = JsonLines(path / "interfaces.jsonl")
-        """One row a round: `round` and `interfaces`, those shown, each with its `id`."""
+        """One row a round: `round` and `interfaces`, those shown, each with its `id` and its arm's `number`."""
         self.profiles = JsonLines(path / "profiles.jsonl")
         """One row a round: `round` and `profile`, the failure profile's JSON form."""
         self.proposals = JsonLines(path / "proposals.jsonl")

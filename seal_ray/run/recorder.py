@@ -54,13 +54,14 @@ class Recorder:
 
     def write_start(self) -> Metrics:
         """Evaluates the model as it is, and writes that down as round 0. Where the folder has it, that is taken."""
-        for row in self._folder.start.rows():
-            metrics = {"round": 0.0, **row["metrics"]}
-            self._folder.evaluations.append({"round": 0, "suites": row["suites"]})
-            self._write(metrics)
-            return metrics
-        metrics = {"round": 0.0, **_of_evaluation(self._algorithm.evaluate())}
+        rows = self._folder.start.rows()
+        if rows:
+            metrics = {"round": 0.0, **rows[0]["metrics"]}
+            self._folder.evaluations.append({"round": 0, "suites": rows[0]["suites"]})
+        else:
+            metrics = {"round": 0.0, **_of_evaluation(self._algorithm.evaluate())}
         self._write(metrics)
+        self._draw(metrics)
         return metrics
 
     def play_round(self, train: Callable[[], Mapping[str, Any]], *, save: Callable[[], bool]) -> Metrics:
@@ -83,6 +84,7 @@ class Recorder:
         self._write(metrics)
         if written is not None:
             checkpoints.keep(written, most=training.checkpoints_kept)
+        self._draw(metrics)
         return metrics
 
     def close(self) -> None:
@@ -113,12 +115,13 @@ class Recorder:
             firsts = [group.trajectories[0] for group in algorithm.last_round if group.trajectories]
             folder.trajectories_of(number).replace(trajectory.to_dict() for trajectory in firsts[:most])
         self._writers.write(number, metrics)
-        # Drawing takes about a second: with what took far longer, and so before every end of a run; and while the next
-        # round is played.
+
+    def _draw(self, metrics: Metrics) -> None:
+        """Draws the curves, about a second: after what took far longer, and while the next round is played."""
         if {"evaluation/success", "perf/checkpoint_seconds"} & metrics.keys():
             self._end_drawing()
-            rows = folder.metrics.rows()
-            self._drawing = self._drawer.submit(draw_curves, rows, folder.curves, title=folder.path.name)
+            rows = self._folder.metrics.rows()
+            self._drawing = self._drawer.submit(draw_curves, rows, self._folder.curves, title=self._folder.path.name)
 
     def _end_drawing(self) -> None:
         drawing, self._drawing = self._drawing, None

@@ -14,7 +14,8 @@ from typing import Any
 from envs.errors import UserError
 from envs.sources import get_source
 from envs.task import JSON
-from policies.models import public_name
+from policies.engine.adapters import CONFIG_FILE
+from policies.models import public_name, read_json
 from seal_ray.report.files import RunFolder
 from seal_ray.report.metrics import categories_of
 from seal_ray.run import checkpoints
@@ -62,7 +63,8 @@ def release(path: Path, out: Path, *, merge: bool = False) -> Release:
     adapter = checkpoint / checkpoints.ADAPTER
     if as_adapter and not adapter.is_dir():
         raise UserError(f"{checkpoint} holds no adapter; give --merge for the whole model.")
-    card = model_card(config, rows, name=out.resolve().name, rounds=number, adapter=as_adapter)
+    named = read_json(adapter / CONFIG_FILE).get("base_model_name_or_path") if adapter.is_dir() else None
+    card = model_card(config, rows, name=out.resolve().name, rounds=number, adapter=as_adapter, base=named)
     part = out.with_name(f"{out.name}.part")
     try:
         shutil.rmtree(part, ignore_errors=True)
@@ -92,11 +94,20 @@ def _find(path: Path) -> tuple[Path, Path]:
 
 
 def model_card(
-    config: Mapping[str, JSON], rows: Sequence[Mapping[str, JSON]], *, name: str, rounds: int, adapter: bool
+    config: Mapping[str, JSON],
+    rows: Sequence[Mapping[str, JSON]],
+    *,
+    name: str,
+    rounds: int,
+    adapter: bool,
+    base: str | None = None,
 ) -> str:
-    """The card, in Markdown, of the solver after so many rounds. `rows` are the run's metrics up to then."""
+    """The card, in Markdown, of the solver after so many rounds. `rows` are the run's metrics up to then.
+
+    `base` is what others find the base model by, where the run has written that down.
+    """
     environment, solver = config.get("environment", {}), config.get("solver", {})
-    base = public_name(str(solver.get("model")))
+    base = base or public_name(str(solver.get("model")))
     source, split = str(environment.get("source")), environment.get("split")
     about, categories = _data(source)
     lines = [

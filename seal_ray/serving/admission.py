@@ -35,7 +35,7 @@ _HEADERS = (b"host", b"user-agent", b"accept", b"content-type")
 _MAX_HELD = 256 << 20
 """Bytes of all bodies that are held at a time."""
 _KEPT_FREE = 32 << 20
-"""Bytes beside these that small bodies have: large ones that never end keep none of them out."""
+"""Bytes beside these for bodies that are announced as small: large ones that never end keep none of them out."""
 _KNOWN = 10_000
 """Connections that are remembered as answered."""
 _PREFIX = "SEAL_RAY_PROXY_"
@@ -95,15 +95,17 @@ class Bodies:
         try:
             try:
                 announced = header(scope, b"content-length")
-                if announced.isdigit() and int(announced[:20]) > self._most:
+                length = int(announced[:20]) if announced.isdigit() else None
+                if length is not None and length > self._most:
                     raise self._too_large()
+                room = max(_MAX_HELD, self._most) + (_KEPT_FREE if length is not None and length <= _SMALL else 0)
                 async with asyncio.timeout(self._seconds):
                     async for part in Request(scope, receive).stream():
                         held += len(part)
                         self._held += len(part)
                         if held > self._most:
                             raise self._too_large()
-                        if self._held > max(_MAX_HELD, self._most) + (_KEPT_FREE if held <= _SMALL else 0):
+                        if self._held > room:
                             raise NoPlace
                         parts.append(part)
                 body = b"".join(parts)

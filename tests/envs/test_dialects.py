@@ -187,6 +187,12 @@ def test_llama3_json_reads(completion: str, expected: Found) -> None:
     assert found("llama3_json", completion) == expected
 
 
+def test_a_leading_tag_moves_no_place_in_a_message() -> None:
+    parse = DIALECTS["llama3_json"].parse
+    (error,) = parse('<|python_tag|>{"name": "ls", "parameters": {oops}}').errors
+    assert "(char 44)" in error.message
+
+
 def f(value: JSON) -> Found:
     return ((ToolCall("f", {"a": value}),), ())
 

@@ -331,6 +331,11 @@ def test_a_broken_world_user_or_goal_is_a_fault_of_the_environment() -> None:
             (Label.ARGUMENT_MISMATCH, Label.STATE_MISMATCH),
         ),
         (("Bye.", "Bye."), (Outcome.UNSCORED, Outcome.STATE_MISMATCH), ("correct_abstention", "state_mismatch")),
+        (
+            ("[no_such_tool()]", "Done.", "Bye."),
+            (Outcome.UNSCORED, Outcome.STATE_MISMATCH),
+            (Label.INVALID_TOOL_CALL, Label.STATE_MISMATCH),
+        ),
     ],
 )
 def test_a_goal_judges_the_final_state_alone(

@@ -90,6 +90,18 @@ def test_a_kill_beside_a_checkpoint_loses_no_row(
     assert [row["round"] for row in folder.interfaces.rows()] == list(range(1, ROUNDS + 1))
 
 
+def test_a_picture_that_fails_costs_no_checkpoint(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr("seal_ray.run.recorder.draw_curves", full)
+    with pytest.raises(OSError, match="no space left"):
+        run(folder, resumed=False)
+    last = folder.metrics.rows()[-1]["round"]
+    assert last > 0
+    assert checkpoints.round_of(checkpoints.stored(folder.checkpoints)[-1]) == last
+
+
 def test_a_run_that_begins_anew_shows_its_rounds_once(folder: RunFolder) -> None:
     run(folder, resumed=False)
     for path in folder.checkpoints.iterdir():

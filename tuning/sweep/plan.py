@@ -110,7 +110,7 @@ def start(plan: Plan, out: Path, *, tell: Tell, retries: int = RETRIES, engine_f
     if out.exists():
         raise UserError(f"{out} exists; go on with --resume {out}, or give another folder.")
     main = cpus_of_main({"this config": plan.config})
-    make_folder(out, "--runs")
+    make_folder(out)
     file = out.resolve() / CONFIG_FILE
     replace_yaml(file, {"seed": plan.config.seed, **plan.config.to_sections()})
     Manifest(

@@ -161,8 +161,8 @@ def test_large_bodies_that_never_end_do_not_keep_small_ones_out() -> None:
             client.send(part, more=True)
             hanging.append(asyncio.create_task(client.ask(app)))
         await settle()
-        small, large = Client(), Client()
-        small.send(b"{}")
+        small, large = Client(length=65_536), Client()
+        small.send(b" " * 65_536)
         large.send(part)
         assert await small.ask(app) == 200
         assert await large.ask(app) == 503
