@@ -46,7 +46,7 @@ SMALL = (
         (["training.rounds=many"], "training.rounds: 'many'"),
         (["training.group_size=1"], "training.group_size: 1"),
         (["rounds=3"], "section.key=value"),
-        (["evaluation.split=train"], "is what is trained on"),
+        (["evaluation.split=train"], "tasks are trained on"),
         (["evaluation.interface=x.json"], "evaluation always plays the plain interface"),
         (["solver.model=/nowhere"], "'/nowhere' is no folder"),
         (["solver.context=40000"], "is more than the model's"),
