@@ -156,8 +156,3 @@ def first_call(dialect: Dialect, said: Said) -> ToolCall | None:
 def calls_of(dialect: Dialect, said: Said) -> tuple[ToolCall, ...]:
     """The calls of an answer, as the official decoder of the dialect reads it; none of one that was cut off."""
     return dialect.parse(said.text).official_calls if said.end == "stop" else ()
-
-
-def graded_calls_of(dialect: Dialect, said: Said) -> tuple[ToolCall, ...]:
-    """As `calls_of`, for answers that are graded by their calls: of such with quoted arguments it reads none at all."""
-    return () if dialect.parse(said.text).quoted else calls_of(dialect, said)

@@ -10,8 +10,14 @@ from envs.errors import UserError
 
 def make_folder(folder: Path, option: str = "--out") -> None:
     """Makes the folder, and those above it, where they are not there. Raises `UserError` where that cannot be."""
+    check_no_file(folder, option)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        reason = "is a file; give a folder" if os.path.isfile(folder) else f"cannot be made ({error.strerror or error})"
-        raise UserError(f"{option}: {folder} {reason}.") from None
+        raise UserError(f"{option}: {folder} cannot be made ({error.strerror or error}).") from None
+
+
+def check_no_file(folder: Path, option: str = "--out") -> None:
+    """Raises `UserError` where something else than a folder has its name."""
+    if os.path.exists(folder) and not os.path.isdir(folder):
+        raise UserError(f"{option}: {folder} is a file; give a folder.")

@@ -18,7 +18,7 @@ from envs.bfcl.answers import Convert, check
 from envs.bfcl.tools import data_folder
 from envs.bounded import BoundedProcess
 from envs.dialogue import Message
-from envs.exams import Candidate, Conversation, Entry, Mark, Past, graded_calls_of
+from envs.exams import Candidate, Conversation, Entry, Mark, Past
 from envs.task import JSON, ToolDoc
 
 CATEGORIES = (
@@ -125,7 +125,7 @@ class Question:
         said = await candidate.answer(self.conversation())
         if said.end != "stop":
             return Mark(False, "cut off")
-        calls = graded_calls_of(candidate.dialect, said)
+        calls = candidate.dialect.parse(said.text).graded_calls
         if self.answers is None:
             wanted = "irrelevance" not in self.category
             return Mark(bool(calls) is wanted, "" if bool(calls) is wanted else f"{len(calls)} calls")

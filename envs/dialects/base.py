@@ -37,6 +37,11 @@ class ParsedCompletion:
         """The calls that the official decoder returns: none where an error is fatal to it."""
         return () if any(error.fatal for error in self.errors) else self.calls
 
+    @property
+    def graded_calls(self) -> tuple[ToolCall, ...]:
+        """The same where an answer is graded by its calls: of one with quoted arguments it then returns none."""
+        return () if self.quoted else self.official_calls
+
 
 @dataclass(frozen=True, slots=True)
 class Dialect(ABC):
@@ -118,6 +123,11 @@ def read_json(text: str) -> JSON:
         return json.loads(text)
     except RecursionError as error:
         raise ValueError("the JSON is nested too deeply") from error
+
+
+def without_mark(text: str, mark: str) -> str:
+    """JSON that means the same, in which the mark does not stand: where a handler would take it for more than text."""
+    return text.replace(mark, f"\\u{ord(mark[0]):04x}{mark[1:]}")
 
 
 def call_from(value: JSON, arguments_key: str) -> ToolCall:

@@ -8,14 +8,20 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from envs.dialects.base import Dialect, ParsedCompletion, call_from, check_size, first_errors, tool_documents
+from envs.dialects.base import (
+    Dialect,
+    ParsedCompletion,
+    call_from,
+    check_size,
+    first_errors,
+    tool_documents,
+    without_mark,
+)
 from envs.dialects.literal import literal_value, parse_expression
 from envs.task import JSON, ToolCall, ToolDoc
 from envs.trace import ParseError
 
 _PYTHON_TAG = "<|python_tag|>"
-_TAG_IN_TEXT = r"\u003c|python_tag|>"
-"""The tag as it stands in a value, where the official handler does not remove it."""
 _BARE_TAG = f"{_PYTHON_TAG} must be followed by a JSON tool call"
 _INTRODUCTION = (
     "Given the following functions, please respond with a JSON for a function call with its proper arguments that "
@@ -44,7 +50,7 @@ class Llama3Json(Dialect):
 
     def render_calls(self, calls: Sequence[ToolCall]) -> str:
         objects = [
-            json.dumps({"name": call.name, "parameters": dict(call.arguments)}).replace(_PYTHON_TAG, _TAG_IN_TEXT)
+            without_mark(json.dumps({"name": call.name, "parameters": dict(call.arguments)}), _PYTHON_TAG)
             for call in calls
         ]
         return objects[0] if len(objects) == 1 else f"[{', '.join(objects)}]" if objects else ""

@@ -14,14 +14,13 @@ from envs.dialects.base import (
     first_errors,
     read_json,
     tool_documents,
+    without_mark,
 )
-from envs.task import JSON, ToolCall, ToolDoc
+from envs.task import ToolCall, ToolDoc
 from envs.trace import ParseError
 
 _OPENING = "<tool_call>"
 _THOUGHTS_END = "</think>"
-_THOUGHTS_END_IN_TEXT = r"\u003c/think>"
-"""The same in a value, where it ends no thoughts."""
 _BEGIN, _END = "<tool_call>\n", "\n</tool_call>"
 _HEADER = (
     "# Tools\n\nYou may call one or more functions to assist with the user query.\n\n"
@@ -55,7 +54,7 @@ class Qwen(Dialect):
         return _HEADER + "".join(f"\n{json.dumps(document)}" for document in tool_documents(tools)) + _FOOTER
 
     def render_calls(self, calls: Sequence[ToolCall]) -> str:
-        objects = (json.dumps(call.to_dict()).replace(_THOUGHTS_END, _THOUGHTS_END_IN_TEXT) for call in calls)
+        objects = (without_mark(json.dumps(call.to_dict()), _THOUGHTS_END) for call in calls)
         return "\n".join(f"<tool_call>\n{each}\n</tool_call>" for each in objects)
 
     def render_result(self, result: str) -> str:
@@ -85,8 +84,10 @@ class Qwen(Dialect):
                 errors.append(ParseError(start, f"the tool call is not valid JSON: {error}", fatal=False))
                 continue
             try:
-                quoted |= isinstance(value, dict) and isinstance(value.get("arguments"), str)
-                calls.append(call_from(_with_decoded_arguments(value), "arguments"))
+                if isinstance(value, dict) and isinstance(value.get("arguments"), str):
+                    # Models sometimes quote the arguments object; the official decoder unquotes it.
+                    quoted, value = True, {**value, "arguments": read_json(value["arguments"])}
+                calls.append(call_from(value, "arguments"))
             except ValueError as error:
                 errors.append(ParseError(start, str(error)))
         errors += _stray_opening(completion, position, len(completion))
@@ -108,13 +109,6 @@ def _blocks(text: str, begin: int) -> Iterator[tuple[int, int, str]]:
         end = close + len(_END)
         yield start, end, text[start + len(_BEGIN) : close]
         start = text.find(_BEGIN, end)
-
-
-def _with_decoded_arguments(value: JSON) -> JSON:
-    """Models sometimes quote the arguments object; the official decoder unquotes it."""
-    if isinstance(value, dict) and isinstance(value.get("arguments"), str):
-        return {**value, "arguments": read_json(value["arguments"])}
-    return value
 
 
 def _stray_opening(text: str, start: int, end: int) -> list[ParseError]:

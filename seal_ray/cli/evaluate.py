@@ -11,6 +11,7 @@ from rich.console import Console
 
 from envs.dialogue import Protocol
 from envs.errors import UserError, check_known
+from envs.folders import check_no_file
 from envs.sources import BENCHMARK, GENERATED, OfficialResults, TaskSource, get_source
 from policies import tiny
 from policies.engine.choice import DTYPES, KINDS, choose_dtype, default_kind
@@ -75,8 +76,8 @@ def command(
             f"--env {BENCHMARK} and --seeds 1."
         )
     for option, folder in (("--out", out), ("--official-results", results)):
-        if folder is not None and folder.exists() and not folder.is_dir():
-            raise UserError(f"{option}: {folder} is a file; give a folder.")
+        if folder is not None:
+            check_no_file(folder, option)
     if not 0 < top_p <= 1:
         raise UserError(f"--top-p: {top_p} is not possible; it must be above 0 and at most 1.")
     if not 0 < gpu_memory_share <= 1:

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from envs.errors import UserError, check_known
 from envs.exams import EXAMS, Exam, Item
+from envs.folders import check_no_file
 from policies.embedding import Embedder
 from policies.engine.choice import DTYPES, KINDS, choose_dtype, default_kind, start_engine
 from policies.models import ModelFolder, open_model
@@ -81,8 +82,8 @@ def command(
     check_known("suite", [*EXAMS.names(), *SUITES], *(each for each in suite if ":" not in each))
     if not 0 < top_p <= 1:
         raise UserError(f"--top-p: {top_p} is not possible; it must be above 0 and at most 1.")
-    if out is not None and out.exists() and not out.is_dir():
-        raise UserError(f"--out: {out} is a file; give a folder.")
+    if out is not None:
+        check_no_file(out)
     named = {"model": model} if base is None else {"model": model, "base": base}
     sitters = {
         who: _sitter(name, dialect, context, response, engine, dtype, seed, temperature, top_p, concurrent)

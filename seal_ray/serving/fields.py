@@ -13,11 +13,11 @@ from typing import Any
 
 from envs.text import map_texts, valid_text
 from seal_ray.serving.limits import (
-    MAX_SCHEMA_CHARACTERS,
     Check,
     Limits,
     RefusedRequest,
     check_schema,
+    check_schema_size,
     flag,
     number,
     object_of,
@@ -139,9 +139,7 @@ def _structured_outputs(value: Any, place: str, limits: Limits) -> dict[str, Any
 
 def _parsed(schema: str, place: str) -> Any:
     """A schema that comes as text, which is parsed only if that cannot take long."""
-    if len(schema) > MAX_SCHEMA_CHARACTERS:
-        reason = f"the schema has {len(schema)} characters; {MAX_SCHEMA_CHARACTERS} are allowed"
-        raise wrong(place, reason, "invalid_schema")
+    check_schema_size(len(schema), place)
     try:
         return read_body(valid_text(schema).encode())
     except RefusedRequest as error:

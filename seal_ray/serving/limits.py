@@ -207,17 +207,20 @@ def object_of(value: Any, place: str) -> dict[str, Any]:
     return value
 
 
+def check_schema_size(characters: int, place: str) -> None:
+    """Raises `RefusedRequest` for a schema of more characters than are allowed."""
+    if characters > MAX_SCHEMA_CHARACTERS:
+        reason = f"the schema has {characters} characters; {MAX_SCHEMA_CHARACTERS} are allowed"
+        raise wrong(place, reason, "invalid_schema")
+
+
 def check_schema(schema: Any, place: str) -> None:
     """Raises `RefusedRequest` for a schema to hold answers to whose grammar might take long to compile.
 
     vLLM compiles a schema before the first token, and nothing stops a compiler that takes for ever. So the size of
     schemas is bounded, and regular expressions are refused: a short one can stand for an automaton of any size.
     """
-    characters = len(json.dumps(schema))
-    if characters > MAX_SCHEMA_CHARACTERS:
-        raise wrong(
-            place, f"the schema has {characters} characters; {MAX_SCHEMA_CHARACTERS} are allowed", "invalid_schema"
-        )
+    check_schema_size(len(json.dumps(schema)), place)
     if depth(schema) > MAX_SCHEMA_DEPTH:
         raise wrong(place, f"the schema is nested too deeply; {MAX_SCHEMA_DEPTH} levels are allowed", "invalid_schema")
     _check(schema, place)
