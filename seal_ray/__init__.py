@@ -11,7 +11,7 @@ import os
 # itself a thread that waits for the others of an operation spins for milliseconds, on cores that other runs or engines
 # need: a learner with two threads then took up to ten times as long. So many turns cost an idle machine nothing.
 if "OMP_WAIT_POLICY" not in os.environ:
-    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 # While PyTorch, RLlib and vLLM are imported, the collector goes through all that is there again and again, a tenth of
 # the time, and finds next to nothing.

@@ -12,7 +12,7 @@ import pytest
 
 @pytest.mark.parametrize(
     ("given", "spins"),
-    [({}, "1000"), ({"GOMP_SPINCOUNT": "77"}, "77"), ({"OMP_WAIT_POLICY": "PASSIVE"}, "0")],
+    [({}, "10000"), ({"GOMP_SPINCOUNT": "77"}, "77"), ({"OMP_WAIT_POLICY": "PASSIVE"}, "0")],
     ids=["nothing", "a count", "a policy"],
 )
 def test_openmp_spins_briefly_unless_the_user_said_how(given: dict[str, str], spins: str) -> None:
