@@ -27,8 +27,8 @@ _FAILURES = (OSError, ValueError)
 class Mirror:
     """A copy of a folder at `uri`/its name. A push copies files that have changed, and removes those that were deleted.
 
-    Raises `UserError` where the storage cannot be written, is the folder itself or lies inside it, or has something of
-    this name although the folder is `new`.
+    Files there that no push has written stay. Raises `UserError` where the storage cannot be written, the folder is,
+    contains or lies in its copy, or something of this name is there although the folder is `new`.
     """
 
     def __init__(self, folder: Path, uri: str, *, new: bool = False) -> None:
@@ -36,15 +36,29 @@ class Mirror:
         place, query = _split(uri)
         self.uri = f"{place}/{folder.name}{query}"
         self._system, self._path = _open(self.uri)
-        if isinstance(self._system, fs.LocalFileSystem) and Path(self._path).resolve().is_relative_to(folder.resolve()):
-            raise UserError(f"--storage: {uri} is where the run itself lies; give a place elsewhere.")
+        if isinstance(self._system, fs.LocalFileSystem):
+            here, there = folder.resolve(), Path(self._path).resolve()
+            if there.is_relative_to(here) or here.is_relative_to(there):
+                raise UserError(f"--storage: {uri} is where the run itself lies; give a place elsewhere.")
         self._pushed: dict[str, tuple[int, int]] = {}
         try:
             self._system.create_dir(self._path, recursive=True)
+            is_empty = not self._system.get_file_info(fs.FileSelector(self._path))
         except _FAILURES as error:
             raise UserError(f"--storage: {uri} cannot be written ({_reason(error)}).") from None
-        if new and self._system.get_file_info(f"{self._path}/{LIST}").type != fs.FileType.NotFound:
-            raise UserError(f"--storage: {self.uri} is there; go on with --resume {self.uri}, or give another name.")
+        self._own = set[str]()
+        """Names of the files there that a push has written."""
+        if is_empty:
+            return
+        listed = self._system.get_file_info(f"{self._path}/{LIST}").type != fs.FileType.NotFound
+        if new:
+            remedy = f"go on with --resume {self.uri}, or give another name" if listed else "give another name or place"
+            raise UserError(f"--storage: {self.uri} is there; {remedy}.")
+        if listed:
+            try:
+                self._own.update(_listed(self._system, self._path))
+            except (*_FAILURES, TypeError) as error:
+                raise UserError(f"--storage: {self.uri}/{LIST} cannot be read ({_reason(error)}).") from None
 
     def push(self) -> None:
         """Copies what has changed since the last push. Raises `SealError` where the storage fails."""
@@ -58,6 +72,7 @@ class Mirror:
                     there = path.stat()
                     stats = (there.st_size, there.st_mtime_ns)
                     if self._pushed.get(name) != stats:
+                        self._own.add(name)
                         target = f"{self._path}/{name}"
                         self._system.create_dir(str(PurePosixPath(target).parent), recursive=True)
                         self._replace(target, partial(self._copy, path))
@@ -67,7 +82,7 @@ class Mirror:
                     continue  # who writes the folder has removed it meanwhile
                 pushed[name] = stats
             self._replace(f"{self._path}/{LIST}", partial(self._write, sorted(pushed)))
-            self._remove_others(set(pushed))
+            self._remove(self._own - pushed.keys())
         except _FAILURES as error:
             raise SealError(f"storage: {self.uri} cannot be written ({_reason(error)}).") from None
         self._pushed = pushed
@@ -97,11 +112,13 @@ class Mirror:
             found += [path for path in paths if path.is_file() and not path.is_symlink()]
         return sorted(found)
 
-    def _remove_others(self, names: set[str]) -> None:
+    def _remove(self, names: set[str]) -> None:
+        """Removes these files, and what a push that was cut off has left of them and of others of ours."""
+        gone = names | {f"{name}{_UNFINISHED[0]}" for name in self._own}
         for info in self._system.get_file_info(fs.FileSelector(self._path, recursive=True)):
-            name = info.path.removeprefix(f"{self._path}/")
-            if info.type == fs.FileType.File and name not in names and name != LIST:
+            if info.type == fs.FileType.File and info.path.removeprefix(f"{self._path}/") in gone:
                 self._system.delete_file(info.path)
+        self._own -= names
 
 
 @contextmanager
@@ -146,9 +163,7 @@ def pull(uri: str, runs: Path) -> tuple[Path, str]:
     shutil.rmtree(part, ignore_errors=True)
     system, path = _open(place + query)
     try:
-        with system.open_input_stream(f"{path}/{LIST}") as stream:
-            names = json.loads(stream.read())
-        for each in map(str, names):
+        for each in _listed(system, path):
             inside = PurePosixPath(each)
             if inside.is_absolute() or ".." in inside.parts:
                 raise UserError(f"--resume: {uri} names {each!r:.80}, which lies outside of it.")
@@ -193,6 +208,12 @@ def _open(uri: str) -> tuple[fs.FileSystem, str]:
     except _FAILURES as error:
         raise UserError(f"--storage: {uri} names no storage ({_reason(error)}).") from None
     return system, path
+
+
+def _listed(system: fs.FileSystem, path: str) -> list[str]:
+    """The names in a mirror's list. Raises `OSError`, `ValueError` or `TypeError` where there is none."""
+    with system.open_input_stream(f"{path}/{LIST}") as stream:
+        return list(map(str, json.loads(stream.read())))
 
 
 def _reason(error: Exception) -> str:

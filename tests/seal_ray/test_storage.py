@@ -92,6 +92,11 @@ def test_what_is_no_storage_is_one_sentence(run: Path, tmp_path: Path) -> None:
 
 def test_a_run_is_no_mirror_of_itself(run: Path) -> None:
     before = tree(run)
+    inside = run.parent / run.name / run.name  # its mirror would be the folder of all runs
+    inside.mkdir()
+    with pytest.raises(UserError, match="is where the run itself lies"):
+        Mirror(inside, str(run.parent.parent / "runs"))
+    inside.rmdir()
     for storage in (str(run.parent), f"file://{run.parent}", str(run)):
         with pytest.raises(UserError, match="is where the run itself lies"):
             Mirror(run, storage)
@@ -169,6 +174,19 @@ def test_a_new_run_takes_no_others_place(run: Path, tmp_path: Path) -> None:
         Mirror(run, str(tmp_path / "storage"), new=True)
     Mirror(tmp_path / "never_written" / "mine", str(tmp_path / "storage")).push()
     assert (tmp_path / "storage/mine/metrics.jsonl").is_file(), "a run that never began wipes nothing"
+
+
+def test_what_no_push_has_written_stays(run: Path, tmp_path: Path) -> None:
+    theirs = tmp_path / "storage/mine/sub/thesis.tex"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text("precious", encoding="utf-8")
+    with pytest.raises(UserError, match=r"/mine is there; give another name or place"):
+        Mirror(run, str(tmp_path / "storage"), new=True)
+    Mirror(run, str(tmp_path / "storage")).push()
+    (run / "metrics.jsonl").unlink()
+    Mirror(run, str(tmp_path / "storage")).push()
+    assert theirs.read_text("utf-8") == "precious"
+    assert not (tmp_path / "storage/mine/metrics.jsonl").exists(), "what an earlier process has pushed is known"
 
 
 def test_a_push_that_fails_is_tried_again_and_at_the_end_raised(run: Path, tmp_path: Path) -> None:
