@@ -29,7 +29,9 @@ def beginning_of(trial: TrialRecord) -> Row | None:
     # A trial that was killed in between has the one without the other.
     if not all(rows and rows[0]["round"] == 0 for rows in (trial.evaluations, trial.rows)):
         return None
-    metrics = {name: value for name, value in trial.rows[0].items() if name.startswith("evaluation/")}
+    # A value that is no number stands there as null.
+    found = trial.rows[0].items()
+    metrics = {name: value for name, value in found if name.startswith("evaluation/") and value is not None}
     return {"metrics": metrics, "suites": trial.evaluations[0]["suites"]}
 
 

@@ -23,6 +23,9 @@ _CONFIG, _METRICS, _EVALUATIONS, _INTERFACES = (
     *("config.yaml", "metrics.jsonl", "evaluations.jsonl", "interfaces.jsonl"),
 )
 
+TRIALS = "trials"
+"""The folder of the trials' run folders, in that of a sweep or a comparison."""
+
 EXAM = "exams/exam.json"
 """The results of `seal-ray exam` with `--out` exams in the run folder."""
 
@@ -91,7 +94,7 @@ class TrialRecord:
             state = State.FINISHED
         elif failure.is_file():
             state = State.FAILED
-        elif (folder / _ENDED).is_file():
+        elif has_ended(folder):
             state = State.STOPPED
         else:
             state = State.UNFINISHED if rows else State.NOT_STARTED
@@ -127,6 +130,11 @@ def mark_ended(trial: Path) -> None:
     """Writes down that a trial ended without a fault, after its last round or before."""
     trial.mkdir(parents=True, exist_ok=True)
     replace_file(trial / _ENDED, b"")
+
+
+def has_ended(trial: Path) -> bool:
+    """Whether that was written down."""
+    return (trial / _ENDED).is_file()
 
 
 class TrialsManifest(BaseModel):

@@ -16,6 +16,7 @@ from seal_ray.config.fields import attribute
 from seal_ray.report.files import RunFolder
 from seal_ray.run.recorder import Metrics, Recorder
 from tuning.beginning import beginning_beside
+from tuning.record import TRIALS
 
 RUN, CONFIG, MAIN = "run", "config", "main_cpus"
 """Keys of a trial's config that are no settings: its run folder, the YAML file of its settings, and the CPUs that its
@@ -94,7 +95,7 @@ class SealTrial(Seal):
 
 def run_folder(config: Mapping[str, Any], trial_id: str) -> Path:
     """The run folder of the trial with this config and id."""
-    return Path(config[RUN]) if RUN in config else Path(config[CONFIG]).parent / "trials" / trial_id
+    return Path(config[RUN]) if RUN in config else Path(config[CONFIG]).parent / TRIALS / trial_id
 
 
 def with_main(request: PlacementGroupFactory, cpus: float) -> PlacementGroupFactory:
@@ -106,7 +107,7 @@ def with_main(request: PlacementGroupFactory, cpus: float) -> PlacementGroupFact
 def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """The flat settings of a trial: those of its file, and its own above them."""
     file = Path(config[CONFIG]) if CONFIG in config else Path(config[RUN]) / "config.yaml"
-    base = make_config([], file=file)
+    base = make_config(None, file=file)
     flat = {attribute(name, key): value for name, keys in base.to_sections().items() for key, value in keys.items()}
     own = {key: value for key, value in config.items() if key not in (RUN, CONFIG, MAIN)}
     # Of a setting that is a table, a trial may set some entries.

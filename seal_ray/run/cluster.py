@@ -71,12 +71,16 @@ def check_fits(config: Settings) -> None:
     check_asked("the run", {kind: sum(each[kind] for each in asked) for kind in ("CPU", "GPU")})
 
 
+_SMALLEST = 1e-4
+"""Ray's smallest share of a resource: sums of shares are off by less."""
+
+
 def check_asked(who: str, asked: Mapping[str, float]) -> None:
     """Raises `UserError` where the whole cluster has less of a resource than is asked for at once."""
     there = ray.cluster_resources()
     for kind in ("CPU", "GPU"):
         needed, had = asked.get(kind, 0.0), there.get(kind, 0.0)
-        if needed > had:
+        if needed > had + _SMALLEST:
             raise UserError(
                 f"resources: {who} asks for {needed:g} {kind}s and the cluster has {had:g}; lower the "
                 f"num_{kind.lower()}s settings or the number of engines, env runners and learners."

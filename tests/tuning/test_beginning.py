@@ -35,6 +35,14 @@ def test_it_is_that_of_another_trial(own: Path) -> None:
     assert set(found["metrics"]) == {"evaluation/success", "evaluation/success/base"}
 
 
+def test_what_is_no_number_is_left_out(own: Path) -> None:
+    metrics = RunFolder(own.parent / "b-seed0").metrics
+    metrics.replace([{**row, "evaluation/mine/rare": None} for row in metrics.rows()])
+    found = beginning_beside(own, sections())
+    assert found is not None
+    assert set(found["metrics"]) == {"evaluation/success", "evaluation/success/base"}
+
+
 @pytest.mark.parametrize(
     "override", ["solver.response=7", "evaluation.tasks=7", "engine.dtype=bfloat16", "evaluation.temperature=0.5"]
 )

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+import ray
 from ray import tune
 from ray.exceptions import OutOfMemoryError
 
-from tuning.running import MemoryFault, run_trials
+from envs.errors import UserError
+from seal_ray.algorithm.config import make_config
+from seal_ray.report.files import RunFolder
+from tuning.record import TRIALS, mark_ended
+from tuning.running import MemoryFault, _check_fit, run_trials
+from tuning.trial import MAIN, RUN
 
 
 def test_a_machine_without_memory_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,3 +35,19 @@ def test_a_machine_without_memory_is_one_sentence(tmp_path: Path, monkeypatch: p
     cause = ValueError("another")
     with pytest.raises(RuntimeError, match="Caught unexpected"):
         run_trials(tmp_path, {}, tell=print, retries=0, checkpoint_every=1)
+
+
+def test_trials_that_a_smaller_cluster_can_never_hold_are_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = RunFolder(tmp_path / TRIALS / "coevolved-seed0")
+    folder.write_config({"seed": 0, **make_config(["coevolved"]).to_sections()})
+    result = SimpleNamespace(path=f"/tune/{folder.path.name}", config={RUN: str(folder.path), MAIN: 1.0})
+    tuner = cast("Any", SimpleNamespace(get_results=lambda: [result]))
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 4.0})
+    _check_fit(tmp_path, tuner)
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 2.0})
+    with pytest.raises(UserError, match=r"the trial coevolved-seed0 asks for 2\.2 CPUs and the cluster has 2"):
+        _check_fit(tmp_path, tuner)
+    mark_ended(folder.path)
+    _check_fit(tmp_path, tuner)

@@ -83,7 +83,7 @@ def command(
         _show(console, write_results(folder))
         return
     new = [words or None, *of_trials, baseline, out, name]
-    check_alone(resume, report, new if report else [*new, threshold])
+    check_alone(resume, report, [*new, storage] if report else [*new, threshold])
     if report is not None:
         if share is not None:
             set_threshold(report, share)
@@ -116,7 +116,7 @@ def command(
         compare.check_plan(plan)
         job = partial(compare.start, plan, folder)
 
-    say = partial(console.print, soft_wrap=True)
+    say = partial(console.print, soft_wrap=True, markup=False)
     with mirrored(folder, storage, say, new=resume is None) as push:
         say(f"comparison {folder}: connecting to Ray")
         with connected():
@@ -139,4 +139,6 @@ def _show(console: Console, comparison: Comparison) -> None:
         table.add_row(*(each.replace(" [", "\n\\[") for each in row))
     console.print(table)
     tell_missing(console, comparison.trials)
-    console.print(f"report: {comparison.folder / REPORT}   curves: {comparison.folder / CURVES}", soft_wrap=True)
+    console.print(
+        f"report: {comparison.folder / REPORT}   curves: {comparison.folder / CURVES}", soft_wrap=True, markup=False
+    )

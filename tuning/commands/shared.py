@@ -113,7 +113,7 @@ def tell_end(console: Console, standing: Standing, *, resume: str) -> None:
     """Says how to go on where trials are left; `resume` is the command. Raises `SealError` where some were given up."""
     trials, count = standing.trials, standing.count
     if len(trials) < count or any(each.state in (State.UNFINISHED, State.NOT_STARTED) for each in trials):
-        console.print(f"stopped; go on with: {resume}", soft_wrap=True)
+        console.print(f"stopped; go on with: {resume}", soft_wrap=True, markup=False)
     failed = [each.name for each in trials if each.state is State.FAILED]
     if failed:
         names = ", ".join(failed)

@@ -53,7 +53,7 @@ def command(
 
     console = Console(highlight=False)
     new = [overrides or None, preset or None, space, scheduler, search, trials, rounds, seed, out, name]
-    check_alone(resume, report, new)
+    check_alone(resume, report, [*new, storage] if report else new)
     if report is not None:
         _show(console, write_results(report))
         return
@@ -84,7 +84,7 @@ def command(
             console.print(f"without effect here, and left out: {', '.join(plan.space.left_out)}", soft_wrap=True)
         job = partial(sweep.start, plan, folder)
 
-    say = partial(console.print, soft_wrap=True)
+    say = partial(console.print, soft_wrap=True, markup=False)
     with mirrored(folder, storage, say, new=resume is None) as push:
         say(f"sweep {folder}: connecting to Ray")
         with connected():
@@ -139,9 +139,11 @@ def _show(console: Console, sweep: Sweep) -> None:
     tell_missing(console, sweep.trials)
     if sweep.best is not None:
         console.print(
-            f"best: {sweep.best.name}; train it with: seal-ray train --preset {sweep.folder / BEST}", soft_wrap=True
+            f"best: {sweep.best.name}; train it with: seal-ray train --preset {sweep.folder / BEST}",
+            soft_wrap=True,
+            markup=False,
         )
     elif any(each.state is State.STOPPED for each in sweep.trials):
         console.print("no trial has come to its end yet, and so there is no best one")
     files = "   ".join(str(sweep.folder / each) for each in (TABLE, PARALLEL, IMPORTANCE))
-    console.print(f"results: {files}", soft_wrap=True)
+    console.print(f"results: {files}", soft_wrap=True, markup=False)

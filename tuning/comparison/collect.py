@@ -15,7 +15,7 @@ from pydantic import Field
 from envs.errors import UserError
 from seal_ray.evaluation.suites import PLAIN
 from seal_ray.report.files import Row
-from tuning.record import EXAM, State, TrialRecord, TrialsManifest
+from tuning.record import EXAM, TRIALS, State, TrialRecord, TrialsManifest
 
 EVALUATION = "evaluation/success"
 """The metric of a trial that comparisons are about; by category with its name behind."""
@@ -125,7 +125,7 @@ class Comparison:
 
 def trial_folder(out: Path, arm: str, seed: int) -> Path:
     """The run folder of a trial."""
-    return out / "trials" / f"{arm}-seed{seed}"
+    return out / TRIALS / f"{arm}-seed{seed}"
 
 
 def collect(out: Path) -> Comparison:

@@ -18,12 +18,14 @@ from envs.errors import UserError, unknown_value
 from envs.folders import make_folder
 from seal_ray.algorithm.checks import check_config, check_memory
 from seal_ray.algorithm.config import SealConfig, make_config
+from seal_ray.algorithm.seal import Seal
 from seal_ray.config import sections
 from seal_ray.config.fields import attribute
 from seal_ray.report.files import replace_yaml
 from tuning.running import CHECKPOINTS, RETRIES, Tell, cpus_of_main, run_trials
+from tuning.sweep.parameter import Value
 from tuning.sweep.results import CONFIG_FILE, METRIC, Manifest
-from tuning.sweep.space import DEFAULT_SPACE, Space, read_space
+from tuning.sweep.space import DEFAULT_SPACE, Space, read_space, with_values
 from tuning.trial import CONFIG, MAIN
 
 TRIALS = 16
@@ -102,6 +104,21 @@ def check_plan(plan: Plan, *, memory: bool = True) -> None:
         )
 
 
+def _costliest(plan: Plan) -> dict[str, SealConfig]:
+    """The config with each parameter at the edge where a trial asks for most, and with all of them there."""
+    edges: dict[str, Value] = {}
+    for each in plan.space.parameters:
+        edges[each.name] = max(each.probes, key=lambda value: _asked(with_values(plan.config, {each.name: value})))
+    found = {f"{name}={value}": with_values(plan.config, {name: value}) for name, value in edges.items()}
+    return found | {"this sweep": with_values(plan.config, edges)}
+
+
+def _asked(config: SealConfig) -> tuple[float, float]:
+    """The GPUs and CPUs of a trial."""
+    asked = Seal.default_resource_request(config).required_resources
+    return asked.get("GPU", 0.0), asked.get("CPU", 0.0)
+
+
 def start(plan: Plan, out: Path, *, tell: Tell, retries: int = RETRIES, engine_factory: Any = None) -> None:
     """Runs a sweep in a new folder, until its end or an interrupt. Ray must be connected.
 
@@ -109,7 +126,7 @@ def start(plan: Plan, out: Path, *, tell: Tell, retries: int = RETRIES, engine_f
     """
     if out.exists():
         raise UserError(f"{out} exists; go on with --resume {out}, or give another folder.")
-    main = cpus_of_main({"this config": plan.config})
+    main = cpus_of_main(_costliest(plan))
     make_folder(out)
     file = out.resolve() / CONFIG_FILE
     replace_yaml(file, {"seed": plan.config.seed, **plan.config.to_sections()})

@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import Field
 
 from seal_ray.report.files import replace_yaml
-from tuning.record import State, TrialRecord, TrialsManifest, write_csv
+from tuning.record import TRIALS, State, TrialRecord, TrialsManifest, write_csv
 from tuning.sweep.importance import importances
 from tuning.sweep.parameter import Parameter
 from tuning.sweep.pictures import draw_importances, draw_parallel
@@ -71,7 +71,7 @@ def score(trial: TrialRecord) -> float | None:
 def collect(out: Path) -> Sweep:
     """Reads the sweep in a folder, finished or not. Nothing is written. Raises `UserError` as `Manifest.read`."""
     manifest = Manifest.read(out)
-    folders = sorted(path for path in (out / "trials").glob("*") if path.is_dir())
+    folders = sorted(path for path in (out / TRIALS).glob("*") if path.is_dir())
     trials = [TrialRecord.read(path, of_rounds=manifest.rounds) for path in folders]
     return Sweep(out, manifest, sorted(trials, key=_place))
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import ray
 
 from envs.dialects import get_dialect
 from envs.errors import UserError
@@ -232,6 +233,18 @@ def test_a_cluster_may_hold_what_this_machine_does_not(monkeypatch: pytest.Monke
 def test_the_process_itself_learns_on_no_gpu() -> None:
     with pytest.raises(UserError, match=r"learners.num_learners: 0 sets no GPU aside"):
         check_fits(make_config(overrides=["learners.num_gpus_per_learner=1"]))
+
+
+@pytest.mark.parametrize("gpus", [3, 6, 7])
+def test_shares_that_add_up_to_all_there_is_fit(gpus: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """0.2 and 0.8 of each GPU are 3.0000000000000004 of three."""
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 99.0, "GPU": float(gpus)})
+    engines = [f"engine.num_engines={gpus}", "engine.num_gpus_per_engine=0.2"]
+    learners = [f"learners.num_learners={gpus}", "learners.num_gpus_per_learner=0.8"]
+    check_fits(make_config(overrides=[*engines, *learners]))
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 99.0, "GPU": gpus - 0.1})
+    with pytest.raises(UserError, match="GPUs and the cluster has"):
+        check_fits(make_config(overrides=[*engines, *learners]))
 
 
 def test_what_this_machine_has(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
 from ray import tune
 from ray.tune.schedulers import PopulationBasedTraining
 from ray.tune.schedulers.pbt import _explore
@@ -14,8 +15,9 @@ from envs.errors import UserError
 from seal_ray.algorithm.config import make_config
 from seal_ray.config.sections import Evaluation, Solver, Training
 from tests.command_line import Refusal
+from tuning.running import cpus_of_main
 from tuning.sweep.parameter import Parameter
-from tuning.sweep.plan import _SCHEDULERS, _SEARCHES, TRIALS, _inside, check_plan, make_plan
+from tuning.sweep.plan import _SCHEDULERS, _SEARCHES, TRIALS, _costliest, _inside, check_plan, make_plan
 from tuning.sweep.results import METRIC
 from tuning.sweep.space import Space
 
@@ -43,6 +45,7 @@ GRID = "parameters: {curator.keep: {values: [1, 2]}, training.lr: {values: [1.0e
         (["--out", "."], "exists; go on with --resume"),
         (["--resume", "/nowhere"], "/nowhere is no sweep"),
         (["--report", "/nowhere"], "/nowhere is no sweep"),
+        (["--report", "a", "--storage", "b"], "--report: "),
         (["--resume", "a", "--trials", "3"], "--resume: it goes on with its own settings"),
     ],
 )
@@ -59,6 +62,16 @@ def test_a_grid_has_as_many_trials_as_points(tmp_path: Path) -> None:
     assert make_plan(space=path).trials == TRIALS
     with pytest.raises(UserError, match="the grid has 6 points"):
         make_plan(space=path, search="grid", trials=6)
+
+
+def test_a_sweep_asks_for_what_its_costliest_trial_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "space.yaml").write_text("parameters: {curator.kind: {values: [rules, coevolved]}}\n")
+    plan = make_plan(space=tmp_path / "space.yaml")
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 2.0})
+    assert cpus_of_main(_costliest(plan)) == pytest.approx(0.8)
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 1.2})
+    with pytest.raises(UserError, match=r"a trial of curator\.kind=coevolved asks for 1\.3 CPUs"):
+        cpus_of_main(_costliest(plan))
 
 
 def test_optuna_suggests_settings_of_the_space(tmp_path: Path) -> None:
