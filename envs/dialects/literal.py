@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import warnings
+from collections.abc import Mapping
 
 from envs.dialects.base import MAX_NESTING, too_deep
 from envs.task import JSON
@@ -38,11 +39,12 @@ def parse_expression(source: str) -> ast.expr:
         raise ValueError(str(error) or type(error).__name__) from error
 
 
-def literal_value(node: ast.expr) -> JSON:
-    """The value of a literal: constants, negative numbers, lists, tuples, dicts, and bare words taken as text.
+def literal_value(node: ast.expr, *, words: Mapping[str, JSON] | None = None) -> JSON:
+    """The value of a literal: constants, negative numbers, lists, tuples, dicts, and bare words.
 
-    Bare words and `...` are read as the official decoder reads them. Everything else, arithmetic and calls included,
-    raises `ValueError`.
+    `words` tells what bare words mean, and others raise `ValueError`; without it each is its own text. So, and `...` as
+    text, the official decoder of ToolACE reads them. Everything else, arithmetic and calls included, raises
+    `ValueError`.
     """
     match node:
         case ast.Constant(value=value) if value is Ellipsis:
@@ -54,13 +56,18 @@ def literal_value(node: ast.expr) -> JSON:
         case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
             return -_printable(value)
         case ast.List(elts=items):
-            return [literal_value(item) for item in items]
+            return [literal_value(item, words=words) for item in items]
         case ast.Tuple(elts=items):
-            return tuple(literal_value(item) for item in items)
+            return tuple(literal_value(item, words=words) for item in items)
         case ast.Dict(keys=keys, values=values):
-            return {_key(key): literal_value(value) for key, value in zip(keys, values, strict=True)}
+            found = zip(keys, values, strict=True)
+            return {_key(key, words): literal_value(value, words=words) for key, value in found}
         case ast.Name(id=name):
-            return name
+            if words is None:
+                return name
+            if name not in words:
+                raise ValueError(f"{name} is no value; text stands in quotes")
+            return words[name]
         case _:
             raise ValueError(f"{type(node).__name__} is not a literal value")
 
@@ -71,7 +78,7 @@ def _printable(number: float) -> float:
     return number
 
 
-def _key(node: ast.expr | None) -> JSON:
+def _key(node: ast.expr | None, words: Mapping[str, JSON] | None) -> JSON:
     if not isinstance(node, ast.Constant | ast.Name):
         raise ValueError("a dict key must be a literal")
-    return literal_value(node)
+    return literal_value(node, words=words)

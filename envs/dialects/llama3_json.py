@@ -30,6 +30,8 @@ _INTRODUCTION = (
     "Do not use variables.\n\n"
 )
 _SEPARATORS = " \t\r\n;,"
+_JSON_WORDS: dict[str, JSON] = {"true": True, "false": False, "null": None}
+"""What JSON's words mean where they stand beside single quotes."""
 _MAX_VALUES = 5_000
 """JSON values in one completion; more calls than these do not fit into the characters that are read."""
 
@@ -107,9 +109,9 @@ def _read(text: str, begin: int) -> list[tuple[int, JSON]]:
     try:
         return _read_sequence(text, begin)
     except ValueError as error:
-        # The official handler takes the text for Python, so that single quotes work too.
+        # The official handler takes the text for Python, so that single quotes work too. There a bare word is an error.
         try:
-            value = literal_value(parse_expression(text[begin:].strip()))
+            value = literal_value(parse_expression(text[begin:].strip()), words=_JSON_WORDS)
         except ValueError:
             raise error from None
         return [(begin, item) for item in (value if isinstance(value, list | tuple) else [value])]

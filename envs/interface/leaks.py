@@ -39,7 +39,7 @@ _GIVEN = frozenset("=#@")
 _CALL = re.compile(r"([A-Za-z_]\w*)\s*\(([^()]{1,400})\)")
 _JSON_CALL = re.compile(r"\bname\W{1,6}(\w+)\W{1,6}(?:arguments|parameters)\W{1,6}([^{}]{1,400})")
 _CAPITALS = re.compile(r"[A-Z]{3,}")
-_TOKENS = re.compile(r"[a-z]+|[0-9]+")
+_TOKENS = re.compile(r"[a-z]+|[0-9]+|[^\W\d_]")
 _DECIMAL = re.compile(r"\d+\.\d+")
 
 

@@ -45,7 +45,8 @@ _DIGITS = dict(
 _DIGIT_WORD = re.compile(rf"\b(?:{'|'.join(_DIGITS)})\b", re.IGNORECASE)
 _DIGIT_WORDS = re.compile(rf"(?:\b(?:{'|'.join(_DIGITS)})\b\W{{0,3}}){{3}}", re.IGNORECASE)
 
-_WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
+_WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+|[^\W\d_]")
+"""Letters of other scripts, some of which put no blanks between words, are words of their own."""
 _APOSTROPHE = re.compile(r"(?<=[A-Za-z])['’](?=[A-Za-z])")
 _SPACED = re.compile(r"(?<![A-Za-z0-9])[A-Za-z0-9](?:[^A-Za-z0-9]{1,3}[A-Za-z0-9](?![A-Za-z0-9])){2,}")
 _RUN = re.compile(r"[A-Za-z0-9]{4,}")

@@ -11,6 +11,7 @@ import random
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import cache, partial
 from typing import TypeVar
 
@@ -25,7 +26,7 @@ from envs.interface.guard import LeakGuard, estimate_tokens
 from envs.interface.show import guidelines_text
 from envs.interface.value import MAX_GUIDELINE_CHARACTERS, MAX_GUIDELINES
 from envs.interface.vocabulary import is_ordinary, is_public, parts
-from envs.task import JSON, Task
+from envs.task import JSON, Task, ToolCall
 from envs.toolworld import generate, tasks
 from envs.toolworld.documents import DESCRIPTIONS
 from policies.curator.rules import GUIDELINE_FOR
@@ -461,3 +462,22 @@ def test_the_guard_is_fast(record_property: Callable[[str, object], None]) -> No
     assert built < 3.0
     assert took[0] < 0.05
     assert took[1] < 0.2
+
+
+@pytest.mark.parametrize("room", ["北京西站厨房", "ガレージ左側", "кухня-на-даче"])
+def test_scripts_without_blanks_are_guarded_as_latin_is(room: str) -> None:
+    said = f"请打开{room}的灯谢谢你帮我这个忙"
+    task = replace(
+        pool()[0], turns=(replace(pool()[0].turns[0], user=said, ground_truth=(ToolCall("f", {"x": room}),)),)
+    )
+    watched = LeakGuard([task])
+    for text in (
+        f"The room is {room}.",
+        f"The room is {' '.join(room)}.",
+        f'Call f with x="{room}".',
+        said,
+        said[8:20],
+    ):
+        assert watched.check(Interface(guidelines=(text,))) is not None, text
+    for text in ("先看工具再回答", "スイッチを入れる", f"The room is {room[:2]}."):
+        assert watched.check(Interface(guidelines=(text,))) is None, text
