@@ -67,6 +67,15 @@ def checkpoint_shapes(model: Path) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
+def linear_layers(shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
+    """The last names of the linear layers in the numbered blocks of a checkpoint with tensors of these shapes.
+
+    Engines take adapters of these, and of neither the embeddings nor the output layer.
+    """
+    names = [name.split(".") for name, shape in shapes.items() if len(shape) == 2]
+    return sorted({layer for *path, layer, kind in names if kind == "weight" and any(part.isdigit() for part in path)})
+
+
 def _shapes_of_config(model: Path) -> dict[str, tuple[int, ...]]:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from policies.engine.requests import linear_layers
+
 _log = logging.getLogger("seal_ray")
 
 _THREADS = "OMP_NUM_THREADS"
@@ -111,7 +113,8 @@ def start_llm(settings: VllmSettings, *, adapter_slots: int, shapes: Mapping[str
         enable_lora=settings.max_adapters > 0,
         max_loras=max(1, adapter_slots),
         max_lora_rank=_room_for(settings.max_lora_rank),
-        lora_target_modules=_linear_layers(shapes) if settings.max_adapters else None,
+        # Without them it adds an adapter of nothing to the embeddings and to the output layer too, at every step.
+        lora_target_modules=linear_layers(shapes) if settings.max_adapters else None,
         # Other back ends leave room for endless white space, which a small model fills.
         structured_outputs_config=StructuredOutputsConfig(backend="guidance", disable_any_whitespace=True),
     )
@@ -127,12 +130,3 @@ def start_llm(settings: VllmSettings, *, adapter_slots: int, shapes: Mapping[str
 def _room_for(rank: int) -> Any:
     """The smallest rank that vLLM can be set up for; beyond all of them vLLM raises an error."""
     return next((room for room in _RANKS if room >= rank), rank)
-
-
-def _linear_layers(shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
-    """The last names of the linear layers in the numbered blocks of a checkpoint with tensors of these shapes.
-
-    Without them vLLM adds an adapter of nothing to the embeddings and to the output layer too, at every step.
-    """
-    names = [name.split(".") for name, shape in shapes.items() if len(shape) == 2]
-    return sorted({layer for *path, layer, kind in names if kind == "weight" and any(part.isdigit() for part in path)})

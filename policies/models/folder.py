@@ -16,6 +16,8 @@ _DIALECTS = {"qwen2": "qwen", "qwen3": "qwen", "llama": "llama3_json"}
 _MARKUP = {"<tool_call>": "qwen"}
 """What stands in a chat template → how models with it call tools."""
 _TOOLACE = "toolace"
+DIALECT = "seal_ray_dialect"
+"""The key of config.json under which a trained model says how it calls tools: no name or template may tell it."""
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")
 
 
@@ -71,7 +73,8 @@ def check_folder(
     config = read_json(path / "config.json")
     kind = str(config.get("model_type"))
     if dialect is None:
-        dialect = _dialect_of(path, kind, name or "")
+        said = config.get(DIALECT)
+        dialect = _dialect_of(path, kind, name or "") if said is None else str(said)
         if dialect is None:
             known = ", ".join(_DIALECTS)
             raise UserError(f"model: {path} is of type {kind!r}, not one of {known}; say how it calls with --dialect.")
@@ -80,7 +83,7 @@ def check_folder(
         raise UserError(f"model: {path / 'config.json'} does not say max_position_embeddings, the model's context.")
     if weights:
         check_weights(path)
-        if not any((path / file).is_file() for file in _TOKENIZERS):
+        if not has_tokenizer(path):
             raise UserError(f"model: {path} has no tokenizer; one of {', '.join(_TOKENIZERS)} is needed.")
     return ModelFolder(path, get_dialect(dialect), context, config, name or path.resolve().name, repository)
 
@@ -91,11 +94,15 @@ def _dialect_of(path: Path, kind: str, name: str) -> str | None:
         return _TOOLACE
     if kind not in _DIALECTS:
         return None
-    template = _template(path)
+    template = template_of(path)
     return next((dialect for mark, dialect in _MARKUP.items() if mark in template), _DIALECTS[kind])
 
 
-def _template(path: Path) -> str:
+def has_tokenizer(path: Path) -> bool:
+    return any((path / file).is_file() for file in _TOKENIZERS)
+
+
+def template_of(path: Path) -> str:
     """The folder's chat template, from a file of its own or the tokenizer's config; empty where it has none."""
     own, config = path / "chat_template.jinja", path / "tokenizer_config.json"
     if own.is_file():

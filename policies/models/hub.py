@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from envs.errors import UserError
-from policies.models.folder import check_weights
+from policies.models.folder import check_weights, has_tokenizer, template_of
 
 _NAME = re.compile(r"([\w.-]{1,96}/[\w.-]{1,96})(?:@([\w./-]{1,200}))?")
 _FILES = ["*.json", "*.jinja", "*.safetensors", "tokenizer.model", "vocab.json", "merges.txt"]
@@ -48,11 +48,21 @@ def repository_of(name: str) -> str:
 def folder_of(name: str) -> Path:
     """The folder of the model in the hub's cache, fetched where it is not there. Raises `UserError` with the remedy."""
     cached = _cached(name, _FILES)
-    if cached is not None:
-        with suppress(UserError):  # a plan has fetched the config alone, or somebody was interrupted
-            check_weights(cached)
-            return cached
-    return _fetched(name, _FILES)
+    if cached is None or not _has_weights(cached):
+        return _fetched(name, _FILES)
+    if not (has_tokenizer(cached) and template_of(cached)):
+        with suppress(UserError):  # the model may have no template, and then it is said what it lacks
+            return _fetched(name, _FILES)
+    return cached
+
+
+def _has_weights(cached: Path) -> bool:
+    """A plan has fetched the config alone, or somebody was interrupted."""
+    try:
+        check_weights(cached)
+    except UserError:
+        return False
+    return True
 
 
 def config_of(name: str) -> Path:

@@ -68,6 +68,15 @@ def test_what_is_there_in_part_is_fetched_whole(server: Hub, tmp_path: Path) -> 
     assert list(path.glob("*.safetensors"))
 
 
+def test_weights_without_their_tokenizer_or_template_are_not_the_whole(server: Hub, tmp_path: Path) -> None:
+    path = Path(opened("owner/model", tmp_path, server.address).split()[0])
+    for names in (["tokenizer.json"], ["chat_template.jinja"]):
+        for name in names:
+            (path / name).unlink()
+        assert opened("owner/model", tmp_path, server.address).split()[0] == str(path)
+        assert all((path / name).is_file() for name in names)
+
+
 def test_a_revision_is_part_of_the_name(server: Hub, tmp_path: Path) -> None:
     server.asked.clear()
     assert opened("owner/model@v1", tmp_path, server.address).split()[1:] == ["model", "qwen"]

@@ -123,6 +123,10 @@ def test_the_dialect_follows_the_family_the_name_or_the_user(whole: Path, tmp_pa
     assert open_model(str(named), dialect="qwen").dialect.name == "qwen"
     with pytest.raises(UserError, match="dialect: 'klingon' is not known"):
         open_model(str(named), dialect="klingon")
+    edited(seal_ray_dialect="qwem")(named)
+    with pytest.raises(UserError, match="dialect: 'qwem' is not known"):
+        open_model(str(named))
+    edited(seal_ray_dialect=None)(named)
     tuned = Path(shutil.copytree(named, tmp_path / "tuned"))
     shutil.copyfile(whole / "chat_template.jinja", tuned / "chat_template.jinja")
     assert open_model(str(tuned)).dialect.name == "qwen"

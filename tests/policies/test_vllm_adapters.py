@@ -19,9 +19,8 @@ from transformers import AutoTokenizer, Qwen2ForCausalLM
 
 from policies.engine import BASE, Adapter, BadRequest, DeliveryError, EngineDead, Finish, GenRequest, GenResult
 from policies.engine.adapters import names_of
-from policies.engine.requests import checkpoint_shapes
+from policies.engine.requests import checkpoint_shapes, linear_layers
 from policies.engine.vllm_engine import VllmEngine, VllmSettings
-from policies.engine.vllm_setup import _linear_layers
 from tests.policies.contract import PROMPT
 from tests.policies.models import (
     VOCABULARY,
@@ -109,7 +108,7 @@ def assert_greedy(model: Qwen2ForCausalLM, request: GenRequest, result: GenResul
 def test_only_linear_layers_get_room_for_an_adapter(served: Adapted) -> None:
     """The embeddings and the output layer would add an adapter of nothing at every step."""
     linear = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-    assert _linear_layers(checkpoint_shapes(served.folder)) == sorted(linear)
+    assert linear_layers(checkpoint_shapes(served.folder)) == sorted(linear)
     assert {name.rpartition(".")[2] for name in served.engine._adaptable} == set(linear)
 
 

@@ -36,6 +36,15 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_a_trained_model_says_how_it_calls_whatever_its_folder_is_called(base: Path, tmp_path: Path) -> None:
+    for name in ("toolace", "qwen"):
+        opened = open_model(str(base), dialect=name)
+        export_model(opened, load_file(base / "model.safetensors"), tmp_path / name / "model", dtype="float32")
+        written = open_model(str(tmp_path / name / "model"))
+        assert written.dialect.name == name
+        assert open_model(str(written.path), dialect="llama3_json").dialect.name == "llama3_json"
+
+
 def run_of(folder: Path, base: Path, *, rank: int) -> Path:
     """A run's folder with one checkpoint, after round 3, as training writes it."""
     config = {
