@@ -18,7 +18,7 @@ from envs.interface.value import MAX_GUIDELINES
 from envs.sources import PARTS, SEEDS, get_source
 from envs.specifications import writable
 from policies.curator.choice import learns, shows_given_interface
-from policies.engine.requests import checkpoint_shapes
+from policies.engine.requests import checkpoint_shapes, linear_layers
 from policies.models import ModelFolder, open_model
 from policies.writer.choice import learns as writer_learns
 from policies.writer.choice import writes
@@ -81,9 +81,7 @@ def _check_model(solver: sections.Solver, *, weights: bool) -> ModelFolder:
     if solver.context > model.context:
         raise UserError(f"solver.context: {solver.context} is more than the model's {model.context} tokens.")
     if solver.lora_rank:
-        shapes = checkpoint_shapes(model.path)
-        layers = sorted({name.split(".")[-2] for name, shape in shapes.items() if len(shape) == 2})
-        check_known("solver.lora_targets", layers, *solver.lora_targets)
+        check_known("solver.lora_targets", linear_layers(checkpoint_shapes(model.path)), *solver.lora_targets)
     return model
 
 
@@ -124,11 +122,12 @@ def _check_curator_model(config: Settings, *, weights: bool) -> None:
     if not curator_is_model(config):
         return
     curator, training = config.section(sections.Curator), config.section(sections.Training)
-    views = training.view == "plain" and training.internalised
+    anchored = max(training.anchor_share, training.anchor_share_end or 0.0) > 0
+    views = training.view == "plain" and training.internalised and anchored
     if needs_internalised(make_curator_reward(curator)) and not views:
         raise UserError(
-            f"curator.reward: {curator.reward} is about rows on plain views; set training.view to plain and "
-            "training.internalised to true."
+            f"curator.reward: {curator.reward} is about rows on plain views; set training.view to plain, "
+            "training.internalised to true and training.anchor_share above 0."
         )
     _check_helper_model(config, CURATOR, weights=weights)
     if not learns(curator.kind):

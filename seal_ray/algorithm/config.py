@@ -218,11 +218,17 @@ def _with_current_attributes(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def make_config(
-    presets: Sequence[str] = (), *, file: Path | None = None, overrides: Sequence[str] = (), seed: int | None = None
+    presets: Sequence[str] | None = (),
+    *,
+    file: Path | None = None,
+    overrides: Sequence[str] = (),
+    seed: int | None = None,
 ) -> SealConfig:
     """The config of these presets, then the file, then the words `section.key=value`; later ones win.
 
-    The default model preset comes first where no model preset is named. `seed` wins over that of the file; without
+    The default model preset comes first where no model preset is named. With None for the presets none does: so the
+    file of a run is read, where a setting that a run of an earlier version lacks has its default, which is what was
+    done before. `seed` wins over that of the file; without
     either it is 0. Values are not checked before `validate()`. Raises `UserError` for what cannot be read or set.
     """
     layers, file_seed = read_layers(presets, file=file, overrides=overrides)

@@ -107,7 +107,7 @@ def check_address(host: str, port: int, *, key: str | None, no_key: bool) -> Non
             "to let anyone ask."
         )
     try:
-        with socket.create_server((host, port)):
+        with socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET):
             pass
     except OSError as error:
         raise UserError(f"--port: {host}:{port} cannot be listened at ({error.strerror or error}).") from None
@@ -147,7 +147,7 @@ def _serve_until_interrupted(
                 raise SealError(f"serve: the model could not be started ({first}).") from error
             names = ", ".join((served.name, *served.settings.adapters))
             with_key = "with the key" if key else "without a key"
-            say(f"serving {names} at http://{host}:{port}/v1, {with_key}; Ctrl-C stops")
+            say(f"serving {names} at http://{f'[{host}]' if ':' in host else host}:{port}/v1, {with_key}; Ctrl-C stops")
             while True:
                 time.sleep(1.0)
 

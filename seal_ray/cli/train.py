@@ -62,7 +62,7 @@ def command(
         file = folder_path / "config.yaml"
         if not file.is_file():
             raise UserError(f"--resume: {folder_path} is no run; give a folder that seal-ray train has made.")
-        made = make_config([], file=file)
+        made = make_config(None, file=file)
     else:
         made = make_config(preset or [], file=config, overrides=overrides or [], seed=seed)
         folder_path = runs / (name or time.strftime("train-%Y%m%d-%H%M%S"))
@@ -87,7 +87,7 @@ def command(
 
     if wandb not in WANDB:
         raise UserError(f"--wandb: {wandb!r:.40} is not known; allowed are {', '.join(WANDB)}.")
-    say = partial(console.print, soft_wrap=True)
+    say = partial(console.print, soft_wrap=True, markup=False)
     checkpoint = None
     if resume is not None:
         checkpoint = next(reversed(checkpoints.stored(folder_path / "checkpoints")), None)
@@ -108,8 +108,8 @@ def command(
             folder.write_config({"seed": made.seed, **made.to_sections()})
             outcome = train(made, folder, resume=checkpoint, wandb=wandb, say=say, report=report)
     if outcome.stopped:
-        console.print(f"stopped after round {outcome.rounds}; go on with: seal-ray train --resume {folder_path}")
-    console.print(f"curves: {folder.curves}   model: {checkpoints.model_of(str(folder_path))}", soft_wrap=True)
+        say(f"stopped after round {outcome.rounds}; go on with: seal-ray train --resume {folder_path}")
+    say(f"curves: {folder.curves}   model: {checkpoints.model_of(str(folder_path))}")
 
 
 class _Progress:
@@ -184,7 +184,7 @@ def _show_plan(console: Console, made: SealConfig, model: ModelFolder) -> None:
     from seal_ray.run.cluster import resources
 
     text = yaml.safe_dump({"seed": made.seed, **made.to_sections()}, sort_keys=False, allow_unicode=True)
-    console.print(text, soft_wrap=True)
+    console.print(text, soft_wrap=True, markup=False)
     placement = Table("actors", "CPUs", "GPUs", title="placement")
     for actors, asked in resources(made).items():
         placement.add_row(actors, f"{asked['CPU']:g}", f"{asked['GPU']:g}")

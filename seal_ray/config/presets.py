@@ -83,19 +83,20 @@ def about(name: str) -> str:
 
 
 def read_layers(
-    presets: Sequence[str] = (), *, file: Path | None = None, overrides: Sequence[str] = ()
+    presets: Sequence[str] | None = (), *, file: Path | None = None, overrides: Sequence[str] = ()
 ) -> tuple[list[Values], Any]:
     """The sections of these presets, of the file and of the words `section.key=value`, in the order in which they win.
 
-    The default model preset comes first where no model preset is named. And the seed of the file, 0 where it has none.
-    Keys are checked, values are not. Raises `UserError` for what cannot be read.
+    The default model preset comes first where no model preset is named; with None for the presets no preset does. And
+    the seed of the file, 0 where it has none. Keys are checked, values are not. Raises `UserError` for what cannot be
+    read.
     """
-    documents = [(name, _read_preset(name)) for name in presets]
+    documents = [(name, _read_preset(name)) for name in presets or ()]
     for kind in ("model", "method"):
         names = [name for name, document in documents if document["kind"] == kind]
         if len(names) > 1:
             raise UserError(f"preset: {names[0]} and {names[1]} are both {kind} presets; give one of them.")
-    if not any(document["kind"] == "model" for _, document in documents):
+    if presets is not None and not any(document["kind"] == "model" for _, document in documents):
         documents.append((DEFAULT, _read_preset(DEFAULT)))
     documents.sort(key=lambda pair: pair[1]["kind"] != "model")
     layers = [layer for _, document in documents for layer in _layers(document)]

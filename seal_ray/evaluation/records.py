@@ -27,7 +27,7 @@ from policies.solver import Solver
 from policies.trajectory import Trajectory
 from seal_ray.evaluation.intervals import Interval, wilson
 from seal_ray.evaluation.plan import Plan
-from seal_ray.report.files import JsonLines
+from seal_ray.report.files import JsonLines, replace_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,8 +195,10 @@ def open_folder(plan: Plan, out: Path, *, fresh: bool = False) -> Records:
         return Records(dialogues)
     make_folder(out)
     for old in (dialogues, out / "summary.json"):
+        if old.exists() and not fresh:
+            raise UserError(f"--out: {old} is of something else; give another folder, or --fresh to replace it.")
         old.unlink(missing_ok=True)
-    path.write_text(settings, encoding="utf-8")
+    replace_file(path, settings.encode("utf-8"))
     return Records(dialogues)
 
 

@@ -10,16 +10,19 @@ import resource
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import islice, zip_longest
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
 from envs.interface import Interface
+from policies.trajectory import Trajectory
 from seal_ray.algorithm.config import SealConfig
+from seal_ray.algorithm.sampling.groups import PlayedGroup
 from seal_ray.algorithm.seal import Seal
 from seal_ray.config import sections
 from seal_ray.grpo.arms import PLAIN
@@ -30,6 +33,7 @@ from seal_ray.report.writers import Writers
 from seal_ray.run import checkpoints
 
 Metrics = dict[str, float]
+Item = TypeVar("Item")
 
 
 class Recorder:
@@ -112,8 +116,9 @@ class Recorder:
                 folder.pool.append({"round": number, "tasks": algorithm.authorship.last_pool})
             folder.profiles.append({"round": number, "profile": algorithm.profile.to_dict()})
             most = algorithm.config.section(sections.Diagnosis).trajectories_kept
-            firsts = [group.trajectories[0] for group in algorithm.last_round if group.trajectories]
-            folder.trajectories_of(number).replace(trajectory.to_dict() for trajectory in firsts[:most])
+            folder.trajectories_of(number).replace(
+                each.to_dict() for each in islice(by_turns(algorithm.last_round), most)
+            )
         self._writers.write(number, metrics)
 
     def _draw(self, metrics: Metrics) -> None:
@@ -198,6 +203,16 @@ def train(
         if not found or checkpoints.round_of(found[-1]) < algorithm.round:
             checkpoints.keep(checkpoints.write(algorithm, folder), most=training.checkpoints_kept)
         return Outcome(algorithm.round, stopped=algorithm.round < training.rounds)
+
+
+def by_turns(groups: Iterable[PlayedGroup]) -> Iterator[Trajectory]:
+    """The dialogues of all groups by turns, and of each group those of its arms by turns, an interface's first."""
+    return _by_turns([list(_by_turns(list(reversed(group.by_arm().values())))) for group in groups])
+
+
+def _by_turns(parts: Sequence[Sequence[Item]]) -> Iterator[Item]:
+    """The first of each part, then the second of each, and so on."""
+    return (each for turn in zip_longest(*parts) for each in turn if each is not None)
 
 
 @contextmanager

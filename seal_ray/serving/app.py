@@ -227,6 +227,13 @@ def _gpus(settings: ServingSettings) -> int:
     return int(ray.cluster_resources().get("GPU", 0) >= 1)
 
 
+_PLAIN_SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
+"""What a request is sampled with where it asks for nothing else: as OpenAI's servers do, and evaluations.
+
+A model's generation_config.json may have others, of which a repetition penalty holds for greedy requests too.
+"""
+
+
 def _scale(settings: ServingSettings) -> dict[str, Any]:
     if settings.max_replicas in (None, settings.replicas):
         return {"num_replicas": settings.replicas}
@@ -250,7 +257,7 @@ def _engine(served: Served, gpus: int) -> dict[str, Any]:
         "enable_prefix_caching": True,
         "enable_auto_tool_choice": True,
         "tool_call_parser": _PARSERS[folder.dialect.name],
-        "override_generation_config": {"max_new_tokens": settings.response},
+        "override_generation_config": {**_PLAIN_SAMPLING, "max_new_tokens": settings.response},
         # Its grammars keep control tokens out of strings and raise an error when too large; the default's do neither.
         # Endless white space and properties that a schema does not name are left out: a small model would fill them.
         "structured_outputs_config": {

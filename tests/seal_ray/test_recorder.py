@@ -8,12 +8,15 @@ from typing import Any, cast
 
 import pytest
 
+from envs.dialogue import Protocol
 from envs.profile import FailureProfile
 from seal_ray.algorithm.config import make_config
+from seal_ray.algorithm.sampling.groups import GroupPlan
 from seal_ray.algorithm.seal import Seal
 from seal_ray.report.files import RunFolder
 from seal_ray.run import checkpoints
-from seal_ray.run.recorder import Recorder
+from seal_ray.run.recorder import Recorder, by_turns
+from tests.seal_ray.algorithm.rounds import ARMS, Solver
 from tests.seal_ray.report.test_writers import scalars
 
 ROUNDS = 4
@@ -108,3 +111,14 @@ def test_a_run_that_begins_anew_shows_its_rounds_once(folder: RunFolder) -> None
         path.rmdir()
     run(folder, resumed=True)
     assert [step for step, name, _ in scalars(folder) if name == "solver/success"] == list(range(1, ROUNDS + 1))
+
+
+def test_dialogues_are_kept_of_all_groups_and_of_both_arms_of_a_pair() -> None:
+    def plan(number: int, plain: int) -> GroupPlan:
+        seeds = tuple(range(10 * number, 10 * number + 4))
+        return GroupPlan(number, "a task", ARMS[1], Protocol("seal"), seeds, 1.0, plain_members=plain)
+
+    groups = Solver(lambda _: 0.5).play([plan(0, 4), plan(1, 2), plan(2, 0)])
+    kept = [each.seed for each in by_turns(groups)]
+    assert kept[:6] == [0, 12, 20, 1, 10, 21]
+    assert sorted(kept) == sorted(seed for group in groups for seed in group.plan.seeds)

@@ -119,6 +119,16 @@ def test_dry_run_shows_config_placement_and_memory(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_dry_run_shows_brackets_as_they_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ("train", "--dry-run", "--preset", "vanilla", "writer.recorded='runs/x[/y]'")
+    code, said = run_main(*words, capsys=capsys, monkeypatch=monkeypatch)
+    assert code == 0
+    assert "recorded: runs/x[/y]" in said
+
+
 def test_a_run_that_was_killed_before_its_first_checkpoint_begins_anew(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

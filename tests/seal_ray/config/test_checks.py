@@ -87,8 +87,21 @@ def refusal(*words: str) -> str:
         ),
         (
             ["curator.kind=coevolved", "curator.reward=internalised", "training.view=shown"],
-            "curator.reward: internalised is about rows on plain views; set training.view to plain and "
-            "training.internalised to true.",
+            "curator.reward: internalised is about rows on plain views; set training.view to plain, "
+            "training.internalised to true and training.anchor_share above 0.",
+        ),
+        (
+            [
+                *("curator.kind=coevolved", "curator.reward=internalised", "training.internalised=true"),
+                *("training.view=plain", "training.anchor_share=0"),
+            ],
+            "curator.reward: internalised is about rows on plain views; set training.view to plain, "
+            "training.internalised to true and training.anchor_share above 0.",
+        ),
+        (
+            ["solver.lora_rank=4", "solver.lora_targets=[q_proj, embed_tokens]"],
+            "solver.lora_targets: 'embed_tokens' is not known; allowed are down_proj, gate_proj, k_proj, o_proj, "
+            "q_proj, up_proj, v_proj.",
         ),
         (
             ["training.anchor_cap_end=1.0"],

@@ -345,3 +345,15 @@ def test_settings_have_the_names_of_earlier_versions_too(tmp_path: Path) -> None
     make_config(file=file_with(tmp_path, "environment: {bfcl_split: scenario}", name="written.yaml")).validate()
     with pytest.raises(UserError, match="environment: 'bfcl_splt' is not known"):
         make_config(overrides=["environment.bfcl_splt=category"])
+
+
+def test_what_the_file_of_an_earlier_run_lacks_has_its_default(tmp_path: Path) -> None:
+    """Later settings change nothing by their defaults, which are what was done before; presets have other values."""
+    written = make_config(["qwen2.5-7b", "seal"]).to_sections()
+    lacks = [("training", "view"), ("curator", "pairs"), ("training", "adam_epsilon"), ("curator", "plain_share_end")]
+    for section, key in lacks:
+        del written[section][key]
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump({"seed": 3, **written}), encoding="utf-8")
+    found = make_config(None, file=tmp_path / "config.yaml")
+    assert found.seed == 3
+    assert found.to_sections() == make_config(["qwen2.5-7b", "seal"]).to_sections()

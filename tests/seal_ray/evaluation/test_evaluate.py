@@ -124,6 +124,19 @@ def test_another_evaluation_is_not_mixed_in(
     assert evaluate("--response", "6", "--fresh")[0] == 0
 
 
+def test_files_of_something_else_are_not_replaced_unless_asked(
+    qwen: Path, tmp_path_factory: pytest.TempPathFactory, check_refused: Refusal
+) -> None:
+    for name in ("summary.json", "trajectories.jsonl"):
+        out = tmp_path_factory.mktemp("mine") / "out"
+        out.mkdir()
+        (out / name).write_text("precious", encoding="utf-8")
+        check_refused(
+            "evaluate", "--model", str(qwen), "--limit", "1", "--out", str(out), sentence="is of something else"
+        )
+        assert {path.name: path.read_text("utf-8") for path in out.iterdir()} == {name: "precious"}
+
+
 REFUSED: dict[tuple[str, ...], str] = {
     ("--model", "nowhere"): "model: 'nowhere' is no folder",
     ("--difficulty", "hard"): "difficulty: 'hard' cannot be read",

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,11 +24,18 @@ from tests.seal_ray.serving.servers import CONTEXT, KEY, NAME, RESPONSE, Running
 
 @pytest.fixture(scope="session")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run that has learnt nothing: its checkpoint is the tiny model, written by the exporter."""
+    """The folder of a run that has learnt nothing: its checkpoint is the tiny model, written by the exporter.
+
+    Its generation_config.json asks for sampling that would change greedy answers too, as Qwen2.5's does.
+    """
     folder = tmp_path_factory.mktemp("runs") / "trained"
     base = open_model(tiny.NAME)
     state = {f"language_model.{name}": each for name, each in load_file(base.path / "model.safetensors").items()}
-    export_model(base, state, folder / "checkpoints" / "round_000001" / "model", dtype="float32")
+    model = folder / "checkpoints" / "round_000001" / "model"
+    export_model(base, state, model, dtype="float32")
+    asks = {"do_sample": True, "temperature": 0.7, "top_p": 0.8, "top_k": 20, "repetition_penalty": 1.3}
+    generation = model / "generation_config.json"
+    generation.write_text(json.dumps(json.loads(generation.read_text("utf-8")) | asks), encoding="utf-8")
     (folder / "config.yaml").write_text(yaml.safe_dump({"solver": {"model": "tiny"}}), "utf-8")
     return folder
 

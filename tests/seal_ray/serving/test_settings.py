@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
 
@@ -69,6 +70,20 @@ def test_a_port_in_use_is_a_mistake() -> None:
         check_address("127.0.0.1", listener.getsockname()[1], key=None, no_key=False)
 
 
+@pytest.mark.parametrize(("host", "family"), [("::1", socket.AF_INET6), ("127.0.0.1", socket.AF_INET)])
+def test_an_address_is_tried_as_what_it_is(host: str, family: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not every machine has IPv6."""
+    tried = list[tuple[tuple[str, int], int]]()
+
+    def listen(address: tuple[str, int], *, family: int) -> nullcontext[None]:
+        tried.append((address, family))
+        return nullcontext()
+
+    monkeypatch.setattr(socket, "create_server", listen)
+    check_address(host, 80, key=None, no_key=False)
+    assert tried == [((host, 80), family)]
+
+
 def test_only_loopback_needs_no_key() -> None:
     assert [is_loopback(host) for host in ("127.0.0.1", "127.9.9.9", "::1", "localhost")] == [True] * 4
     assert not any(is_loopback(host) for host in ("0.0.0.0", "::", "10.0.0.1", "192.168.0.1", "example.org"))
@@ -115,7 +130,8 @@ def test_the_parser_follows_the_dialect_and_the_scale_the_settings(dialect: str,
     assert config.engine_kwargs["tool_call_parser"] == parser
     assert config.engine_kwargs["max_model_len"] == 512
     assert config.engine_kwargs["max_lora_rank"] == 16
-    assert config.engine_kwargs["override_generation_config"] == {"max_new_tokens": 4_096}
+    sampling = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
+    assert config.engine_kwargs["override_generation_config"] == {**sampling, "max_new_tokens": 4_096}
     assert config.engine_kwargs["structured_outputs_config"]["backend"] == "guidance"
     assert config.engine_kwargs["max_num_batched_tokens"] <= 1_024  # others wait for a batch
     assert config.deployment_config["autoscaling_config"]["min_replicas"] == 2
