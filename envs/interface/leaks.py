@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from envs.interface.readings import Reading, Word, plain_letters, read_words
+from envs.interface.letters import plain_letters, tokens
+from envs.interface.readings import Reading, Word, read_words
 from envs.interface.vocabulary import EVERYDAY, is_public, is_public_number, tool_names
 from envs.task import JSON, Task, ToolCall
 
@@ -39,7 +40,6 @@ _GIVEN = frozenset("=#@")
 _CALL = re.compile(r"([A-Za-z_]\w*)\s*\(([^()]{1,400})\)")
 _JSON_CALL = re.compile(r"\bname\W{1,6}(\w+)\W{1,6}(?:arguments|parameters)\W{1,6}([^{}]{1,400})")
 _CAPITALS = re.compile(r"[A-Z]{3,}")
-_TOKENS = re.compile(r"[a-z]+|[0-9]+|[^\W\d_]")
 _DECIMAL = re.compile(r"\d+\.\d+")
 
 
@@ -71,8 +71,9 @@ class Signs:
         lists = [named, [name for name in named if name not in EVERYDAY]]
         orders = (window for names in lists for size in _CALLS for window in _windows(_without_repeats(names), size))
         matches = (match for pattern in (_CALL, _JSON_CALL) for match in pattern.finditer(reading.text))
-        calls = (f"{_compact(match[1])} {_compact(match[2])}" for match in matches)
-        runs = map(_digest, _windows(_TOKENS.findall(reading.text.lower()), RUN_OF_WORDS))
+        wide = reading.wide
+        calls = (f"{_compact(match[1], wide=wide)} {_compact(match[2], wide=wide)}" for match in matches)
+        runs = map(_digest, _windows(tokens(reading.text, wide=wide), RUN_OF_WORDS))
         return cls(reading, frozenset(calls), frozenset(orders), frozenset(runs))
 
 
@@ -137,16 +138,23 @@ class Answers:
                 self._add_value(value)
             elif not isinstance(value, bool) and math.isfinite(value):
                 self._add_value(_digits(value))
-        if call.arguments:
-            keyed = "".join(_compact(f"{key} {_written(value)}") for key, value in call.arguments.items())
-            bare = "".join(_compact(_written(value)) for value in call.arguments.values())
-            self._calls.update({f"{_compact(call.name)} {keyed}", f"{_compact(call.name)} {bare}"})
+        for wide in (False, True) if call.arguments else ():
+            keyed = "".join(_compact(f"{key} {_written(value)}", wide=wide) for key, value in call.arguments.items())
+            bare = "".join(_compact(_written(value), wide=wide) for value in call.arguments.values())
+            name = _compact(call.name, wide=wide)
+            self._calls.update({f"{name} {keyed}", f"{name} {bare}"})
 
     def _add_value(self, value: str) -> None:
         text = plain_letters(value)
         if _DECIMAL.fullmatch(text) and not is_public_number(_decimal(text)) and not _decimal(text).endswith("."):
             self._decimals.add(_decimal(text))
-        words = read_words(text)
+        self._index_value(value, text, wide=False)
+        if not text.isascii():
+            self._index_value(value, text, wide=True)
+
+    def _index_value(self, value: str, text: str, *, wide: bool) -> None:
+        """`text` is the value in plain letters."""
+        words = read_words(text, wide=wide)
         compact = "".join(word.text for word in words)
         if len(compact) < _SHORTEST or is_public(" ".join(word.text for word in words)) or is_public_number(value):
             return
@@ -161,7 +169,8 @@ class Answers:
             self._beginnings.update(compact[:end] for end in range(1, len(compact) + 1))
 
     def _add_text(self, text: str) -> None:
-        runs = _windows(_TOKENS.findall(plain_letters(text).lower()), RUN_OF_WORDS)
+        plain = plain_letters(text)
+        runs = _windows(tokens(plain, wide=not plain.isascii()), RUN_OF_WORDS)
         self._runs.update(_digest(run) for run in runs if not all(map(is_public, run)))
 
     def _tells_value(self, reading: Reading) -> bool:
@@ -240,8 +249,8 @@ def _digest(run: Sequence[str]) -> bytes:
     return hashlib.blake2b(" ".join(run).encode(), digest_size=8).digest()
 
 
-def _compact(text: str) -> str:
-    return "".join(_TOKENS.findall(plain_letters(text).lower()))
+def _compact(text: str, *, wide: bool) -> str:
+    return "".join(tokens(plain_letters(text), wide=wide))
 
 
 def _written(value: JSON) -> str:

@@ -10,14 +10,14 @@ from __future__ import annotations
 import base64
 import html
 import re
-import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
-from envs.interface.vocabulary import is_ordinary, parts
+from envs.interface.letters import parts, plain_letters, word_spans
+from envs.interface.vocabulary import is_ordinary
 
 _LAYERS = 2
 """Encodings one inside the other that are undone."""
@@ -29,13 +29,6 @@ _LEAST_WHOLE = 3
 _LEAST_PIECE = 4
 """The same for a printable piece of what comes out when the run is read from another than its first character."""
 
-_LOOKALIKES = str.maketrans(
-    "АВЕКМНОРСТУХІЅЈԌаеорсухіѕјһԁԛԝкмтвнԍгΑΒΕΖΗΙΚΜΝΟΡΤΥΧαεορτυνικηχβγωμɑɡıøØłŁđĐᴀʙᴄᴅᴇꜰɢʜɪᴊᴋʟᴍɴᴏᴘʀꜱᴛᴜᴠᴡʏᴢ",
-    "ABEKMHOPCTYXISJGaeopcyxisjhdqwkmtbhgrABEZHIKMNOPTYXaeoptuvikhxbywuagioOlLdDABCDEFGHIJKLMNOPRSTUVWYZ",
-)
-_FRAMED = {start + i: chr(65 + i) for start in (0x1F150, 0x1F170, 0x1F1E6) for i in range(26)}
-"""Letters in dark circles, in dark squares and of flags, which Unicode does not call compatible with plain ones."""
-_UNSEEN = dict.fromkeys((0x115F, 0x1160, 0x3164, 0xFFA0, 0x2800))
 _ROT13 = str.maketrans(
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz", "NOPQRSTUVWXYZABCDEFGHIJKLMnopqrstuvwxyzabcdefghijklm"
 )
@@ -45,9 +38,6 @@ _DIGITS = dict(
 _DIGIT_WORD = re.compile(rf"\b(?:{'|'.join(_DIGITS)})\b", re.IGNORECASE)
 _DIGIT_WORDS = re.compile(rf"(?:\b(?:{'|'.join(_DIGITS)})\b\W{{0,3}}){{3}}", re.IGNORECASE)
 
-_WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+|[^\W\d_]")
-"""Letters of other scripts, some of which put no blanks between words, are words of their own."""
-_APOSTROPHE = re.compile(r"(?<=[A-Za-z])['’](?=[A-Za-z])")
 _SPACED = re.compile(r"(?<![A-Za-z0-9])[A-Za-z0-9](?:[^A-Za-z0-9]{1,3}[A-Za-z0-9](?![A-Za-z0-9])){2,}")
 _RUN = re.compile(r"[A-Za-z0-9]{4,}")
 _LONG_RUN = re.compile(r"[A-Za-z0-9+/_-]{4,}")
@@ -76,11 +66,15 @@ class Word(NamedTuple):
 
 @dataclass(frozen=True)
 class Reading:
-    """One way to read a text. `turned` says that it was written the other way round, or in rot13."""
+    """One way to read a text.
+
+    `turned` says that it was written the other way round, or in rot13; `wide`, that letters of all scripts are read.
+    """
 
     text: str
     words: tuple[Word, ...]
     turned: bool = False
+    wide: bool = False
 
     @cached_property
     def compact(self) -> str:
@@ -88,20 +82,13 @@ class Reading:
         return "".join(word.text for word in self.words)
 
 
-def plain_letters(text: str) -> str:
-    """The text with ASCII letters and digits where it has letters and digits that look like them, accents dropped."""
-    if not text.isascii():
-        spread = unicodedata.normalize("NFKD", text.translate(_FRAMED)).translate(_UNSEEN)
-        kept = (char for char in spread if unicodedata.category(char) not in ("Mn", "Me", "Cf"))
-        digits = (str(unicodedata.decimal(char, char)) for char in kept)
-        text = "".join(digits).translate(_LOOKALIKES)
-    return _APOSTROPHE.sub("", text)
+def read_words(text: str, *, ordinary: bool = True, wide: bool = False) -> tuple[Word, ...]:
+    """The words of a text in plain letters; with `ordinary` False none counts as ordinary.
 
-
-def read_words(text: str, *, ordinary: bool = True) -> tuple[Word, ...]:
-    """The words of a text in plain letters; with `ordinary` False none counts as ordinary."""
+    If `wide` those of all scripts, else of Latin letters alone.
+    """
     found, end = [], 0
-    spans = [match.span() for match in _WORD.finditer(text)]
+    spans = word_spans(text, wide=wide)
     for index, (start, stop) in enumerate(spans):
         following = spans[index + 1][0] if index + 1 < len(spans) else len(text)
         written = text[start:stop]
@@ -117,6 +104,8 @@ def readings(text: str) -> Iterator[Reading]:
     plain = plain_letters(text)
     words = read_words(plain)
     yield Reading(plain, words)
+    if not plain.isascii():
+        yield Reading(plain, read_words(plain, wide=True), wide=True)
     yield from _turns(plain, words)
     if _DIGIT_WORDS.search(plain):
         spelled = _DIGIT_WORD.sub(lambda match: _DIGITS[match[0].lower()], plain)

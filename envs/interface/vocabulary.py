@@ -8,6 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
+from envs.interface.letters import parts, plain_letters, tokens
 from envs.sources import TaskSource, known_sources
 from envs.text import texts_in
 
@@ -17,14 +18,7 @@ EVERYDAY = frozenset((Path(__file__).parent / "everyday.txt").read_text(encoding
 """Some 1,100 words of general advice, in their base forms."""
 
 _SUFFIXES = ("s", "es", "ed", "ing", "ly", "er", "ies", "ied", "able", "ness", "ment", "al", "ation", "ity")
-_TOKENS = re.compile(r"[a-z]+|[0-9]+")
-_PARTS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 _DECIMALS = re.compile(r"\d+\.\d+")
-
-
-def parts(text: str) -> list[str]:
-    """The words and numbers of a text, small; "lockDoors" has two, as "lock_doors" has."""
-    return [part.lower() for part in _PARTS.findall(text)]
 
 
 def is_ordinary(word: str) -> bool:
@@ -88,7 +82,8 @@ def _public(sources: Sources) -> _Public:
     texts = [text for tool in tools for text in texts_in(tool.document)]
     texts += [text for source in sources for text in source.public_texts()]
     # Once as the words are written, once with "lockDoors" as two; the mark between texts keeps phrases apart.
-    readings = [_TOKENS.findall(text.lower()) for text in texts] + [parts(text) for text in texts]
+    readings = [tokens(text) for text in texts] + [parts(text) for text in texts]
+    readings += [tokens(plain_letters(text), wide=True) for text in texts if not text.isascii()]
     text = f" {' | '.join(' '.join(reading) for reading in readings)} "
     numbers = {number for text in texts for number in (*_DECIMALS.findall(text), *re.findall(r"\d+", text))}
     names = {"".join(parts(name)): name for source in sources for name in source.tools()}
