@@ -17,6 +17,9 @@ from envs.errors import SealError, UserError
 LIST = "mirror.json"
 """The list of the mirror's files, written last: a file that it does not name belongs to a push that was cut off."""
 
+OWN = "pushed.json"
+"""The names of all files that pushes have written or begun to write, and that a push may remove."""
+
 _UNFINISHED = (".part", ".new")
 """Endings of what is still being written."""
 
@@ -47,18 +50,17 @@ class Mirror:
         except _FAILURES as error:
             raise UserError(f"--storage: {uri} cannot be written ({_reason(error)}).") from None
         self._own = set[str]()
-        """Names of the files there that a push has written."""
         if is_empty:
             return
-        listed = self._system.get_file_info(f"{self._path}/{LIST}").type != fs.FileType.NotFound
+        listed, claimed = (self._has(name) for name in (LIST, OWN))
         if new:
             remedy = f"go on with --resume {self.uri}, or give another name" if listed else "give another name or place"
             raise UserError(f"--storage: {self.uri} is there; {remedy}.")
-        if listed:
+        for name in (LIST,) * listed + (OWN,) * claimed:
             try:
-                self._own.update(_listed(self._system, self._path))
+                self._own.update(_names(self._system, f"{self._path}/{name}"))
             except (*_FAILURES, TypeError) as error:
-                raise UserError(f"--storage: {self.uri}/{LIST} cannot be read ({_reason(error)}).") from None
+                raise UserError(f"--storage: {self.uri}/{name} cannot be read ({_reason(error)}).") from None
 
     def push(self) -> None:
         """Copies what has changed since the last push. Raises `SealError` where the storage fails."""
@@ -66,13 +68,14 @@ class Mirror:
             return
         pushed: dict[str, tuple[int, int]] = {}
         try:
-            for path in self._files():
+            paths = self._files()
+            self._claim({path.relative_to(self.folder).as_posix() for path in paths})
+            for path in paths:
                 name = path.relative_to(self.folder).as_posix()
                 try:
                     there = path.stat()
                     stats = (there.st_size, there.st_mtime_ns)
                     if self._pushed.get(name) != stats:
-                        self._own.add(name)
                         target = f"{self._path}/{name}"
                         self._system.create_dir(str(PurePosixPath(target).parent), recursive=True)
                         self._replace(target, partial(self._copy, path))
@@ -86,6 +89,16 @@ class Mirror:
         except _FAILURES as error:
             raise SealError(f"storage: {self.uri} cannot be written ({_reason(error)}).") from None
         self._pushed = pushed
+
+    def _has(self, name: str) -> bool:
+        found: bool = self._system.get_file_info(f"{self._path}/{name}").type != fs.FileType.NotFound
+        return found
+
+    def _claim(self, names: set[str]) -> None:
+        """Writes down what is ours before it is there, so that whoever goes on after a kill knows it."""
+        if names - self._own:
+            self._own |= names
+            self._replace(f"{self._path}/{OWN}", partial(self._write, sorted(self._own)))
 
     def _replace(self, target: str, write: Callable[[str], None]) -> None:
         """Has a file written whole or not at all: objects of S3 and GCS are so by themselves."""
@@ -163,7 +176,7 @@ def pull(uri: str, runs: Path) -> tuple[Path, str]:
     shutil.rmtree(part, ignore_errors=True)
     system, path = _open(place + query)
     try:
-        for each in _listed(system, path):
+        for each in _names(system, f"{path}/{LIST}"):
             inside = PurePosixPath(each)
             if inside.is_absolute() or ".." in inside.parts:
                 raise UserError(f"--resume: {uri} names {each!r:.80}, which lies outside of it.")
@@ -210,9 +223,9 @@ def _open(uri: str) -> tuple[fs.FileSystem, str]:
     return system, path
 
 
-def _listed(system: fs.FileSystem, path: str) -> list[str]:
-    """The names in a mirror's list. Raises `OSError`, `ValueError` or `TypeError` where there is none."""
-    with system.open_input_stream(f"{path}/{LIST}") as stream:
+def _names(system: fs.FileSystem, path: str) -> list[str]:
+    """The names in a list of a mirror. Raises `OSError`, `ValueError` or `TypeError` where there is none."""
+    with system.open_input_stream(path) as stream:
         return list(map(str, json.loads(stream.read())))
 
 

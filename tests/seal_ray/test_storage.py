@@ -14,7 +14,7 @@ import pytest
 from pyarrow import fs  # type: ignore[import-untyped]
 
 from envs.errors import SealError, UserError
-from seal_ray.run.storage import LIST, Mirror, fetched, mirrored, pull
+from seal_ray.run.storage import LIST, OWN, Mirror, fetched, mirrored, pull
 from tests.command_line import run_main
 from tests.processes import free_port, wait_for_answer
 
@@ -38,7 +38,8 @@ def test_a_mirror_has_what_the_folder_has(as_uri: bool, run: Path, tmp_path: Pat
     mirror = Mirror(run, f"file://{storage}" if as_uri else str(storage))
     mirror.push()
     copy = storage / "mine"
-    assert tree(copy) == {**tree(run), LIST: json.dumps(sorted(tree(run)))}
+    names = json.dumps(sorted(tree(run)))
+    assert tree(copy) == {**tree(run), LIST: names, OWN: names}
     unchanged = (copy / "checkpoints/round_000001/model/weights").stat().st_mtime_ns
 
     with (run / "metrics.jsonl").open("a", encoding="utf-8") as file:
@@ -53,7 +54,7 @@ def test_a_mirror_has_what_the_folder_has(as_uri: bool, run: Path, tmp_path: Pat
 
     (run / "checkpoints/round_000001/model/weights").unlink()
     mirror.push()
-    assert set(tree(copy)) == {"metrics.jsonl", LIST}
+    assert set(tree(copy)) == {"metrics.jsonl", LIST, OWN}
 
 
 def test_what_is_pulled_is_what_was_pushed_and_no_more(run: Path, tmp_path: Path) -> None:
@@ -114,7 +115,7 @@ def test_what_is_removed_during_a_push_is_left_out(run: Path, tmp_path: Path, mo
 
     monkeypatch.setattr(fs, "copy_files", copy)
     mirror.push()
-    assert set(tree(tmp_path / "storage" / "mine")) == {"metrics.jsonl", LIST}
+    assert set(tree(tmp_path / "storage" / "mine")) == {"metrics.jsonl", LIST, OWN}
 
 
 def test_half_a_copy_is_no_run(run: Path, tmp_path: Path) -> None:
@@ -187,6 +188,31 @@ def test_what_no_push_has_written_stays(run: Path, tmp_path: Path) -> None:
     Mirror(run, str(tmp_path / "storage")).push()
     assert theirs.read_text("utf-8") == "precious"
     assert not (tmp_path / "storage/mine/metrics.jsonl").exists(), "what an earlier process has pushed is known"
+
+
+@pytest.mark.parametrize("at", ["_copy", "_remove"])
+def test_what_a_push_that_was_killed_has_left_is_removed(
+    at: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage, weights = tmp_path / "storage", run / "checkpoints/round_000001/model/weights"
+    later = run / "checkpoints/round_000002/model/weights"
+    Mirror(run, str(storage)).push()
+    weights.unlink()
+    later.parent.mkdir(parents=True)
+    later.write_text("two", encoding="utf-8")
+
+    def killed(self: Mirror, *arguments: Any) -> None:
+        if at == "_copy":
+            Path(arguments[1]).write_text("half", encoding="utf-8")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Mirror, at, killed)
+        with pytest.raises(KeyboardInterrupt):
+            Mirror(run, str(storage)).push()
+    later.unlink()
+    Mirror(run, str(storage)).push()
+    assert set(tree(storage / "mine")) == {"metrics.jsonl", LIST, OWN}
 
 
 def test_a_push_that_fails_is_tried_again_and_at_the_end_raised(run: Path, tmp_path: Path) -> None:
