@@ -22,7 +22,7 @@ from envs.errors import SealError, UserError
 from seal_ray.algorithm.config import SealConfig
 from seal_ray.algorithm.seal import Seal
 from seal_ray.run.cluster import check_asked
-from tuning.record import TRIALS, TrialsManifest, has_ended, mark_ended, mark_failed, mark_started
+from tuning.record import TrialsManifest, has_ended, mark_ended, mark_failed, mark_started
 from tuning.trial import SealTrial, run_folder, with_main
 
 RETRIES = 2
@@ -141,18 +141,20 @@ def resume_trials(out: Path, kind: type[TrialsManifest], *, tell: Tell) -> None:
     check_resumable(out, kind)
     with _prepared():
         path = str(out.resolve() / _TUNE)
-        tuner = tune.Tuner.restore(path, SealTrial, resume_unfinished=True, restart_errored=True)
-        _check_fit(out, tuner)
-        _fit(tuner, tell)
+        _check_fit(tune.ExperimentAnalysis(path).get_all_configs())
+        _fit(tune.Tuner.restore(path, SealTrial, resume_unfinished=True, restart_errored=True), tell)
 
 
-def _check_fit(out: Path, tuner: tune.Tuner) -> None:
-    """Raises `UserError` where the cluster can hold no trial that is left; it may be smaller than the one before."""
-    results = tuner.get_results()
-    for result in (results[place] for place in range(len(results))):
-        name = Path(result.path).name
-        if result.config is not None and not has_ended(out / TRIALS / name):
-            check_asked(f"the trial {name}", SealTrial.default_resource_request(result.config).required_resources)
+def _check_fit(configs: Mapping[str, Mapping[str, Any]]) -> None:
+    """Raises `UserError` where the cluster can never hold a trial that is left; it may be smaller than the one before.
+
+    `configs` are those of the trials, by their ids.
+    """
+    for trial_id, config in configs.items():
+        folder = run_folder(config, trial_id)
+        if not has_ended(folder):
+            asked = SealTrial.default_resource_request(config).required_resources
+            check_asked(f"the trial {folder.name}", asked)
 
 
 def _fit(tuner: tune.Tuner, tell: Tell) -> None:

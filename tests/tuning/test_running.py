@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 import ray
@@ -42,12 +40,11 @@ def test_trials_that_a_smaller_cluster_can_never_hold_are_not_waited_for(
 ) -> None:
     folder = RunFolder(tmp_path / TRIALS / "coevolved-seed0")
     folder.write_config({"seed": 0, **make_config(["coevolved"]).to_sections()})
-    result = SimpleNamespace(path=f"/tune/{folder.path.name}", config={RUN: str(folder.path), MAIN: 1.0})
-    tuner = cast("Any", SimpleNamespace(get_results=lambda: [result]))
+    configs = {"an id": {RUN: str(folder.path), MAIN: 1.0}}
     monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 4.0})
-    _check_fit(tmp_path, tuner)
+    _check_fit(configs)
     monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 2.0})
     with pytest.raises(UserError, match=r"the trial coevolved-seed0 asks for 2\.2 CPUs and the cluster has 2"):
-        _check_fit(tmp_path, tuner)
+        _check_fit(configs)
     mark_ended(folder.path)
-    _check_fit(tmp_path, tuner)
+    _check_fit(configs)
