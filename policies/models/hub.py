@@ -52,7 +52,7 @@ def folder_of(name: str) -> Path:
         return _fetched(name, _FILES)
     if not (has_tokenizer(cached) and template_of(cached)):
         with suppress(UserError):  # the model may have no template, and then it is said what it lacks
-            return _fetched(name, _FILES)
+            return _fetched(f"{repository_of(name)}@{cached.name}", _FILES)  # of the same commit, in all processes
     return cached
 
 

@@ -109,7 +109,7 @@ def command(
     form = check_plan(plan)
     out = out or Path("runs") / "evaluations" / f"{name}-{source.name}-{split}"
     records = open_folder(plan, out, fresh=fresh)
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     with progress(console) as update:
 
         def show(at: Progress) -> None:

@@ -71,7 +71,7 @@ def play(
     if model is not None:
         from seal_ray.cli.speaking import speaking  # engines, which the others do without
 
-        console.print(f"starting {model}", style="dim")
+        console.print(f"starting {model}", style="dim", markup=False)
         starting = speaking(
             *(model, chosen, engine),
             dialect=form.name,

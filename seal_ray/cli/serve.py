@@ -78,7 +78,7 @@ def command(
 
     # A few wait behind the proxy, so that no place is empty while a request is on its way.
     admit(places=served.settings.places + 16, body_bytes=served.settings.max_request_mib << 20, key=api_key)
-    say = partial(Console(highlight=False).print, soft_wrap=True)
+    say = partial(Console(highlight=False, markup=False).print, soft_wrap=True)
     say(f"starting {served.name}: a minute or two on CPU")
     with connected() as own:
         logging.disable(logging.WARNING)  # Serve and vLLM log every step

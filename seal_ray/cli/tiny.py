@@ -54,7 +54,7 @@ def build(
     recipe = {tiny.RARE: RARE_RECIPE, tiny.WRITER: WRITER_RECIPE}.get(name, Recipe())
     out = out or Path("runs") / name
     torch.set_num_threads(threads)
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     with progress(console) as update:
         build_model(
             out,
@@ -86,7 +86,7 @@ def measure_command(
     """Measure how often each behaviour is right, on the plain interface and under cues; or what tiny-writer writes."""
     from policies.tiny.build import only_writes
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     if only_writes(open_model(model).path):
         show_writing(console, asyncio.run(measure_writing(open_model(model), console)))
         return

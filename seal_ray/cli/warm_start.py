@@ -67,7 +67,7 @@ def command(
         seed=seed,
         overrides=tuple(overrides or ()),
     )
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     with progress(console) as report:
         found = warm_start(plan, out, report)
     console.print(f"model: {found}   curves: {found / WORK / PICTURE}", soft_wrap=True)

@@ -82,7 +82,7 @@ class Solver(Section):
     """A model by name (docs/models.md): tiny, tiny-rare, smollm2-135m-warm, a Hugging Face model folder, or a hub's
     OWNER/NAME."""
     dialect: str | None = None
-    """How it writes calls; None is what its architecture suggests."""
+    """How it writes calls; None is what the model says or suggests (docs/solver.md)."""
     dtype: Literal["float32", "bfloat16"] = "bfloat16"
     """What the learner computes in; float32 on a CPU that has no products in bfloat16. Its weights and moments always
     are float32."""

@@ -195,9 +195,10 @@ def open_folder(plan: Plan, out: Path, *, fresh: bool = False) -> Records:
         return Records(dialogues)
     make_folder(out)
     for old in (dialogues, out / "summary.json"):
-        if old.exists() and not fresh:
+        if fresh:
+            old.unlink(missing_ok=True)
+        elif old.exists():
             raise UserError(f"--out: {old} is of something else; give another folder, or --fresh to replace it.")
-        old.unlink(missing_ok=True)
     replace_file(path, settings.encode("utf-8"))
     return Records(dialogues)
 

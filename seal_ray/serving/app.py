@@ -68,7 +68,7 @@ class ServingSettings(BaseModel):
     adapters: dict[str, str] = Field(default_factory=dict)
     """LoRA adapters on top of it: what clients call each → its folder in PEFT's format."""
     dialect: str | None = None
-    """How the model writes calls; None is what its architecture suggests."""
+    """How the model writes calls; None is what it says or suggests (docs/solver.md)."""
     dtype: str | None = None
     """What it computes in; None is bfloat16 on GPUs and float32 elsewhere."""
     context: Count | None = None
