@@ -11,7 +11,6 @@ import random
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from functools import cache, partial
 from typing import TypeVar
 
@@ -27,7 +26,7 @@ from envs.interface.letters import parts
 from envs.interface.show import guidelines_text
 from envs.interface.value import MAX_GUIDELINE_CHARACTERS, MAX_GUIDELINES
 from envs.interface.vocabulary import is_ordinary, is_public
-from envs.task import JSON, Task, ToolCall
+from envs.task import JSON, Task
 from envs.toolworld import generate, tasks
 from envs.toolworld.documents import DESCRIPTIONS
 from policies.curator.rules import GUIDELINE_FOR
@@ -463,51 +462,3 @@ def test_the_guard_is_fast(record_property: Callable[[str, object], None]) -> No
     assert built < 3.0
     assert took[0] < 0.05
     assert took[1] < 0.2
-
-
-def told(value: str, said: str) -> LeakGuard:
-    """The guard of a task whose user says that, and whose ground truth has the value."""
-    first, turn = pool()[0], pool()[0].turns[0]
-    return LeakGuard([replace(first, turns=(replace(turn, user=said, ground_truth=(ToolCall("f", {"x": value}),)),))])
-
-
-def is_refused(guard: LeakGuard, text: str) -> bool:
-    return guard.check(Interface(guidelines=(text,))) is not None
-
-
-@pytest.mark.parametrize("room", ["北京西站厨房", "ガレージ左側", "кухня-на-даче", "주방조명"])
-def test_values_and_texts_of_any_script_are_guarded(room: str) -> None:
-    said = f"请打开{room}的灯谢谢你帮我这个忙"
-    guard = told(room, said)
-    for text in (f"The room is {room}.", f"The room is {' '.join(room)}.", f'Call f with x="{room}".', said, said[-9:]):
-        assert is_refused(guard, text), text
-    for text in ("先看工具再回答", "スイッチを入れる", f"The room is {room[:2]}."):
-        assert not is_refused(guard, text), text
-
-
-@pytest.mark.parametrize(
-    ("value", "said", "allowed"),
-    [
-        ("Юля", "Пожалуйста, включи свет", "Пожалуйста, сначала прочитай описание инструмента."),
-        ("Юля", "Пожалуйста, включи свет", "Даты вроде 5 июля пишутся числами."),
-        ("물", "사용자 도구", "도구 사용자 설명"),
-        ("물", "사용자 도구", "선물 목록을 먼저 확인하세요."),
-        ("Straße", "Wo ist die Straße?", "Stra and e."),
-    ],
-)
-def test_words_of_scripts_with_blanks_are_whole(value: str, said: str, allowed: str) -> None:
-    assert not is_refused(told(value, said), allowed)
-
-
-def test_six_words_of_another_script_are_a_passage() -> None:
-    said = "Сначала открой отчет и потом отправь его директору"
-    guard = told("x", said)
-    words = said.split()
-    assert is_refused(guard, " ".join(words[1:7]))
-    assert not is_refused(guard, " ".join(words[1:6]))
-
-
-def test_letters_of_another_script_hide_no_value() -> None:
-    guard = LeakGuard(pool()[:5])
-    for text in ("finalя_яreport.pdf", "final北report北pdf", "fжiжnжaжlжrжeжpжoжrжt.pdf"):
-        assert is_refused(guard, text), text
