@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import Protocol, runtime_checkable
 
 from envs.errors import UserError, unknown_value
+from envs.interleaving import interleaved
 from envs.registry import Registry
 from envs.task import Task, ToolDoc, in_order
 
@@ -345,9 +346,7 @@ def _all_tools(sources: tuple[TaskSource, ...]) -> Mapping[str, tuple[ToolDoc, .
 
 def in_turn(tasks: Sequence[Task], categories: Sequence[str]) -> Iterator[Task]:
     """The tasks of these categories, one of each in turn, so that the first few are of all kinds."""
-    columns = [[task for task in tasks if task.category == category] for category in categories]
-    for row in itertools.zip_longest(*columns):
-        yield from (task for task in row if task is not None)
+    return interleaved([task for task in tasks if task.category == category] for category in categories)
 
 
 def check_disjoint(left: Iterable[Task], right: Iterable[Task], *, names: tuple[str, str] = ("train", "eval")) -> None:

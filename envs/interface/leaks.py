@@ -138,19 +138,20 @@ class Answers:
                 self._add_value(value)
             elif not isinstance(value, bool) and math.isfinite(value):
                 self._add_value(_digits(value))
-        for wide in (False, True) if call.arguments else ():
-            keyed = "".join(_compact(f"{key} {_written(value)}", wide=wide) for key, value in call.arguments.items())
-            bare = "".join(_compact(_written(value), wide=wide) for value in call.arguments.values())
+        if not call.arguments:
+            return
+        bare = " ".join(map(_written, call.arguments.values()))
+        keyed = " ".join(f"{key} {_written(value)}" for key, value in call.arguments.items())
+        for wide in _ways(f"{call.name} {keyed}"):
             name = _compact(call.name, wide=wide)
-            self._calls.update({f"{name} {keyed}", f"{name} {bare}"})
+            self._calls.update(f"{name} {_compact(each, wide=wide)}" for each in (keyed, bare))
 
     def _add_value(self, value: str) -> None:
         text = plain_letters(value)
         if _DECIMAL.fullmatch(text) and not is_public_number(_decimal(text)) and not _decimal(text).endswith("."):
             self._decimals.add(_decimal(text))
-        self._index_value(value, text, wide=False)
-        if not text.isascii():
-            self._index_value(value, text, wide=True)
+        for wide in _ways(text):
+            self._index_value(value, text, wide=wide)
 
     def _index_value(self, value: str, text: str, *, wide: bool) -> None:
         """`text` is the value in plain letters."""
@@ -247,6 +248,11 @@ def _without_repeats(names: Sequence[str]) -> list[str]:
 
 def _digest(run: Sequence[str]) -> bytes:
     return hashlib.blake2b(" ".join(run).encode(), digest_size=8).digest()
+
+
+def _ways(text: str) -> tuple[bool, ...]:
+    """Whether its words are read wide: both ways where that makes a difference."""
+    return (False,) if text.isascii() else (False, True)
 
 
 def _compact(text: str, *, wide: bool) -> str:

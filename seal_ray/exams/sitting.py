@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from envs.errors import SealError, UserError
 from envs.exams import Exam, Item, Mark, Placed
 from envs.folders import make_folder
+from envs.interleaving import interleaved
 from envs.task import JSON
 from envs.text import map_texts, valid_text
 from policies.candidate import EngineCandidate
@@ -251,9 +252,8 @@ def choose_items(
     for item in sorted(items, key=lambda item: derive_seed(item.group)):
         if item.counts and (not categories or item.category in categories):
             columns.setdefault(item.category, []).append(item)
-    in_turn = (item for row in itertools.zip_longest(*columns.values()) for item in row if item is not None)
     chosen: set[str] = set()
-    for item in itertools.islice(in_turn, limit):
+    for item in itertools.islice(interleaved(columns.values()), limit):
         needed: PlacedT | None = item
         while needed is not None and needed.id not in chosen:
             chosen.add(needed.id)

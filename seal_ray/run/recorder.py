@@ -10,16 +10,17 @@ import resource
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from itertools import islice, zip_longest
+from itertools import islice
 from pathlib import Path
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import Any
 
 from envs.interface import Interface
+from envs.interleaving import interleaved
 from policies.trajectory import Trajectory
 from seal_ray.algorithm.config import SealConfig
 from seal_ray.algorithm.sampling.groups import PlayedGroup
@@ -33,7 +34,6 @@ from seal_ray.report.writers import Writers
 from seal_ray.run import checkpoints
 
 Metrics = dict[str, float]
-Item = TypeVar("Item")
 
 
 class Recorder:
@@ -207,12 +207,7 @@ def train(
 
 def by_turns(groups: Iterable[PlayedGroup]) -> Iterator[Trajectory]:
     """The dialogues of all groups by turns, and of each group those of its arms by turns, an interface's first."""
-    return _by_turns([list(_by_turns(list(reversed(group.by_arm().values())))) for group in groups])
-
-
-def _by_turns(parts: Sequence[Sequence[Item]]) -> Iterator[Item]:
-    """The first of each part, then the second of each, and so on."""
-    return (each for turn in zip_longest(*parts) for each in turn if each is not None)
+    return interleaved(interleaved(reversed(group.by_arm().values())) for group in groups)
 
 
 @contextmanager

@@ -43,6 +43,12 @@ _CPU_ENVIRONMENT = {
 }
 _INGRESS_REQUESTS = 10_000
 """Requests under way in the ingress; those beyond what the replicas take wait there."""
+_PLAIN_SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
+"""What a request is sampled with where it asks for nothing else: as OpenAI's servers do, and evaluations.
+
+A model's generation_config.json may have others, of which a repetition penalty holds for greedy requests too.
+"""
+
 _CPU_BLOCK = 32
 """Tokens in a block of the cache on CPU: as in training."""
 _CPU_BATCH, _CPU_LONG = 512, 64
@@ -225,13 +231,6 @@ def _gpus(settings: ServingSettings) -> int:
     if settings.gpus is not None:
         return settings.gpus
     return int(ray.cluster_resources().get("GPU", 0) >= 1)
-
-
-_PLAIN_SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
-"""What a request is sampled with where it asks for nothing else: as OpenAI's servers do, and evaluations.
-
-A model's generation_config.json may have others, of which a repetition penalty holds for greedy requests too.
-"""
 
 
 def _scale(settings: ServingSettings) -> dict[str, Any]:
