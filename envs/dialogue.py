@@ -47,6 +47,8 @@ class Protocol(StrEnum):
     SEAL = "seal"
     """For training: parse errors, unknown and hidden tools return an error observation and the turn goes on; at most 20
     steps in the dialogue."""
+    UNTIL_FAILURE = "until-failure"
+    """The seal protocol, where the first turn that fails ends the dialogue: what follows cannot win it any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,7 @@ class Dialogue(gymnasium.Env[str, str]):
         self.dialect = dialect
         self.interface = interface
         self.protocol = Protocol(protocol)
+        self._official = self.protocol is Protocol.OFFICIAL
         self.context = context
         self.render_mode = render_mode
         self.user_text: str | None = None
@@ -189,13 +192,13 @@ class Dialogue(gymnasium.Env[str, str]):
         if not self._running:
             raise gymnasium.error.ResetNeeded("the dialogue is over or was never reset")
         parsed = self.dialect.parse(action)
-        calls = parsed.official_calls if self.protocol is Protocol.OFFICIAL else parsed.calls
+        calls = parsed.official_calls if self._official else parsed.calls
         turn = self.turn
         records = self._call_all(calls)
         self._steps[turn].append(Step(turn, first_part(action), records, parsed.errors))
-        if not records and (self.protocol is Protocol.OFFICIAL or not parsed.errors):
+        if not records and (self._official or not parsed.errors):
             self._judge_turn()
-            if self._verifier.finished:
+            if self._verifier.finished or (self.protocol is Protocol.UNTIL_FAILURE and self._verifier.failed):
                 self._finish()
             else:
                 self._start_turn()
@@ -222,7 +225,7 @@ class Dialogue(gymnasium.Env[str, str]):
         self._shown |= {tool.name for tool in turn.revealed}
         # Only where nothing should be called does it matter whether the state changed.
         self._turn_start: State = {} if turn.ground_truth else freeze(self._world.state())
-        if self.protocol is Protocol.OFFICIAL:
+        if self._official:
             self._budget = MAX_STEPS
 
     def _judge_turn(self) -> None:
@@ -244,7 +247,7 @@ class Dialogue(gymnasium.Env[str, str]):
     def _spend_step(self, turn: int) -> None:
         self._budget -= 1
         # The official handler stops only after it has executed one step more than the limit.
-        if self._budget > (-1 if self.protocol is Protocol.OFFICIAL else 0):
+        if self._budget > (-1 if self._official else 0):
             return
         self._judge_turn()
         # In the last turn nothing is left out, and the official runner grades the dialogue as it stands.
@@ -286,7 +289,7 @@ class Dialogue(gymnasium.Env[str, str]):
 
     def _call(self, call: ToolCall, cost: Cost) -> CallRecord:
         availability = self._availability(call)
-        if self.protocol is Protocol.SEAL and availability is not Availability.SHOWN:
+        if not self._official and availability is not Availability.SHOWN:
             text = f"[ERROR] The tool {call.name!r} is not available."
             return CallRecord(call, self._allowance.show(text), True, availability, executed=False)
         document = self._documents.get(call.name)
@@ -315,7 +318,7 @@ class Dialogue(gymnasium.Env[str, str]):
     def _result_messages(self, parsed: ParsedCompletion, records: tuple[CallRecord, ...]) -> list[Message]:
         role = self.dialect.result_role
         messages = [Message(role, self._result_text(record)) for record in records]
-        if self.protocol is Protocol.SEAL:
+        if not self._official:
             messages += [
                 Message(role, show_parse_error(self.interface, f"[ERROR] {error.message}", self.dialect))
                 for error in parsed.errors

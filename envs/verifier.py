@@ -173,6 +173,11 @@ class Verifier:
         return len(self._verdicts) == len(self._truth)
 
     @property
+    def failed(self) -> bool:
+        """Whether a turn at whose end something is checked did not pass, so that the dialogue cannot succeed."""
+        return any(verdict.scorable and not verdict.passed for verdict in self._verdicts)
+
+    @property
     def success(self) -> bool:
         """Whether all turns are done and every turn at whose end something is checked passed."""
         return self.finished and all(v.passed or v.outcome is Outcome.UNSCORED for v in self._verdicts)

@@ -102,7 +102,7 @@ def demonstrations(
         made = _draw_task(rng, seed, number, split, _SHORT if short else _MIXED)
         number += 1
         shown = _draw_shown(rng, table)
-        protocol = rng.choice(list(Protocol))
+        protocol = rng.choice([Protocol.OFFICIAL, Protocol.SEAL])
         demonstration = _Player(rng, made, shown, protocol).play()
         if demonstration is not None:
             yield demonstration

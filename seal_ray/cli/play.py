@@ -45,7 +45,9 @@ def play(
     interface: Annotated[
         Path | None, typer.Option(help="JSON file of a learning interface; what it changes is shown first.")
     ] = None,
-    protocol: Annotated[str, typer.Option(help="official (evaluation) or seal (training).")] = "official",
+    protocol: Annotated[
+        str, typer.Option(help="official (evaluation); seal or until-failure (training).")
+    ] = "official",
     dialect: Annotated[
         str | None, typer.Option(help="How calls are written: toolace, qwen or llama3_json; else as the model does.")
     ] = None,

@@ -39,8 +39,9 @@ class Environment(Section):
     """How they are drawn: uniform takes all as they come, success fewer of those whose success is near 0 or 1."""
     sampler_floor: Annotated[float, Field(gt=0.0, le=1.0)] = 0.2
     """The least probability with which the sampler success takes a task that comes up; 1 takes all."""
-    protocol: Literal["seal", "official"] = "seal"
-    """Rules of a training dialogue. Evaluation always plays the official ones."""
+    protocol: Literal["seal", "until-failure", "official"] = "seal"
+    """Rules of a training dialogue; until-failure is seal, ended by the first turn that fails. Evaluation always plays
+    the official ones."""
     reward: str = "success"
     """Reward of a dialogue: success (1 or 0), progress (share of its turns that were done), or one's own."""
     reward_settings: Settings = Field(default_factory=dict)

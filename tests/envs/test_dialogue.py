@@ -132,6 +132,27 @@ def test_the_seal_budget_is_per_dialogue() -> None:
     assert play(task, last, protocol=Protocol.SEAL).success, "nothing was left out when the budget ended"
 
 
+def test_until_failure_a_turn_that_fails_ends_the_dialogue_and_nothing_else_does() -> None:
+    task = get_task("multi_turn_miss_func_16")
+    asked = next(index for index, turn in enumerate(task.turns) if not turn.ground_truth)
+    failing = asked + 1
+    idle: list[list[Action]] = [*truth(task)[:failing], [], *truth(task)[failing + 1 :]]
+    lost = play(task, idle, protocol=Protocol.UNTIL_FAILURE)
+    assert lost.diagnosis.labels[failing] not in (Label.PASS, Label.NOT_REACHED)
+    assert set(lost.diagnosis.labels[failing + 1 :]) == {Label.NOT_REACHED}
+    assert not lost.success
+
+    wrong: list[list[Action]] = [*truth(task)[:asked], [PWD], *truth(task)[asked + 1 :]]
+    won = play(task, wrong, protocol=Protocol.UNTIL_FAILURE)
+    assert won.diagnosis.labels[asked] is not Label.PASS
+    assert won.success, "a turn in which nothing is checked cannot lose the dialogue"
+
+    dialogue = Dialogue(task, protocol=Protocol.UNTIL_FAILURE)
+    dialogue.reset()
+    assert "[ERROR]" in dialogue.step(BROKEN)[0]
+    assert dialogue.turn == 0, "errors return, as under the seal protocol"
+
+
 def test_reward_and_ends_come_with_the_last_step_only() -> None:
     task = get_task("multi_turn_base_1")
     dialogue = Dialogue(task)
