@@ -44,9 +44,14 @@ class Label(StrEnum):
     """The dialogue ended before this turn, or a token budget cut it off."""
 
     @property
+    def is_done(self) -> bool:
+        """Whether the turn passed, or nothing was called where nothing should be."""
+        return self in (Label.PASS, Label.CORRECT_ABSTENTION)
+
+    @property
     def is_failure(self) -> bool:
         """Whether the solver did something wrong in the turn."""
-        return self not in (Label.PASS, Label.CORRECT_ABSTENTION, Label.NOT_REACHED)
+        return not self.is_done and self is not Label.NOT_REACHED
 
 
 class Flag(StrEnum):

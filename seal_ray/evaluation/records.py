@@ -116,6 +116,11 @@ class Group:
             Counter(record.end for record in records),
         )
 
+    @property
+    def turns_done(self) -> float:
+        """The share of turns that passed, or in which rightly nothing was called."""
+        return sum(self.labels[label] for label in Label if label.is_done) / max(1, self.labels.total())
+
     def to_dict(self) -> dict[str, Any]:
         turns = self.labels.total()
         return {
@@ -123,6 +128,7 @@ class Group:
             "dialogues": self.dialogues,
             "success": self.success.share,
             "interval_95": [self.success.low, self.success.high],
+            "turns_done": self.turns_done,
             "label_shares": {label: count / turns for label, count in sorted(self.labels.items())},
             "ends": dict(sorted(self.ends.items())),
         }
@@ -141,11 +147,11 @@ def groups(records: Sequence[Record], categories: Sequence[str] = ()) -> list[Gr
 
 def success_table(counted: Sequence[Group], title: str) -> Table:
     table = Table("category", title=title, title_justify="left")
-    for name in ("tasks", "dialogues", "success %", "95 % interval"):
+    for name in ("tasks", "dialogues", "success %", "95 % interval", "turns done %"):
         table.add_column(name, justify="right", no_wrap=True)
     for group in counted:
         success = f"{100 * group.success.share:.1f}"
-        cells = (str(group.tasks), str(group.dialogues), success, str(group.success))
+        cells = (str(group.tasks), str(group.dialogues), success, str(group.success), f"{100 * group.turns_done:.1f}")
         table.add_row(group.name, *cells, style="bold" if group.name == "all" else "")
     return table
 

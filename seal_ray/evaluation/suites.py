@@ -116,4 +116,5 @@ class PlainSuite:
                 f"success/{category}": mean(each.reward for each in trajectories if each.category == category)
                 for category in in_order(each.category for each in trajectories)
             },
+            "turns_done": mean(label.is_done for each in trajectories for label in each.diagnosis.labels),
         }

@@ -154,6 +154,11 @@ METRICS = (
     Metric("perf/peak_memory_gib", "GiB", "Most host memory that the run's process has held, and a learner in it."),
     Metric("evaluation/success", "share", "Success on the evaluation tasks, on the plain interface."),
     Metric("evaluation/success/CATEGORY", "share", "The same for one category."),
+    Metric(
+        "evaluation/turns_done",
+        "share",
+        "Turns that passed, or in which the solver rightly called nothing, of all turns of the evaluation tasks.",
+    ),
     Metric("evaluation/dialogues", "count", "Dialogues that the evaluation played."),
 )
 """Every metric there is, in the order of the report."""

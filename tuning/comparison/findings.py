@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tuning.comparison.collect import Comparison
-from tuning.comparison.measures import FINAL, GAIN
+from tuning.comparison.measures import FINAL, GAIN, TURNS, TURNS_GAIN
 from tuning.comparison.results import ArmResult, regressions, results_of
 from tuning.comparison.texts import counted, markdown_table, shown, shown_difference, shown_given_seeds
 from tuning.comparison.threshold import Threshold, threshold_of
@@ -78,6 +78,32 @@ def gain_lines(comparison: Comparison) -> list[str]:
         "**Gain**: success after the last round less that of the model before training, in points, over seeds and "
         "evaluation tasks. **These trials alone**: over the tasks only. It says how well the success of these trained "
         "models is known on other tasks, and nothing about other seeds.",
+        "",
+    ]
+
+
+def turn_lines(comparison: Comparison) -> list[str]:
+    """The section on single turns; empty where no evaluation counted them."""
+    turns, gains = results_of(comparison, TURNS), results_of(comparison, TURNS_GAIN)
+    if not any(each.estimate for each in turns):
+        return []
+    baseline = comparison.manifest.baseline
+    rows = [
+        [
+            each.arm,
+            shown(each.estimate),
+            shown(gain.estimate, sign=True),
+            "baseline" if each.arm == baseline else shown_difference(each),
+        ]
+        for each, gain in zip(turns, gains, strict=True)
+    ]
+    return [
+        "## Turns",
+        "",
+        *markdown_table(["arm", "turns done %", "gain", f"− {baseline}"], rows),
+        "",
+        "Turns of the last evaluation that passed, or in which the solver rightly called nothing, of all turns of its "
+        "tasks: they tell models apart that seldom get through a whole dialogue. Intervals are over seeds.",
         "",
     ]
 

@@ -15,6 +15,7 @@ SHARE = "share"
 """The unit of measures between 0 and 1, which are shown in percent."""
 
 _HINT_OFF = "solver/success_plain"
+_TURNS = "evaluation/turns_done"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +45,12 @@ def _final(metric: str) -> Callable[[Sequence[Row], int], float | None]:
     return lambda rows, rounds: next((row.get(metric) for row in rows if row["round"] == rounds), None)
 
 
-def _gain(rows: Sequence[Row], rounds: int) -> float | None:
-    before, after = (_final(EVALUATION)(rows, number) for number in (0, rounds))
-    return None if before is None or after is None else after - before
+def _gain(metric: str) -> Callable[[Sequence[Row], int], float | None]:
+    def of(rows: Sequence[Row], rounds: int) -> float | None:
+        before, after = (_final(metric)(rows, number) for number in (0, rounds))
+        return None if before is None or after is None else after - before
+
+    return of
 
 
 def _area(metric: str) -> Callable[[Sequence[Row], int], float | None]:
@@ -65,9 +69,15 @@ AREA = Measure(
 GAIN = Measure(
     "gain",
     "evaluation success after the last round, less that of the model before training",
-    _gain,
+    _gain(EVALUATION),
     by_task=True,
     paired=True,
+)
+TURNS = Measure("turns_done", "turns of the evaluation that were done, after the last round", _final(_TURNS))
+TURNS_GAIN = Measure(
+    "turns_done_gain",
+    "turns that were done after the last round, less those of the model before training",
+    _gain(_TURNS),
 )
 HINT_OFF = Measure(
     "hint_off",

@@ -9,7 +9,7 @@ from seal_ray.report.files import replace_file
 from tuning.comparison.collect import Comparison, collect
 from tuning.comparison.efficiency import EFFICIENCY, counts_tasks, efficiency_lines
 from tuning.comparison.exams import exam_lines
-from tuning.comparison.findings import gain_lines, regression_lines, threshold_lines, verdicts
+from tuning.comparison.findings import gain_lines, regression_lines, threshold_lines, turn_lines, verdicts
 from tuning.comparison.measures import AREA, FINAL, HINT_OFF, Measure, categories_in, in_category
 from tuning.comparison.pictures import draw_efficiency, draw_labels, draw_success
 from tuning.comparison.results import results_of
@@ -69,6 +69,7 @@ def report_as_markdown(comparison: Comparison) -> str:
         "of its own). **Seeds only**: results by task are missing, and the choice of tasks is in no interval.",
         "",
         *gain_lines(comparison),
+        *turn_lines(comparison),
         *threshold_lines(comparison),
         *efficiency_lines(comparison),
         *exam_lines(comparison),

@@ -13,6 +13,8 @@ from tuning.comparison.measures import (
     GAIN,
     HINT_OFF,
     SHARE,
+    TURNS,
+    TURNS_GAIN,
     Measure,
     categories_in,
     in_category,
@@ -42,7 +44,7 @@ def measures_of(comparison: Comparison) -> list[Measure]:
     if threshold is not None and counts_tasks(comparison):
         times.append(threshold.tasks)
     by_category = (in_category(whole, each) for whole in (FINAL, AREA) for each in categories)
-    return [FINAL, AREA, HINT_OFF, GAIN, *times, *exam_measures(comparison), *by_category]
+    return [FINAL, AREA, HINT_OFF, GAIN, TURNS, TURNS_GAIN, *times, *exam_measures(comparison), *by_category]
 
 
 def table_of(comparison: Comparison) -> Iterator[Sequence[object]]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
+from envs.diagnosis import Diagnosis, Label, TurnDiagnosis
 from envs.task import Task, in_order
+from envs.verifier import Outcome, TurnVerdict
 from policies.trajectory import Trajectory
 from seal_ray.config.sections import Environment, Evaluation
 from seal_ray.evaluation.suites import PLAIN, PlainSuite, Suites
@@ -15,8 +17,10 @@ from seal_ray.report.metrics import Metric
 class Played:
     """What counting needs of a dialogue."""
 
-    def __init__(self, task: str, reward: float, category: str = "base") -> None:
+    def __init__(self, task: str, reward: float, category: str = "base", *labels: Label) -> None:
         self.task, self.reward, self.category = task, reward, category
+        turns = tuple(TurnDiagnosis(n, each, "", TurnVerdict(n, Outcome.PASS)) for n, each in enumerate(labels))
+        self.diagnosis = Diagnosis(task, category, turns, bool(reward))
 
 
 class FirstSuite(PlainSuite):
@@ -64,3 +68,13 @@ def test_a_suite_counts_its_dialogues_in_its_own_order() -> None:
     *others, last = suites.tasks
     played = [*(Played(task.id, 0.0, task.category) for task in others), Played(last.id, 1.0, last.category)]
     assert suites.count(cast(list[Trajectory], played))["backward/first_won"] == 1.0
+
+
+def test_turns_are_counted_over_all_dialogues() -> None:
+    suites = Suites([PlainSuite()], Environment(), Evaluation(tasks=2))
+    first, second = suites.tasks
+    played = [
+        Played(first.id, 0.0, first.category, Label.PASS, Label.CORRECT_ABSTENTION, Label.STATE_MISMATCH),
+        Played(second.id, 0.0, second.category, Label.NOT_REACHED),
+    ]
+    assert suites.count(cast(list[Trajectory], played))["turns_done"] == 0.5

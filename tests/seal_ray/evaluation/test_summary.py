@@ -50,13 +50,14 @@ def test_counts_by_category() -> None:
     records = [
         record("a", 1.0, "pass", "pass"),
         record("b", 0.0, "pass", "state_mismatch"),
-        record("c", 0.0, "spurious_tool_call", "not_reached", category="miss_func"),
+        record("c", 0.0, "correct_abstention", "spurious_tool_call", "not_reached", category="miss_func"),
     ]
     base, miss_func, everything = groups(records)
     assert (base.name, miss_func.name, everything.name) == ("base", "miss_func", "all")
     assert base.to_dict()["label_shares"] == {"pass": 0.75, "state_mismatch": 0.25}
     assert everything.to_dict()["success"] == pytest.approx(1 / 3)
     assert (miss_func.tasks, everything.dialogues) == (1, 3)
+    assert [group.turns_done for group in (base, miss_func, everything)] == pytest.approx([3 / 4, 1 / 3, 4 / 7])
 
 
 def test_result_files_leave_out_what_was_cut_off(tmp_path: Path) -> None:

@@ -111,6 +111,27 @@ def test_the_gain_is_over_the_model_before_training_by_seed_and_task(played: Pat
     assert float(row["given_seeds_low"]) == pytest.approx(float(low) / 100, abs=1e-3)
 
 
+def test_turns_have_a_section_where_evaluations_counted_them(played: Path) -> None:
+    assert "## Turns" not in (write_results(played).folder / REPORT).read_text("utf-8")
+    for trial in collect(played).trials:
+        metrics = RunFolder(trial.folder).metrics
+        after = 0.2 + 0.1 * (trial.arm == "rules") + 0.01 * trial.seed
+        rows = metrics.rows()
+        for row in rows:
+            row["evaluation/turns_done"] = after if row["round"] else 0.125
+        metrics.replace(rows)
+    write_results(played)
+    section = (played / REPORT).read_text("utf-8").partition("## Turns")[2].partition("\n## ")[0]
+    expected = mean_estimate([0.3, 0.31, 0.32, 0.33])
+    assert expected.low is not None
+    assert expected.high is not None
+    interval = f"[{100 * expected.low:.1f}, {100 * expected.high:.1f}]"
+    gain = f"[{100 * expected.low - 12.5:+.1f}, {100 * expected.high - 12.5:+.1f}]"
+    assert f"| rules | 31.5 {interval} | +19.0 {gain} | +10.0 [+10.0, +10.0] |" in section
+    assert "| vanilla | 21.5" in section
+    assert "| baseline |" in section
+
+
 def test_without_an_evaluation_before_training_there_is_no_gain(played: Path) -> None:
     for trial in collect(played).trials:
         metrics = RunFolder(trial.folder).metrics
