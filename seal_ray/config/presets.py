@@ -2,7 +2,8 @@
 
 A model preset says which model is trained and with what; a method preset goes on top of one, and says which parts of
 SEAL are on (the rows of the paper's Table 3). Beside those that come with the package, a preset can be any YAML file of
-the same form. Scalars are those of YAML 1.2: 1e-6 is a number, `on` is a word; a key that is given twice is an error.
+the same form; with `like` it says what differs from one of the package. Scalars are those of YAML 1.2: 1e-6 is a
+number, `on` is a word; a key that is given twice is an error.
 """
 
 from __future__ import annotations
@@ -78,8 +79,18 @@ def preset_names(kind: str | None = None) -> list[str]:
     return [name for name in names if kind is None or _read_preset(name)["kind"] == kind]
 
 
-def about(name: str) -> str:
-    return str(_read_preset(name)["about"])
+def about(preset: str) -> str:
+    return str(_read_preset(preset)["about"])
+
+
+def kind_of(preset: str) -> str:
+    """Of a preset of the package or a file: "model" or "method". Raises `UserError` where there is none."""
+    return str(_read_preset(preset)["kind"])
+
+
+def is_preset_file(preset: str) -> bool:
+    """Whether this names a file, and not a preset of the package."""
+    return Path(preset).suffix in (".yaml", ".yml")
 
 
 def read_layers(
@@ -162,7 +173,7 @@ def _layers(document: Mapping[str, Any]) -> list[Values]:
 
 
 def _read_preset(name: str) -> dict[str, Any]:
-    if Path(name).suffix in (".yaml", ".yml"):
+    if is_preset_file(name):
         return _read_preset_file(Path(name))
     if name not in {path.stem for path in FOLDER.glob("*.yaml")}:
         raise unknown_value("preset", name, preset_names())
@@ -172,11 +183,14 @@ def _read_preset(name: str) -> dict[str, Any]:
 
 
 def _read_preset_file(path: Path) -> dict[str, Any]:
-    """A preset of the user's own: kind, about and sections, checked as a config file is."""
+    """A preset of the user's own: kind, about and sections, checked as a config file is, and what it is like."""
     document, raw = _documents(path)
-    if not isinstance(document, dict) or set(document) != {"kind", "about", "sections"}:
-        raise UserError(f"preset: {path} is none; it needs kind, about and sections, and nothing else.")
+    if not isinstance(document, dict) or set(document) - {"like"} != {"kind", "about", "sections"}:
+        needs = "it needs kind, about and sections, and can have like, and no other key"
+        raise UserError(f"preset: {path} is none; {needs}.")
     check_known(f"preset: {path}: kind", ("model", "method"), str(document["kind"]))
+    if "like" in document:
+        check_known(f"preset: {path}: like", preset_names(document["kind"]), str(document["like"]))
     if not isinstance(document["sections"], dict):
         raise UserError(f"preset: {path}: sections holds none; write them as the presets do, key: value under each.")
     return {**document, "sections": _checked(document["sections"], raw["sections"], path)}

@@ -15,6 +15,21 @@ from seal_ray.config.sections import SECTIONS, Section
 PATH = Path(__file__).parents[2] / "docs" / "config.md"
 """Where the page stands in the repository."""
 
+_OWN_PRESETS = """
+A preset of your own is a YAML file, named by its path in the place of a name:
+
+```yaml
+# mine.yaml
+kind: method              # or model
+like: coevolved           # a preset of the same kind that it goes on from; may be left out
+about: As coevolved, with a curator that speaks less often.
+sections:
+  curator: {update_every: 5}
+```
+
+`seal-ray train --preset mine.yaml` trains with it, `seal-ray compare --arms coevolved,mine.yaml` compares it.
+"""
+
 _INTRODUCTION = """# Settings
 
 This page is made from `seal_ray/config/sections.py` by `python -m seal_ray.config.reference`.
@@ -40,7 +55,7 @@ def _presets() -> Iterator[str]:
     for kind in ("model", "method"):
         for name in preset_names(kind):
             yield _row(f"`{name}`", kind, about(name))
-    yield ""
+    yield _OWN_PRESETS
 
 
 def _section(name: str) -> Iterator[str]:

@@ -36,7 +36,7 @@ class Training(Section):
     """Weight of a token of an anchored row, by its log-probs on the plain prompts and as sampled: one, shaped,
     truncated, or one's own."""
     anchor_weight_settings: Settings = Field(default_factory=dict)
-    """Settings of an anchor weight of one's own."""
+    """Settings of the anchor weight: low of shaped, or those of one's own."""
     anchor_share: NotNegative = 1.0
     """Factor of the advantages of anchored rows at first; at 0 there are none."""
     anchor_share_end: NotNegative | None = None

@@ -60,7 +60,8 @@ class Writer(Section):
     update: str = "grpo"
     """How a writer learns: grpo, as a curator does; rwr, reward-weighted regression as GenEnv has it; or one's own."""
     update_settings: Settings = Field(default_factory=dict)
-    """Settings of the update: advantage and rejection_step of grpo, temperature of rwr, or those of one's own."""
+    """Settings of the update: advantage and rejection_step of grpo, reward_temperature of rwr, or those of one's
+    own."""
     lora_rank: Annotated[int, Field(ge=0)] = 0
     """Rank of the adapter of a writer that learns on an engine of its own; 0 trains all weights. On the solver's
     engines its adapter has the solver's rank."""

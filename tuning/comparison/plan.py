@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,12 +10,12 @@ from typing import Any
 
 from ray import tune
 
-from envs.errors import UserError, unknown_value
+from envs.errors import UserError, check_known, unknown_value
 from seal_ray.algorithm.checks import check_config, check_memory, check_seed
 from seal_ray.algorithm.config import SealConfig, make_config
 from seal_ray.algorithm.tasks.recorded import recorded_windows
 from seal_ray.config import sections
-from seal_ray.config.presets import about, preset_names
+from seal_ray.config.presets import about, is_preset_file, kind_of, preset_names
 from seal_ray.report.files import Row, RunFolder
 from tuning.comparison.beginning import beginnings
 from tuning.comparison.collect import Manifest, trial_folder
@@ -22,13 +23,16 @@ from tuning.recipe import check_arms
 from tuning.running import RETRIES, Tell, cpus_of_main, run_trials
 from tuning.trial import MAIN, RUN
 
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,59}")
+"""What an arm can be called: its trials' folders are called after it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What is to be compared: arm → its settings, each with every seed. The settings' own seed is the first.
 
     `threshold` is the success that the report holds trials to, as a share, where it is not the baseline's own.
-    `starts` has, for each arm, what an earlier comparison has of the model before training.
+    `starts` has, for each arm, what an earlier comparison has of the model before training, `abouts` what an arm is.
     """
 
     arms: Mapping[str, SealConfig]
@@ -36,6 +40,7 @@ class Plan:
     baseline: str
     threshold: float | None = None
     starts: Mapping[str, Row] = field(default_factory=dict)
+    abouts: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def rounds(self) -> int:
@@ -57,32 +62,47 @@ def make_plan(
 ) -> Plan:
     """The plan for method presets as arms, on a model preset, with `overrides` in all of them.
 
-    The evaluations before training are taken from the comparison `like`. The baseline is `vanilla` where it is an arm,
-    else the first. Raises `UserError` for what cannot be compared.
+    Presets are those of the package and YAML files, whose arms are called as the files are, without the ending. The
+    evaluations before training are taken from the comparison `like`. The baseline is `vanilla` where it is an arm, else
+    the first. Raises `UserError` for what cannot be compared.
     """
     if not arms:
         raise UserError("--arms: there are none; give method presets, for instance --arms vanilla,fixed,rules.")
-    for arm in arms:
-        if arm not in preset_names("method"):
-            raise unknown_value("--arms", arm, preset_names("method"))
-        if arms.count(arm) > 1:
+    presets: dict[str, str] = {}
+    for preset in arms:
+        check_preset("--arms", preset, "method")
+        arm = Path(preset).stem if is_preset_file(preset) else preset
+        if arm in presets:
             raise UserError(f"--arms: {arm!r} is there twice; give each arm once.")
+        presets[arm] = preset
     if seeds < 1:
         raise UserError(
             f"--seeds: {seeds} is not possible; a comparison needs at least 1, and at least 2 for intervals."
         )
     if rounds is not None and rounds < 1:
         raise UserError(f"--rounds: {rounds} is not possible; a trial has at least 1.")
-    if model is not None and model not in preset_names("model"):
-        raise unknown_value("--preset", model, preset_names("model"))
-    if baseline is not None and baseline not in arms:
-        raise unknown_value("--baseline", baseline, arms)
+    if model is not None:
+        check_preset("--preset", model, "model")
+    if baseline is not None and baseline not in presets:
+        raise unknown_value("--baseline", baseline, presets)
     words = [*overrides, *([] if rounds is None else [f"training.rounds={rounds}"])]
     under = [] if model is None else [model]
-    configs = {arm: make_config([*under, arm], overrides=words, seed=first_seed) for arm in arms}
-    against = baseline or ("vanilla" if "vanilla" in arms else arms[0])
+    configs = {arm: make_config([*under, preset], overrides=words, seed=first_seed) for arm, preset in presets.items()}
+    against = baseline or ("vanilla" if "vanilla" in presets else next(iter(presets)))
     found = {} if like is None else beginnings(like, {arm: config.to_sections() for arm, config in configs.items()})
-    return Plan(configs, range(first_seed, first_seed + seeds), against, threshold, found)
+    abouts = {arm: about(preset) for arm, preset in presets.items()}
+    return Plan(configs, range(first_seed, first_seed + seeds), against, threshold, found, abouts)
+
+
+def check_preset(option: str, preset: str, kind: str) -> None:
+    """Raises `UserError` where this is no preset of the kind, or a file that cannot lend its name to a folder."""
+    known = preset_names(kind)
+    if not is_preset_file(preset):
+        check_known(option, known, preset)
+    elif kind_of(preset) != kind:
+        raise UserError(f"{option}: {preset} is a {kind_of(preset)} preset; a {kind} preset is needed.")
+    elif Path(preset).stem in preset_names() or not _NAME.fullmatch(Path(preset).stem):
+        raise UserError(f"{option}: {preset} lends it no name; call the file by letters and digits, as no preset is.")
 
 
 def check_plan(plan: Plan, *, memory: bool = True) -> None:
@@ -109,7 +129,7 @@ def start(plan: Plan, out: Path, *, tell: Tell, retries: int = RETRIES, engine_f
     if out.exists():
         raise UserError(f"{out} exists; go on with --resume {out}, or give another folder.")
     main = cpus_of_main(plan.arms)
-    names = {arm: about(arm) if arm in preset_names("method") else "" for arm in plan.arms}
+    names = {arm: plan.abouts.get(arm, "") for arm in plan.arms}
     seeds, here = tuple(plan.seeds), str(out.resolve())
     manifest = Manifest(
         arms=names,

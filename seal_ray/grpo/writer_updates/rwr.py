@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class RWRUpdate:
-    """Specification i has the weight exp(r_i / temperature), divided by the mean over the group.
+    """Specification i has the weight exp(r_i / reward_temperature), divided by the mean over the group.
 
     The writer is regressed on its own specifications, the more so the more they are worth; a KL to its first policy
     holds it (`seal_ray/grpo/losses/rwr.py`). A rejected one has the weight 0: what cannot be composed is not imitated.
@@ -23,11 +23,12 @@ class RWRUpdate:
         """The setting of the regression."""
 
         model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
-        temperature: Annotated[float, Field(gt=0.0)] = 0.2
-        """The smaller, the more the best specifications count; in units of the reward."""
+        reward_temperature: Annotated[float, Field(gt=0.0)] = 1.0
+        """The smaller, the more the best specifications count; in units of the reward. 1 is GenEnv's (λ = 1.0).
+        `writer.temperature` is that of the sampling."""
 
     def __init__(self, settings: Settings | None = None) -> None:
-        self._temperature = (settings or self.Settings()).temperature
+        self._temperature = (settings or self.Settings()).reward_temperature
 
     def __call__(self, rewards_G: Sequence[float], rejected_G: Sequence[bool]) -> NDArray[np.float64] | None:
         """None where all weights are the same: the expected gradient of such a regression is 0."""

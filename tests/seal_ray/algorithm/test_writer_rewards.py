@@ -15,10 +15,12 @@ from envs.errors import UserError
 from envs.specifications import Specification, likeness
 from envs.task import Category
 from envs.toolworld.specification import TaskSpecification
+from seal_ray.algorithm.objects import make_writer_update
 from seal_ray.algorithm.tasks.rewards import WRITER_REWARDS, Outcome, Probe, WindowOutcomes, success_near
 from seal_ray.algorithm.tasks.rewards.alpha import AlphaReward
 from seal_ray.algorithm.tasks.rewards.probe import ProbeReward
 from seal_ray.algorithm.tasks.rewards.progress import ProgressReward
+from seal_ray.config.sections import Writer
 from seal_ray.grpo.losses import LOSSES
 from seal_ray.grpo.writer_updates import WRITER_UPDATES
 from seal_ray.grpo.writer_updates.grpo import GRPOUpdate
@@ -117,7 +119,7 @@ def test_grpo_compares_and_a_rejection_costs() -> None:
 
 
 def test_regression_weighs_by_reward_and_imitates_no_rejection() -> None:
-    weights = RWRUpdate(RWRUpdate.Settings(temperature=0.5))([1.0, 0.5, 0.0], [False, False, True])
+    weights = RWRUpdate(RWRUpdate.Settings(reward_temperature=0.5))([1.0, 0.5, 0.0], [False, False, True])
     assert weights is not None
     assert weights.mean() == pytest.approx(1.0)
     assert weights[2] == 0.0
@@ -127,11 +129,20 @@ def test_regression_weighs_by_reward_and_imitates_no_rejection() -> None:
     assert both is not None
     assert both.tolist() == [2.0, 0.0]
     assert RWRUpdate()([0.0, 0.0], [True, True]) is None
-    huge = RWRUpdate(RWRUpdate.Settings(temperature=1e-3))([900.0, 0.0], [False, False])
+    huge = RWRUpdate(RWRUpdate.Settings(reward_temperature=1e-3))([900.0, 0.0], [False, False])
     assert huge is not None
     assert np.isfinite(huge).all()
     with pytest.raises(ValueError, match="finite"):
         RWRUpdate()([math.nan, 0.0], [False, False])
+
+
+def test_the_regressions_temperature_is_not_that_of_the_sampling() -> None:
+    section = Writer(kind="learning", update="rwr", temperature=0.3)
+    for own, expected in (({}, 1.0), ({"reward_temperature": 0.5}, 0.5)):
+        rule = make_writer_update(section.model_copy(update={"update_settings": own}))
+        weights = rule([1.0, 0.5], [False, False])
+        assert weights is not None
+        assert weights[0] / weights[1] == pytest.approx(math.exp(0.5 / expected))
 
 
 @pytest.mark.parametrize(
@@ -139,7 +150,7 @@ def test_regression_weighs_by_reward_and_imitates_no_rejection() -> None:
     [
         (WRITER_REWARDS, "alfa", {}, "writer.reward: 'alfa' is not known; did you mean 'alpha'?"),
         (WRITER_REWARDS, "alpha", {"alpha": 2.0}, "writer.reward: alpha: alpha: 2.0"),
-        (WRITER_UPDATES, "rwr", {"temperature": 0.0}, "writer.update: rwr: temperature: 0.0"),
+        (WRITER_UPDATES, "rwr", {"reward_temperature": 0.0}, "writer.update: rwr: reward_temperature: 0.0"),
         (WRITER_UPDATES, "grpo", {"kl": 1}, "writer.update: setting of grpo: 'kl' is not known"),
     ],
 )
@@ -153,7 +164,9 @@ RATES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.9)
 """Success on the kinds of tasks that the writer below can write."""
 
 
-def moved(update: str, seed: int, *, windows: int = 10, written: int = 16, rollouts: int = 4) -> list[float]:
+def moved(
+    update: str, seed: int, settings: dict[str, Any], *, windows: int = 10, written: int = 16, rollouts: int = 4
+) -> list[float]:
     """Mean success of the tasks of each window, of a writer that chooses among `RATES` and is paid by alpha.
 
     Its first policy writes the hardest kinds most; two in ten of its specifications are rejected.
@@ -162,7 +175,7 @@ def moved(update: str, seed: int, *, windows: int = 10, written: int = 16, rollo
     logits = torch.tensor([1.5, 1.5, 1.0, 0.5, 0.0, -0.5, -0.5, -0.5], dtype=torch.float64, requires_grad=True)
     reference = torch.log_softmax(logits.detach().clone(), dim=0)
     optimizer = torch.optim.Adam([logits], lr=0.3)
-    reward, rule = AlphaReward(), WRITER_UPDATES.make(update)
+    reward, rule = AlphaReward(), WRITER_UPDATES.make(update, own=settings)
     loss = LOSSES.make(rule.loss, own={"kl": 0.01})
     means = []
     for _ in range(windows):
@@ -189,9 +202,9 @@ def moved(update: str, seed: int, *, windows: int = 10, written: int = 16, rollo
     return means
 
 
-@pytest.mark.parametrize("update", ["grpo", "rwr"])
-def test_a_writer_paid_for_the_middle_moves_there_within_ten_windows(update: str) -> None:
-    courses = np.array([moved(update, seed) for seed in range(20)])
+@pytest.mark.parametrize(("update", "settings"), [("grpo", {}), ("rwr", {"reward_temperature": 0.2})])
+def test_a_writer_paid_for_the_middle_moves_there_within_ten_windows(update: str, settings: dict[str, Any]) -> None:
+    courses = np.array([moved(update, seed, settings) for seed in range(20)])
     first, last = courses[:, 0], courses[:, -3:].mean(axis=1)
     nearer = np.abs(first - 0.5) - np.abs(last - 0.5)
     error = nearer.std(ddof=1) / math.sqrt(len(nearer))

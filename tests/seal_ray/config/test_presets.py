@@ -240,6 +240,18 @@ def test_words_that_are_no_settings(word: str, sentence: str) -> None:
     assert str(caught.value) == sentence
 
 
+def test_a_preset_of_ones_own_can_be_like_one_of_the_package(tmp_path: Path) -> None:
+    own = tmp_path / "slow.yaml"
+    own.write_text("kind: method\nlike: coevolved\nabout: Slow.\nsections:\n  curator: {update_every: 5}\n", "utf-8")
+    found, like = make_config([str(own)]).to_sections(), make_config(["coevolved"]).to_sections()
+    assert found["curator"] == {**like["curator"], "update_every": 5}
+    assert {**found, "curator": None} == {**like, "curator": None}
+    for wrong in ("tiny", "coevolvd", str(own), "null"):
+        own.write_text(f"kind: method\nlike: {wrong}\nabout: Slow.\nsections: {{}}\n", "utf-8")
+        with pytest.raises(UserError, match=r"like: .* is not known"):
+            make_config([str(own)])
+
+
 @pytest.mark.parametrize(
     ("presets", "sentence"),
     [

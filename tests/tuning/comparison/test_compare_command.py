@@ -12,6 +12,7 @@ from envs.errors import UserError
 from seal_ray.algorithm.config import make_config
 from seal_ray.algorithm.seal import Seal
 from seal_ray.config.presets import preset_names
+from seal_ray.config.sections import Curator
 from seal_ray.report.files import RunFolder
 from tests.command_line import Refusal, run_main
 from tests.tuning.comparison.folders import constant, make_comparison, play
@@ -55,6 +56,27 @@ def test_a_mistake_is_one_sentence_and_nothing_is_started(
     arguments: list[str], sentence: str, check_refused: Refusal
 ) -> None:
     check_refused("compare", *arguments, sentence=sentence)
+
+
+def test_presets_of_ones_own_are_arms_by_the_names_of_their_files(tmp_path: Path) -> None:
+    own = tmp_path / "often.yaml"
+    own.write_text("kind: method\nlike: rules\nabout: Often.\nsections:\n  curator: {update_every: 1}\n", "utf-8")
+    plan = make_plan(["vanilla", str(own)], seeds=2, baseline="vanilla")
+    assert list(plan.arms) == ["vanilla", "often"]
+    assert plan.arms["often"].section(Curator).update_every == 1
+    assert plan.abouts["often"] == "Often."
+    check_plan(plan, memory=False)
+    for name, kind, option in (
+        ("rules.yaml", "method", "arms"),
+        ("-x.yaml", "method", "arms"),
+        ("large.yaml", "model", "arms"),
+        ("small.yaml", "method", "preset"),
+    ):
+        other = tmp_path / name
+        other.write_text(f"kind: {kind}\nabout: x\nsections: {{}}\n", "utf-8")
+        arms = ["vanilla", *([str(other)] if option == "arms" else [])]
+        with pytest.raises(UserError, match=f"--{option}: .*{name}"):
+            make_plan(arms, seeds=1, model=str(other) if option == "preset" else None)
 
 
 def test_a_comparison_that_was_moved_or_broken_is_one_sentence(
