@@ -17,7 +17,7 @@ from envs.interface.document import load_interface
 from envs.interface.value import MAX_GUIDELINES
 from envs.sources import PARTS, SEEDS, get_source
 from envs.specifications import writable
-from policies.curator.choice import learns, shows_given_interface
+from policies.curator.choice import is_model, learns, shows_given_interface
 from policies.engine.requests import checkpoint_shapes, linear_layers
 from policies.models import ModelFolder, open_model
 from policies.writer.choice import learns as writer_learns
@@ -169,10 +169,11 @@ def _check_posterior(curator: sections.Curator) -> None:
         raise UserError(
             "curator.choose: the posterior compares arms on tasks that they share; set curator.tasks=common."
         )
-    if curator.choose == "posterior" and curator.show == "when_failing":
+    compared = is_model(curator.kind) and not by_rounds(make_curator_reward(curator))
+    if curator.show == "when_failing" and (compared or curator.choose == "posterior"):
         raise UserError(
-            "curator.show: when_failing plays an arm where plain has failed, so that arms look better than they are; "
-            "set curator.choose=margin or curator.show=always."
+            "curator.show: when_failing plays an arm only where plain has failed, so that the two cannot be compared; "
+            "set curator.show=always, or curator.choose=margin and curator.reward=transfer."
         )
     if curator.share_out != "turns" and (curator.choose, curator.tasks) != ("posterior", "common"):
         raise UserError(

@@ -99,7 +99,7 @@ class Seal(RoundAlgorithm):
             settings, self.agents.get(CURATOR), solver=self.solver.model, guarded=self._guarded_tasks
         )
         tested = self._suites.tasks if self._evaluation.interval else ()
-        self.authorship = start_authorship(settings, self.agents.get(WRITER), tested=tested, play=self._play)
+        self.authorship = start_authorship(settings, self.agents.get(WRITER), tested=tested, play=self._play_checked)
         self._planner.written = self.authorship
         self.profile = FailureProfile()
         self.last_round: Sequence[PlayedGroup] = ()
@@ -175,8 +175,7 @@ class Seal(RoundAlgorithm):
     def evaluate(self, parallel_train_future: Any = None) -> dict[str, Any]:  # noqa: ARG002 - RLlib passes it
         """Plays the suites' tasks on the plain interface under the rules of their source. Returns what was measured."""
         started = perf_counter()
-        groups = self._play(self._evaluation_plans)
-        check_faults(groups, most=self._limits.max_fault_share)
+        groups = self._play_checked(self._evaluation_plans)
         trajectories = [each for group in groups for each in group.trajectories]
         self.last_evaluation = self._suites.outcomes(trajectories)
         return {**self._suites.count(trajectories), "seconds": perf_counter() - started}
@@ -202,6 +201,12 @@ class Seal(RoundAlgorithm):
     def _play(self, plans: Sequence[GroupPlan]) -> list[PlayedGroup]:
         """The groups as the solver plays them now."""
         return play(self._runners, plans, self.solver.target(), heal=self._heal, timeout=self._limits.engine_timeout)
+
+    def _play_checked(self, plans: Sequence[GroupPlan]) -> list[PlayedGroup]:
+        """The same. Raises `TooManyFaults` as `check_faults` does."""
+        groups = self._play(plans)
+        check_faults(groups, most=self._limits.max_fault_share)
+        return groups
 
     def _play_for_training(self, plans: Sequence[GroupPlan]) -> list[PlayedGroup]:
         """The groups of a round; of pairs, as much as `curator.show` says."""

@@ -38,7 +38,7 @@ def choose_incumbent(values: Mapping[int, float], incumbent: int, margin: float)
     return best if values.get(best, bar) > bar + margin else incumbent
 
 
-def mean_of_each_arm(groups: Sequence[ArmGroup], value: Callable[[float], float]) -> dict[int, float]:
-    """Arm → mean of `value(success)` over its groups."""
+def mean_of_each_arm(groups: Sequence[ArmGroup], value: Callable[[ArmGroup], float]) -> dict[int, float]:
+    """Arm → mean of `value(group)` over its groups."""
     arms = sorted({group.arm for group in groups})
-    return {arm: fmean(value(group.success) for group in groups if group.arm == arm) for arm in arms}
+    return {arm: fmean(value(group) for group in groups if group.arm == arm) for arm in arms}

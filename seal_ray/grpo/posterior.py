@@ -265,8 +265,9 @@ class Posterior:
         layers = [*self.strata, *(name for name in strata if name not in self.strata)]
         information, evidence = np.zeros((len(layers), len(names), len(names))), np.zeros((len(layers), len(names)))
         old, kept = len(self.strata), len(source)
-        information[:old, :kept, :kept] = self.discount * self.information_CAA[np.ix_(range(old), source, source)]
-        evidence[:old, :kept] = self.discount * self.evidence_CA[:, source]
+        for c in range(old):
+            left_AA, left_A = _without(self.information_CAA[c], self.evidence_CA[c], source)
+            information[c, :kept, :kept], evidence[c, :kept] = self.discount * left_AA, self.discount * left_A
         sums = [np.zeros((len(layers), 2)) for _ in range(2)]
         for new, before in zip(sums, (self.within_C2, self.between_C2), strict=True):
             new[:old] = self.discount * before
@@ -279,6 +280,19 @@ class Posterior:
             within_C2=sums[0],
             between_C2=sums[1],
         )
+
+
+def _without(information_AA: Floats, evidence_A: Floats, kept: Sequence[int]) -> tuple[Floats, Floats]:
+    """S and b of the kept arms, with the others integrated out under a flat prior, as tasks are in the block design.
+
+    Their rows alone would say that what is forgotten was worth as much as the plain arm.
+    """
+    gone = [place for place in range(len(evidence_A)) if place not in kept]
+    between = information_AA[np.ix_(kept, gone)] @ np.linalg.pinv(information_AA[np.ix_(gone, gone)], hermitian=True)
+    return (
+        information_AA[np.ix_(kept, kept)] - between @ information_AA[np.ix_(gone, kept)],
+        evidence_A[kept] - between @ evidence_A[gone],
+    )
 
 
 def _reduced(cells: Sequence[Cell]) -> tuple[list[str], Floats, Floats, float, int]:

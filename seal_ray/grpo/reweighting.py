@@ -140,9 +140,10 @@ def reweighted(
     `labels_J` are each rollout's, in the words of `rho`; `step` counts the learner's steps from 0. The weights are
 
     1. `trajectory_weight`;
-    2. with a budget s: `1 + s·(w − 1)`, clipped, then divided by the mean over the rollouts that have a usable label,
-       so that reweighting moves weight about without adding any (SEAL's released code clips once more, which loses the
-       mean again; here the mean is exact, and the rescaling may pass `low` and `high`);
+    2. with a budget s: `1 + s·(w − 1)`, clipped, then divided by the mean over the rollouts that have a usable label
+       and an advantage that `apply_to` does not leave alone, so that reweighting moves weight about without adding any
+       (SEAL's released code clips once more, which loses the mean again; here the mean is exact, and the rescaling may
+       pass `low` and `high`);
     3. drawn towards 1 during warm-up (the released code has no weights at all in these steps);
     4. 1 for advantages that `apply_to` leaves alone.
 
@@ -154,16 +155,16 @@ def reweighted(
     low, high = settings.low, settings.high
     weights = np.array([trajectory_weight(labels, rho, low=low, high=high) for labels in labels_J], dtype=np.float64)
 
-    labelled = np.array([bool(_usable(labels)) for labels in labels_J], dtype=bool)
-    if settings.budget is not None and labelled.any():
-        shrunk = np.clip(1 + settings.budget * (weights[labelled] - 1), low, high)
-        weights[labelled] = shrunk / shrunk.mean()
+    chosen = {"all": np.ones(len(weights), dtype=bool), "positive": advantages > 0, "negative": advantages < 0}
+    scaled = chosen[settings.apply_to]
+    weighed = scaled & np.array([bool(_usable(labels)) for labels in labels_J], dtype=bool)
+    if settings.budget is not None and weighed.any():
+        shrunk = np.clip(1 + settings.budget * (weights[weighed] - 1), low, high)
+        weights[weighed] = shrunk / shrunk.mean()
 
     if step < settings.warm_up:
         weights = 1 + (weights - 1) * (step / settings.warm_up)
-    if settings.apply_to != "all":
-        chosen = advantages > 0 if settings.apply_to == "positive" else advantages < 0
-        weights = np.where(chosen, weights, 1.0)
+    weights = np.where(scaled, weights, 1.0)
     return advantages * weights, weights
 
 

@@ -17,6 +17,7 @@ from envs.diagnosis import Label
 from envs.dialogue import Protocol
 from envs.errors import EnvironmentFault, SealError, UserError
 from envs.interface import Interface
+from envs.mixture import MixedPool
 from envs.sources import TaskPool, get_source
 from envs.task import Task
 from policies.plain_view import NoView, PlainView
@@ -224,7 +225,8 @@ class TaskStream:
     """Tasks without end. A run that goes on at number n draws what an undisturbed run draws there.
 
     A finite set of tasks is gone through in epochs, each in an order of its own; a source without end gives other seeds
-    other tasks. Raises `UserError` where no task is left.
+    other tasks, but for `environment.tasks` of it, which are the same for all seeds. Raises `UserError` where no task
+    is left.
     """
 
     def __init__(self, environment: Environment, seed: int) -> None:
@@ -233,6 +235,9 @@ class TaskStream:
         self._pool = training_pool(environment)
         sizes = [size for size in (self._pool.size, environment.tasks) if size is not None]
         self._size = min(sizes, default=None)
+        self._chosen: tuple[str, ...] | None = None
+        if self._pool.size is None and environment.tasks is not None:
+            self._chosen = _different(self._pool, environment.tasks)
         if self._size == 0:
             division = "" if environment.division is None else f" of {environment.division!r}"
             raise UserError(f"environment.split: {environment.split!r}{division} has no tasks of these categories.")
@@ -242,7 +247,8 @@ class TaskStream:
         if self._size is None:
             return self._pool.task_id(number, self._seed)
         epoch, place = divmod(number, self._size)
-        return self._pool.task_id(self._order(epoch)[place])
+        place = self._order(epoch)[place]
+        return self._pool.task_id(place) if self._chosen is None else self._chosen[place]
 
     def task(self, task_id: str) -> Task:
         """The task of that id. Raises `EnvironmentFault` or `UserError` where it is broken."""
@@ -254,10 +260,11 @@ class TaskStream:
             with suppress(EnvironmentFault, UserError):
                 yield self.task(self.task_id(number))
 
-    @property
-    def endless(self) -> bool:
-        """Whether no task comes twice."""
-        return self._size is None
+    def comes_again(self, task_id: str) -> bool:
+        """Whether a training task is one of a finite set, and not a generated one that comes once."""
+        if self._size is None and isinstance(self._pool, MixedPool):
+            return any(pool.size is not None and pool.holds(task_id) for pool in self._pool.pools)
+        return self._size is not None
 
     @property
     def finite_set(self) -> list[Task]:
@@ -270,6 +277,16 @@ class TaskStream:
         order = list(range(self._size))
         random.Random(f"tasks {self._seed} {epoch}").shuffle(order)
         return tuple(order)
+
+
+def _different(pool: TaskPool, count: int) -> tuple[str, ...]:
+    """The first tasks of a pool without end that differ: a mixture can hold a finite source, whose tasks come again."""
+    found: dict[str, None] = {}
+    for number in range(1000 + 20 * count):
+        found.setdefault(pool.task_id(number))
+        if len(found) == count:
+            return tuple(found)
+    raise UserError(f"environment.tasks: {count} is too many; the source's tasks come again after {len(found)}.")
 
 
 _log = logging.getLogger("seal_ray")

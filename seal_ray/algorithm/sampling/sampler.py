@@ -73,9 +73,9 @@ class SuccessSampler:
     seed and its place in the stream. 4p(1 − p) is the variance of a success or failure over its largest value, as in
     the curator's reward `frontier`. With `0 < floor <= 1` no task is given up.
 
-    `p` is the mean success of earlier groups, decayed, from 0.5 on. A finite set of tasks has one for each task. Where
-    tasks never come twice, it is that of their category, number of turns and number of ground-truth calls, which is
-    what a `Task` tells of its difficulty.
+    `p` is the mean success of earlier groups, decayed, from 0.5 on. A finite set of tasks has one for each task, in a
+    mixture too. Where tasks never come twice, it is that of their category, number of turns and number of ground-truth
+    calls, which is what a `Task` tells of its difficulty.
 
     Dialogues on the plain interface alone count, of which each round has some: other interfaces come and go, and
     success under them tells nothing about the task without them. A round draws with the memory of the rounds before.
@@ -133,7 +133,7 @@ class SuccessSampler:
         return random.Random(f"sampler {self._seed} {place}").random()
 
     def _key(self, task_id: str) -> str:
-        if not self._stream.endless:
+        if self._stream.comes_again(task_id):
             return task_id
         try:
             task = self._stream.task(task_id)

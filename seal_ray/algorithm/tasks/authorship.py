@@ -91,7 +91,7 @@ class Authorship:
         self._made: dict[str, Task] = {}
         self._earlier: dict[str, tuple[float, float]] = {}
         self._window: dict[str, list[float]] = {}
-        self._probed: list[float] | None = None
+        self._probed: list[float | None] | None = None
         self._held_out: HeldOut | None = None
         if self.reward.needs_probe:
             assert play is not None, "the reward probe needs somebody to play"
@@ -107,6 +107,9 @@ class Authorship:
         depth = self.settings.depth
         if depth is not None and specification.depth > depth:
             return f"specification: {specification.depth} turns are more than the {depth} that this run has."
+        categories = self._environment.categories
+        if categories is not None and specification.category not in categories:
+            return f"specification: the category {specification.category} is none of those that this run plays."
         held_out = () if self._held_out is None else self._held_out.specifications
         if self.pool.known(specification) is not None or specification in held_out:
             return "specification: it stands in the pool already."
@@ -287,8 +290,12 @@ class Authorship:
         probes: list[Probe] = []
         if self._held_out is not None:
             specifications = self._held_out.specifications
-            before, self._probed = self._probed or [0.0] * len(specifications), self._held_out.success(round_number)
-            probes = [Probe(*each) for each in zip(specifications, before, self._probed, strict=True)]
+            before, self._probed = self._probed or [None] * len(specifications), self._held_out.success(round_number)
+            probes = [
+                Probe(specification, begin, end)
+                for specification, begin, end in zip(specifications, before, self._probed, strict=True)
+                if begin is not None and end is not None
+            ]
         return WindowOutcomes(
             written=[
                 now(each.task, each.draft.specification)

@@ -22,11 +22,11 @@ class HeldOut:
     """Tasks of `writer.probes` random specifications, drawn by the run's seed. `play` plays groups as the solver is."""
 
     def __init__(self, config: Settings, source: Writable, *, apart: Apart, play: Play) -> None:
-        self._protocol = Protocol(config.section(sections.Environment).protocol)
+        environment, settings = config.section(sections.Environment), config.section(sections.Writer)
+        self._protocol = Protocol(environment.protocol)
         self._temperature = config.section(sections.Solver).temperature
         self._seed = int(config.seed)
         self._play = play
-        settings, part = config.section(sections.Writer), config.section(sections.Environment).split
         self.specifications: list[Specification] = []
         self._tasks: list[str] = []
         number = 0
@@ -35,13 +35,15 @@ class HeldOut:
             number += 1
             if settings.depth is not None and specification.depth > settings.depth:
                 continue
-            task = source.compose(specification, number, part=part, apart=apart)
+            if environment.categories is not None and specification.category not in environment.categories:
+                continue
+            task = source.compose(specification, number, part=environment.split, apart=apart)
             if not isinstance(task, Rejected):
                 self.specifications.append(specification)
                 self._tasks.append(task.id)
 
-    def success(self, round_number: int) -> list[float]:
-        """Success on each of them now, on the plain interface; 0 where all its dialogues were lost."""
+    def success(self, round_number: int) -> list[float | None]:
+        """Success on each of them now, on the plain interface; None where all its dialogues were lost."""
         plans = [
             GroupPlan(
                 number=place,
@@ -55,4 +57,4 @@ class HeldOut:
         ]
         played = {group.plan.number: group.trajectories for group in self._play(plans)}
         rates = [[each.reward for each in played.get(place, [])] for place in range(len(plans))]
-        return [sum(each) / len(each) if each else 0.0 for each in rates]
+        return [sum(each) / len(each) if each else None for each in rates]

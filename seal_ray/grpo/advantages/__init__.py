@@ -36,6 +36,10 @@ ADVANTAGES: Registry[type[Advantage]] = Registry(
 """The advantages. A class takes its `Settings` from the training section and `training.advantage_settings`."""
 
 
+_ROUNDING = 1e-12
+"""Rewards are equal where they differ by no more than this part of the largest one."""
+
+
 @dataclass(frozen=True)
 class GroupAdvantages:
     """The advantages `A_G = (r − baseline) / scale` of a group of G rollouts, by default GRPO's."""
@@ -46,14 +50,14 @@ class GroupAdvantages:
     def __call__(self, rewards_G: Sequence[float], arms_G: Sequence[int] | None = None) -> NDArray[np.float64] | None:
         """`arms_G` is the arm that each member played, by default the plain one.
 
-        Returns None where all rewards are the same: such a group teaches nothing and is not sent to the learner. Raises
-        `ValueError` where a reward or an advantage is not finite, or there is none.
+        Returns None where all rewards are the same but for rounding: such a group teaches nothing and is not sent to
+        the learner. Raises `ValueError` where a reward or an advantage is not finite, or there is none.
         """
         rewards = np.asarray(rewards_G, dtype=np.float64)
         if rewards.ndim != 1 or rewards.size == 0 or not np.isfinite(rewards).all():
             raise ValueError(f"a group's rewards must be a row of finite numbers, not {rewards_G!r}")
         # Not `std == 0`: the mean of equal rewards is rounded, and ε would not hold back what is left of them.
-        if rewards.max() == rewards.min():
+        if rewards.max() - rewards.min() <= _ROUNDING * np.abs(rewards).max():
             return None
         arms = np.zeros(len(rewards), dtype=np.int64) if arms_G is None else np.asarray(arms_G, dtype=np.int64)
         found = np.asarray((rewards - self.baseline(rewards, arms)) / self.advantage(rewards), dtype=np.float64)

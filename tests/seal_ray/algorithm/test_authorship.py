@@ -200,6 +200,39 @@ def test_a_specification_that_is_too_deep_is_rejected() -> None:
     assert {each.specification.depth for each in authorship.pool.entries} == {1}
 
 
+def test_written_and_held_out_tasks_are_of_the_categories_that_are_played() -> None:
+    settings = config(specifications=12, reward="probe", probes=6).environment(categories=["base", "miss_func"])
+    authorship = Authorship(settings, play=lambda plans: [])
+    begin(authorship)
+    assert {each.specification.category for each in authorship.pool.entries} == {"base", "miss_func"}
+    assert authorship._held_out is not None
+    assert {each.category for each in authorship._held_out.specifications} <= {"base", "miss_func"}
+    other = SOURCE.draw(random.Random(0), category="miss_param", depth=1)
+    assert authorship.check(other) == "specification: the category miss_param is none of those that this run plays."
+
+
+def test_a_probe_that_was_lost_at_one_end_pays_nothing() -> None:
+    asked: list[int] = []
+
+    def play(plans: Sequence[Any]) -> Any:
+        asked.append(len(plans))
+        rate = 0.5 * (len(asked) > 1)
+        rewards = [[rate] * len(plan.seeds) for plan in plans]
+        if len(asked) == 1:
+            rewards[0] = []
+        return [_Group(_Plan(plan.task, plan.number), found) for plan, found in zip(plans, rewards, strict=True)]
+
+    for probes, expected in ((1, None), (3, 0.5)):
+        asked.clear()
+        authorship = Authorship(config(reward="probe", probes=probes, update_every=1), play=play)
+        begin(authorship)
+        state = json.loads(json.dumps(authorship.get_state()))
+        resumed = Authorship(config(reward="probe", probes=probes, update_every=1), play=play)
+        resumed.set_state(state)
+        close(resumed, 0, {resumed.pool.entries[0].task: [0.0] * 4})
+        assert resumed.last_drafts[0]["reward"] == (None if expected is None else pytest.approx(expected))
+
+
 def test_it_goes_on_from_its_state_in_the_middle_of_a_window() -> None:
     def make(each: Authorship) -> TaskWriter:
         return Scripted(each, drafts(4))

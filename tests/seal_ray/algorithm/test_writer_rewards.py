@@ -81,15 +81,15 @@ def test_neighbours_are_of_the_category_and_alike() -> None:
 
 def test_progress_is_the_change_near_a_specification() -> None:
     window = WindowOutcomes(
-        written=[Outcome(COPY, 3, 4), Outcome(OTHER, 4, 4)],
+        written=[Outcome(COPY, 3, 4), Outcome(OTHER, 4, 4), Outcome(COPY, 0, 0)],
         earlier=[Outcome(SHOW, 1, 4), Outcome(LIKE, 1, 4)],
         now=[Outcome(SHOW, 0, 0), Outcome(LIKE, 3, 4)],
     )
     found = ProgressReward()(window)
-    assert found == [pytest.approx(0.5), None]
+    assert found == [pytest.approx(0.5), None, None], "what was not played is paid nothing"
     strict = ProgressReward(ProgressReward.Settings(near=0.7))(window)
     assert strict[0] == pytest.approx(0.5)
-    assert ProgressReward(ProgressReward.Settings(near=0.9))(window) == [None, None]
+    assert ProgressReward(ProgressReward.Settings(near=0.9))(window) == [None, None, None]
 
 
 def test_probe_is_the_gain_on_held_out_tasks_that_are_alike() -> None:

@@ -20,6 +20,10 @@ from seal_ray.evaluation.plan import evaluation_tasks
 BFCL = "environment.source=bfcl"
 RENAMED = "environment.source=bfcl-renamed"
 MIXED = "environment.source=toolworld:0.5+bfcl:0.5"
+WHEN_FAILING = (
+    "curator.show: when_failing plays an arm only where plain has failed, so that the two cannot be compared; "
+    "set curator.show=always, or curator.choose=margin and curator.reward=transfer."
+)
 
 
 def refusal(*words: str) -> str:
@@ -73,9 +77,9 @@ def refusal(*words: str) -> str:
         ),
         (
             ["curator.kind=coevolved", "curator.tasks=common", "curator.choose=posterior", "curator.show=when_failing"],
-            "curator.show: when_failing plays an arm where plain has failed, so that arms look better than they are; "
-            "set curator.choose=margin or curator.show=always.",
+            WHEN_FAILING,
         ),
+        (["curator.kind=llm", "curator.pairs=true", "curator.show=when_failing"], WHEN_FAILING),
         (
             ["curator.kind=coevolved", "curator.choose=posterior"],
             "curator.choose: the posterior compares arms on tasks that they share; set curator.tasks=common.",

@@ -97,6 +97,13 @@ def test_a_group_that_agrees_is_left_out(reward: float, size: int) -> None:
     assert group_advantages([reward] * size) is None
 
 
+def test_rewards_that_differ_by_rounding_agree() -> None:
+    parts = [0.1, 0.2, 0.3]
+    assert sum(parts) != sum(parts[::-1])
+    assert group_advantages([sum(parts), sum(parts[::-1])]) is None
+    assert group_advantages([1e-3, 2e-3]) is not None
+
+
 @pytest.mark.parametrize("rewards", [[], [1.0, math.nan], [math.inf, 0.0]])
 def test_rewards_that_are_none_raise(rewards: list[float]) -> None:
     with pytest.raises(ValueError, match="finite"):

@@ -49,10 +49,21 @@ def test_there_are_no_gains_without_the_plain_arm() -> None:
 
 
 def test_frontier_and_alpha_are_best_at_one_half() -> None:
-    played = groups((0, "a", 0.5), (1, "a", 0.25), (1, "b", 0.75), (2, "a", 0.0), (2, "a", 1.0))
-    assert values_of("frontier", played) == {0: 1.0, 1: 0.75, 2: 0.0}
+    of_four = [(0, "a", 0.5), (1, "a", 0.25), (1, "b", 0.75), (2, "a", 0.0), (2, "a", 1.0)]
+    played = [ArmGroup(*each, rollouts=4) for each in of_four]
+    assert values_of("frontier", played) == pytest.approx({0: 4 / 3, 1: 1.0, 2: 0.0})
+    assert values_of("frontier", groups((0, "a", 1.0))) == {0: 0.0}
     # GenEnv: exp(-2 (p - 1/2)^2).
     assert values_of("alpha", played) == pytest.approx({0: 1.0, 1: math.exp(-0.125), 2: math.exp(-0.5)})
+
+
+@pytest.mark.parametrize("chance", [0.1, 0.5, 0.8])
+def test_frontier_is_the_same_for_groups_of_all_sizes(chance: float) -> None:
+    """The mean over what the rollouts of a group may come to is 4p(1 - p), whatever their number."""
+    for size in (2, 4, 8):
+        outcomes = [math.comb(size, k) * chance**k * (1 - chance) ** (size - k) for k in range(size + 1)]
+        values = [values_of("frontier", [ArmGroup(1, "a", k / size, rollouts=size)])[1] for k in range(size + 1)]
+        assert sum(map(math.prod, zip(outcomes, values, strict=True))) == pytest.approx(4 * chance * (1 - chance))
 
 
 def test_the_incumbent_stays_unless_something_is_worth_clearly_more() -> None:

@@ -176,6 +176,24 @@ def test_a_long_run_keeps_a_bounded_state_that_reads_back() -> None:
     assert read.moments(found.arms)[0] == pytest.approx(found.moments(found.arms)[0])
 
 
+def test_what_is_forgotten_is_integrated_out_and_not_taken_for_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    def after(windows: int) -> Posterior:
+        found = replace(EMPTY, discount=1.0)
+        for window in range(windows):
+            new = [f"{window}.{place}" for place in range(3)]
+            values = {"plain": 0.0, "a": 0.0, **dict.fromkeys(new, 0.2)}
+            found = found.after([Cell(arm, f"t{window}", "", value, 8, 0.25) for arm, value in values.items()])
+        return found
+
+    bounded = after(30)
+    assert "a" in bounded.arms
+    monkeypatch.setattr("seal_ray.grpo.posterior.MOST_ARMS", 10**6)
+    whole = after(30)
+    assert (len(bounded.arms), len(whole.arms)) == (MOST_ARMS, 91)
+    # Their prior is flat where they are forgotten, and pulls them to 0, and this arm down, where they are not.
+    assert whole.moments(["a"])[0][0] < bounded.moments(["a"])[0][0] <= 0.005
+
+
 def test_the_noise_is_what_arms_and_tasks_leave_unexplained() -> None:
     random = np.random.default_rng(0)
     cells = [

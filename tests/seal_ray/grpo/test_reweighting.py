@@ -112,6 +112,16 @@ def test_a_budget_keeps_the_mean_at_1(rollouts: list[tuple[float, list[str]]], s
         assert weights_J.tolist() == pytest.approx([1.0] * len(labels_J))
 
 
+def test_a_budget_is_that_of_the_rollouts_it_applies_to() -> None:
+    labels_J = [["spurious_tool_call"], ["pass"], ["spurious_tool_call"], ["pass"], ["pass"]]
+    advantages = np.array([1.0, 1.0, -1.0, -1.0, -1.0])
+    positive = ReweightingSettings(budget=1.0, apply_to="positive")
+    negative = ReweightingSettings(budget=1.0, apply_to="negative")
+    for settings, advantages_J in ((positive, advantages), (negative, -advantages)):
+        _, weights_J = reweighted(advantages_J, labels_J, settings, RHO_DEFAULT, 0)
+        assert weights_J.tolist() == pytest.approx([2 / 1.5, 1 / 1.5, 1.0, 1.0, 1.0])
+
+
 def test_a_budget_by_hand() -> None:
     labels_J = [["spurious_tool_call"], ["pass"], [NOT_REACHED]]
     _, weights_J = reweighted([1.0] * 3, labels_J, ReweightingSettings(budget=0.5), RHO_DEFAULT, 0)

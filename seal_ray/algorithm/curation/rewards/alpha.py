@@ -12,11 +12,14 @@ ALPHA, BETA = 0.5, 2.0
 
 
 class AlphaReward:
-    """Arm → mean of exp(−β·(p − α)²) over its groups: GenEnv's reward of the environment."""
+    """Arm → mean of exp(−β·(p − α)²) over its groups: GenEnv's reward of the environment.
+
+    It is GenEnv's formula as it stands: a group of few rollouts, as half of a pair, gets a little less.
+    """
 
     worst = 0.0
     needs_gradients = False
 
     def __call__(self, groups: Sequence[ArmGroup], alignments: Mapping[int, Sequence[float]]) -> dict[int, float]:
         del alignments
-        return mean_of_each_arm(groups, lambda p: math.exp(-BETA * (p - ALPHA) ** 2))
+        return mean_of_each_arm(groups, lambda group: math.exp(-BETA * (group.success - ALPHA) ** 2))

@@ -8,11 +8,20 @@ from seal_ray.grpo.arms import ArmGroup, mean_of_each_arm
 
 
 class FrontierReward:
-    """Arm → mean of 4p(1 − p) over its groups: 1 where tasks are solved half of the time, 0 where always or never."""
+    """Arm → mean of 4p(1 − p) over its groups: 1 where tasks are solved half of the time, 0 where always or never.
+
+    p is the success of n rollouts, of which p(1 − p) is too small by the factor 1 − 1/n in the mean, and groups differ
+    in n: half of a pair has half as many. So a group's value is divided by that factor, and can be above 1.
+    """
 
     worst = 0.0
     needs_gradients = False
 
     def __call__(self, groups: Sequence[ArmGroup], alignments: Mapping[int, Sequence[float]]) -> dict[int, float]:
         del alignments
-        return mean_of_each_arm(groups, lambda p: 4 * p * (1 - p))
+        return mean_of_each_arm(groups, _of)
+
+
+def _of(group: ArmGroup) -> float:
+    p, n = group.success, group.rollouts
+    return 4 * p * (1 - p) * n / (n - 1) if n > 1 else 0.0

@@ -29,7 +29,10 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A held-out task that is never trained on: its success at the window's begin and at its end."""
+    """A held-out task that is never trained on: its success at the window's begin and at its end.
+
+    There is none of a task whose dialogues were all lost at one of them.
+    """
 
     specification: Specification
     before: float

@@ -16,7 +16,7 @@ class ProgressReward:
     Neighbours are tasks whose specification is of the same category and at least `near` like it: scenes, intents and
     turns that both have, of all that one has (Jaccard). Success now is that of the window's rollouts on them, the task
     itself included; success before is what the pool knew of them when the window began. Each rollout is weighed by
-    likeness. A task without neighbours from before is worth nothing known: it is not learnt from.
+    likeness. Of a task without neighbours from before, or that was not played, nothing is known: it is not learnt from.
 
     Neighbours are not equally hard, so that a part of the change is chance and not learning. ALP-GMM compares a task
     with its nearest one in the same way (arXiv 1910.07224).
@@ -37,7 +37,7 @@ class ProgressReward:
 
     def __call__(self, window: WindowOutcomes) -> list[float | None]:
         now = [*window.written, *window.now]
-        return [self._change(each, now, window.earlier) for each in window.written]
+        return [self._change(each, now, window.earlier) if each.rollouts else None for each in window.written]
 
     def _change(self, task: Outcome, now: Sequence[Outcome], earlier: Sequence[Outcome]) -> float | None:
         before = success_near(task.specification, earlier, near=self._near)
