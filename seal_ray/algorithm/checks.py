@@ -111,6 +111,11 @@ def _check_pairs(curator: sections.Curator, training: sections.Training) -> None
         raise UserError(
             f"training.group_size: {training.group_size} is odd; curator.pairs plays half of a group plain."
         )
+    if curator.kind != "none" and training.groups < 2:
+        raise UserError(
+            f"training.groups: {training.groups} leaves none for the curator's interface, since one a round is plain; "
+            "give 2 or more, or curator.kind=none."
+        )
     if curator.show == "when_failing" and not curator.pairs:
         raise UserError("curator.show: when_failing plays the plain half of a group first; set curator.pairs to true.")
     if training.anchor_cap_end is not None and training.anchor_cap is None:

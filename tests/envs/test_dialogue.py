@@ -152,6 +152,13 @@ def test_until_failure_a_turn_that_fails_ends_the_dialogue_and_nothing_else_does
     assert "[ERROR]" in dialogue.step(BROKEN)[0]
     assert dialogue.turn == 0, "errors return, as under the seal protocol"
 
+    first = get_task("multi_turn_base_0")
+    dialogue = Dialogue(first, protocol=Protocol.UNTIL_FAILURE)
+    dialogue.reset()
+    _, reward, terminated, truncated, info = dialogue.step("I cannot.")
+    assert (reward, terminated, truncated) == (0.0, True, False)
+    assert len(info["diagnosis"].labels) == len(first.turns)
+
 
 def test_reward_and_ends_come_with_the_last_step_only() -> None:
     task = get_task("multi_turn_base_1")

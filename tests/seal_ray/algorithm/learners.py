@@ -132,6 +132,7 @@ class PlainLearner:
         totals = {"loss": 0.0, "kl": 0.0, "kl_sampler": 0.0}
         ratios: dict[bool, list[float]] = {False: [], True: []}
         tokens, norm, rate = {False: 0, True: 0}, 0.0, 0.0
+        clipped, capped = {False: 0, True: 0}, 0
         for number, (rows, start) in enumerate(zip(minibatches, proximal, strict=True)):
             reference, now = self.values(self.frozen, rows), self.values(self.model, rows)
             for row, of_start, of_reference, current in zip(rows, start, reference, now, strict=True):
@@ -143,6 +144,11 @@ class PlainLearner:
                 totals["kl"] += sum(_k3(r - c) for c, r in zip(current, of_reference, strict=True))
                 totals["kl_sampler"] += sum(_k3(c - o) for c, o in zip(current, sampled, strict=True)) * (not own)
                 tokens[own] += len(current)
+                clipped[own] += sum(
+                    _is_clipped(math.exp(c - o), row.advantage, t) for c, o in zip(current, old, strict=True)
+                )
+                if t.importance_cap is not None and not own:
+                    capped += sum(math.exp(p - o) >= t.importance_cap for p, o in zip(of_start, sampled, strict=True))
             loss = batch_loss(self.model, rows, settings, self.solver.temperature, reference, start, ANCHOR_WEIGHT)
             totals["loss"] += loss.item() * sum(map(len, now))
             self.optimizer.zero_grad()
@@ -163,11 +169,20 @@ class PlainLearner:
             "learning_rate": rate,
             "tokens": every,
             "anchored_tokens": tokens[True],
+            "clip_fraction": sum(clipped.values()) / every,
+            "anchored_clip_fraction": clipped[True] / max(1, tokens[True]),
+            "capped_fraction": capped / tokens[False],
             "steps": len(minibatches),
         }
 
     def moments(self, key: str) -> dict[str, Tensor]:
         return {name: self.optimizer.state[parameter][key] for name, parameter in self.learning.items()}
+
+
+def _is_clipped(ratio: float, advantage: float, settings: Training) -> bool:
+    if advantage > 0:
+        return ratio > 1 + settings.clip_high
+    return ratio < 1 - settings.clip_low or ratio > (settings.dual_clip or math.inf)
 
 
 def _k3(log_ratio: float) -> float:

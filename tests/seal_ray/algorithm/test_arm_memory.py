@@ -80,6 +80,44 @@ def test_the_better_arm_is_promoted_and_the_rewards_are_what_it_is_worth() -> No
     assert [row.advantage for row in verdict.rows] == pytest.approx([(first - second) / 2, (second - first) / 2])
 
 
+@pytest.mark.parametrize("choose", ["posterior", "margin"])
+def test_a_windows_end_is_counted(choose: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    judged = telling(choose=choose, update_every=1)
+    learnt: list[Sequence[Any]] = []
+    assert judged.agent is not None
+
+    def learn_documents(_: Any, rows: Sequence[Any]) -> dict[str, float]:
+        learnt.append(rows)
+        return {}
+
+    monkeypatch.setattr(type(judged.agent), "learn_documents", learn_documents)
+    refused = Proposal(C, rejection="it tells an answer.")
+    judged.window = Window(number_arms([A, B]), (*written(A, B), refused))
+    judged.window.groups += played(0.25, 0.45, 0.25)
+    counted = judged.close_round(0, [], {})
+    assert {name: counted[f"curator/{name}"] for name in ("proposals", "rejections", "arms", "promoted")} == {
+        "proposals": 3,
+        "rejections": 1,
+        "arms": 2,
+        "promoted": 1,
+    }
+    values = [0.2, 0.0] if choose == "margin" else [judged.memory.value(each)[0] for each in (A, B)]
+    rejected = values[1] - judged.settings.rejection_step
+    assert counted["curator/reward_best"] == pytest.approx(values[0])
+    assert counted["curator/reward"] == pytest.approx((sum(values) + rejected) / 3)
+    if choose == "posterior":
+        gain, error = judged.memory.value(A)
+        assert (counted["curator/gain"], counted["curator/gain_error"]) == (gain, error)
+        assert 0.8 < counted["curator/better"] < 1.0
+    else:
+        assert "curator/gain" not in counted
+    assert len(learnt) == 1
+    # Nothing is judged in the middle of a window.
+    other = telling(choose=choose, update_every=2)
+    other.window = Window(number_arms([A]), written(A))
+    assert not {"curator/promoted", "curator/reward"} & other.close_round(0, [], {}).keys()
+
+
 def test_what_was_seen_counts_in_the_next_window_too() -> None:
     judged = telling()
     promoted = []

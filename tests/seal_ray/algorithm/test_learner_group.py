@@ -96,6 +96,7 @@ def test_steps_equal_the_plain_reference(case: Case) -> None:
         assert distance(changed, wanted) < 3e-3
         check_internalised(case)
     assert (found["capped_fraction"] > 0) == case.capped
+    assert case.capped or found["clip_fraction"] > 0
     assert found["anchored_ratio_first"] == pytest.approx(1.0, abs=1e-5)
     assert 0.2 < found["anchor_weight"] < 1.0
 

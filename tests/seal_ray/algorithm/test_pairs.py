@@ -126,6 +126,21 @@ def test_plain_failures_and_guided_successes_teach_together() -> None:
     assert flat(rows_of([played(planned(), [1.0, 1.0, 0.0, 0.0])])) == [(1.0, 0, None), (1.0, 0, None)]
 
 
+def test_rollouts_are_counted_by_labels_tokens_and_reward() -> None:
+    (first, second, *others) = played(planned(), [1.0, 0.0, 0.0, 0.0]).trajectories
+    labels = (Label.PASS, Label.CORRECT_ABSTENTION, Label.STATE_MISMATCH)
+    changed = [replace(first, diagnosis=diagnosed(*labels)), replace(second, diagnosis=diagnosed(Label.PASS)), *others]
+    group = PlayedGroup(planned(), tuple(changed))
+    counted = of_rollouts([group], lambda each: 0.75 if each is changed[0] else 0.25, ["base"])
+    assert counted["solver/reward"] == pytest.approx((0.75 + 3 * 0.25) / 4)
+    assert counted["solver/success"] == 0.25
+    assert counted["solver/tokens_sampled"] == sum(sum(each.mask_T) for each in changed) > 0
+    turns = [label for each in changed for label in each.diagnosis.labels]
+    for label in Label:
+        assert counted[f"diagnosis/share/{label}"] == pytest.approx(turns.count(label) / len(turns))
+    assert counted["diagnosis/share/state_mismatch"] > 0
+
+
 def test_successes_without_a_view_give_no_row_and_are_counted() -> None:
     crutch = NoView.CRUTCH_QUOTE
     groups = [played(planned(), [0.0, 0.0, crutch, 1.0]), played(planned(1), [0.0, 1.0, crutch, NoView.CONTEXT])]

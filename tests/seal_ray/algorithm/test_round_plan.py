@@ -14,7 +14,9 @@ from envs.interface import Interface
 from envs.sources import find_task
 from envs.task import Category
 from seal_ray.algorithm.sampling.groups import PLAIN_ARM, GroupPlan, TaskStream, number_arms, plain_share_at, plan_round
+from seal_ray.algorithm.sampling.planner import Planner
 from seal_ray.config.sections import Curator, Environment
+from tests.seal_ray.algorithm.rounds import sparse_config
 
 SHOWN = (Interface(guidelines=("Ask.",)), Interface(guidelines=("Abstain.",)))
 
@@ -53,6 +55,12 @@ def test_rounds_differ_and_repeat() -> None:
     first, second = planned(12, SHOWN, 0.5), planned(12, SHOWN, 0.5, first=12)
     assert [plan.arm for plan in first] != [plan.arm for plan in second]
     assert not {seed for plan in first for seed in plan.seeds} & {seed for plan in second for seed in plan.seeds}
+
+
+@pytest.mark.parametrize("protocol", [Protocol.SEAL, Protocol.UNTIL_FAILURE, Protocol.OFFICIAL])
+def test_groups_are_played_by_the_rules_that_the_environment_names(protocol: Protocol) -> None:
+    plans = Planner(sparse_config(environment={"protocol": str(protocol)})).plan(number_arms(SHOWN), 0)
+    assert {plan.protocol for plan in plans} == {protocol}
 
 
 def test_the_plain_share_fades_from_a_point_to_the_end() -> None:

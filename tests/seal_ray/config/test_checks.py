@@ -72,6 +72,11 @@ def refusal(*words: str) -> str:
             "training.group_size: 7 is odd; curator.pairs plays half of a group plain.",
         ),
         (
+            ["training.groups=1", "training.minibatch_groups=1"],
+            "training.groups: 1 leaves none for the curator's interface, since one a round is plain; "
+            "give 2 or more, or curator.kind=none.",
+        ),
+        (
             ["curator.pairs=false", "curator.show=when_failing"],
             "curator.show: when_failing plays the plain half of a group first; set curator.pairs to true.",
         ),
