@@ -48,7 +48,8 @@ class Protocol(StrEnum):
     """For training: parse errors, unknown and hidden tools return an error observation and the turn goes on; at most 20
     steps in the dialogue."""
     UNTIL_FAILURE = "until-failure"
-    """The seal protocol, where the first turn that fails ends the dialogue: what follows cannot win it any more."""
+    """The seal protocol, where the first turn that is checked and does not pass ends the dialogue: it cannot succeed
+    any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +81,9 @@ class Dialogue(gymnasium.Env[str, str]):
     same content stands as `Message`s in `info["messages"]`, for chat templates, and the tools in `info["tools"]`.
 
     The reward is terminal and binary: 1.0 where every turn with ground truth passed, or where the final state reaches
-    the goal of a task that has one; else 0.0. `terminated` is True when the last turn has ended, `truncated` when a
-    step budget ended the dialogue earlier. At the end `info["diagnosis"]` holds the `Diagnosis`. `seed` changes
-    nothing, as a dialogue has no randomness of its own.
+    the goal of a task that has one; else 0.0. `terminated` is True when the last turn has ended, or one that the
+    protocol lets end the dialogue, `truncated` when a step budget ended it earlier. At the end `info["diagnosis"]`
+    holds the `Diagnosis`. `seed` changes nothing, as a dialogue has no randomness of its own.
 
     `context` is the model's context in tokens; results beyond what it could hold are cut, see `Allowance`.
 

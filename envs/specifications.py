@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -92,6 +92,46 @@ class Writable(Protocol):
 
         Its id says the specification and the seed, so that `TaskSource.task` composes it again, bit for bit.
         """
+
+
+class OfCategories:
+    """A source that composes tasks from specifications, for tasks of some categories: it draws and tells of no others.
+
+    What is written of another category all the same is composed; whoever reads it must look.
+    """
+
+    def __init__(self, source: Writable, categories: Sequence[str]) -> None:
+        self._source = source
+        self._categories = tuple(categories)
+
+    @property
+    def specification_schema(self) -> Mapping[str, Any]:
+        schema = dict(self._source.specification_schema)
+        properties = schema.get("properties", {})
+        if "category" in properties:
+            schema["properties"] = {**properties, "category": {"enum": list(self._categories)}}
+        return schema
+
+    @property
+    def specification_help(self) -> str:
+        return f"{self._source.specification_help}\nOf these categories alone: {', '.join(self._categories)}."
+
+    def read(self, text: str) -> Specification:
+        return self._source.read(text)
+
+    def draw(self, rng: random.Random, *, category: str | None = None, depth: int | None = None) -> Specification:
+        return self._source.draw(rng, category=category or rng.choice(self._categories), depth=depth)
+
+    def specification_in(self, task_id: str) -> Specification | None:
+        return self._source.specification_in(task_id)
+
+    def apart(self, tasks: Iterable[Task]) -> Apart:
+        return self._source.apart(tasks)
+
+    def compose(
+        self, specification: Specification, seed: int, *, part: str = "train", apart: Apart | None = None
+    ) -> Task | Rejected:
+        return self._source.compose(specification, seed, part=part, apart=apart)
 
 
 def likeness(a: Specification, b: Specification) -> float:

@@ -19,7 +19,7 @@ class End(StrEnum):
     """What ended a dialogue."""
 
     FINISHED = "finished"
-    """The last turn ended, or the protocol's step limit did it."""
+    """The last turn ended, or the protocol ended the dialogue before: by its step limit, or at a failed turn."""
     PROMPT = "prompt"
     """The opening is longer than the prompt budget; nothing was sampled."""
     RESPONSE = "response"

@@ -24,7 +24,7 @@ from policies.writer.choice import learns as writer_learns
 from policies.writer.choice import writes
 from seal_ray.algorithm.curation.rewards import by_rounds, needs_internalised
 from seal_ray.algorithm.objects import check_objects, check_writer_objects, make_curator_reward, make_suites
-from seal_ray.algorithm.sampling.groups import training_pool
+from seal_ray.algorithm.sampling.groups import TaskStream, plain_groups, training_pool
 from seal_ray.algorithm.tasks.recorded import recorded_windows
 from seal_ray.config import sections
 from seal_ray.config.agents import Settings, curator_is_model, helper_section, model_agents, model_of, shares_engines
@@ -111,10 +111,11 @@ def _check_pairs(curator: sections.Curator, training: sections.Training) -> None
         raise UserError(
             f"training.group_size: {training.group_size} is odd; curator.pairs plays half of a group plain."
         )
-    if curator.kind != "none" and training.groups < 2:
+    share = curator.plain_share
+    if curator.kind != "none" and share < 1 and plain_groups(share, training.groups, shown=True) == training.groups:
         raise UserError(
-            f"training.groups: {training.groups} leaves none for the curator's interface, since one a round is plain; "
-            "give 2 or more, or curator.kind=none."
+            f"training.groups: {training.groups}, with a curator.plain_share of {share:g} and one plain group a round "
+            "at least, leaves none for the curator's interface; give more, or curator.kind=none."
         )
     if curator.show == "when_failing" and not curator.pairs:
         raise UserError("curator.show: when_failing plays the plain half of a group first; set curator.pairs to true.")
@@ -176,9 +177,10 @@ def _check_posterior(curator: sections.Curator) -> None:
         )
     compared = is_model(curator.kind) and not by_rounds(make_curator_reward(curator))
     if curator.show == "when_failing" and (compared or curator.choose == "posterior"):
+        other = " and curator.reward to transfer or internalised" if compared else ""
         raise UserError(
             "curator.show: when_failing plays an arm only where plain has failed, so that the two cannot be compared; "
-            "set curator.show=always, or curator.choose=margin and curator.reward=transfer."
+            f"set it to always, or curator.choose to margin{other}."
         )
     if curator.share_out != "turns" and (curator.choose, curator.tasks) != ("posterior", "common"):
         raise UserError(
@@ -241,7 +243,7 @@ def _check_tasks(environment: sections.Environment, evaluation: sections.Evaluat
     check_known("environment.categories", source.categories, *categories)
     if source.endless:
         check_known("environment.split", source.parts, environment.split)
-        training_pool(environment)
+        TaskStream(environment, 0)
     else:
         with _naming("environment.division"):
             split = source.split(environment.division)

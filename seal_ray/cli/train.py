@@ -30,7 +30,7 @@ def command(
         typer.Argument(metavar="section.key=value …", help="Settings, for instance training.rounds=10."),
     ] = None,
     preset: Annotated[
-        list[str] | None, typer.Option(help="A model preset, a method preset, or both; see --presets.")
+        list[str] | None, typer.Option(help="A model preset, a method preset, or both: see --presets, or YAML files.")
     ] = None,
     config: Annotated[Path | None, typer.Option(help="A YAML file of settings, on top of the presets.")] = None,
     seed: Annotated[int | None, typer.Option(help="Repeats a run.", min=0)] = None,

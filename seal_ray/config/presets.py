@@ -191,6 +191,8 @@ def _read_preset_file(path: Path) -> dict[str, Any]:
     check_known(f"preset: {path}: kind", ("model", "method"), str(document["kind"]))
     if "like" in document:
         check_known(f"preset: {path}: like", preset_names(document["kind"]), str(document["like"]))
+    if not isinstance(document["about"], str) or "\n" in document["about"]:
+        raise UserError(f"preset: {path}: about: {document['about']!r:.80} is no line of text; say what the preset is.")
     if not isinstance(document["sections"], dict):
         raise UserError(f"preset: {path}: sections holds none; write them as the presets do, key: value under each.")
     return {**document, "sections": _checked(document["sections"], raw["sections"], path)}

@@ -21,7 +21,7 @@ A preset of your own is a YAML file, named by its path in the place of a name:
 ```yaml
 # mine.yaml
 kind: method              # or model
-like: coevolved           # a preset of the same kind that it goes on from; may be left out
+like: coevolved           # a preset of the package, of the same kind, that it goes on from; may be left out
 about: As coevolved, with a curator that speaks less often.
 sections:
   curator: {update_every: 5}

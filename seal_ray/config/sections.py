@@ -40,8 +40,8 @@ class Environment(Section):
     sampler_floor: Annotated[float, Field(gt=0.0, le=1.0)] = 0.2
     """The least probability with which the sampler success takes a task that comes up; 1 takes all."""
     protocol: Literal["seal", "until-failure", "official"] = "seal"
-    """Rules of a training dialogue; until-failure is seal, ended by the first turn that fails. Evaluation always plays
-    the official ones."""
+    """Rules of a training dialogue; until-failure is seal, ended by the first turn that is checked and does not pass.
+    Evaluation always plays those of its source, the official ones."""
     reward: str = "success"
     """Reward of a dialogue: success (1 or 0), progress (share of its turns that were done), or one's own."""
     reward_settings: Settings = Field(default_factory=dict)
@@ -174,9 +174,9 @@ class Curator(Section):
     temperature: Positive = 1.0
     """Temperature at which proposals are sampled."""
     reward: str = "gain"
-    """Value of an arm: gain (success above the plain interface), frontier or alpha (success near one half: 4p(1-p), or
-    GenEnv's formula), transfer (what training under it does for the plain interface), internalised (what it did), or
-    one's own."""
+    """Value of an arm: gain (success above the plain interface), frontier or alpha (success near one half: 4p(1-p),
+    without its bias in few rollouts, or GenEnv's formula), transfer (what training under it does for the plain
+    interface), internalised (what it did), or one's own."""
     reward_settings: Settings = Field(default_factory=dict)
     """Settings of a curator's reward of one's own."""
     choose: Literal["margin", "posterior"] = "margin"
@@ -240,7 +240,7 @@ class Reweighting(Section):
 
 
 class Evaluation(Section):
-    """What is measured, always on the plain interface and under the official protocol."""
+    """What is measured, always on the plain interface and under the protocol of its source, the official one."""
 
     interval: Annotated[int, Field(ge=0)] = 10
     """Rounds between two evaluations; 0 for none."""
@@ -331,7 +331,7 @@ def check_key(section: str, key: str, *, more: Iterable[str] = ()) -> None:
     key = current(section, key)
     if section == "evaluation" and key in _NEVER_IN_EVALUATION:
         raise UserError(
-            f"evaluation.{key}: evaluation always plays the plain interface under the official protocol; leave it out."
+            f"evaluation.{key}: evaluation always plays the plain interface by its source's rules; leave it out."
         )
     known = list(dict.fromkeys((*SECTIONS[section].model_fields, *more)))
     if key in known:

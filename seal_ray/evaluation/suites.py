@@ -1,6 +1,6 @@
 """Evaluation suites of a run, by the names in `evaluation.suites`: which tasks are played, and what is counted.
 
-Every suite plays the plain interface under the official protocol.
+Every suite plays the plain interface under the protocol of its source, the official one.
 """
 
 from __future__ import annotations

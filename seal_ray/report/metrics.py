@@ -112,7 +112,11 @@ METRICS = (
     Metric("curator/gradient_norm", "norm", "Norm of the curator's gradient, before clipping."),
     Metric("curator/learning_rate", "rate", "Learning rate of the curator's step."),
     Metric("writer/specifications", "count", "Specifications of tasks that the writer wrote."),
-    Metric("writer/rejections", "count", "Those that were rejected: unreadable, without a task, or known."),
+    Metric(
+        "writer/rejections",
+        "count",
+        "Those that were rejected: unreadable, without a task, known, too deep, or of no category.",
+    ),
     Metric("writer/groups", "count", "Groups that played written tasks."),
     Metric("writer/share", "share", "The same, of all groups."),
     Metric("writer/reward", "writer.reward", "Mean reward of the window's specifications, at its end."),

@@ -35,6 +35,7 @@ _SHOWN = {
 }
 """Section → the settings that a card shows."""
 _SUCCESS = "evaluation/success"
+_TURNS = "evaluation/turns_done"
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,10 +169,10 @@ def _results(config: Mapping[str, JSON], rows: Sequence[Mapping[str, JSON]]) -> 
     first, last = measured[0], measured[-1]
     columns = [first] if first is last else [first, last]
     heads = [f"after round {row['round']}" if row["round"] else "before training" for row in columns]
-    names = {"all": _SUCCESS, **{each: f"{_SUCCESS}/{each}" for each in categories_of(last)}}
+    names = {"all": _SUCCESS, **{each: f"{_SUCCESS}/{each}" for each in categories_of(last)}, "single turns": _TURNS}
     return [
         f"Success on {last.get('evaluation/dialogues', 0):g} tasks of `{source}`, split `{evaluation.get('split')}`, "
-        "none of them trained on; plain interface, official protocol.",
+        f"none of them trained on; plain interface{_rules(source)}.",
         *("", f"| category | {' | '.join(heads)} |", f"| --- |{' ---: |' * len(heads)}"),
         *(
             f"| {label} | {' | '.join(_percent(row.get(key)) for row in columns)} |"
@@ -179,6 +180,14 @@ def _results(config: Mapping[str, JSON], rows: Sequence[Mapping[str, JSON]]) -> 
             if key in last
         ),
     ]
+
+
+def _rules(source: str) -> str:
+    """The rules that dialogues are evaluated by, where the source is at hand."""
+    try:
+        return f", {get_source(source).protocol} protocol"
+    except UserError:
+        return ""
 
 
 def _percent(value: Any) -> str:

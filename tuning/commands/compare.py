@@ -30,11 +30,11 @@ def command(
             help="Settings of all arms, for instance training.groups=8; with --merge the folders to join.",
         ),
     ] = None,
-    arms: Annotated[str | None, typer.Option(help="Method presets, for instance vanilla,fixed,rules.")] = None,
+    arms: Annotated[str | None, typer.Option(help="Method presets, for instance vanilla,fixed,mine.yaml.")] = None,
     seeds: Annotated[int | None, typer.Option(help="Runs of each arm, each with its own seed; 3 if not given.")] = None,
     first_seed: Annotated[int | None, typer.Option(help="The first of the seeds; 0 if not given.", min=0)] = None,
     rounds: Annotated[int | None, typer.Option(help="Rounds of each run, instead of the preset's.")] = None,
-    preset: Annotated[str | None, typer.Option(help="The model preset under all arms.")] = None,
+    preset: Annotated[str | None, typer.Option(help="The model preset under all arms, or a YAML file.")] = None,
     baseline: Annotated[
         str | None, typer.Option(help="The arm that the others are held against; vanilla, or else the first.")
     ] = None,

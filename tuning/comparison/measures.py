@@ -78,6 +78,7 @@ TURNS_GAIN = Measure(
     "turns_done_gain",
     "turns that were done after the last round, less those of the model before training",
     _gain(_TURNS),
+    paired=True,
 )
 HINT_OFF = Measure(
     "hint_off",

@@ -71,7 +71,7 @@ def make_plan(
     presets: dict[str, str] = {}
     for preset in arms:
         check_preset("--arms", preset, "method")
-        arm = Path(preset).stem if is_preset_file(preset) else preset
+        arm = _name_of(preset)
         if arm in presets:
             raise UserError(f"--arms: {arm!r} is there twice; give each arm once.")
         presets[arm] = preset
@@ -95,14 +95,24 @@ def make_plan(
 
 
 def check_preset(option: str, preset: str, kind: str) -> None:
-    """Raises `UserError` where this is no preset of the kind, or a file that cannot lend its name to a folder."""
-    known = preset_names(kind)
+    """Raises `UserError` where this is no preset of the kind, neither of the package nor in a file."""
     if not is_preset_file(preset):
-        check_known(option, known, preset)
+        check_known(option, preset_names(kind), preset)
     elif kind_of(preset) != kind:
         raise UserError(f"{option}: {preset} is a {kind_of(preset)} preset; a {kind} preset is needed.")
-    elif Path(preset).stem in preset_names() or not _NAME.fullmatch(Path(preset).stem):
-        raise UserError(f"{option}: {preset} lends it no name; call the file by letters and digits, as no preset is.")
+
+
+def _name_of(preset: str) -> str:
+    """What an arm is called. Raises `UserError` for a file whose name is none for a folder, or a preset's already."""
+    if not is_preset_file(preset):
+        return preset
+    name = Path(preset).stem
+    if name in preset_names() or not _NAME.fullmatch(name):
+        raise UserError(
+            f"--arms: {preset}: the arm is called after the file; give it a name of letters, digits, '.', '_' and '-' "
+            "that no preset of the package has."
+        )
+    return name
 
 
 def check_plan(plan: Plan, *, memory: bool = True) -> None:

@@ -237,7 +237,7 @@ class TaskStream:
         self._size = min(sizes, default=None)
         self._chosen: tuple[str, ...] | None = None
         if self._pool.size is None and environment.tasks is not None:
-            self._chosen = _different(self._pool, environment.tasks)
+            self._chosen = _first(environment.tasks, self._pool)
         if self._size == 0:
             division = "" if environment.division is None else f" of {environment.division!r}"
             raise UserError(f"environment.split: {environment.split!r}{division} has no tasks of these categories.")
@@ -279,14 +279,15 @@ class TaskStream:
         return tuple(order)
 
 
-def _different(pool: TaskPool, count: int) -> tuple[str, ...]:
-    """The first tasks of a pool without end that differ: a mixture can hold a finite source, whose tasks come again."""
-    found: dict[str, None] = {}
-    for number in range(1000 + 20 * count):
-        found.setdefault(pool.task_id(number))
-        if len(found) == count:
-            return tuple(found)
-    raise UserError(f"environment.tasks: {count} is too many; the source's tasks come again after {len(found)}.")
+def _first(count: int, pool: TaskPool) -> tuple[str, ...]:
+    """The first tasks of a pool without end. Raises `UserError` where a finite source of a mixture has not so many."""
+    found = tuple(pool.task_id(number) for number in range(count))
+    if len(set(found)) < count:
+        raise UserError(
+            f"environment.tasks: of {count} tasks in the mixture's shares {len(set(found))} are different; take fewer, "
+            "or give a finite source a smaller share."
+        )
+    return found
 
 
 _log = logging.getLogger("seal_ray")

@@ -15,7 +15,7 @@ from typing import Any
 
 from envs.profile import FailureProfile
 from envs.sources import get_source
-from envs.specifications import Apart, Rejected, Specification, writable
+from envs.specifications import Apart, OfCategories, Rejected, Specification, Writable, writable
 from envs.task import JSON, Task
 from policies.prompting import ChatFormat
 from policies.sample import Sample
@@ -72,7 +72,9 @@ class Authorship:
         self._environment = config.section(sections.Environment)
         self._rounds = config.section(sections.Training).rounds
         self._seed = int(config.seed)
-        self.source = writable(self._environment.source)
+        source = writable(self._environment.source)
+        chosen = self._environment.categories
+        self.source: Writable = source if chosen is None else OfCategories(source, chosen)
         self.agent = agent
         self.pool = Pool(
             settings.capacity,

@@ -35,8 +35,6 @@ class HeldOut:
             number += 1
             if settings.depth is not None and specification.depth > settings.depth:
                 continue
-            if environment.categories is not None and specification.category not in environment.categories:
-                continue
             task = source.compose(specification, number, part=environment.split, apart=apart)
             if not isinstance(task, Rejected):
                 self.specifications.append(specification)

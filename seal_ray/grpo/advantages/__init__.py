@@ -17,6 +17,7 @@ from envs.registry import Registry
 from seal_ray.grpo.advantages.grpo import GRPOAdvantage
 from seal_ray.grpo.baselines import Baseline
 from seal_ray.grpo.baselines.mean import MeanBaseline
+from seal_ray.grpo.rounding import all_equal
 
 
 class Advantage(Protocol):
@@ -36,10 +37,6 @@ ADVANTAGES: Registry[type[Advantage]] = Registry(
 """The advantages. A class takes its `Settings` from the training section and `training.advantage_settings`."""
 
 
-_ROUNDING = 1e-12
-"""Rewards are equal where they differ by no more than this part of the largest one."""
-
-
 @dataclass(frozen=True)
 class GroupAdvantages:
     """The advantages `A_G = (r − baseline) / scale` of a group of G rollouts, by default GRPO's."""
@@ -57,7 +54,7 @@ class GroupAdvantages:
         if rewards.ndim != 1 or rewards.size == 0 or not np.isfinite(rewards).all():
             raise ValueError(f"a group's rewards must be a row of finite numbers, not {rewards_G!r}")
         # Not `std == 0`: the mean of equal rewards is rounded, and ε would not hold back what is left of them.
-        if rewards.max() - rewards.min() <= _ROUNDING * np.abs(rewards).max():
+        if all_equal(rewards):
             return None
         arms = np.zeros(len(rewards), dtype=np.int64) if arms_G is None else np.asarray(arms_G, dtype=np.int64)
         found = np.asarray((rewards - self.baseline(rewards, arms)) / self.advantage(rewards), dtype=np.float64)

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from seal_ray.grpo.rounding import all_equal
+
 STEP = 0.1
 """How far below the worst accepted proposal a rejected one lies."""
 
@@ -26,4 +28,4 @@ def centred_advantages(
     if rejected.all():
         return None
     values = np.where(rejected, values[~rejected].min() - step, values)
-    return None if values.max() == values.min() else values - values.mean()
+    return None if all_equal(values) else values - values.mean()

@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
+from seal_ray.grpo.rounding import all_equal
+
 
 class RWRUpdate:
     """Specification i has the weight exp(r_i / reward_temperature), divided by the mean over the group.
@@ -41,4 +43,4 @@ class RWRUpdate:
         best = rewards[~rejected].max()  # it cancels, and keeps the exponential finite
         weights[~rejected] = np.exp((rewards[~rejected] - best) / self._temperature)
         weights /= weights.mean()
-        return None if weights.max() == weights.min() else weights
+        return None if all_equal(weights) else weights

@@ -207,6 +207,12 @@ def test_written_and_held_out_tasks_are_of_the_categories_that_are_played() -> N
     assert {each.specification.category for each in authorship.pool.entries} == {"base", "miss_func"}
     assert authorship._held_out is not None
     assert {each.category for each in authorship._held_out.specifications} <= {"base", "miss_func"}
+    source = authorship.source
+    assert {source.draw(random.Random(seed)).category for seed in range(20)} == {"base", "miss_func"}
+    assert source.draw(random.Random(0), category="base", depth=1).category == "base"
+    assert source.specification_help.endswith("Of these categories alone: base, miss_func.")
+    assert source.specification_schema["properties"]["category"] == {"enum": ["base", "miss_func"]}
+    assert len(SOURCE.specification_schema["properties"]["category"]["enum"]) == 4
     other = SOURCE.draw(random.Random(0), category="miss_param", depth=1)
     assert authorship.check(other) == "specification: the category miss_param is none of those that this run plays."
 

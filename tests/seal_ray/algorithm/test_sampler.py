@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ import pytest
 from envs.errors import EnvironmentFault, UserError
 from envs.sources import find_task
 from envs.task import Category, Task
-from seal_ray.algorithm.sampling.groups import PLAIN_ARM, PlayedGroup, TaskStream, _different
+from seal_ray.algorithm.sampling.groups import PLAIN_ARM, PlayedGroup, TaskStream
 from seal_ray.algorithm.sampling.planner import Planner
 from seal_ray.algorithm.sampling.sampler import SuccessSampler, make_sampler
 from seal_ray.config.sections import Environment
@@ -72,17 +71,16 @@ def test_a_mixture_remembers_each_of_its_finite_tasks_and_only_the_kinds_of_othe
     assert alike <= set(generated)
 
 
-def test_so_many_tasks_of_a_mixture_are_so_many_different_ones() -> None:
-    streams = [TaskStream(Environment(source="toolworld:0.5+bfcl:0.5", tasks=1000), seed) for seed in (0, 1)]
-    epochs = [[stream.task_id(number) for number in range(1000)] for stream in streams]
-    assert len(set(epochs[0])) == 1000
+def test_so_many_tasks_of_a_mixture_are_so_many_different_ones_in_its_shares() -> None:
+    streams = [TaskStream(Environment(source="toolworld:0.5+bfcl:0.5", tasks=400), seed) for seed in (0, 1)]
+    epochs = [[stream.task_id(number) for number in range(400)] for stream in streams]
+    assert len(set(epochs[0])) == 400
+    assert sum(task.startswith("multi_turn") for task in epochs[0]) == 200
     assert epochs[0] != epochs[1]
     assert set(epochs[0]) == set(epochs[1])
-    assert {streams[0].task_id(number) for number in range(1000, 2000)} == set(epochs[0])
-    few: Any = SimpleNamespace(task_id=lambda number: f"task {number % 3}")
-    assert _different(few, 3) == ("task 0", "task 1", "task 2")
-    with pytest.raises(UserError, match=r"environment.tasks: 4 is too many; .* after 3"):
-        _different(few, 4)
+    assert {streams[0].task_id(number) for number in range(400, 800)} == set(epochs[0])
+    with pytest.raises(UserError, match=r"environment.tasks: of 1000 tasks .* 816 are different; take fewer"):
+        TaskStream(Environment(source="toolworld:0.5+bfcl:0.5", tasks=1000), 0)
 
 
 def test_groups_at_0_or_1_get_rarer_and_no_task_is_given_up() -> None:

@@ -125,6 +125,7 @@ def test_regression_weighs_by_reward_and_imitates_no_rejection() -> None:
     assert weights[2] == 0.0
     assert weights[0] / weights[1] == pytest.approx(math.e)
     assert RWRUpdate()([0.5, 0.5], [False, False]) is None
+    assert RWRUpdate()([0.1 + 0.2 + 0.3, 0.3 + 0.2 + 0.1], [False, False]) is None
     both = RWRUpdate()([0.5, 0.0], [False, True])
     assert both is not None
     assert both.tolist() == [2.0, 0.0]

@@ -22,7 +22,7 @@ RENAMED = "environment.source=bfcl-renamed"
 MIXED = "environment.source=toolworld:0.5+bfcl:0.5"
 WHEN_FAILING = (
     "curator.show: when_failing plays an arm only where plain has failed, so that the two cannot be compared; "
-    "set curator.show=always, or curator.choose=margin and curator.reward=transfer."
+    "set it to always, or curator.choose to margin and curator.reward to transfer or internalised."
 )
 
 
@@ -73,8 +73,18 @@ def refusal(*words: str) -> str:
         ),
         (
             ["training.groups=1", "training.minibatch_groups=1"],
-            "training.groups: 1 leaves none for the curator's interface, since one a round is plain; "
-            "give 2 or more, or curator.kind=none.",
+            "training.groups: 1, with a curator.plain_share of 0.5 and one plain group a round at least, leaves "
+            "none for the curator's interface; give more, or curator.kind=none.",
+        ),
+        (
+            [MIXED, "environment.tasks=1000", "evaluation.source=toolworld"],
+            "environment.tasks: of 1000 tasks in the mixture's shares 816 are different; take fewer, or give a finite "
+            "source a smaller share.",
+        ),
+        (
+            ["training.groups=2", "training.minibatch_groups=1", "curator.plain_share=0.8"],
+            "training.groups: 2, with a curator.plain_share of 0.8 and one plain group a round at least, leaves "
+            "none for the curator's interface; give more, or curator.kind=none.",
         ),
         (
             ["curator.pairs=false", "curator.show=when_failing"],

@@ -118,12 +118,12 @@ def test_long_values_are_cut() -> None:
         (
             "evaluation",
             "interface",
-            "evaluation.interface: evaluation always plays the plain interface under the official",
+            "evaluation.interface: evaluation always plays the plain interface",
         ),
         (
             "evaluation",
             "protocol",
-            "evaluation.protocol: evaluation always plays the plain interface under the official",
+            "evaluation.protocol: evaluation always plays the plain interface",
         ),
     ],
 )

@@ -12,7 +12,7 @@ from envs.errors import UserError
 from seal_ray.algorithm.config import make_config
 from seal_ray.algorithm.seal import Seal
 from seal_ray.config.presets import preset_names
-from seal_ray.config.sections import Curator
+from seal_ray.config.sections import Curator, Solver
 from seal_ray.report.files import RunFolder
 from tests.command_line import Refusal, run_main
 from tests.tuning.comparison.folders import constant, make_comparison, play
@@ -66,6 +66,10 @@ def test_presets_of_ones_own_are_arms_by_the_names_of_their_files(tmp_path: Path
     assert plan.arms["often"].section(Curator).update_every == 1
     assert plan.abouts["often"] == "Often."
     check_plan(plan, memory=False)
+    small = tmp_path / "my small.yaml"
+    small.write_text("kind: model\nlike: tiny\nabout: Small.\nsections:\n  solver: {temperature: 0.5}\n", "utf-8")
+    (arm,) = make_plan(["vanilla"], seeds=1, model=str(small)).arms.values()
+    assert arm.section(Solver).temperature == 0.5
     for name, kind, option in (
         ("rules.yaml", "method", "arms"),
         ("-x.yaml", "method", "arms"),

@@ -146,6 +146,7 @@ def test_a_file_is_a_preset_as_those_of_the_package_are(tmp_path: Path) -> None:
         ("{kind: model, about: a, sections: {trainin: {}}}", "did you mean 'training'"),
         ("{kind: model, about: a, sections: {training: {lrr: 1}}}", "did you mean 'lr'"),
         ("{kind: model, about: a, like: seal, sections: {}}", "like: 'seal' is not known"),
+        ("{kind: model, about: null, sections: {}}", "about: None is no line of text"),
         ("{kind: model, about: a, seed: 3, sections: {}}", "can have like, and no other key"),
         ("a: {", "is not valid YAML"),
     ],
