@@ -28,11 +28,11 @@ def table_of(rows: Sequence[Mapping[str, Any]], category: str = "all") -> list[s
     for row in rows:
         by_arm[row["arm"]][row["seed"]] = row["results"][category]
     head = ["arm", "seeds", *(name for column in MEASURES for name in (column, f"− {BASELINE}"))]
+    other = by_arm.get(BASELINE, {})
     lines = []
     for arm, found in by_arm.items():
         cells = [arm, ", ".join(map(str, sorted(found)))]
         for key in MEASURES.values():
-            other = by_arm[BASELINE]
             pairs = [found[seed][key] - other[seed][key] for seed in sorted(found.keys() & other.keys())]
             cells.append(shown(mean_estimate([each[key] for each in found.values()])))
             cells.append("" if arm == BASELINE or not pairs else shown(mean_estimate(pairs), sign=True))

@@ -70,7 +70,7 @@ def make_plan(
         raise UserError("--arms: there are none; give method presets, for instance --arms vanilla,fixed,rules.")
     presets: dict[str, str] = {}
     for preset in arms:
-        check_preset("--arms", preset, "method")
+        _check_preset("--arms", preset, "method")
         arm = _name_of(preset)
         if arm in presets:
             raise UserError(f"--arms: {arm!r} is there twice; give each arm once.")
@@ -82,7 +82,7 @@ def make_plan(
     if rounds is not None and rounds < 1:
         raise UserError(f"--rounds: {rounds} is not possible; a trial has at least 1.")
     if model is not None:
-        check_preset("--preset", model, "model")
+        _check_preset("--preset", model, "model")
     if baseline is not None and baseline not in presets:
         raise unknown_value("--baseline", baseline, presets)
     words = [*overrides, *([] if rounds is None else [f"training.rounds={rounds}"])]
@@ -94,7 +94,7 @@ def make_plan(
     return Plan(configs, range(first_seed, first_seed + seeds), against, threshold, found, abouts)
 
 
-def check_preset(option: str, preset: str, kind: str) -> None:
+def _check_preset(option: str, preset: str, kind: str) -> None:
     """Raises `UserError` where this is no preset of the kind, neither of the package nor in a file."""
     if not is_preset_file(preset):
         check_known(option, preset_names(kind), preset)

@@ -235,9 +235,8 @@ class TaskStream:
         self._pool = training_pool(environment)
         sizes = [size for size in (self._pool.size, environment.tasks) if size is not None]
         self._size = min(sizes, default=None)
-        self._chosen: tuple[str, ...] | None = None
-        if self._pool.size is None and environment.tasks is not None:
-            self._chosen = _first(environment.tasks, self._pool)
+        if isinstance(self._pool, MixedPool) and environment.tasks is not None:
+            _check_different(environment.tasks, self._pool)
         if self._size == 0:
             division = "" if environment.division is None else f" of {environment.division!r}"
             raise UserError(f"environment.split: {environment.split!r}{division} has no tasks of these categories.")
@@ -247,8 +246,7 @@ class TaskStream:
         if self._size is None:
             return self._pool.task_id(number, self._seed)
         epoch, place = divmod(number, self._size)
-        place = self._order(epoch)[place]
-        return self._pool.task_id(place) if self._chosen is None else self._chosen[place]
+        return self._pool.task_id(self._order(epoch)[place])
 
     def task(self, task_id: str) -> Task:
         """The task of that id. Raises `EnvironmentFault` or `UserError` where it is broken."""
@@ -279,15 +277,14 @@ class TaskStream:
         return tuple(order)
 
 
-def _first(count: int, pool: TaskPool) -> tuple[str, ...]:
-    """The first tasks of a pool without end. Raises `UserError` where a finite source of a mixture has not so many."""
-    found = tuple(pool.task_id(number) for number in range(count))
-    if len(set(found)) < count:
+def _check_different(count: int, pool: MixedPool) -> None:
+    """Raises `UserError` where a finite source of a mixture has too few tasks for its share of so many."""
+    different = len({pool.task_id(number) for number in range(count)})
+    if different < count:
         raise UserError(
-            f"environment.tasks: of {count} tasks in the mixture's shares {len(set(found))} are different; take fewer, "
-            "or give a finite source a smaller share."
+            f"environment.tasks: of {count} tasks in the mixture's shares {different} are different; take fewer, or "
+            "give a finite source a smaller share."
         )
-    return found
 
 
 _log = logging.getLogger("seal_ray")
