@@ -34,6 +34,15 @@ def map_texts(value: JSON, change: Callable[[str], str]) -> JSON:
     return value
 
 
+def depth(value: JSON) -> int:
+    """Levels of lists and objects in a JSON value, however many there are; tuples count as lists."""
+    levels, inside = 0, [value]
+    while inside := [each for each in inside if isinstance(each, list | tuple | dict)]:
+        levels += 1
+        inside = [item for each in inside for item in (each.values() if isinstance(each, dict) else each)]
+    return levels
+
+
 class Marks:
     """Texts that mean something to the reader of a prompt, such as `<|im_end|>`, and how they lose their meaning.
 

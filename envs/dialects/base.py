@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from envs.task import JSON, ToolCall, ToolDoc
+from envs.text import depth
 from envs.trace import ParseError
 
 MAX_NESTING = 64
-"""Depth of brackets in a call beyond which it is a parse error; the deepest documented argument is 2."""
+"""Levels of lists and objects in a call beyond which it is a parse error; the deepest documented argument has 2."""
 MAX_CHARACTERS = 100_000
 """Length beyond which JSON is not parsed; a response of 4,096 tokens is far below it."""
 MAX_ERRORS = 16
@@ -87,7 +88,10 @@ def tool_documents(tools: Sequence[ToolDoc]) -> list[dict[str, JSON]]:
 
 
 def too_deep(text: str) -> bool:
-    """Whether brackets are nested deeper than `MAX_NESTING`, by counting alone: checked before a parser recurses."""
+    """Whether brackets are nested deeper than `MAX_NESTING`, by counting alone: checked before a parser recurses.
+
+    Brackets in strings count too, so that closing ones there can hide others: what is read is checked by `check_depth`.
+    """
     if sum(map(text.count, "([{")) <= MAX_NESTING:
         return False
     depth = 0
@@ -109,6 +113,12 @@ def check_size(text: str) -> None:
         raise ValueError(f"brackets are nested deeper than {MAX_NESTING}")
 
 
+def check_depth(value: JSON) -> None:
+    """Raises `ValueError` for a value that is nested deeper than `MAX_NESTING`: copying it would recurse."""
+    if depth(value) > MAX_NESTING:
+        raise ValueError(f"brackets are nested deeper than {MAX_NESTING}")
+
+
 def first_errors(errors: Sequence[ParseError]) -> tuple[ParseError, ...]:
     """At most `MAX_ERRORS` of them, in order; the first fatal one is always among them."""
     kept, rest = errors[:MAX_ERRORS], errors[MAX_ERRORS:]
@@ -120,9 +130,11 @@ def read_json(text: str) -> JSON:
     """`json.loads` for hostile text: raises `ValueError` and nothing else."""
     check_size(text)
     try:
-        return json.loads(text)
+        value: JSON = json.loads(text)
     except RecursionError as error:
         raise ValueError("the JSON is nested too deeply") from error
+    check_depth(value)
+    return value
 
 
 def without_mark(text: str, mark: str) -> str:

@@ -7,7 +7,7 @@ import re
 import warnings
 from collections.abc import Mapping
 
-from envs.dialects.base import MAX_NESTING, too_deep
+from envs.dialects.base import MAX_NESTING, check_depth, too_deep
 from envs.task import JSON
 
 MAX_PYTHON_CHARACTERS = 20_000
@@ -46,6 +46,12 @@ def literal_value(node: ast.expr, *, words: Mapping[str, JSON] | None = None) ->
     text, the official decoder of ToolACE reads them. Everything else, arithmetic and calls included, raises
     `ValueError`.
     """
+    value = _value(node, words)
+    check_depth(value)
+    return value
+
+
+def _value(node: ast.expr, words: Mapping[str, JSON] | None) -> JSON:
     match node:
         case ast.Constant(value=value) if value is Ellipsis:
             return "..."
@@ -56,12 +62,12 @@ def literal_value(node: ast.expr, *, words: Mapping[str, JSON] | None = None) ->
         case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
             return -_printable(value)
         case ast.List(elts=items):
-            return [literal_value(item, words=words) for item in items]
+            return [_value(item, words) for item in items]
         case ast.Tuple(elts=items):
-            return tuple(literal_value(item, words=words) for item in items)
+            return tuple(_value(item, words) for item in items)
         case ast.Dict(keys=keys, values=values):
             found = zip(keys, values, strict=True)
-            return {_key(key, words): literal_value(value, words=words) for key, value in found}
+            return {_key(key, words): _value(value, words) for key, value in found}
         case ast.Name(id=name):
             if words is None:
                 return name
@@ -81,4 +87,4 @@ def _printable(number: float) -> float:
 def _key(node: ast.expr | None, words: Mapping[str, JSON] | None) -> JSON:
     if not isinstance(node, ast.Constant | ast.Name):
         raise ValueError("a dict key must be a literal")
-    return literal_value(node, words=words)
+    return _value(node, words)

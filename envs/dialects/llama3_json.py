@@ -12,6 +12,7 @@ from envs.dialects.base import (
     Dialect,
     ParsedCompletion,
     call_from,
+    check_depth,
     check_size,
     first_errors,
     tool_documents,
@@ -135,6 +136,7 @@ def _read_sequence(text: str, begin: int) -> list[tuple[int, JSON]]:
             value, end = decoder.raw_decode(text, position)
         except RecursionError as error:
             raise ValueError("the JSON is nested too deeply") from error
+        check_depth(value)
         values += [(position, item) for item in (value if isinstance(value, list) else [value])]
         position = end
         read += 1

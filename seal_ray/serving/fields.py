@@ -244,7 +244,18 @@ def _tool(value: Any, place: str) -> dict[str, Any]:
         if function.get(key) is not None and not isinstance(function[key], kind):
             raise wrong(f"{place}.{key}", "it is no text" if kind is str else "it is no object")
     # Grammars for calls that need not be made are not served, so nothing must be strict.
-    return {"type": "function", "function": {key: item for key, item in function.items() if key != "strict"}}
+    shown = {key: item for key, item in function.items() if key != "strict"}
+    # Chat templates go through the properties; OpenAI lets a function without arguments leave them out.
+    if "properties" not in (shown.get("parameters") or {}):
+        shown["parameters"] = {"type": "object", "properties": {}, **(shown.get("parameters") or {})}
+    return {"type": "function", "function": shown}
+
+
+def _model(value: Any, place: str, limits: Limits) -> str:
+    name: str = text(500)(value, place, limits)
+    if ":" in name:  # Ray takes what is behind a colon for an adapter of its own
+        raise RefusedRequest(f"model: {name!r:.80} is not served.", status=404, param=place, code="model_not_found")
+    return name
 
 
 def _tool_choice(value: Any, place: str, _: Limits) -> Any:
@@ -258,7 +269,7 @@ def _tool_choice(value: Any, place: str, _: Limits) -> Any:
 
 _TOKEN_IDS = several(whole(0, _TOKEN_ID), 4_096)
 _COMMON: dict[str, Check] = {
-    "model": text(500),
+    "model": _model,
     "max_tokens": whole(1, None),
     "min_tokens": whole(0, None),
     "temperature": number(0, 2),

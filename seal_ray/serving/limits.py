@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 from starlette.responses import JSONResponse
 
 from envs.errors import UserError
+from envs.text import depth
 
 MAX_VALUES = 100_000
 """Values in a request's JSON at most: parsing more takes a thread for seconds, and far more memory than the text."""
@@ -113,27 +114,21 @@ def _no_number(name: str) -> NoReturn:
 
 
 def _values(text: str) -> int:
-    """About how many values a JSON text holds, counted up to a little more than are allowed."""
-    most = sum(map(text.count, _SEPARATORS))
+    """About how many values a JSON text holds, counted up to a little more than are allowed.
+
+    Each but the first has a separator before it, or before its key.
+    """
+    most = 1 + sum(map(text.count, _SEPARATORS))
     if most <= MAX_VALUES:
         return most
-    found = end = 0
+    found, end = 1, 0
     for match in _STRING.finditer(text):  # separators inside strings do not count
         begin, last = match.span()
-        found += 1 + sum(text.count(mark, end, begin) for mark in _SEPARATORS)
+        found += sum(text.count(mark, end, begin) for mark in _SEPARATORS)
         end = last
-        if found > 2 * MAX_VALUES:
-            break
-    # A string is a value or the key of one, and its separator was counted as well.
-    return (found + sum(text.count(mark, end) for mark in _SEPARATORS)) // 2
-
-
-def depth(value: Any) -> int:
-    levels, inside = 0, [value]
-    while inside := [each for each in inside if isinstance(each, list | dict)]:
-        levels += 1
-        inside = [item for each in inside for item in (each.values() if isinstance(each, dict) else each)]
-    return levels
+        if found > MAX_VALUES:
+            return found
+    return found + sum(text.count(mark, end) for mark in _SEPARATORS)
 
 
 Check = Callable[[Any, str, Limits], Any]

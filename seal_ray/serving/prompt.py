@@ -69,10 +69,10 @@ class Answers:
 
 
 class TooLong(UserError):
-    """A prompt of more tokens than there is room for."""
+    """A prompt of more tokens than there is room for; `what` says of what in the request."""
 
-    def __init__(self, most: int) -> None:
-        super().__init__(f"messages: with their tools they have more than the {most} tokens that there is room for.")
+    def __init__(self, most: int, what: str = "messages: with their tools they have") -> None:
+        super().__init__(f"{what} more than the {most} tokens that there is room for.")
 
 
 class ServedFormat(ChatFormat):
@@ -92,7 +92,8 @@ class ServedFormat(ChatFormat):
         to have more than `most` tokens.
         """
         shown = [ToolDoc(str(tool["name"]), "", tool, ()) for tool in tools]
-        self._check_length(_characters(messages) + _characters([tool.document for tool in shown]), most)
+        if self._is_longer(_characters(messages) + _characters([tool.document for tool in shown]), most):
+            raise TooLong(most)
         heard: list[Message] = []
         prompt = Prefix()
         for index, message in enumerate(messages):
@@ -116,11 +117,12 @@ class ServedFormat(ChatFormat):
 
     def plain(self, text: str, *, most: int, special: bool) -> tuple[int, ...]:
         """The tokens of a text that is not a chat. Raises `TooLong` for more than `most`."""
-        self._check_length(len(text), most)
-        token_ids = tuple(self._tokenizer.encode(valid_text(text), add_special_tokens=special))
-        if len(token_ids) > most:
-            raise TooLong(most)
+        if self._is_longer(len(text), most) or len(token_ids := self._encoded(text, special)) > most:
+            raise TooLong(most, "prompt: it has")
         return token_ids
+
+    def _encoded(self, text: str, special: bool) -> tuple[int, ...]:
+        return tuple(self._tokenizer.encode(valid_text(text), add_special_tokens=special))
 
     @property
     def size(self) -> int:
@@ -132,10 +134,9 @@ class ServedFormat(ChatFormat):
         """The control tokens that do not end an answer."""
         return self.control_ids - set(self.stop_token_ids)
 
-    def _check_length(self, characters: int, most: int) -> None:
-        """Raises `TooLong` for what cannot be so few tokens, whatever they are."""
-        if characters > most * self._longest:
-            raise TooLong(most)
+    def _is_longer(self, characters: int, most: int) -> bool:
+        """Whether so many characters cannot be so few tokens, whatever they are."""
+        return characters > most * self._longest
 
     @cached_property
     def _longest(self) -> int:

@@ -6,10 +6,11 @@ import asyncio
 import json
 import sys
 import uuid
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ray.serve.llm import LLMConfig
@@ -78,10 +79,16 @@ class Server(LLMServer):
         # It reads them no more, and would go through all of them.
         request.messages = request.messages[-1:]
         show_tokens, request.return_token_ids = bool(request.return_token_ids), True
-        said = await super().chat(request, raw_request_info)
+        # Of several calls the client is given the first, and the tokens are those of all.
+        cut = request.parallel_tool_calls is False and not must_call
+
+        def keep(answer: _Answer) -> None:
+            if not (cut and answer.calls):
+                self._format.keep(token_ids, answer.message(), answer.token_ids)
+
         return _listened_to(
-            self._read_first([token_ids], request, said),
-            lambda answer: self._format.keep(token_ids, answer.message(), answer.token_ids),
+            self._read_first([token_ids], request, partial(super().chat, request, raw_request_info)),
+            keep,
             show_tokens=show_tokens,
         )
 
@@ -91,10 +98,11 @@ class Server(LLMServer):
             self._bound(request, request.max_tokens or self._response)
             if _is_constrained(request):
                 self._keep_to_text(request)
+        except TooLong as error:
+            return _refused(str(error), param="prompt", code="context_length_exceeded")
         except UserError as error:
             return _refused(str(error))
-        said = await super().completions(request, raw_request_info)
-        return self._read_first(prompts, request, said)
+        return self._read_first(prompts, request, partial(super().completions, request, raw_request_info))
 
     async def _rendered(self, request: ChatCompletionRequest) -> tuple[int, ...]:
         messages = request.messages
@@ -127,16 +135,16 @@ class Server(LLMServer):
         return tokens
 
     async def _read_first(
-        self, prompts: Sequence[Sequence[int]], request: Any, said: AsyncGenerator[Any, None]
+        self, prompts: Sequence[Sequence[int]], request: Any, ask: Callable[[], Awaitable[AsyncGenerator[Any, None]]]
     ) -> AsyncGenerator[Any, None]:
-        """Has the engine read long prompts into its cache, few at a time, before it answers with `said`."""
+        """Has the engine read long prompts into its cache, few at a time, and then answer: `ask` starts a stream."""
         engine: Any = self.engine
         adapter = engine._oai_models.lora_requests.get(request.model)
         for prompt in prompts:
             if len(prompt) > SHORT_PROMPT:
                 async with self._reading.of(len(prompt)):
                     await _read(engine._engine_client, prompt, adapter)
-        async with aclosing(said):
+        async with aclosing(await ask()) as said:
             async for part in said:
                 yield part
 
@@ -189,8 +197,9 @@ async def _listened_to(
 ) -> AsyncGenerator[Any, None]:
     """Passes on the answers of an engine, in parts or whole, and each answer's tokens to `keep` when it has ended.
 
-    They are kept before a client has the end of an answer, and so before it can ask on. The engine must have been asked
-    for tokens. Clients see them only with `show_tokens`.
+    An answer that was cut at a text of `stop` is not kept: its tokens are of more than its text. The others are kept
+    before a client has the end of an answer, and so before it can ask on. The engine must have been asked for tokens.
+    Clients see them only with `show_tokens`.
     """
     answers: dict[int, _Answer] = {}
 
@@ -201,7 +210,7 @@ async def _listened_to(
         for choice in document.get("choices") or ():
             answer = answers.setdefault(choice.get("index", 0), _Answer())
             answer.add(choice.get("delta") or {}, choice.get("token_ids"))
-            if choice.get("finish_reason"):
+            if choice.get("finish_reason") and not isinstance(choice.get("stop_reason"), str):
                 keep(answer)
             if not show_tokens:
                 choice.pop("token_ids", None)
@@ -221,7 +230,8 @@ async def _listened_to(
                     _make_valid(choice.message)
                     answer = _Answer()
                     answer.add(choice.message.model_dump(), choice.token_ids)
-                    keep(answer)
+                    if not isinstance(choice.stop_reason, str):
+                        keep(answer)
                     if not show_tokens:
                         choice.token_ids = None
                 if not show_tokens and hasattr(part, "prompt_token_ids"):

@@ -277,6 +277,26 @@ def test_nesting_up_to_the_bound_is_read() -> None:
         assert dialect.parse(dialect.render_calls([call])).calls == (call,), dialect.name
 
 
+HIDDEN = ('["' + "]" * 600 + '",' + "[" * 600 + "]" * 600 + "]", '["]",' * 600 + "1" + "]" * 600)
+"""Lists nested far beyond the bound, with closing brackets in texts before or between the opening ones."""
+
+
+@pytest.mark.parametrize("value", HIDDEN, ids=["before", "between"])
+def test_brackets_in_texts_hide_no_nesting(value: str) -> None:
+    assert json.loads(value)
+    for name, completion in {
+        "qwen": block(f'{{"name": "ls", "arguments": {{"a": {value}}}}}'),
+        "llama3_json": f'{{"name": "ls", "parameters": {{"a": {value}}}}}',
+        "toolace": f"[ls(a={value})]",
+    }.items():
+        parsed = get_dialect(name).parse(completion)
+        assert (parsed.calls, len(parsed.errors)) == ((), 1), name
+    quoted = {"name": "ls", "arguments": json.dumps({"a": json.loads(value)})}
+    assert not get_dialect("qwen").parse(block(json.dumps(quoted))).calls
+    flat = block(json.dumps({"name": "ls", "arguments": {"a": "[" * 600 + "]" * 600}}))
+    assert not get_dialect("qwen").parse(flat).calls, "counting alone comes first, and takes these for nested"
+
+
 def test_odd_escapes_are_read_whatever_is_done_with_warnings() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -104,6 +104,11 @@ def hostile() -> Iterator[tuple[str, str, str]]:
     yield "deep", "[" * 1_900, "nested"
     yield "deeper", "[" * 1_000_000, "characters"
     yield "deep objects", '{"a":' * 380, "nested"
+    yield (
+        "deep behind a text",
+        json.dumps({"a": "]" * 600}).replace("}", ',"b":') + "[" * 600 + "]" * 600 + "}",
+        "nested",
+    )
     yield "deep inside", json.dumps({**GOOD, "turns": [[["files.show"]]]}), "nested"
     yield "seven turns", json.dumps({**GOOD, "turns": [["files.show"]] * 7}), "7 are not allowed"
     yield "500 scenes", json.dumps({**GOOD, "scenes": ["f"] * 300}), "300 are not allowed"

@@ -9,6 +9,7 @@ from typing import Any
 
 from envs.errors import UserError
 from envs.task import JSON, Category
+from envs.text import depth
 from envs.toolworld.specification.value import (
     MOST_DISTRACTORS,
     MOST_INTENTS,
@@ -46,6 +47,8 @@ def read_specification(text: str) -> TaskSpecification:
         raise
     except (ValueError, RecursionError) as error:
         raise UserError(f"specification: it is no valid JSON ({ascii(str(error))[1:-1]:.80}).") from None
+    if depth(value) > _DEPTH:
+        raise _too_deep()
     return specification_from_dict(value)
 
 
@@ -127,15 +130,19 @@ def specification_of(category: Category, code: str) -> TaskSpecification:
 
 
 def _check_depth(text: str) -> None:
-    """Brackets in texts count too: no name of a specification has one."""
-    depth = 0
+    """Before a parser recurses. Brackets in texts count too, so that closing ones there can hide others."""
+    level = 0
     for letter in text:
         if letter in "[{":
-            depth += 1
-            if depth > _DEPTH:
-                raise UserError(f"specification: it is nested too deeply; there are {_DEPTH} levels of brackets.")
+            level += 1
+            if level > _DEPTH:
+                raise _too_deep()
         elif letter in "]}":
-            depth -= 1
+            level -= 1
+
+
+def _too_deep() -> UserError:
+    return UserError(f"specification: it is nested too deeply; there are {_DEPTH} levels of brackets.")
 
 
 def _once(pairs: Iterable[tuple[str, JSON]]) -> dict[str, JSON]:

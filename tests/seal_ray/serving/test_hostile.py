@@ -129,6 +129,14 @@ ATTACKS: dict[str, tuple[int, Callable[[Running], list[int]]]] = {
             server, 24, lambda n: {**CHAT, "messages": [{**HELLO, "content": f"{n} " + "word " * 700}]}
         ),
     ),
+    "24 streams of 700 words": (
+        200,
+        lambda server: posted(
+            server,
+            24,
+            lambda n: {**CHAT, "stream": True, "messages": [{**HELLO, "content": f"{100 + n} " + "word " * 700}]},
+        ),
+    ),
     "8 MiB of text": (
         400,
         lambda server: posted(server, 4, lambda _: {**CHAT, "messages": [{**HELLO, "content": "word " * 1_600_000}]}),

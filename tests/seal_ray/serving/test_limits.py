@@ -15,9 +15,11 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
+from policies.models import open_model
 from seal_ray.serving.admission import CHAT, COMPLETIONS, Intake
 from seal_ray.serving.fields import checked
 from seal_ray.serving.limits import Limits, NoPlace, RefusedRequest, check_schema, read_body
+from seal_ray.serving.prompt import ServedFormat
 from seal_ray.serving.queues import Places, Reading
 
 LIMITS = Limits(body_bytes=8 << 20, messages=100, tools=10, context=1_000)
@@ -102,6 +104,30 @@ def test_a_field_that_is_not_served_or_out_of_bounds_is_refused_by_its_name(name
 def test_a_prompt_that_is_none_is_refused(prompt: Any) -> None:
     with pytest.raises(RefusedRequest, match="prompt"):
         checked({"prompt": prompt}, chat=False, limits=LIMITS)
+
+
+def test_a_model_with_a_colon_is_not_there() -> None:
+    with pytest.raises(RefusedRequest, match="model: 'tiny:latest' is not served") as refused:
+        checked({"model": "tiny:latest", "messages": [HELLO]}, chat=True, limits=LIMITS)
+    assert (refused.value.status, refused.value.code) == (404, "model_not_found")
+
+
+@pytest.mark.parametrize("given", [{}, {"parameters": None}, {"parameters": {}}, {"parameters": {"type": "object"}}])
+def test_a_tool_without_arguments_needs_no_parameters(given: dict[str, Any]) -> None:
+    tool = {"type": "function", "function": {"name": "ls", **given}}
+    found = checked({"messages": [HELLO], "tools": [tool]}, chat=True, limits=LIMITS)
+    assert found["tools"] == [TOOL]
+    form = ServedFormat.load(open_model("tiny").path, open_model("tiny").dialect)
+    assert form.prompt([HELLO], [found["tools"][0]["function"]])
+
+
+def test_values_of_any_kind_are_counted() -> None:
+    for value in ("1", '"x"', "[]", '{"a": 1}'):
+        within, beyond = (b"[" + b",".join([value.encode()] * count) + b"]" for count in (40_000, 100_001))
+        assert isinstance(read_body(within), list)
+        with pytest.raises(RefusedRequest, match="too many values"):
+            read_body(beyond)
+    assert read_body(json.dumps([",[{" * 100_000]).encode()) == [",[{" * 100_000]
 
 
 def test_what_clients_send_goes_through() -> None:

@@ -224,6 +224,14 @@ def test_a_chat_that_is_too_long_is_refused_as_soon_as_that_is_known(monkeypatch
         form.prompt(pairs(20), [TOOL], most=len(whole) - 1)
 
 
+def test_a_text_that_is_too_long_is_refused_as_a_prompt() -> None:
+    form = served_format("tiny")
+    for text in ("word " * 100, "x" * 100_000):
+        with pytest.raises(TooLong, match=r"^prompt: it has more than the 50 tokens that there is room for\.$"):
+            form.plain(text, most=50, special=False)
+    assert len(form.plain("word", most=50, special=False)) < 10
+
+
 def test_half_surrogate_pairs_are_tokenised_as_their_replacement() -> None:
     form = served_format("tiny")
     half, whole = ({**HELLO, "content": f"a{text}b"} for text in ("\ud83d", "\ufffd"))

@@ -273,6 +273,32 @@ def test_what_cannot_be_answered_is_a_400_with_a_reason(server: Running, body: A
     assert answer.json()["error"]["message"]
 
 
+def test_a_client_is_told_in_openais_words_what_does_not_fit(server: Running) -> None:
+    long = "word " * 2 * CONTEXT
+    chat = {**CHAT, "messages": [{"role": "user", "content": long}]}
+    for body, path, param in (
+        (chat, "chat/completions", "messages"),
+        ({"model": NAME, "prompt": long}, "completions", "prompt"),
+    ):
+        answer = server.post(body, f"/v1/{path}")
+        error = answer.json()["error"]
+        assert (answer.status_code, error["code"]) == (400, "context_length_exceeded"), answer.text
+        assert error["message"].startswith(f"{param}: "), answer.text
+
+
+def test_an_answer_ends_where_the_context_does(server: Running) -> None:
+    """A prompt that leaves less room than `max_tokens` asks for."""
+    with server.client() as client:
+
+        def ask(words: int) -> Any:
+            return client.completions.create(
+                model=NAME, prompt=[7] * words, max_tokens=RESPONSE, extra_body={"ignore_eos": True}
+            )
+
+        answer = ask(CONTEXT - 20)
+    assert (answer.usage.completion_tokens, answer.choices[0].finish_reason) == (20, "length")
+
+
 def test_what_is_too_large_or_not_there_is_refused(server: Running) -> None:
     large = b" " * ((8 << 20) + 1)
     assert server.post(large).status_code == 413
@@ -280,6 +306,8 @@ def test_what_is_too_large_or_not_there_is_refused(server: Running) -> None:
         server.post(b"".join([large[: 1 << 20]] * 9)).json()["error"]["message"].startswith("the request is too large")
     )
     assert server.post({**CHAT, "model": "nothing"}).status_code == 404
+    colon = server.post({**CHAT, "model": f"{NAME}:latest"})
+    assert (colon.status_code, colon.json()["error"]["code"]) == (404, "model_not_found")
     assert server.post(CHAT, "/v1/nothing").status_code == 404
     assert server.post(CHAT, "/v1/nothing").json()["error"]["message"]
 
