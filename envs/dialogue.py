@@ -166,8 +166,10 @@ class Dialogue(gymnasium.Env[str, str]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         super().reset(seed=seed, options=options)
         ready = prepare(self.task)
-        self._world = ready.start()
-        self._user: User | None = None if self.task.user is None else self.task.user()
+        with faults_of(self.task.id, "world"):
+            self._world = ready.start()
+        with faults_of(self.task.id, "user"):
+            self._user: User | None = None if self.task.user is None else self.task.user()
         self._truth = ready.turns
         self._verifier = Verifier(self.task)
         self._allowance = Allowance(self.context)
@@ -225,13 +227,15 @@ class Dialogue(gymnasium.Env[str, str]):
         turn = self.task.turns[self.turn]
         self._shown |= {tool.name for tool in turn.revealed}
         # Only where nothing should be called does it matter whether the state changed.
-        self._turn_start: State = {} if turn.ground_truth else freeze(self._world.state())
+        with faults_of(self.task.id, "world"):
+            self._turn_start: State = {} if turn.ground_truth else freeze(self._world.state())
         if self._official:
             self._budget = MAX_STEPS
 
     def _judge_turn(self) -> None:
         index = self.turn
-        state = self._world.state()
+        with faults_of(self.task.id, "world"):
+            state = self._world.state()
         verdict = self._verifier.end_turn(state)
         self._turn_diagnoses.append(
             diagnose_turn(
@@ -284,9 +288,9 @@ class Dialogue(gymnasium.Env[str, str]):
     def _availability(self, call: ToolCall) -> Availability:
         if call.name in self._shown:
             return Availability.SHOWN
-        if self._world.offers(call.name):
-            return Availability.HIDDEN
-        return Availability.UNKNOWN
+        with faults_of(self.task.id, "world"):
+            hidden = self._world.offers(call.name)
+        return Availability.HIDDEN if hidden else Availability.UNKNOWN
 
     def _call(self, call: ToolCall, cost: Cost) -> CallRecord:
         availability = self._availability(call)

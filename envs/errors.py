@@ -32,6 +32,8 @@ def faults_of(task: str, what: str) -> Iterator[None]:
     """Turns whatever a benchmark's own code raises into an `EnvironmentFault`: it can raise anything."""
     try:
         yield
+    except EnvironmentFault:
+        raise
     except Exception as error:
         raise EnvironmentFault(f"{task}: its {what} failed: {error!r:.200}") from error
 

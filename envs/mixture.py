@@ -103,6 +103,10 @@ class Mixture(TaskSource):
             if "train" not in source.parts:
                 raise UserError(f"{key}: {source.name} has no training part.")
         self._cycle = _spread(tuple(shares.values()))
+        played = {which for which, _ in self._cycle}
+        for which, (each, share) in enumerate(shares.items()):
+            if which not in played:
+                raise UserError(f"{key}: the share {share:g} of {each} is too small; give {1 / _CYCLE:g} or more.")
         self.about = ", and ".join(f"{100 * share:g} % {get_source(each).about}" for each, share in shares.items())
         self.categories = tuple(in_order(each for source in self._sources for each in source.categories))
         self.takes_difficulty = any(source.takes_difficulty for source in self._sources)

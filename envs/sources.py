@@ -251,10 +251,11 @@ class TaskSet(TaskSource):
             check_disjoint(tasks[known], tasks[of], names=(f"{name}: {known}", of))
         self._tasks = {task.id: task for task in every}
         if len(self._tasks) < len(every):
-            repeated = next(task.id for task in every if self._tasks[task.id] is not task)
+            ((repeated, _),) = Counter(task.id for task in every).most_common(1)
             raise UserError(f"{name}: two tasks have the id {repeated!r:.80}; each needs one of its own.")
         self._tools = {tool.name: tool for task in every for tool in task.all_tools}
         self.categories = tuple(in_order(task.category for task in every))
+        _check_categories(name, self.categories)
 
     def tools(self) -> Mapping[str, ToolDoc]:
         return MappingProxyType(self._tools)
@@ -312,8 +313,17 @@ def get_source(name: str, *, key: str = SOURCES.key) -> TaskSource:
         lacking = [member for member in members if member[0] != "_" and not hasattr(source, member)]
         if lacking:
             raise UserError(f"{key}: {name!r:.80} is no task source; it lacks {', '.join(lacking[:3])}.")
+        if isinstance(source, type):
+            raise UserError(f"{key}: {name!r:.80} is a class; name an instance of it.")
+        _check_categories(f"{key}: {source.name}", source.categories)
         _own = (*_own, source)
     return source
+
+
+def _check_categories(whose: str, categories: Iterable[str]) -> None:
+    for category in categories:
+        if "/" in category:
+            raise UserError(f"{whose}: the category {category!r:.80} has a slash, which parts the names of metrics.")
 
 
 def known_sources() -> tuple[TaskSource, ...]:

@@ -104,14 +104,15 @@ def prepare(task: Task) -> Prepared:
 
 
 def _execute_ground_truth(task: Task) -> Prepared:
-    start = task.setting.ready()
-    world = start()
     state: State | None = None
     turns = []
-    for turn in task.turns:
-        results = [world.execute(call) for call in turn.ground_truth]
-        state = freeze(world.state(), previous=state)
-        turns.append(TruthTurn(tuple(r.text for r in results), tuple(r.is_error for r in results), state))
+    with faults_of(task.id, "world"):
+        start = task.setting.ready()
+        world = start()
+        for turn in task.turns:
+            results = [world.execute(call) for call in turn.ground_truth]
+            state = freeze(world.state(), previous=state)
+            turns.append(TruthTurn(tuple(r.text for r in results), tuple(r.is_error for r in results), state))
     return Prepared(start, tuple(turns))
 
 

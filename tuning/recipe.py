@@ -8,6 +8,7 @@ from typing import Any
 
 from envs.errors import UserError
 from seal_ray.config import sections
+from seal_ray.config.fields import with_current_keys
 from seal_ray.report.files import as_json
 
 Sections = Mapping[str, Any]
@@ -70,11 +71,11 @@ def differences(left: Sections, right: Sections, *, places: bool = True) -> Iter
     """
     for section in dict.fromkeys([*left, *right]):
         if section != "seed":
-            ours, theirs = left.get(section) or {}, right.get(section) or {}
+            ours, theirs = (with_current_keys(section, each.get(section) or {}) for each in (left, right))
             for key in dict.fromkeys([*ours, *theirs]):
                 if not places and key in PLACE.get(section, ()):
                     continue
-                left_value, right_value = (_value(each, section, key) for each in (left, right))
+                left_value, right_value = (_value({section: each}, section, key) for each in (ours, theirs))
                 if left_value != right_value:
                     yield f"{section}.{key}", (left_value, right_value)
 

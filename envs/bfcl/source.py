@@ -125,20 +125,26 @@ class Renamed(Bfcl):
         return RenamedPool(FinitePool(tuple(in_turn(_stories(), kinds))))
 
 
+_RESULTS = "BFCL_v4_multi_turn_{}_result.json"
+
+
 def write_results(folder: Path, played: Sequence[Played], dialect: str) -> Mapping[str, Path]:
     """Writes `FOLDER/NAME/multi_turn/BFCL_v4_multi_turn_CATEGORY_result.json` and returns category → file.
 
     They are graded by `bfcl evaluate --model NAME --test-category multi_turn --partial-eval --result-dir FOLDER`. One
     dialogue a task is written. A turn that was cut off is left out, which the official grader counts as a failure, as
-    it does for runs of its own that were cut off. Raises `UserError` for several dialogues of one task.
+    it does for runs of its own that were cut off. Earlier files of the same NAME are replaced, those of other
+    categories removed. Raises `UserError` for several dialogues of one task.
     """
     if len({each.task for each in played}) < len(played):
         raise UserError("--official-results: the official files hold one dialogue a task; give --seeds 1.")
     where = folder / REGISTERED[dialect].replace("/", "_") / "multi_turn"
     make_folder(where, "--official-results")
+    for old in where.glob(_RESULTS.format("*")):
+        old.unlink()
     files, spoken = {}, get_dialect(dialect).spoken
     for category in sorted({each.category for each in played}):
-        path = where / f"BFCL_v4_multi_turn_{category}_result.json"
+        path = where / _RESULTS.format(category)
         rows = sorted((each for each in played if each.category == category), key=lambda each: each.task)
         with path.open("w", encoding="utf-8") as file:
             for each in rows:

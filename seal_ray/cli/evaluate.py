@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -18,10 +19,11 @@ from policies.engine.choice import DTYPES, KINDS, choose_dtype, default_kind
 from policies.models import ModelFolder, open_model
 from policies.solver import Budgets
 from seal_ray.cli.options import Env, progress
-from seal_ray.config.fields import OFFICIAL_RESULTS
+from seal_ray.config.fields import OFFICIAL_RESULTS, with_current_keys
 from seal_ray.evaluation.plan import MAX_CONTEXT, Plan, check_plan, choose_tasks
 from seal_ray.evaluation.records import (
     Progress,
+    claim_folder,
     evaluate,
     groups,
     label_table,
@@ -30,7 +32,7 @@ from seal_ray.evaluation.records import (
     write_summary,
 )
 from seal_ray.report.files import RunFolder
-from seal_ray.run.checkpoints import model_of, run_of
+from seal_ray.run.checkpoints import model_of, name_of, run_of
 
 
 def command(
@@ -84,16 +86,22 @@ def command(
         raise UserError(f"--gpu-memory-share: {gpu_memory_share} is not possible; it must be above 0 and at most 1.")
     check_known("engine", KINDS, engine)
     check_known("dtype", DTYPES, dtype)
-    path = model_of(model)
-    opened = open_model(path, dialect=dialect)
-    name = opened.name if path == model else Path(model).resolve().name
+    opened = open_model(model_of(model), dialect=dialect)
+    name = name_of(model, opened)
+    trained = _environment_of(model)
+    division = trained.get("division") if _is_source(trained, source) else None
     plan = Plan(
         model=opened,
         environment=env,
         split=split,
         tasks=choose_tasks(
-            env, split, limit=limit, categories=category or (), difficulty=difficulty or _difficulty_of(model, source)
+            *(env, split),
+            limit=limit,
+            categories=category or (),
+            difficulty=difficulty or (trained.get("difficulty") if source.takes_difficulty else None),
+            division=division,
         ),
+        division=division,
         budgets=_budgets(opened, context or source.context, response),
         engine=engine or default_kind(),
         dtype=choose_dtype(dtype),
@@ -108,6 +116,8 @@ def command(
     )
     form = check_plan(plan)
     out = out or Path("runs") / "evaluations" / f"{name}-{source.name}-{split}"
+    if results is not None:
+        claim_folder(plan, results, "--official-results", fresh=fresh)
     records = open_folder(plan, out, fresh=fresh)
     console = Console(highlight=False, markup=False)
     with progress(console) as update:
@@ -120,7 +130,8 @@ def command(
 
         done = asyncio.run(evaluate(plan, form, records, report=show))
     counted = groups(done.records, source.categories)
-    title = f"{name} on {source.name} {split}, plain interface, {plan.protocol} protocol"
+    part = split if division is None else f"{split} (as {division} divides)"
+    title = f"{name} on {source.name} {part}, plain interface, {plan.protocol} protocol"
     console.print(success_table(counted, title))
     console.print(label_table(counted))
     write_summary(plan, done, out)
@@ -135,14 +146,19 @@ def _budgets(model: ModelFolder, context: int | None, response: int) -> Budgets:
     return Budgets(prompt=room, response=min(response, room), context=room)
 
 
-def _difficulty_of(model: str, source: TaskSource) -> str | None:
-    """What a run, or a checkpoint's run, was trained on, where the source has a difficulty: its evaluations play it."""
+def _environment_of(model: str) -> Mapping[str, str]:
+    """What a run, or a checkpoint's run, says of its tasks: its evaluations play the same. Empty for other models."""
     run = run_of(Path(model))
-    if not source.takes_difficulty or not (run / "checkpoints").is_dir():
-        return None
+    if not (run / "checkpoints").is_dir():
+        return {}
     environment = RunFolder(run).read_config().get("environment")
-    code = environment.get("difficulty") if isinstance(environment, dict) else None
-    return code if isinstance(code, str) else None
+    given = with_current_keys("environment", environment if isinstance(environment, dict) else {})
+    return {key: value for key, value in given.items() if isinstance(value, str)}
+
+
+def _is_source(trained: Mapping[str, str], source: TaskSource) -> bool:
+    """Whether this source was trained on: another division's parts may hold training tasks."""
+    return bool(trained) and get_source(trained.get("source", GENERATED)) is source
 
 
 def _print_ends(console: Console, done: Progress, out: Path) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -16,7 +16,7 @@ from envs.exams import EXAMS, Exam, Item
 from envs.folders import check_no_file
 from policies.embedding import Embedder
 from policies.engine.choice import DTYPES, KINDS, choose_dtype, default_kind, start_engine
-from policies.models import ModelFolder, open_model
+from policies.models import open_model
 from policies.prompting import ChatFormat
 from policies.solver import Budgets
 from seal_ray.cli.options import Update, progress
@@ -28,7 +28,7 @@ from seal_ray.exams.sitting import Answer, Progress, Sheet, Sitter, Sitting, cho
 from seal_ray.exams.tau2.inspecting import VARIABLE
 from seal_ray.exams.tau2.playing import TURNS
 from seal_ray.exams.tau2.suites import SUITES
-from seal_ray.run.checkpoints import model_of
+from seal_ray.run.checkpoints import model_of, name_of
 
 Answers = dict[tuple[str, str], dict[str, Answer]]
 """(model or base, suite) → item → answer."""
@@ -89,7 +89,7 @@ def command(
         who: _sitter(name, dialect, context, response, engine, dtype, seed, temperature, top_p, concurrent)
         for who, name in named.items()
     }
-    names = {who: _name(name, sitters[who].model) for who, name in named.items()}
+    names = {who: name_of(name, sitters[who].model) for who, name in named.items()}
     played = [each for each in suite if each in SUITES]
     how = None
     if played:
@@ -110,7 +110,7 @@ def command(
         given = {"data": data, "embeddings": embeddings}
         sheets = {
             (who, each): Sheet(
-                out / who / exam.name, {**_of_suite(each, given), **sitters[who].settings()}, fresh=fresh
+                out / who / exam.name, {**_of_suite(each, exam, given), **sitters[who].settings()}, fresh=fresh
             )
             for who in named
             for each, exam in exams.items()
@@ -152,11 +152,16 @@ def command(
     console.print(f"tables in {out / 'exam.md'} and exam.json, answers below {out}", soft_wrap=True, markup=False)
 
 
-def _of_suite(name: str, given: Mapping[str, str | None]) -> dict[str, str]:
-    """What the answers depend on beside the model: the suite, and the folders or names that it was given and takes."""
+def _of_suite(name: str, exam: Exam, given: Mapping[str, str | None]) -> dict[str, Any]:
+    """What the answers depend on beside the model.
+
+    The suite, the folders or names that it was given and takes, and what it has to say of the services and packages
+    that answer.
+    """
     settings = getattr(EXAMS.find(name), "Settings", None)
     takes = {} if settings is None else settings.model_fields
-    return {"suite": name} | {
+    notes = {"notes": list(found)} if (found := exam.notes()) else {}
+    return {"suite": name, **notes} | {
         key: str(Path(value).resolve()) if Path(value).exists() else value
         for key, value in given.items()
         if key in takes and value is not None
@@ -255,8 +260,3 @@ def _tell(console: Console, name: str, done: Progress) -> None:
     if done.tokens:
         said += f"; {done.tokens:,} tokens sampled in {done.seconds:.1f} s"
     console.print(said, soft_wrap=True, markup=False)
-
-
-def _name(named: str, opened: ModelFolder) -> str:
-    """The run's name for a run, else the model's."""
-    return opened.name if model_of(named) == named else Path(named).resolve().name

@@ -15,7 +15,7 @@ from seal_ray.exams.sitting import Progress, Sheet, Sitter
 from seal_ray.exams.tau2.inspecting import find_interpreter
 from seal_ray.exams.tau2.playing import Party, Play, play
 from seal_ray.exams.tau2.servers import Servers, endpoint_at
-from seal_ray.run.checkpoints import model_of
+from seal_ray.run.checkpoints import model_of, name_of
 
 
 def how_to_play(
@@ -33,7 +33,7 @@ def how_to_play(
         folder = str(opened.path.resolve())
         context = min(opened.context, MAX_CONTEXT)
         options = ("--context", str(context), "--concurrent", str(at))
-        user = Party(folder, opened.name, folder, options, files=opened.fingerprint())
+        user = Party(folder, name_of(user_model, opened), folder, options, files=opened.fingerprint())
     return Play(find_interpreter(inspect), user, limit, tuple(categories), turns, at)
 
 

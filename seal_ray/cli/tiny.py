@@ -28,6 +28,7 @@ app = typer.Typer(help="The tiny base: a small model to see the loop with.", no_
 
 _CONTEXT = 4096
 _CONCURRENT = 64
+_TASKS = 400
 
 
 @app.command()
@@ -35,7 +36,9 @@ def build(
     out: Annotated[Path | None, typer.Option(help="Folder of the model; runs/NAME by default.")] = None,
     rare: Annotated[bool, typer.Option("--rare", help="Build tiny-rare, from the shipped tiny.")] = False,
     writer: Annotated[bool, typer.Option("--writer", help="Build tiny-writer, from the shipped tiny.")] = False,
-    tasks: Annotated[int, typer.Option(help="Tasks that the card's tables are measured on.", min=1)] = 400,
+    tasks: Annotated[
+        int | None, typer.Option(help="Tasks that the card's tables are measured on; 400 by default.", min=1)
+    ] = None,
     threads: Annotated[int, typer.Option(help="CPU threads.", min=1)] = 2,
 ) -> None:
     """Build the tiny base: fifty minutes on two cores, six with --rare, thirteen with --writer.
@@ -50,6 +53,8 @@ def build(
 
     if rare and writer:
         raise UserError("--rare and --writer are two models; give one of them.")
+    if writer and tasks is not None:
+        raise UserError("--tasks: the card of a model that only writes has no tables of tasks; leave it out.")
     name = tiny.RARE if rare else tiny.WRITER if writer else tiny.NAME
     recipe = {tiny.RARE: RARE_RECIPE, tiny.WRITER: WRITER_RECIPE}.get(name, Recipe())
     out = out or Path("runs") / name
@@ -66,8 +71,9 @@ def build(
         write_writer_card(out, written)
         show_writing(console, written)
     else:
-        sampled, greedy = asyncio.run(_measure(open_model(str(out)), tasks, console, interfaces()))
-        write_card(out, sampled, greedy, tasks=tasks)
+        count = tasks or _TASKS
+        sampled, greedy = asyncio.run(_measure(open_model(str(out)), count, console, interfaces()))
+        write_card(out, sampled, greedy, tasks=count)
         _show(console, sampled, greedy)
     console.print(f"the model and its card are in {out}")
 
@@ -77,24 +83,32 @@ def measure_command(
     model: Annotated[
         str, typer.Option(help="Folder of a tiny base, or a shipped one: tiny, tiny-rare, tiny-writer.")
     ] = tiny.NAME,
-    tasks: Annotated[int, typer.Option(help="Tasks of the dev split.", min=1)] = 400,
+    tasks: Annotated[int | None, typer.Option(help="Tasks of the dev split; 400 by default.", min=1)] = None,
     interface: Annotated[
         list[str] | None, typer.Option(help="Measure under this one alone, for instance plain; can be repeated.")
     ] = None,
-    greedy: Annotated[bool, typer.Option(help="Play greedily too, for the success by category.")] = True,
+    greedy: Annotated[
+        bool | None, typer.Option(help="Play greedily too, for the success by category; so by default.")
+    ] = None,
 ) -> None:
     """Measure how often each behaviour is right, on the plain interface and under cues; or what tiny-writer writes."""
     from policies.tiny.build import only_writes
 
     console = Console(highlight=False, markup=False)
     if only_writes(open_model(model).path):
+        if (tasks, interface or None, greedy) != (None, None, None):
+            raise UserError(
+                f"--tasks: {model} only writes, and plays none; leave --tasks, --interface and --greedy out."
+            )
         show_writing(console, asyncio.run(measure_writing(open_model(model), console)))
         return
     shown = interfaces()
     check_known("--interface", shown, *(interface or []))
     chosen = {name: each for name, each in shown.items() if name in (interface or shown)}
     found = open_model(model)
-    sampled, played_greedily = asyncio.run(_measure(found, tasks, console, chosen, greedy=greedy))
+    sampled, played_greedily = asyncio.run(
+        _measure(found, tasks or _TASKS, console, chosen, greedy=greedy is not False)
+    )
     _show(console, sampled, played_greedily)
 
 

@@ -35,6 +35,7 @@ class Plan:
     budgets: Budgets
     engine: str
     dtype: str
+    division: str | None = None
     seeds: int = 1
     seed: int = 0
     temperature: float = 0.0
@@ -59,6 +60,7 @@ class Plan:
             "dialect": self.model.dialect.name,
             "environment": self.environment,
             "split": self.split,
+            **({} if self.division is None else {"division": self.division}),
             "tasks": [task.id for task in self.tasks],
             "interface": "plain",
             "protocol": str(self.protocol),
@@ -100,17 +102,20 @@ def choose_tasks(
     limit: int | None = None,
     categories: Sequence[str] = (),
     difficulty: str | None = None,
+    division: str | None = None,
 ) -> tuple[Task, ...]:
     """The tasks of a part, the categories in turn, at most `limit`. Raises `UserError` for unknown names.
 
-    `environment` names the source; `difficulty` is a code for sources that have one, None is the default.
+    `environment` names the source; `difficulty` is a code for sources that have one, `division` one of its divisions
+    into parts; None is the default.
     """
     source = get_source(environment, key="env")
     check_known("split", source.parts, split)
     check_known("category", source.categories, *categories)
     if difficulty is not None and not source.takes_difficulty:
         raise UserError(f"difficulty: {source.name} has none; leave it out.")
-    return tuple(map(source.task, chosen_ids(source, split, difficulty=difficulty, categories=categories, limit=limit)))
+    ids = chosen_ids(source, split, division=division, difficulty=difficulty, categories=categories, limit=limit)
+    return tuple(map(source.task, ids))
 
 
 def chosen_ids(

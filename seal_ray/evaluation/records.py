@@ -188,13 +188,34 @@ class Progress:
         return self.tokens / max(self.seconds, 1e-9)
 
 
+_SETTINGS = "settings.json"
+
+
+def _settings(plan: Plan) -> str:
+    return json.dumps(plan.settings(), indent=1)
+
+
+def claim_folder(plan: Plan, folder: Path, option: str, *, fresh: bool = False) -> None:
+    """Keeps a folder for what else this plan writes. Raises `UserError` where it holds anything of another.
+
+    With `fresh` it is this plan's from now on, and what is there may be replaced.
+    """
+    path, settings = folder / _SETTINGS, _settings(plan)
+    make_folder(folder, option)
+    if path.exists() and path.read_text(encoding="utf-8") == settings:
+        return
+    if not fresh and any(folder.iterdir()):
+        raise UserError(f"{option}: {folder} holds something else; give another folder, or --fresh to replace it.")
+    replace_file(path, settings.encode("utf-8"))
+
+
 def open_folder(plan: Plan, out: Path, *, fresh: bool = False) -> Records:
     """The folder's records, if they belong to this plan. Raises `UserError` where the folder holds another evaluation.
 
     `fresh` throws away what is there.
     """
-    settings = json.dumps(plan.settings(), indent=1)
-    path, dialogues = out / "settings.json", out / "trajectories.jsonl"
+    settings = _settings(plan)
+    path, dialogues = out / _SETTINGS, out / "trajectories.jsonl"
     if path.exists() and not fresh:
         if path.read_text(encoding="utf-8") != settings:
             raise UserError(f"--out: {out} holds another evaluation; give another folder, or --fresh to replace it.")

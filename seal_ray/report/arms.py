@@ -18,7 +18,7 @@ from rich.text import Text
 
 from envs.errors import UserError
 from envs.text import visible
-from seal_ray.report.drawing import BLACK, BLUE, DPI, GREY, RED, save_picture
+from seal_ray.report.drawing import BLACK, BLUE, DPI, GREY, RED, as_label, save_picture
 from seal_ray.report.files import RunFolder
 
 _INTERVAL = 1.96
@@ -228,6 +228,4 @@ def _gain(window: Window) -> str:
 
 
 def _name(arm: History) -> str:
-    text = arm.shows if len(arm.shows) <= 60 else f"{arm.shows[:59]}…"
-    # Not as a formula of the drawing's own.
-    return text.replace("$", r"\$").lstrip("_")
+    return as_label(arm.shows if len(arm.shows) <= 60 else f"{arm.shows[:59]}…")

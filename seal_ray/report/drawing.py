@@ -17,6 +17,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from numpy.typing import NDArray
 
 from envs.diagnosis import Label
+from envs.text import visible
 from seal_ray.report.files import Row, replace_file
 from seal_ray.report.metrics import categories_of
 
@@ -134,7 +135,7 @@ def _draw_evaluation(axes: Axes, rows: Sequence[Row]) -> None:
     axes.set_title("Evaluation, plain interface")
     found = categories_of(name for row in rows for name in row)
     for category, colour in zip(found, itertools.cycle(_CATEGORY_COLOURS), strict=False):
-        _line(axes, rows, f"evaluation/success/{category}", category, color=colour, width=1.2)
+        _line(axes, rows, f"evaluation/success/{category}", as_label(category), color=colour, width=1.2)
     _line(axes, rows, "evaluation/success", "all", color=BLACK, width=2.4)
     as_share(axes, "success (% of dialogues)")
 
@@ -169,6 +170,11 @@ def _draw_time(axes: Axes, rows: Sequence[Row]) -> None:
     stack(axes, rows, {f"perf/{phase}_seconds": (phase, colour) for phase, colour in _PHASES.items()})
     axes.set_ylim(bottom=0)
     axes.set_ylabel("time (s)")
+
+
+def as_label(text: str) -> str:
+    """A text that others have written, as the label of a line: no formula, and not hidden for how it begins."""
+    return visible(text).replace("$", r"\$").lstrip("_")
 
 
 def _trailing_mean(values: NDArray[np.float64], span: int) -> NDArray[np.float64]:

@@ -20,7 +20,7 @@ from rich.text import Text
 from envs.errors import UserError
 from envs.task import in_order
 from envs.text import visible
-from seal_ray.report.drawing import BLACK, BLUE, DPI, GREY, RED, save_picture
+from seal_ray.report.drawing import BLACK, BLUE, DPI, GREY, RED, as_label, save_picture
 from seal_ray.report.files import RunFolder
 
 _COLOURS = (BLUE, RED, "#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#332288", "#7A3B5E")
@@ -175,7 +175,7 @@ def _shares(axes: Axes, windows: Sequence[Window], names: Sequence[str], of: Cal
     for place, name in enumerate(names):
         shares = [sum(of(task) == name for task in window.tasks) / max(1, len(window.tasks)) for window in windows]
         colour = _COLOURS[place % len(_COLOURS)]
-        label = visible(name).replace("$", r"\$")
+        label = as_label(name)
         axes.plot([window.round for window in windows], shares, marker="o", markersize=4, color=colour, label=label)
     axes.set_ylim(0.0, 1.0)
     if names:

@@ -12,6 +12,7 @@ from envs.errors import UserError
 from seal_ray.report.files import RunFolder
 
 if TYPE_CHECKING:
+    from policies.models import ModelFolder
     from seal_ray.algorithm.seal import Seal
 
 _NAME = re.compile(r"round_(\d{6,})")
@@ -92,3 +93,8 @@ def model_of(name: str) -> str:
     if os.path.isdir(path / "checkpoints"):
         return str(newest(path) / MODEL)
     return name
+
+
+def name_of(named: str, opened: ModelFolder) -> str:
+    """What a model is called that somebody named and that was opened: the run's name for a run, else the model's."""
+    return opened.name if model_of(named) == named else Path(named).resolve().name

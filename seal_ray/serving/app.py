@@ -15,7 +15,7 @@ from policies.engine.adapters import CONFIG_FILE, TENSOR_FILE
 from policies.engine.choice import DTYPES, cache_bytes, choose_dtype
 from policies.models import ModelFolder, open_model
 from seal_ray.config.section import Count
-from seal_ray.run.checkpoints import model_of
+from seal_ray.run.checkpoints import model_of, name_of
 from seal_ray.serving.limits import Limits
 
 MAX_CONTEXT = 32_768
@@ -117,9 +117,8 @@ class Served:
 
 def make_out(settings: ServingSettings) -> Served:
     """Opens what the settings name. Raises `UserError` with one sentence for what cannot be served."""
-    path = model_of(settings.model)
-    folder = open_model(path, dialect=settings.dialect)
-    name = settings.name or (folder.name if path == settings.model else Path(settings.model).resolve().name)
+    folder = open_model(model_of(settings.model), dialect=settings.dialect)
+    name = settings.name or name_of(settings.model, folder)
     # Ray Serve reads the part after a colon as an adapter, and uses the name for the deployment.
     for each in (name, *settings.adapters):
         if not each or ":" in each:

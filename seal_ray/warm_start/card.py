@@ -14,14 +14,14 @@ in `warm_start/metrics.jsonl`. The licence is that of {name}.
 {base}"""
 
 
-def card(plan: WarmStart, model: ModelFolder) -> str:
-    """The text of the card; that of the model which was taught stands below it."""
+def card(plan: WarmStart, model: ModelFolder, tokens: int) -> str:
+    """The text of the card of a model that saw so many tokens; that of the model which was taught stands below it."""
     sources = ", ".join(f"{each.name} ({100 * each.share:.0f} %)" for each in plan.sources)
     own = model.path / "README.md"
     base = own.read_text(encoding="utf-8") if own.is_file() else ""
     return _CARD.format(
         name=model.name,
-        tokens=plan.tokens,
+        tokens=tokens,
         kind=plan.demonstrations,
         sources=sources,
         base=f"\n## The model that it starts from\n\n{base}" if base else "",

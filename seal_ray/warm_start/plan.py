@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from envs.errors import UserError, check_known
-from envs.mixture import parse_shares
+from envs.mixture import Mixture, parse_shares
 from envs.sources import GENERATED, SEEDS, TaskSource, get_source
 from policies.models import open_model
 from seal_ray.algorithm.config import SealConfig, apply
@@ -86,6 +86,8 @@ class WarmStart:
         if self.tokens < self.batch_tokens:
             raise UserError(f"--tokens: {self.tokens} is less than one step, --batch-tokens {self.batch_tokens}.")
         for each in self.sources:
+            if isinstance(each.tasks, Mixture):
+                raise UserError(f"--source: {each.name} is a mixture; give --source for each of its sources.")
             if "train" not in each.tasks.parts:
                 raise UserError(f"--source: {each.name} has no training part to demonstrate.")
         if not 0 <= self.seed < SEEDS - SEQUENCE:

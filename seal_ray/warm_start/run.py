@@ -146,7 +146,7 @@ class _Run:
             if evaluated or step % _SAVE_EVERY == 0:
                 self._learners_state(step, batch.next, tokens)
             self._report("learning, steps", step, self._plan.steps, _said(row))
-        self._export(self._files.out)
+        self._export(self._files.out, tokens)
         for name in (_STATE, MODEL):
             shutil.rmtree(self._files.work / name, ignore_errors=True)
 
@@ -219,8 +219,8 @@ class _Run:
             f"success/{source}/{name}": share for name, share in shares.items() if name in tasks.categories
         }
 
-    def _export(self, out: Path) -> None:
-        """Writes the model; with LoRA its merged weights, and the adapter beside them."""
+    def _export(self, out: Path, tokens: int) -> None:
+        """Writes the model that saw so many tokens; with LoRA its merged weights, and the adapter beside them."""
         weights, solver = self._learners.module_weights(SOLVER), self._solver
         settings: dict[str, Any] = {"rank": solver.lora_rank, "alpha": solver.lora_alpha}
         part = self._files.work / "export.part"
@@ -229,7 +229,7 @@ class _Run:
         if solver.lora_rank:
             export_adapter(self._model, weights, part / ADAPTER, **settings)
         (part / "recipe.json").unlink(missing_ok=True)  # of a small model, which this is no longer
-        (part / "README.md").write_text(card(self._plan, self._model), encoding="utf-8")
+        (part / "README.md").write_text(card(self._plan, self._model, tokens), encoding="utf-8")
         out.mkdir(parents=True, exist_ok=True)
         # config.json says that all is there.
         for path in sorted(part.iterdir(), key=lambda each: each.name == "config.json"):

@@ -64,6 +64,7 @@ def test_tasks_and_categories_are_those_of_the_sources() -> None:
         ("toolworld+toolworld", "environment.source: toolworld is given twice"),
         ("toolworld+bfc", "environment.source: 'bfc' is not known; did you mean 'bfcl'"),
         ("toolworld+", "environment.source: '' is not known"),
+        ("toolworld:0.9996+bfcl:0.0004", "the share 0.0004 of bfcl is too small; give 0.001 or more"),
         ("toolworld:0+bfcl", "the share in 'toolworld:0' must be above 0"),
         ("tests.envs.test_mixture:EXAM+bfcl", "environment.source: exam has no training part"),
     ],

@@ -304,6 +304,60 @@ def test_a_broken_world_user_or_goal_is_a_fault_of_the_environment() -> None:
         played(lost, "Hello.")
 
 
+class Failing(Player):
+    """A world that fails where it is told to."""
+
+    where = ""
+
+    def __init__(self) -> None:
+        super().__init__()
+        if self.where == "made":
+            raise KeyError("made")
+
+    def offers(self, name: str) -> bool:
+        if self.where == "offers":
+            raise KeyError("offers")
+        return super().offers(name)
+
+    def execute(self, call: ToolCall, cost: Cost | None = None) -> CallResult:
+        if self.where == "truth":
+            raise ValueError("truth")
+        return super().execute(call, cost)
+
+    def state(self) -> Mapping[str, Any]:
+        if self.where == "state":
+            raise KeyError("state")
+        return super().state()
+
+
+@dataclasses.dataclass(frozen=True)
+class Trap:
+    """Where its tasks play."""
+
+    where: str
+
+    def ready(self) -> Callable[[], Player]:
+        if self.where == "ready":
+            raise KeyError("ready")
+        return type("World", (Failing,), {"where": self.where})
+
+
+@pytest.mark.parametrize("where", ["ready", "made", "state", "truth", "offers"])
+def test_a_world_that_raises_anywhere_is_a_fault_of_the_environment(where: str) -> None:
+    turns = (Turn("Hello.", ()), Turn("Spin.", (call("spin_disc", speed=33),)))
+    task = dataclasses.replace(own_task("own_5", "slow", *turns), setting=Trap(where))
+    with pytest.raises(EnvironmentFault, match=rf"own_5: its world failed: \w+\('{where}'\)"):
+        played(task, "[unknown(a=1)]", "Hello.")
+
+
+def test_a_user_that_cannot_be_made_is_a_fault_of_the_environment() -> None:
+    def nobody() -> Guest:
+        raise KeyError("nobody")
+
+    with pytest.raises(EnvironmentFault, match=r"own_6: its user failed: KeyError\('nobody'\)"):
+        played(own_task("own_6", "slow", Turn("Hello.", ()), user=nobody), "Hello.")
+
+
 # A goal of the final state.
 
 

@@ -22,8 +22,9 @@ from policies.models import open_model
 from policies.prompting import ChatFormat
 from policies.solver import Budgets, Solver
 from policies.trajectory import Trajectory
-from seal_ray.cli.evaluate import _difficulty_of
+from seal_ray.cli.evaluate import _environment_of, _is_source
 from seal_ray.cli.play import _safe
+from seal_ray.evaluation.plan import choose_tasks
 from tests.command_line import Refusal, run_main
 from tests.seal_ray.algorithm.configs import small_model
 
@@ -190,14 +191,30 @@ def test_what_is_shown_of_a_model_does_nothing_to_the_terminal() -> None:
     assert "[bold]" in shown
 
 
-def test_a_checkpoint_is_evaluated_at_the_difficulty_of_its_run(tmp_path: Path) -> None:
+def test_a_checkpoint_is_evaluated_on_the_tasks_of_its_run(tmp_path: Path) -> None:
     checkpoint = tmp_path / "checkpoints" / "round_000020"
     checkpoint.mkdir(parents=True)
-    (tmp_path / "config.yaml").write_text("environment: {difficulty: t1-2_c1-2_d1-3_s2-4}\n", "utf-8")
-    source = get_source("toolworld")
-    assert _difficulty_of(str(tmp_path), source) == "t1-2_c1-2_d1-3_s2-4"
-    assert _difficulty_of(str(checkpoint), source) == "t1-2_c1-2_d1-3_s2-4"
-    assert _difficulty_of("tiny", source) is None
+    written = "environment: {difficulty: t1-2_c1-2_d1-3_s2-4, bfcl_split: category, tasks: 3}\n"
+    (tmp_path / "config.yaml").write_text(written, "utf-8")
+    expected = {"difficulty": "t1-2_c1-2_d1-3_s2-4", "division": "category"}
+    assert _environment_of(str(tmp_path)) == _environment_of(str(checkpoint)) == expected
+    assert _environment_of("tiny") == {}
+
+
+def test_the_division_of_a_run_is_that_of_the_source_that_it_was_trained_on() -> None:
+    toolworld, bfcl = get_source("toolworld"), get_source("bfcl")
+    for trained, source, same in (
+        ({}, toolworld, False),
+        ({"division": "x"}, toolworld, True),
+        ({"division": "x"}, bfcl, False),
+        ({"source": "bfcl"}, bfcl, True),
+        ({"source": "toolworld+bfcl"}, bfcl, False),
+    ):
+        assert _is_source(trained, source) is same, trained
+    leaky = choose_tasks("bfcl", "test", division="category")
+    trained_on = {task.id for task in bfcl.split("category").train}
+    assert not {task.id for task in leaky} & trained_on
+    assert {task.id for task in choose_tasks("bfcl", "test")} & trained_on
 
 
 def test_quitting_a_game_is_an_interruption() -> None:

@@ -75,6 +75,10 @@ class ArmTrial(TrialRecord):
             found: Mapping[str, Any] = json.loads(path.read_bytes()) if path.is_file() else {}
         except ValueError as error:
             raise UserError(f"{path} is not valid JSON ({error}).") from None
+        try:
+            str(found["settings"]["model"]["model"] if found else "")
+        except (KeyError, TypeError):
+            raise UserError(f"{path} does not say which model was examined; run its exam again with --fresh.") from None
         return found
 
     @cached_property

@@ -19,12 +19,19 @@ def exam_measures(comparison: Comparison) -> list[Measure]:
     Raises `UserError` where trials were asked other items than each other, or a trial was examined before its last
     round.
     """
-    finished = [each for each in comparison.trials if each.state is State.FINISHED]
-    found = []
-    for suite in in_order(suite for trial in finished for suite in trial.exams):
+    return [
+        Measure(f"exam/{suite}", f"share of the exam {suite} that is right", exam=suite, by_task=True)
+        for suite in examined_suites(comparison.trials)
+    ]
+
+
+def examined_suites(trials: Sequence[ArmTrial]) -> list[str]:
+    """The suites that finished trials were examined in. Raises `UserError` as `exam_measures` does."""
+    finished = [each for each in trials if each.state is State.FINISHED]
+    suites = in_order(suite for trial in finished for suite in trial.exams)
+    for suite in suites:
         _check(suite, [trial for trial in finished if suite in trial.exams])
-        found.append(Measure(f"exam/{suite}", f"share of the exam {suite} that is right", exam=suite, by_task=True))
-    return found
+    return suites
 
 
 def _check(suite: str, trials: Sequence[ArmTrial]) -> None:

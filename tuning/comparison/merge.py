@@ -13,6 +13,7 @@ from envs.errors import UserError, unknown_value
 from envs.folders import make_folder
 from seal_ray.report.files import replace_file
 from tuning.comparison.collect import ArmTrial, Comparison, Manifest, collect, trial_folder
+from tuning.comparison.exams import examined_suites
 from tuning.recipe import check_arms, differences
 from tuning.record import READ, State
 
@@ -27,8 +28,8 @@ def merge(pieces: Sequence[Path], out: Path, *, baseline: str | None = None, thr
     Of the trials it takes the small files that reports are made of; solvers and checkpoints stay where they are. An arm
     has the seeds that its pieces planned. Baseline and threshold are the first piece's where they are not given.
 
-    Raises `UserError`, before anything is written, for pieces with other recipes or tasks, and for a trial that several
-    of them have.
+    Raises `UserError`, before anything is written, for pieces with other recipes, tasks or exams, and for a trial that
+    several of them have.
     """
     if not pieces:
         raise UserError("--merge: give the folders of comparisons, for instance --merge runs/a runs/b.")
@@ -59,6 +60,7 @@ def _merge(pieces: Sequence[Path], out: Path, baseline: str | None, threshold: f
     _check_rounds(parts)
     _check_settings(list(trials.values()))
     _check_tasks(list(trials.values()))
+    examined_suites(list(trials.values()))
     first = parts[0].manifest
     arms = {arm: about for part in reversed(parts) for arm, about in part.manifest.arms.items()}
     order = dict.fromkeys(arm for part in parts for arm in part.manifest.arms)

@@ -137,6 +137,30 @@ def test_files_of_something_else_are_not_replaced_unless_asked(
         assert {path.name: path.read_text("utf-8") for path in out.iterdir()} == {name: "precious"}
 
 
+def test_official_results_of_another_evaluation_are_not_mixed_in(
+    qwen: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    options = ("--model", str(qwen), "--env", "bfcl", "--limit", "1", "--engine", "transformers", "--response", "4")
+
+    def evaluate(*more: str) -> tuple[int, str]:
+        arguments = ("evaluate", *options, "--official-results", "official", *more)
+        return run_main(*arguments, capsys=capsys, monkeypatch=monkeypatch)
+
+    def files() -> set[str]:
+        return {path.name.removeprefix("BFCL_v4_multi_turn_") for path in Path("official").rglob("BFCL*")}
+
+    assert evaluate("--out", "a")[0] == 0
+    assert files() == {"base_result.json"}
+    assert evaluate("--out", "a")[0] == 0, "the same may be written again"
+    code, said = evaluate("--out", "b", "--category", "miss_func")
+    assert (code, said.count("\n")) == (2, 1)
+    assert "--official-results: official holds something else; give another folder, or --fresh" in said
+    assert not Path("b").exists()
+    assert evaluate("--out", "b", "--category", "miss_func", "--fresh")[0] == 0
+    assert files() == {"miss_func_result.json"}
+
+
 REFUSED: dict[tuple[str, ...], str] = {
     ("--model", "nowhere"): "model: 'nowhere' is no folder",
     ("--difficulty", "hard"): "difficulty: 'hard' cannot be read",

@@ -75,6 +75,13 @@ def test_result_files_leave_out_what_was_cut_off(tmp_path: Path) -> None:
     assert json.loads(files["miss_func"].read_text())["result"] == []
 
 
+def test_result_files_of_other_categories_are_removed(tmp_path: Path) -> None:
+    base, other = record("multi_turn_base_3", 1.0, "pass"), record("multi_turn_miss_func_1", 0.0, category="miss_func")
+    stale = write_results(tmp_path, [base, other], "qwen")["miss_func"]
+    assert list(write_results(tmp_path, [base], "qwen").values()) == sorted(stale.parent.iterdir())
+    assert not stale.exists()
+
+
 def test_several_dialogues_of_a_task_cannot_be_graded_officially(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="one dialogue a task"):
         write_results(tmp_path, [record("a", 1.0), record("a", 1.0, seed=1)], "qwen")

@@ -133,6 +133,14 @@ def test_categories_of_another_source_are_drawn(figures: list[Figure], tmp_path:
     assert len({str(line.get_color()) for line in figures[0].axes[0].get_lines()}) == 3
 
 
+def test_a_category_is_no_formula_and_is_not_hidden(figures: list[Figure], tmp_path: Path) -> None:
+    own = {"evaluation/success/cost_$5_to_$10": 0.25, "evaluation/success/_private": 0.75}
+    drawn([{"round": number, **own} for number in (1, 2)], tmp_path / "curves.png")
+    legend = figures[0].axes[0].get_legend()
+    assert legend is not None
+    assert {text.get_text() for text in legend.get_texts()} == {r"cost_\$5_to_\$10", "private"}
+
+
 def test_lines_hold_the_values_and_bridge_what_is_missing(figures: list[Figure], tmp_path: Path) -> None:
     rows = [row(3, evaluation__success=0.5), row(1, evaluation__success=0.1), row(2, evaluation__success=None)]
     drawn([row(3), *rows], tmp_path / "curves.png")

@@ -240,6 +240,7 @@ def test_shares_of_sources() -> None:
         (["--demonstrations", "rare", "--difficulty", "long"], "rare have difficulties of their own"),
         (["--seed", "90000"], "--seed: 90000 is not possible; it must be from 0 to 89999"),
         (["--source", "nowhere"], "'nowhere'"),
+        (["--source", "toolworld+bfcl"], "toolworld+bfcl is a mixture; give --source for each"),
         (["training.loss=grpo"], "training.loss: a warm start sets it itself"),
         (["solver.model=tiny-rare"], "solver.model: a warm start sets it itself"),
         (["solver.context=abc"], "solver.context: 'abc' does not fit"),
@@ -275,4 +276,5 @@ def test_the_command_evaluates_as_it_goes_and_its_model_plays(
     last = metrics(Path("out"))[-1]
     assert 0 <= last["success/toolworld"] <= 1
     assert json.loads(Path("out/warm_start/plan.json").read_text())["tokens"] == 2000
+    assert f"on {last['tokens']:,} tokens of demonstrations" in Path("out/README.md").read_text()
     assert open_model("out").dialect.name == "qwen"

@@ -90,6 +90,18 @@ def test_report_table_and_merging_take_exams_along(examined: Path, tmp_path: Pat
         assert found["rules", "all"] == "0.750000"
 
 
+def test_pieces_whose_exams_do_not_fit_are_refused_before_anything_is_written(examined: Path, tmp_path: Path) -> None:
+    for broken, words in ({"a": (2, 2)}, "were asked other items of sums"), (None, "does not say which model"):
+        if broken:
+            examine(examined, "rules", 0, broken)
+        else:
+            path = trial_folder(examined, "rules", 0) / "exams" / "exam.json"
+            path.write_text('{"groups": {"sums": {"a": [1, 2]}}}')
+        with pytest.raises(UserError, match=words):
+            merge([examined], tmp_path / "both")
+        assert not (tmp_path / "both").exists()
+
+
 def test_without_exams_nothing_is_said_of_them(tmp_path: Path) -> None:
     make_comparison(tmp_path / "plain")
     assert list(exam_lines(collect(tmp_path / "plain"))) == []
