@@ -101,6 +101,17 @@ def own_task(name: str, category: str, *turns: Turn, **more: Any) -> Task:
     return Task(name, category, name, turns, (CD, SPIN), ("Player",), Room(), **more)
 
 
+class OwnSet(TaskSet):
+    """Named by its class, where an instance is wanted."""
+
+    categories: tuple[str, ...] = ()
+    about = "tasks of a test"
+    name = "own"
+    parts: tuple[str, ...] = ()
+    protocol = "official"
+    context = None
+
+
 class Guest:
     """A user who repeats what was said."""
 
@@ -161,6 +172,7 @@ def test_the_built_in_sources_are_found_by_name() -> None:
         ("no.such:SOURCE", "env: 'no.such:SOURCE' cannot be imported"),
         (f"{HERE}:NOTHING", f"env: '{HERE}:NOTHING' cannot be imported"),
         (f"{HERE}:NO_SOURCE", f"env: '{HERE}:NO_SOURCE' is no task source; it lacks "),
+        (f"{HERE}:OwnSet", f"env: '{HERE}:OwnSet' is a class; name an instance of it."),
     ],
 )
 @pytest.mark.usefixtures("alone")
@@ -220,6 +232,8 @@ def test_a_set_of_tasks_is_a_source() -> None:
         ({"trian": [FIXED]}, "own: part: 'trian' is not known; did you mean 'train'"),
         ({"train": [FIXED], "dev": [FIXED]}, r"own: train and dev share 1 task\(s\), 'own_0' for one"),
         ({"train": [FIXED, dataclasses.replace(FIXED)]}, "own: two tasks have the id 'own_0'"),
+        ({"train": [FIXED, FIXED]}, "own: two tasks have the id 'own_0'"),
+        ({"train": [own_task("own_7", "a/b", Turn("Hello.", ()))]}, "own: the category 'a/b' has a slash"),
     ],
 )
 def test_parts_that_do_not_fit_are_refused(parts: dict[str, list[Task]], said: str) -> None:

@@ -217,6 +217,12 @@ def test_the_division_of_a_run_is_that_of_the_source_that_it_was_trained_on() ->
     assert {task.id for task in choose_tasks("bfcl", "test")} & trained_on
 
 
+def test_options_of_players_are_refused_where_a_model_only_writes(check_refused: Refusal) -> None:
+    for options in (("--tasks", "5"), ("--interface", "plain"), ("--no-greedy",)):
+        check_refused("tiny", "measure", "--model", "tiny-writer", *options, sentence="--tasks: tiny-writer plays none")
+    check_refused("tiny", "build", "--writer", "--tasks", "5", sentence="--tasks: the card of a model that only writes")
+
+
 def test_quitting_a_game_is_an_interruption() -> None:
     for stdin in ("/quit\n", ""):
         ended = seal_ray("play", "base_0", stdin=stdin)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -12,6 +13,8 @@ from typing import Any
 import pytest
 
 from envs.errors import SealError, UserError
+from policies.models import open_model
+from seal_ray.cli.played import how_to_play
 from seal_ray.exams.sitting import Answer, choose_items
 from seal_ray.exams.tau2.inspecting import Interpreter, Job, Sides, find_interpreter, inspecting
 from seal_ray.exams.tau2.servers import Server, Servers, endpoint_at
@@ -190,6 +193,15 @@ def test_an_interpreter_without_the_packages_is_refused(tmp_path: Path) -> None:
         find_interpreter(sys.executable)
     with pytest.raises(UserError, match="is no Python interpreter"):
         find_interpreter(str(tmp_path))
+
+
+def test_a_run_that_plays_the_user_is_called_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seal_ray.cli.played.find_interpreter", lambda _: None)
+    checkpoint = tmp_path / "mine" / "checkpoints" / "round_000002"
+    shutil.copytree(open_model("tiny").path, checkpoint / "model")
+    for named, name in ((tmp_path / "mine", "mine"), (checkpoint, "round_000002"), ("tiny", "tiny")):
+        how = how_to_play(str(named), inspect=None, limit=None, categories=(), turns=4, at=2)
+        assert how.user.called == name
 
 
 AIRLINE = ("tiny", "--suite", "tau2-airline")

@@ -16,6 +16,7 @@ from envs.task import ToolCall
 from policies.engine import GenRequest
 from policies.engine.scripted import ScriptedEngine
 from policies.solver import Budgets
+from seal_ray.cli.exam import _of_suite
 from seal_ray.exams.sitting import Progress, Sheet, Sitting, choose_items
 from tests.command_line import Refusal
 from tests.envs.web_search.stand_in import StandIn, running
@@ -100,6 +101,14 @@ def test_a_script_that_reads_is_right_where_the_page_is_and_a_dead_service_is_no
     shown = {row["item"]: "It has the answer." in str(row["asked"]) for row in rows}
     assert shown == {item.id: item.category == "base" for item in items}
     assert exam.notes()[0].startswith(f"searches were answered by http://{server.host}/search")
+    exam.close()
+
+
+def test_answers_depend_on_the_service_that_searches(server: StandIn) -> None:
+    exam = WebSearchExam(server.web())
+    settings = _of_suite(exam.name, exam, {"data": None})
+    assert settings == {"suite": exam.name, "notes": list(exam.notes())}
+    assert server.host in settings["notes"][0]
     exam.close()
 
 

@@ -15,6 +15,7 @@ from tests.tuning.comparison.folders import ROUNDS, constant, drawn, make_compar
 from tuning.comparison.collect import Manifest, collect, trial_folder
 from tuning.comparison.merge import merge
 from tuning.comparison.report import INTERFACES, REPORT, TABLE, write_results
+from tuning.recipe import differences
 from tuning.record import State, mark_failed
 
 LEVELS = {"vanilla": {"base": 0.5}, "rules": {"base": 0.8}}
@@ -165,6 +166,12 @@ def test_a_piece_that_lacks_a_later_setting_has_its_default(tmp_path: Path) -> N
     third = piece(tmp_path / "third", first_seed=4, settings={"engine": {"dtype": "float32"}})
     with pytest.raises(UserError, match=r"engine.dtype is 'bfloat16' in .* and 'float32' in vanilla-seed4"):
         merge([first, third], tmp_path / "more")
+
+
+def test_a_setting_that_had_another_name_is_the_same() -> None:
+    before, now = {"environment": {"bfcl_split": "category"}}, {"environment": {"division": "category"}}
+    assert list(differences(before, now)) == []
+    assert [name for name, _ in differences(before, {"environment": {}})] == ["environment.division"]
 
 
 def test_pieces_may_have_run_in_different_places_and_the_report_says_so(tmp_path: Path) -> None:
