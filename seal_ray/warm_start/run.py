@@ -180,7 +180,7 @@ class _Run:
         if self._plan.tasks:
             folder = self._files.work / MODEL
             shutil.rmtree(folder, ignore_errors=True)
-            self._export(folder)
+            self._export(folder, tokens)
             for source in self._plan.sources:
                 if "dev" in source.tasks.parts:
                     found |= self._success(folder, source.name, step)
