@@ -22,8 +22,10 @@ cpu | gpu) ;;
 esac
 
 find_python() {
-    local candidate
-    for candidate in ${PYTHON:-python3.11 python3.12 python3}; do
+    local candidate present
+    # The one that .venv was made with comes first, so that a plain `make test` keeps what PYTHON once chose.
+    present=$(.venv/bin/python -c 'import os, sys; print(os.path.realpath(sys.executable))' 2>/dev/null || true)
+    for candidate in ${PYTHON:-$present python3.11 python3.12 python3}; do
         if "$candidate" -c 'import sys; sys.exit(not (3, 11, 4) <= sys.version_info[:3] < (3, 13))' 2>/dev/null; then
             echo "$candidate"
             return

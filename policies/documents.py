@@ -61,10 +61,13 @@ async def write_document(
     The same arguments give the same tokens. Raises `EngineDead` where the engine keeps dying.
     """
     found: Document[T] = Document(None, f"{name}: its prompt of {len(prompt)} tokens leaves it no room.")
+    room = writing.context - len(prompt) - _scored(writing)
+    if room < 1:
+        return found
     for attempt in range(1 if writing.constrained else 1 + writing.retries):
         request = GenRequest(
             prompt_ids=prompt,
-            max_tokens=min(writing.max_tokens, writing.context - len(prompt)),
+            max_tokens=min(writing.max_tokens, room),
             temperature=writing.temperature,
             seed=derive_seed(seed, attempt),
             stop_token_ids=form.stop_token_ids,
@@ -87,9 +90,14 @@ def fitting_prompt(
     """The prompt of `messages_with(n)`; n examples are `most`, or as many as leave the document its room."""
     for shown in range(most, -1, -1):
         prompt = form.chat(messages_with(shown))
-        if len(prompt) + writing.max_tokens <= writing.context:
+        if len(prompt) + writing.max_tokens + _scored(writing) <= writing.context:
             break
     return prompt
+
+
+def _scored(writing: Writing) -> int:
+    """Tokens of the context that stay free for a document that a grammar held, and that is scored afterwards."""
+    return int(writing.constrained)
 
 
 def both_ends(ordered: Sequence[T], most: int) -> list[T]:

@@ -23,9 +23,6 @@ _CONFIG, _METRICS, _EVALUATIONS, _INTERFACES = (
     *("config.yaml", "metrics.jsonl", "evaluations.jsonl", "interfaces.jsonl"),
 )
 
-TRIALS = "trials"
-"""The folder of the trials' run folders, in that of a sweep or a comparison."""
-
 EXAM = "exams/exam.json"
 """The results of `seal-ray exam` with `--out` exams in the run folder."""
 

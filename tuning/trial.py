@@ -13,10 +13,9 @@ from seal_ray.algorithm.config import make_config
 from seal_ray.algorithm.seal import Seal
 from seal_ray.config import sections
 from seal_ray.config.fields import attribute
-from seal_ray.report.files import RunFolder
+from seal_ray.report.files import TRIALS, RunFolder
 from seal_ray.run.recorder import Metrics, Recorder
 from tuning.beginning import beginning_beside
-from tuning.record import TRIALS
 
 RUN, CONFIG, MAIN = "run", "config", "main_cpus"
 """Keys of a trial's config that are no settings: its run folder, the YAML file of its settings, and the CPUs that its

@@ -3,6 +3,7 @@
 from policies.engine.base import Engine
 from policies.engine.types import (
     BASE,
+    LEAST_TEMPERATURE,
     Adapter,
     BadRequest,
     DeliveryError,
@@ -15,6 +16,7 @@ from policies.engine.types import (
 
 __all__ = [
     "BASE",
+    "LEAST_TEMPERATURE",
     "Adapter",
     "BadRequest",
     "DeliveryError",

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from policies.engine.types import BadRequest, GenRequest
+from policies.engine.types import LEAST_TEMPERATURE, BadRequest, GenRequest
 
 if TYPE_CHECKING:
     import torch
@@ -20,10 +20,11 @@ def check_request(request: GenRequest, *, vocabulary: int, context: int, policie
         raise BadRequest(f"policy: {request.policy!r} is not loaded; allowed are {allowed}.")
     if request.prompt_ids and not 0 <= min(request.prompt_ids) <= max(request.prompt_ids) < vocabulary:
         raise BadRequest(f"prompt_ids: a token is outside 0 to {vocabulary - 1}.")
-    if not request.temperature >= 0 or not 0 < request.top_p <= 1:  # nan included
+    is_possible = request.temperature == 0 or request.temperature >= LEAST_TEMPERATURE  # not so nan
+    if not is_possible or not 0 < request.top_p <= 1:
         raise BadRequest(
             f"sampling: temperature {request.temperature} and top_p {request.top_p} are not possible; "
-            "temperature is 0 or more, top_p above 0 and at most 1."
+            f"temperature is 0, or {LEAST_TEMPERATURE:g} or more, top_p above 0 and at most 1."
         )
     used = len(request.prompt_ids) + request.max_tokens
     if not request.prompt_ids or request.max_tokens < 1 or used > context:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 BASE = "base"
 """The policy that is the base model alone, with no adapter."""
+LEAST_TEMPERATURE = 0.01
+"""The least that is not greedy: vLLM would sample at this one for any between 0 and it."""
 
 
 class BadRequest(SealError, ValueError):

@@ -57,6 +57,7 @@ class VllmEngine:
         self._adaptable: Mapping[str, tuple[int, ...]] = {}
         self._names = itertools.count()
         self._updating = asyncio.Lock()
+        self._restarts = 0
 
     @classmethod
     async def start(cls, settings: VllmSettings) -> Self:
@@ -110,15 +111,23 @@ class VllmEngine:
             await self._deliver_adapter(policy, own_copy(adapter), version)
 
     async def restart(self) -> None:
-        await self.close()
-        self._adapters.forget()
+        before = self._restarts
+        await self._end()
         async with self._updating:
+            if self._restarts != before:  # another caller has restarted it meanwhile
+                return
+            await self._end()  # what another caller has launched, and could not bring to this end
             self._undelivered = self._last_weights is not None
             await self._launch()
             if self._last_weights is not None:
                 await self._deliver(self._last_weights, self._version)
             for policy, (adapter, version) in list(self._adapters.delivered.items()):
                 await self._deliver_adapter(policy, adapter, version)
+            self._restarts += 1
+
+    async def _end(self) -> None:
+        await self.close()
+        self._adapters.forget()
 
     def report(self) -> EngineReport:
         settings = self._settings
@@ -216,6 +225,9 @@ class VllmEngine:
         """The whole output, and the version of the policy's adapter if it has one."""
         from vllm.lora.request import LoRARequest
 
+        if self._undelivered and self._updating.locked():
+            async with self._updating:  # an update or a restart is under way
+                pass
         core = self._core
         self._check_delivered()
         prompt, name = prompt_of(prompt_ids, sampling), f"request-{next(self._names)}"

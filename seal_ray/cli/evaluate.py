@@ -18,7 +18,7 @@ from policies import tiny
 from policies.engine.choice import DTYPES, KINDS, choose_dtype, default_kind
 from policies.models import ModelFolder, open_model
 from policies.solver import Budgets
-from seal_ray.cli.options import Env, progress
+from seal_ray.cli.options import Env, check_sampling, progress
 from seal_ray.config.fields import OFFICIAL_RESULTS, with_current_keys
 from seal_ray.evaluation.plan import MAX_CONTEXT, Plan, check_plan, choose_tasks
 from seal_ray.evaluation.records import (
@@ -80,8 +80,7 @@ def command(
     for option, folder in (("--out", out), ("--official-results", results)):
         if folder is not None:
             check_no_file(folder, option)
-    if not 0 < top_p <= 1:
-        raise UserError(f"--top-p: {top_p} is not possible; it must be above 0 and at most 1.")
+    check_sampling(temperature, top_p)
     if not 0 < gpu_memory_share <= 1:
         raise UserError(f"--gpu-memory-share: {gpu_memory_share} is not possible; it must be above 0 and at most 1.")
     check_known("engine", KINDS, engine)

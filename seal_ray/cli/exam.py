@@ -19,7 +19,7 @@ from policies.engine.choice import DTYPES, KINDS, choose_dtype, default_kind, st
 from policies.models import open_model
 from policies.prompting import ChatFormat
 from policies.solver import Budgets
-from seal_ray.cli.options import Update, progress
+from seal_ray.cli.options import Update, check_sampling, progress
 from seal_ray.cli.played import check_playable, how_to_play, party_of, play_all, settings_of
 from seal_ray.evaluation.plan import MAX_CONTEXT
 from seal_ray.exams.logs import write_log
@@ -80,8 +80,7 @@ def command(
     check_known("dtype", DTYPES, dtype)
     suite = list(dict.fromkeys(suite))
     check_known("suite", [*EXAMS.names(), *SUITES], *(each for each in suite if ":" not in each))
-    if not 0 < top_p <= 1:
-        raise UserError(f"--top-p: {top_p} is not possible; it must be above 0 and at most 1.")
+    check_sampling(temperature, top_p)
     if out is not None:
         check_no_file(out)
     named = {"model": model} if base is None else {"model": model, "base": base}

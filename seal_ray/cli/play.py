@@ -23,7 +23,7 @@ from envs.task import Task, ToolDoc
 from envs.text import visible
 from policies.engine.choice import KINDS
 from policies.models import open_model
-from seal_ray.cli.options import Env
+from seal_ray.cli.options import Env, check_sampling
 from seal_ray.run.checkpoints import model_of
 
 _Answer = Callable[[Dialogue], tuple[str, bool]]
@@ -60,6 +60,7 @@ def play(
     if oracle and model is not None:
         raise UserError("--model: a model or the --oracle plays, not both.")
     check_known("--engine", KINDS, engine)
+    check_sampling(temperature)
     form = get_dialect(dialect or "toolace") if model is None else open_model(model_of(model), dialect=dialect).dialect
     shown = Interface.plain() if interface is None else load_interface(interface)
     console = Console(highlight=False)

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-import yaml  # type: ignore[import-untyped]
 from rich.console import Console
 from rich.table import Table
 
 from envs.diagnosis import Label
 from envs.errors import UserError
 from seal_ray.cli.options import Runs, Storage
+from seal_ray.report.files import TRIALS
 from seal_ray.report.metrics import categories_of
 
 if TYPE_CHECKING:
@@ -60,16 +60,14 @@ def command(
             raise UserError("--dry-run: it fetches no run from a storage; its config.yaml there says what it is.")
         folder_path, storage = fetched(resume, runs, storage)
         file = folder_path / "config.yaml"
-        if not file.is_file():
+        if not file.is_file() or (folder_path / TRIALS).exists():
             raise UserError(f"--resume: {folder_path} is no run; give a folder that seal-ray train has made.")
         made = make_config(None, file=file)
     else:
         made = make_config(preset or [], file=config, overrides=overrides or [], seed=seed)
         folder_path = runs / (name or time.strftime("train-%Y%m%d-%H%M%S"))
-        if (folder_path / "config.yaml").exists() and not dry_run:
-            raise UserError(
-                f"--name: {folder_path} holds a run; go on with --resume {folder_path}, or give another name."
-            )
+        if not dry_run:
+            _check_new(folder_path)
     from seal_ray.algorithm.checks import check_config, check_memory
 
     model = check_config(made, weights=not dry_run)
@@ -110,6 +108,14 @@ def command(
     if outcome.stopped:
         say(f"stopped after round {outcome.rounds}; go on with: seal-ray train --resume {folder_path}")
     say(f"curves: {folder.curves}   model: {checkpoints.model_of(str(folder_path))}")
+
+
+def _check_new(folder: Path) -> None:
+    """Raises `UserError` where a folder of this name holds anything."""
+    if (folder / "config.yaml").exists() and not (folder / TRIALS).exists():
+        raise UserError(f"--name: {folder} holds a run; go on with --resume {folder}, or give another name.")
+    if folder.is_dir() and any(folder.iterdir()):
+        raise UserError(f"--name: {folder} holds something else than a run; give another name.")
 
 
 class _Progress:
@@ -181,10 +187,10 @@ def _show_fit(console: Console, made: SealConfig, model: ModelFolder) -> None:
 
 def _show_plan(console: Console, made: SealConfig, model: ModelFolder) -> None:
     from seal_ray.config.memory import Place, parts
+    from seal_ray.config.yaml_text import write_yaml
     from seal_ray.run.cluster import resources
 
-    text = yaml.safe_dump({"seed": made.seed, **made.to_sections()}, sort_keys=False, allow_unicode=True)
-    console.print(text, soft_wrap=True, markup=False)
+    console.print(write_yaml({"seed": made.seed, **made.to_sections()}), soft_wrap=True, markup=False)
     placement = Table("actors", "CPUs", "GPUs", title="placement")
     for actors, asked in resources(made).items():
         placement.add_row(actors, f"{asked['CPU']:g}", f"{asked['GPU']:g}")

@@ -2,13 +2,11 @@
 
 A model preset says which model is trained and with what; a method preset goes on top of one, and says which parts of
 SEAL are on (the rows of the paper's Table 3). Beside those that come with the package, a preset can be any YAML file of
-the same form; with `like` it says what differs from one of the package. Scalars are those of YAML 1.2: 1e-6 is a
-number, `on` is a word; a key that is given twice is an error.
+the same form; with `like` it says what differs from one of the package. `yaml_text.py` reads them.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,59 +16,13 @@ import yaml  # type: ignore[import-untyped]
 from envs.errors import UserError, check_known, unknown_value
 from seal_ray.config.fields import current, takes_text, with_current_keys
 from seal_ray.config.sections import SECTIONS, check_key
-
-_TAG = "tag:yaml.org,2002:"
-_PLAIN = {
-    "null": (r"~|null|Null|NULL|", "~nN\0"),
-    "bool": (r"true|True|TRUE|false|False|FALSE", "tTfF"),
-    "int": (r"[-+]?(0|[1-9][0-9]*)", "-+0123456789"),
-    "float": (
-        r"[-+]?(\.[0-9]+|[0-9]+\.[0-9]*)([eE][-+]?[0-9]+)?|[-+]?[0-9]+[eE][-+]?[0-9]+|[-+]?\.(inf|Inf)|\.(nan|NaN)",
-        "-+.0123456789",
-    ),
-}
-"""YAML 1.2's core schema: kind of a plain scalar → its pattern and first characters. PyYAML has that of YAML 1.1."""
+from seal_ray.config.yaml_text import problem_of, read_yaml
 
 FOLDER = Path(__file__).parent.parent / "presets"
 DEFAULT = "tiny"
 """The model preset that stands where none is given."""
 Values = dict[str, dict[str, Any]]
 """Section → key → value."""
-
-
-class _Loader(yaml.SafeLoader):  # type: ignore[misc]
-    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 - PyYAML's form
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
-        for key, _ in node.value:
-            name = str(key.value)
-            if name in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"{name!r} stands there twice", key.start_mark)
-            seen.add(name)
-        found: dict[Any, Any] = super().construct_mapping(node, deep)
-        return found
-
-
-for _kind, (_pattern, _first) in _PLAIN.items():
-    _Loader.add_implicit_resolver(
-        _TAG + _kind, re.compile(f"(?:{_pattern})$"), ["" if each == "\0" else each for each in _first]
-    )
-
-
-def read_yaml(text: str) -> Any:
-    """The value of a YAML text. Raises `yaml.YAMLError`."""
-    try:
-        return yaml.load(text, Loader=_Loader)  # noqa: S506 - it is a safe loader
-    except (ValueError, RecursionError) as error:  # a tag that does not fit its value, or lists in lists without end
-        raise yaml.YAMLError(str(error)) from None
-
-
-def problem_of(error: yaml.YAMLError) -> str:
-    """What is wrong, and where, in a few words."""
-    mark = getattr(error, "problem_mark", None)
-    what = str(getattr(error, "problem", None) or str(error).split("\n")[0])
-    return what if mark is None else f"line {mark.line + 1}: {what}"
 
 
 def preset_names(kind: str | None = None) -> list[str]:

@@ -12,7 +12,7 @@ from envs.interface.value import MAX_GUIDELINES
 from envs.sources import GENERATED
 from policies import tiny
 from seal_ray.config.fields import complaint, current, with_current_keys
-from seal_ray.config.section import Count, NotNegative, Positive, Settings, Share
+from seal_ray.config.section import Count, NotNegative, Positive, Rank, Settings, Share, Temperature
 from seal_ray.config.section import S as S
 from seal_ray.config.section import Section as Section
 from seal_ray.config.training import Training as Training
@@ -95,9 +95,9 @@ class Solver(Section):
     """Tokens of a dialogue at most."""
     steps: Count | None = 20
     """Completions of a dialogue at most; None is no limit but the context."""
-    temperature: Positive = 1.0
+    temperature: Temperature = 1.0
     """Temperature of the sampling in training."""
-    lora_rank: Annotated[int, Field(ge=0)] = 0
+    lora_rank: Rank = 0
     """Rank of the LoRA adapter that learns; 0 trains all weights."""
     lora_alpha: Count = 32
     """Scale of the LoRA adapter: what it adds counts lora_alpha / lora_rank."""
@@ -171,7 +171,7 @@ class Curator(Section):
     """Tokens that a proposal may add to the solver's prompt as guidelines."""
     retries: Annotated[int, Field(ge=0)] = 2
     """Times that a text which is no interface is sampled again, where the engine has no grammar."""
-    temperature: Positive = 1.0
+    temperature: Temperature = 1.0
     """Temperature at which proposals are sampled."""
     reward: str = "gain"
     """Value of an arm: gain (success above the plain interface), frontier or alpha (success near one half: 4p(1-p),
@@ -196,7 +196,7 @@ class Curator(Section):
     """Advantages of proposals: group is GRPO's (as published), centred their value less the mean, undivided."""
     rejection_step: Positive = 0.1
     """How far a rejected proposal lies below the worst accepted one where advantages are centred."""
-    lora_rank: Annotated[int, Field(ge=0)] = 0
+    lora_rank: Rank = 0
     """Rank of the adapter of a curator that learns on an engine of its own; 0 trains all weights. On the solver's
     engines its adapter has the solver's rank."""
     lr: NotNegative = 1e-6

@@ -87,7 +87,7 @@ class Training(Section):
     """Cap of truncated importance sampling; None leaves it out."""
     ratio_tolerance: Positive | None = None
     """Log-ratio of learner to sampler (nats, root mean square over the tokens of a round's first step) at which the run
-    stops; None is 0.001 where both compute in float32, else 0.2."""
+    stops; None is 0.001 where both are set to float32 and no GPU serves, else 0.2."""
     microbatch_tokens: Count = 16_384
     """Tokens that go through the learner's model at once, those that a group's rows share once; a longer dialogue goes
     alone."""

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from seal_ray.config.section import Count, NotNegative, Positive, Section, Settings, Share
+from seal_ray.config.section import Count, NotNegative, Rank, Section, Settings, Share, Temperature
 
 
 class Writer(Section):
@@ -48,7 +48,7 @@ class Writer(Section):
     """Tokens of a specification at most."""
     retries: Annotated[int, Field(ge=0)] = 2
     """Times that a text which is no specification is sampled again, where the engine has no grammar."""
-    temperature: Positive = 1.0
+    temperature: Temperature = 1.0
     """Temperature at which specifications are sampled."""
     reward: str = "alpha"
     """Value of a written task: alpha (GenEnv's, for a success near one half), progress (change of success on its
@@ -62,7 +62,7 @@ class Writer(Section):
     update_settings: Settings = Field(default_factory=dict)
     """Settings of the update: advantage and rejection_step of grpo, reward_temperature of rwr, or those of one's
     own."""
-    lora_rank: Annotated[int, Field(ge=0)] = 0
+    lora_rank: Rank = 0
     """Rank of the adapter of a writer that learns on an engine of its own; 0 trains all weights. On the solver's
     engines its adapter has the solver's rank."""
     lr: NotNegative = 1e-6

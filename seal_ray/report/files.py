@@ -21,10 +21,14 @@ from envs.interface import Interface
 from envs.interface.document import interface_to_dict
 from envs.task import JSON
 from policies.trajectory import interface_id
+from seal_ray.config.yaml_text import write_yaml
 from seal_ray.report.metrics import check
 
 Row = Mapping[str, JSON]
 """A line of a file of metrics."""
+
+TRIALS = "trials"
+"""The folder of the trials' run folders, in that of a sweep or a comparison."""
 
 _UNCHANGED = frozenset((bool, int, str, type(None)))
 """Types of values that are JSON as they are. A dialogue's record has thousands of them, in lists."""
@@ -62,8 +66,7 @@ def _replaced(path: Path) -> Path:
 
 def replace_yaml(path: Path, document: object) -> None:
     """Puts the document in the place of `path`, as YAML. Raises `TypeError` for what has no JSON form."""
-    text = yaml.safe_dump(as_json(document), sort_keys=False, allow_unicode=True)
-    replace_file(path, text.encode("utf-8"))
+    replace_file(path, write_yaml(as_json(document)).encode("utf-8"))
 
 
 def as_json(value: object) -> JSON:

@@ -35,8 +35,10 @@ def connected() -> Iterator[bool]:
         os.environ.setdefault("RAY_worker_niceness", "0")
     try:
         ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False, **here)
-    except (ConnectionError, ValueError) as error:
-        why = str(error).splitlines()[0]
+    # The last where the cluster has another version of Ray or Python, in words of several lines.
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        lines = str(error).split("\n")
+        why = " ".join(" ".join(lines).split())[:400] if isinstance(error, RuntimeError) else lines[0]
         # Ray does not send a token that it has unless it is told to, and then says only that it got no answer.
         unasked = isinstance(error, ConnectionError) and "RAY_AUTH_MODE" not in os.environ
         token = "; where it asks for a token, export RAY_AUTH_MODE=token" if unasked else ""

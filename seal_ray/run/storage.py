@@ -5,20 +5,26 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
 
 from pyarrow import fs  # type: ignore[import-untyped]
 
 from envs.errors import SealError, UserError
+from seal_ray.report.files import replace_file
 
 LIST = "mirror.json"
 """The list of the mirror's files, written last: a file that it does not name belongs to a push that was cut off."""
 
 OWN = "pushed.json"
 """The names of all files that pushes have written or begun to write, and that a push may remove."""
+
+STATE = "storage.json"
+"""In the folder and in its copy: which folder it is, by a number drawn for it, and how many pushes there were."""
 
 _UNFINISHED = (".part", ".new")
 """Endings of what is still being written."""
@@ -27,11 +33,38 @@ _FAILURES = (OSError, ValueError)
 """What pyarrow raises for a storage; the second where Google's says that an argument is invalid, as a bucket's name."""
 
 
+@dataclass(frozen=True, slots=True)
+class _State:
+    """Which folder something is a copy of, and after how many pushes."""
+
+    folder: str
+    pushes: int
+
+    @classmethod
+    def of(cls, text: bytes) -> _State:
+        """Raises `ValueError` for what is none."""
+        value = json.loads(text)
+        if not isinstance(value, dict) or not isinstance(value.get("pushes"), int):
+            raise ValueError("it does not say how many pushes there were")
+        return cls(str(value.get("folder")), value["pushes"])
+
+    def as_json(self) -> bytes:
+        return json.dumps({"folder": self.folder, "pushes": self.pushes}).encode()
+
+    def following(self) -> _State:
+        return _State(self.folder, self.pushes + 1)
+
+    def is_before(self, other: _State) -> bool:
+        """Whether this is an earlier state of the same folder, or the same state."""
+        return self.folder == other.folder and self.pushes <= other.pushes
+
+
 class Mirror:
     """A copy of a folder at `uri`/its name. A push copies files that have changed, and removes those that were deleted.
 
     Files there that no push has written stay. Raises `UserError` where the storage cannot be written, the folder is,
-    contains or lies in its copy, or something of this name is there although the folder is `new`.
+    contains or lies in its copy, something of this name is there although the folder is `new`, or what is there is a
+    copy of another folder or of a later state of this one.
     """
 
     def __init__(self, folder: Path, uri: str, *, new: bool = False) -> None:
@@ -61,11 +94,36 @@ class Mirror:
                 self._own.update(_names(self._system, f"{self._path}/{name}"))
             except (*_FAILURES, TypeError) as error:
                 raise UserError(f"--storage: {self.uri}/{name} cannot be read ({_reason(error)}).") from None
+        self._check_state()
+
+    def _check_state(self) -> None:
+        """Raises `UserError` where the copy is not of this folder as it is now, or as it was before."""
+        if not self._has(STATE):  # of an earlier version, or of a push that was cut off
+            return
+        try:
+            with self._system.open_input_stream(f"{self._path}/{STATE}") as stream:
+                there = _State.of(stream.read())
+        except _FAILURES as error:
+            raise UserError(f"--storage: {self.uri}/{STATE} cannot be read ({_reason(error)}).") from None
+        if not there.is_before(self._state()):
+            raise UserError(
+                f"--storage: {self.uri} is a copy of another folder than {self.folder}, or of a later state of it; "
+                f"go on with --resume {self.uri} and other --runs, or give another place."
+            )
+
+    def _state(self) -> _State:
+        path = self.folder / STATE
+        try:
+            return _State.of(path.read_bytes()) if path.is_file() else _State(uuid.uuid4().hex, 0)
+        except ValueError as error:
+            raise UserError(f"--storage: {path} cannot be read ({error}); remove it, and give another place.") from None
 
     def push(self) -> None:
         """Copies what has changed since the last push. Raises `SealError` where the storage fails."""
         if not self.folder.is_dir():
             return
+        state = self._state()
+        replace_file(self.folder / STATE, state.following().as_json())
         pushed: dict[str, tuple[int, int]] = {}
         try:
             paths = self._files()
@@ -141,23 +199,25 @@ def mirrored(
     """Pushes the folder at the end, after success or failure, and at each call; without a storage never.
 
     Raises as `Mirror` does. A push before the end that fails is reported, and tried again at the next call; one at the
-    end is raised as `SealError`.
+    end is raised as `SealError`, after a failure reported.
     """
     if uri is None:
         yield lambda: None
         return
     mirror = Mirror(folder, uri, new=new)
 
-    def push() -> None:
+    def push(more: str = " It is tried again later.") -> None:
         try:
             mirror.push()
         except SealError as error:
-            say(f"{error} It is tried again later.")
+            say(f"{error}{more}")
 
     try:
         yield push
-    finally:
-        mirror.push()
+    except BaseException:  # what ended it is what must be told
+        push("")
+        raise
+    mirror.push()
 
 
 def pull(uri: str, runs: Path) -> tuple[Path, str]:
@@ -212,6 +272,8 @@ def is_uri(name: object) -> bool:
 def _split(uri: str) -> tuple[str, str]:
     """A storage's place, with no slash at its end, and the query behind it: pyarrow's options, such as an endpoint."""
     place, mark, query = uri.partition("?") if is_uri(uri) else (uri, "", "")
+    if not place.rpartition("://")[2].strip("/"):
+        raise UserError(f"--storage: {uri!r} names no place.")
     return place.rstrip("/"), mark + query
 
 

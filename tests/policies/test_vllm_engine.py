@@ -198,7 +198,7 @@ def test_a_bad_request_is_told_at_once_and_hurts_nobody(served: Base, bad: GenRe
 def test_a_killed_core_is_noticed_and_a_restart_brings_the_weights_back(
     served: Base, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The core that is started then ends before it is ready, and another is started."""
+    """The core that is started then ends before it is ready, and another is started; two who ask for one get one."""
     from vllm.v1.engine.utils import CoreEngineProcManager
 
     started: list[str] = []
@@ -219,7 +219,11 @@ def test_a_killed_core_is_noticed_and_a_restart_brings_the_weights_back(
         os.kill(process, signal.SIGKILL)
     with pytest.raises(EngineDead):
         served.one(request)
-    served.runner.run(served.engine.restart())
+
+    async def restart() -> None:
+        await asyncio.gather(served.engine.restart(), served.engine.restart())
+
+    served.runner.run(restart())
     after = served.one(request)
     assert after.token_ids_T == before.token_ids_T
     assert after.versions_T == before.versions_T == (9,) * 64
@@ -238,6 +242,22 @@ def test_the_core_computes_with_as_many_threads_as_it_is_told(tmp_path: Path, mo
     folder = random_qwen2(tmp_path / "model", seed=0)
     for threads, wanted in ((None, "1"), (2, "2")):
         assert start_llm(VllmSettings(folder, context=64, threads=threads), adapter_slots=1, shapes={}) == wanted
+
+
+@pytest.mark.parametrize("served", ["untied"], indirect=True)
+def test_a_request_during_an_update_waits_for_it(served: Base, tmp_path: Path) -> None:
+    new = load_file(random_qwen2(tmp_path / "new", seed=51, tied=False) / "model.safetensors")
+
+    async def ask_meanwhile() -> GenResult:
+        update = asyncio.create_task(served.engine.update_weights(new, 11))
+        while not served.engine._undelivered:
+            assert not update.done()
+            await asyncio.sleep(0.001)
+        result = await served.engine.generate(GenRequest(PROMPT, max_tokens=2))
+        await update
+        return result
+
+    assert set(served.runner.run(ask_meanwhile()).versions_T) == {11}
 
 
 STALE = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ import pytest
 from pyarrow import fs  # type: ignore[import-untyped]
 
 from envs.errors import SealError, UserError
-from seal_ray.run.storage import LIST, OWN, Mirror, fetched, mirrored, pull
+from seal_ray.run.storage import LIST, OWN, STATE, Mirror, fetched, mirrored, pull
 from tests.command_line import run_main
 from tests.processes import free_port, wait_for_answer
 
@@ -54,7 +55,7 @@ def test_a_mirror_has_what_the_folder_has(as_uri: bool, run: Path, tmp_path: Pat
 
     (run / "checkpoints/round_000001/model/weights").unlink()
     mirror.push()
-    assert set(tree(copy)) == {"metrics.jsonl", LIST, OWN}
+    assert set(tree(copy)) == {"metrics.jsonl", STATE, LIST, OWN}
 
 
 def test_what_is_pulled_is_what_was_pushed_and_no_more(run: Path, tmp_path: Path) -> None:
@@ -115,7 +116,7 @@ def test_what_is_removed_during_a_push_is_left_out(run: Path, tmp_path: Path, mo
 
     monkeypatch.setattr(fs, "copy_files", copy)
     mirror.push()
-    assert set(tree(tmp_path / "storage" / "mine")) == {"metrics.jsonl", LIST, OWN}
+    assert set(tree(tmp_path / "storage" / "mine")) == {"metrics.jsonl", STATE, LIST, OWN}
 
 
 def test_half_a_copy_is_no_run(run: Path, tmp_path: Path) -> None:
@@ -152,9 +153,11 @@ def test_a_push_that_is_cut_off_leaves_the_files_of_the_one_before(
     monkeypatch.setattr(mirror, "_write", cut_off(mirror._write))
     with pytest.raises(KeyboardInterrupt):
         mirror.push()
-    assert {name: text for name, text in tree(tmp_path / "storage" / "mine").items() if name in before} == before
+    found = tree(tmp_path / "storage" / "mine")
+    assert [name for name, text in before.items() if found[name] != text] in ([], [STATE]), "pushes are counted"
     folder, _ = pull(str(tmp_path / "storage" / "mine"), tmp_path / "here")
-    assert tree(folder) == tree(run)
+    assert {**tree(folder), STATE: ""} == {**tree(run), STATE: ""}
+    Mirror(folder, str(tmp_path / "storage"))
 
 
 def test_a_dry_run_fetches_nothing(
@@ -173,8 +176,59 @@ def test_a_new_run_takes_no_others_place(run: Path, tmp_path: Path) -> None:
     Mirror(run, str(tmp_path / "storage"), new=True).push()
     with pytest.raises(UserError, match="is there; go on with --resume"):
         Mirror(run, str(tmp_path / "storage"), new=True)
-    Mirror(tmp_path / "never_written" / "mine", str(tmp_path / "storage")).push()
-    assert (tmp_path / "storage/mine/metrics.jsonl").is_file(), "a run that never began wipes nothing"
+    with pytest.raises(UserError, match="is a copy of another folder"):
+        Mirror(tmp_path / "never_written" / "mine", str(tmp_path / "storage"))
+
+
+def test_a_copy_of_another_run_or_of_a_later_state_is_kept(run: Path, tmp_path: Path) -> None:
+    storage = str(tmp_path / "storage")
+    Mirror(run, storage).push()
+    shutil.copytree(run, tmp_path / "earlier" / "mine")
+    Mirror(run, storage).push()
+    other = tmp_path / "other" / "mine"
+    other.mkdir(parents=True)
+    (other / "metrics.jsonl").write_text("theirs\n", encoding="utf-8")
+    before = tree(tmp_path)
+    for folder in (other, tmp_path / "earlier" / "mine"):
+        with (
+            pytest.raises(UserError, match=f"mine is a copy of another folder than {folder}, or of a later state"),
+            mirrored(folder, storage, print),
+        ):
+            pass
+    assert tree(tmp_path) == before
+    pulled, _ = pull(f"{storage}/mine", tmp_path / "elsewhere")
+    Mirror(pulled, storage).push()
+    with pytest.raises(UserError, match="or of a later state"):
+        Mirror(run, storage)
+    (tmp_path / "storage/mine" / STATE).write_text("[]", encoding="utf-8")
+    with pytest.raises(UserError, match=r"storage.json cannot be read \(it does not say how many pushes"):
+        Mirror(pulled, storage)
+
+
+def test_a_push_that_was_cut_off_is_gone_on_with(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = str(tmp_path / "storage")
+    for at in ("_copy", "_write"):
+        with monkeypatch.context() as patched:
+            patched.setattr(Mirror, at, killed)
+            with pytest.raises(KeyboardInterrupt):
+                Mirror(run, storage).push()
+        Mirror(run, storage).push()
+    assert set(tree(run)) < set(tree(tmp_path / "storage/mine"))
+
+
+def killed(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("storage", ["s3://", "gs://", "file:///", "s3://?region=x", ""])
+def test_a_storage_without_a_place_is_refused(
+    storage: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = tree(tmp_path)
+    with pytest.raises(UserError, match="names no place"):
+        Mirror(run, storage)
+    assert tree(tmp_path) == before
 
 
 def test_what_no_push_has_written_stays(run: Path, tmp_path: Path) -> None:
@@ -212,7 +266,7 @@ def test_what_a_push_that_was_killed_has_left_is_removed(
             Mirror(run, str(storage)).push()
     later.unlink()
     Mirror(run, str(storage)).push()
-    assert set(tree(storage / "mine")) == {"metrics.jsonl", LIST, OWN}
+    assert set(tree(storage / "mine")) == {"metrics.jsonl", STATE, LIST, OWN}
 
 
 def test_a_push_that_fails_is_tried_again_and_at_the_end_raised(run: Path, tmp_path: Path) -> None:
@@ -238,6 +292,22 @@ def test_an_end_that_cannot_be_pushed_is_a_fault(run: Path, tmp_path: Path) -> N
 
     with pytest.raises(SealError, match="cannot be written"):
         block()
+
+
+def test_what_ended_it_is_told_where_the_end_cannot_be_pushed_either(run: Path, tmp_path: Path) -> None:
+    said = list[str]()
+
+    def block() -> None:
+        with mirrored(run, str(tmp_path / "other"), said.append):
+            (tmp_path / "other/mine").rmdir()
+            (tmp_path / "other/mine").write_text("in the way", encoding="utf-8")
+            raise UserError("resources: the run asks for 9 CPUs.")
+
+    with pytest.raises(UserError, match="the run asks for 9 CPUs"):
+        block()
+    assert len(said) == 1
+    assert "cannot be written" in said[0]
+    assert "later" not in said[0]
 
 
 def test_without_a_storage_nothing_is_pushed(run: Path, tmp_path: Path) -> None:
@@ -295,7 +365,8 @@ def test_clouds_are_as_folders(kind: str, run: Path, tmp_path: Path, request: py
     folder, found = pull(mirror.uri, tmp_path / "elsewhere")
     assert found == storage
     assert folder == tmp_path / "elsewhere" / "mine"
-    assert tree(folder) == tree(run) == {"metrics.jsonl": "{}\n{}\n"}
+    assert tree(folder) == tree(run)
+    assert set(tree(run)) == {"metrics.jsonl", STATE}
     with pytest.raises(UserError, match="is there; go on with --resume"):
         Mirror(run, storage, new=True)
     with pytest.raises(UserError, match="cannot be written") as error:

@@ -55,6 +55,9 @@ SMALL = (
         (["--config", "/nowhere.yaml"], "cannot be read"),
         (["--resume", "/nowhere"], "is no run"),
         (["--wandb", "maybe"], "'maybe' is not known"),
+        (["solver.temperature=0.005"], "solver.temperature: 0.005"),
+        (["evaluation.temperature=0.005"], "evaluation.temperature: 0.005 is not possible; give 0, or 0.01 or more"),
+        (["solver.lora_rank=600"], "solver.lora_rank: 600"),
         (["engine.num_engines=400"], "memory: the run needs at least"),
     ],
 )
@@ -272,3 +275,21 @@ def test_a_run_is_not_overwritten(
     code, said = run_main("train", "--name", "whole", capsys=capsys, monkeypatch=monkeypatch)
     assert code == 2
     assert "holds a run" in said
+
+
+@pytest.mark.parametrize(
+    "files", [("comparison.yaml", "trials/a/config.yaml"), ("config.yaml", "trials/a/config.yaml")]
+)
+def test_a_folder_of_another_command_is_left_alone(
+    files: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in files:
+        path = tmp_path / "runs" / "mine" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("{}", encoding="utf-8")
+    for words, sentence in (("--name mine", "holds something else than a run"), ("--resume runs/mine", "is no run")):
+        code, said = run_main("train", *words.split(), capsys=capsys, monkeypatch=monkeypatch)
+        assert (code, sentence in said, said.count("\n")) == (2, True, 1), said
+    found = {str(path.relative_to(tmp_path / "runs/mine")) for path in tmp_path.rglob("*") if path.is_file()}
+    assert found == set(files)

@@ -11,8 +11,8 @@ from ray.exceptions import OutOfMemoryError
 
 from envs.errors import UserError
 from seal_ray.algorithm.config import make_config
-from seal_ray.report.files import RunFolder
-from tuning.record import TRIALS, mark_ended
+from seal_ray.report.files import TRIALS, RunFolder
+from tuning.record import mark_ended
 from tuning.running import MemoryFault, _check_fit, run_trials
 from tuning.trial import MAIN, RUN
 

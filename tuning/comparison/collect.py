@@ -14,8 +14,8 @@ from pydantic import Field
 
 from envs.errors import UserError
 from seal_ray.evaluation.suites import PLAIN
-from seal_ray.report.files import Row
-from tuning.record import EXAM, TRIALS, State, TrialRecord, TrialsManifest
+from seal_ray.report.files import TRIALS, Row
+from tuning.record import EXAM, State, TrialRecord, TrialsManifest
 
 EVALUATION = "evaluation/success"
 """The metric of a trial that comparisons are about; by category with its name behind."""

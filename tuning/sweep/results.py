@@ -8,8 +8,8 @@ from pathlib import Path
 
 from pydantic import Field
 
-from seal_ray.report.files import replace_yaml
-from tuning.record import TRIALS, State, TrialRecord, TrialsManifest, write_csv
+from seal_ray.report.files import TRIALS, replace_yaml
+from tuning.record import State, TrialRecord, TrialsManifest, write_csv
 from tuning.sweep.importance import importances
 from tuning.sweep.parameter import Parameter
 from tuning.sweep.pictures import draw_importances, draw_parallel

@@ -16,8 +16,8 @@ from envs.errors import UserError
 from seal_ray.algorithm.checks import check_config
 from seal_ray.algorithm.config import SealConfig, apply
 from seal_ray.config.fields import attribute, current
-from seal_ray.config.presets import problem_of, read_yaml
 from seal_ray.config.sections import SECTIONS, check_key, make_section
+from seal_ray.config.yaml_text import problem_of, read_yaml
 from tuning.recipe import SAME
 from tuning.sweep.parameter import Parameter, Value
 

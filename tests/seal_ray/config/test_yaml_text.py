@@ -9,7 +9,7 @@ import yaml  # type: ignore[import-untyped]
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seal_ray.config.presets import problem_of, read_yaml
+from seal_ray.config.yaml_text import problem_of, read_yaml, write_yaml
 
 
 @pytest.mark.parametrize(
@@ -28,9 +28,19 @@ def test_plain_words_are_what_they_look_like(text: str, value: object) -> None:
     assert type(found) is type(value)
 
 
-@given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False), st.lists, max_leaves=5))
+NUMBERS = st.from_regex(r"[-+]?[0-9]{0,2}(\.[0-9]{0,2})?([eE][-+]?[0-9]{1,2})?", fullmatch=True)
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False)
+
+
+@given(st.recursive(SCALARS, st.lists, max_leaves=5))
 def test_what_pyyaml_writes_is_read_back(value: Any) -> None:
     assert read_yaml(yaml.safe_dump({"key": value})) == {"key": value}
+
+
+@given(st.recursive(SCALARS | NUMBERS | st.sampled_from(["on", "null", "~", ".inf", "1:30", "2026-01-01"]), st.lists))
+def test_what_is_written_is_read_back_by_us_and_by_pyyaml(value: Any) -> None:
+    text = write_yaml({"key": value})
+    assert read_yaml(text) == yaml.safe_load(text) == {"key": value}
 
 
 @pytest.mark.parametrize(
@@ -43,6 +53,7 @@ def test_what_pyyaml_writes_is_read_back(value: Any) -> None:
         ("a: *x", "line 1: found undefined alias 'x'"),
         ("!!python/object/apply:os.system [ls]", "line 1: could not determine a constructor"),
         ("!!int x", "invalid literal for int"),
+        *(("!!map [a]", ""), ("!!timestamp abc", ""), ("!!bool maybe", "'maybe'")),
         ("? [a]\n: 1", "line 1: found unhashable key"),
         ("\0", "unacceptable character"),
         ("[" * 5000, "maximum recursion depth"),

@@ -173,6 +173,7 @@ REFUSED: dict[tuple[str, ...], str] = {
     ("--dtype", "float23"): "dtype: 'float23' is not known; did you mean 'float32'",
     ("--seeds", "3"): "--seeds: 3 seeds give the same greedy dialogue; add --temperature 1.0.",
     ("--top-p", "0"): "--top-p: 0.0 is not possible",
+    ("--temperature", "0.005"): "--temperature: 0.005 is not possible; give 0, or 0.01 or more.",
     ("--context", "50"): "context: 50 tokens are too few for the prompt of toolworld_dev_",
     ("--context", "99999999"): "context: 99999999 is more than the model's",
     ("--out", __file__): f"--out: {__file__} is a file",
