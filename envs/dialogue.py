@@ -234,16 +234,17 @@ class Dialogue(gymnasium.Env[str, str]):
 
     def _judge_turn(self) -> None:
         index = self.turn
-        with faults_of(self.task.id, "world"):
+        with faults_of(self.task.id, "world"):  # its values can have an equality of their own
             state = self._world.state()
-        verdict = self._verifier.end_turn(state)
+            verdict = self._verifier.end_turn(state)
+            changed = bool(differing(state, self._turn_start))
         self._turn_diagnoses.append(
             diagnose_turn(
                 self.task.turns[index],
                 self._steps[index],
                 self._truth[index],
                 verdict,
-                changed_state=bool(differing(state, self._turn_start)),
+                changed_state=changed,
                 seen=self._verifier.saw,
                 by_goal=self.task.goal is not None,
             )

@@ -28,11 +28,14 @@ class EnvironmentFault(SealError, RuntimeError):
 
 
 @contextmanager
-def faults_of(task: str, what: str) -> Iterator[None]:
-    """Turns whatever a benchmark's own code raises into an `EnvironmentFault`: it can raise anything."""
+def faults_of(task: str, what: str, *through: type[Exception]) -> Iterator[None]:
+    """Turns whatever a benchmark's own code raises into an `EnvironmentFault`: it can raise anything.
+
+    Faults, and what is named in `through`, are raised as they are.
+    """
     try:
         yield
-    except EnvironmentFault:
+    except (EnvironmentFault, *through):
         raise
     except Exception as error:
         raise EnvironmentFault(f"{task}: its {what} failed: {error!r:.200}") from error

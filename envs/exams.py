@@ -125,7 +125,10 @@ class Exam(Protocol):
         ...
 
     def notes(self) -> Sequence[str]:
-        """Sentences that must stand beside the scores."""
+        """Sentences that must stand beside the scores: of what answers depend on, as a service or a package.
+
+        They are the same from the first item to the last. Where they differ, it is another exam.
+        """
         ...
 
     def close(self) -> None:

@@ -309,12 +309,12 @@ def get_source(name: str, *, key: str = SOURCES.key) -> TaskSource:
     except UserError as error:
         raise UserError(f"{key}:{str(error).removeprefix(SOURCES.key + ':')}") from None
     if name not in SOURCES.built_in and source not in _own:
+        if isinstance(source, type):
+            raise UserError(f"{key}: {name!r:.80} is a class; name an instance of it.")
         members = dict.fromkeys((*TaskSource.__annotations__, *vars(TaskSource)))
         lacking = [member for member in members if member[0] != "_" and not hasattr(source, member)]
         if lacking:
             raise UserError(f"{key}: {name!r:.80} is no task source; it lacks {', '.join(lacking[:3])}.")
-        if isinstance(source, type):
-            raise UserError(f"{key}: {name!r:.80} is a class; name an instance of it.")
         _check_categories(f"{key}: {source.name}", source.categories)
         _own = (*_own, source)
     return source

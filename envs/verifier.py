@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from envs.errors import faults_of
+from envs.errors import UserError, faults_of
 from envs.task import Task
 from envs.trace import text_digest
 from envs.world import World
@@ -106,8 +106,9 @@ def prepare(task: Task) -> Prepared:
 def _execute_ground_truth(task: Task) -> Prepared:
     state: State | None = None
     turns = []
-    with faults_of(task.id, "world"):
+    with faults_of(task.id, "world", UserError):  # as where a folder is missing
         start = task.setting.ready()
+    with faults_of(task.id, "world"):
         world = start()
         for turn in task.turns:
             results = [world.execute(call) for call in turn.ground_truth]

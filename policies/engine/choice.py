@@ -78,14 +78,7 @@ async def start_engine(
 
         dtype = choose_dtype(dtype)
         return await TransformersEngine.start(
-            TransformersSettings(
-                model.path,
-                context=context,
-                dtype=dtype,
-                max_concurrent=concurrent,
-                max_lora_rank=max(1, lora_rank),
-                threads=threads,
-            )
+            TransformersSettings(model.path, context=context, dtype=dtype, max_concurrent=concurrent, threads=threads)
         )
     if not importlib.util.find_spec("vllm"):
         raise UserError("engine: vllm is not installed; install the cpu or gpu extra, or use transformers.")

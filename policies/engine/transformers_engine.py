@@ -55,7 +55,7 @@ class TransformersSettings:
     context: int
     dtype: str = "float32"
     max_concurrent: int = 64
-    max_lora_rank: int = 256
+    max_lora_rank: int = 512
     device: str | None = None
     threads: int | None = None
 

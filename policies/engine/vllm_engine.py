@@ -58,6 +58,7 @@ class VllmEngine:
         self._names = itertools.count()
         self._updating = asyncio.Lock()
         self._restarts = 0
+        self._restarting = False
 
     @classmethod
     async def start(cls, settings: VllmSettings) -> Self:
@@ -112,18 +113,23 @@ class VllmEngine:
 
     async def restart(self) -> None:
         before = self._restarts
-        await self._end()
+        if not self._restarting:  # an update under way must learn that its core is gone
+            await self._end()
         async with self._updating:
             if self._restarts != before:  # another caller has restarted it meanwhile
                 return
-            await self._end()  # what another caller has launched, and could not bring to this end
-            self._undelivered = self._last_weights is not None
-            await self._launch()
-            if self._last_weights is not None:
-                await self._deliver(self._last_weights, self._version)
-            for policy, (adapter, version) in list(self._adapters.delivered.items()):
-                await self._deliver_adapter(policy, adapter, version)
-            self._restarts += 1
+            self._restarting = True
+            try:
+                await self._end()  # what another caller has launched, and could not bring to this end
+                self._undelivered = self._last_weights is not None
+                await self._launch()
+                if self._last_weights is not None:
+                    await self._deliver(self._last_weights, self._version)
+                for policy, (adapter, version) in list(self._adapters.delivered.items()):
+                    await self._deliver_adapter(policy, adapter, version)
+                self._restarts += 1
+            finally:
+                self._restarting = False
 
     async def _end(self) -> None:
         await self.close()
@@ -162,7 +168,7 @@ class VllmEngine:
     async def _launch(self) -> None:
         settings = self._settings
         self._llm = start_llm(settings, adapter_slots=self._adapters.slots, shapes=self._expected_shapes)
-        await self._llm.update_weight_version(str(self._version))
+        await self._call(self._llm.update_weight_version(str(self._version)))
         if settings.max_adapters:
             names, *_ = await self._call(self._core.collective_rpc("adaptable_modules"))
             shapes = {name: self._expected_shapes.get(f"{name}.weight", ()) for name in names}
@@ -225,8 +231,8 @@ class VllmEngine:
         """The whole output, and the version of the policy's adapter if it has one."""
         from vllm.lora.request import LoRARequest
 
-        if self._undelivered and self._updating.locked():
-            async with self._updating:  # an update or a restart is under way
+        if self._restarting or (self._undelivered and self._updating.locked()):
+            async with self._updating:  # what is under way ends first
                 pass
         core = self._core
         self._check_delivered()

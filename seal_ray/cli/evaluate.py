@@ -47,6 +47,10 @@ def command(
         str | None,
         typer.Option(help="Difficulty of generated tasks, a code or long; else the run's, or the default one."),
     ] = None,
+    division: Annotated[
+        str | None,
+        typer.Option(help="How tasks are divided into parts; else as for the run's training, or by default."),
+    ] = None,
     seeds: Annotated[int, typer.Option(help="Dialogues of each task, for sampling.", min=1)] = 1,
     seed: Annotated[int, typer.Option(help="Seed of the evaluation.")] = 0,
     temperature: Annotated[float, typer.Option(help="0 is greedy.", min=0.0)] = 0.0,
@@ -88,7 +92,10 @@ def command(
     opened = open_model(model_of(model), dialect=dialect)
     name = name_of(model, opened)
     trained = _environment_of(model)
-    division = trained.get("division") if _is_source(trained, source) else None
+    if division is not None and source.endless:
+        raise UserError(f"--division: {source.name} has none; leave it out.")
+    if division is None and _is_source(trained, source):
+        division = trained.get("division")
     plan = Plan(
         model=opened,
         environment=env,
@@ -157,7 +164,10 @@ def _environment_of(model: str) -> Mapping[str, str]:
 
 def _is_source(trained: Mapping[str, str], source: TaskSource) -> bool:
     """Whether this source was trained on: another division's parts may hold training tasks."""
-    return bool(trained) and get_source(trained.get("source", GENERATED)) is source
+    try:
+        return bool(trained) and get_source(trained.get("source", GENERATED)) is source
+    except UserError:  # one's own, which cannot be imported here
+        return False
 
 
 def _print_ends(console: Console, done: Progress, out: Path) -> None:

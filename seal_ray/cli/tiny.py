@@ -97,9 +97,7 @@ def measure_command(
     console = Console(highlight=False, markup=False)
     if only_writes(open_model(model).path):
         if (tasks, interface or None, greedy) != (None, None, None):
-            raise UserError(
-                f"--tasks: {model} only writes, and plays none; leave --tasks, --interface and --greedy out."
-            )
+            raise UserError(f"{model} only writes, and plays no tasks; leave --tasks, --interface and --greedy out.")
         show_writing(console, asyncio.run(measure_writing(open_model(model), console)))
         return
     shown = interfaces()

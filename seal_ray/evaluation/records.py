@@ -205,7 +205,7 @@ def claim_folder(plan: Plan, folder: Path, option: str, *, fresh: bool = False) 
     if path.exists() and path.read_text(encoding="utf-8") == settings:
         return
     if not fresh and any(folder.iterdir()):
-        raise UserError(f"{option}: {folder} holds something else; give another folder, or --fresh to replace it.")
+        raise UserError(f"{option}: {folder} holds something else; give another folder.")
     replace_file(path, settings.encode("utf-8"))
 
 

@@ -96,5 +96,5 @@ def model_of(name: str) -> str:
 
 
 def name_of(named: str, opened: ModelFolder) -> str:
-    """What a model is called that somebody named and that was opened: the run's name for a run, else the model's."""
+    """What a model is called that somebody named and that was opened: a run or checkpoint by its folder."""
     return opened.name if model_of(named) == named else Path(named).resolve().name

@@ -8,7 +8,6 @@ import shutil
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
 
@@ -24,7 +23,7 @@ OWN = "pushed.json"
 """The names of all files that pushes have written or begun to write, and that a push may remove."""
 
 STATE = "storage.json"
-"""In the folder and in its copy: which folder it is, by a number drawn for it, and how many pushes there were."""
+"""In the folder and in its copy: the pushes that led to it, each by a number drawn at random."""
 
 _UNFINISHED = (".part", ".new")
 """Endings of what is still being written."""
@@ -33,30 +32,12 @@ _FAILURES = (OSError, ValueError)
 """What pyarrow raises for a storage; the second where Google's says that an argument is invalid, as a bucket's name."""
 
 
-@dataclass(frozen=True, slots=True)
-class _State:
-    """Which folder something is a copy of, and after how many pushes."""
-
-    folder: str
-    pushes: int
-
-    @classmethod
-    def of(cls, text: bytes) -> _State:
-        """Raises `ValueError` for what is none."""
-        value = json.loads(text)
-        if not isinstance(value, dict) or not isinstance(value.get("pushes"), int):
-            raise ValueError("it does not say how many pushes there were")
-        return cls(str(value.get("folder")), value["pushes"])
-
-    def as_json(self) -> bytes:
-        return json.dumps({"folder": self.folder, "pushes": self.pushes}).encode()
-
-    def following(self) -> _State:
-        return _State(self.folder, self.pushes + 1)
-
-    def is_before(self, other: _State) -> bool:
-        """Whether this is an earlier state of the same folder, or the same state."""
-        return self.folder == other.folder and self.pushes <= other.pushes
+def _pushes(text: bytes) -> list[str]:
+    """The numbers of the pushes that a folder or its copy had. Raises `ValueError` for what tells of none."""
+    value = json.loads(text)
+    if not isinstance(value, dict) or not isinstance(value.get("pushes"), list) or not value["pushes"]:
+        raise ValueError("it tells of no pushes")
+    return list(map(str, value["pushes"]))
 
 
 class Mirror:
@@ -97,24 +78,25 @@ class Mirror:
         self._check_state()
 
     def _check_state(self) -> None:
-        """Raises `UserError` where the copy is not of this folder as it is now, or as it was before."""
+        """Raises `UserError` unless the copy is of this folder, as it is now or was before."""
         if not self._has(STATE):  # of an earlier version, or of a push that was cut off
             return
         try:
             with self._system.open_input_stream(f"{self._path}/{STATE}") as stream:
-                there = _State.of(stream.read())
+                *_, last = _pushes(stream.read())
         except _FAILURES as error:
             raise UserError(f"--storage: {self.uri}/{STATE} cannot be read ({_reason(error)}).") from None
-        if not there.is_before(self._state()):
+        if last not in self._before():
             raise UserError(
                 f"--storage: {self.uri} is a copy of another folder than {self.folder}, or of a later state of it; "
                 f"go on with --resume {self.uri} and other --runs, or give another place."
             )
 
-    def _state(self) -> _State:
+    def _before(self) -> list[str]:
+        """The pushes of the folder so far."""
         path = self.folder / STATE
         try:
-            return _State.of(path.read_bytes()) if path.is_file() else _State(uuid.uuid4().hex, 0)
+            return _pushes(path.read_bytes()) if path.is_file() else []
         except ValueError as error:
             raise UserError(f"--storage: {path} cannot be read ({error}); remove it, and give another place.") from None
 
@@ -122,10 +104,10 @@ class Mirror:
         """Copies what has changed since the last push. Raises `SealError` where the storage fails."""
         if not self.folder.is_dir():
             return
-        state = self._state()
-        replace_file(self.folder / STATE, state.following().as_json())
         pushed: dict[str, tuple[int, int]] = {}
         try:
+            state = {"pushes": [*self._before(), uuid.uuid4().hex]}
+            replace_file(self.folder / STATE, json.dumps(state).encode("utf-8"))
             paths = self._files()
             self._claim({path.relative_to(self.folder).as_posix() for path in paths})
             for path in paths:
@@ -144,6 +126,8 @@ class Mirror:
                 pushed[name] = stats
             self._replace(f"{self._path}/{LIST}", partial(self._write, sorted(pushed)))
             self._remove(self._own - pushed.keys())
+        except SealError:
+            raise
         except _FAILURES as error:
             raise SealError(f"storage: {self.uri} cannot be written ({_reason(error)}).") from None
         self._pushed = pushed
@@ -226,7 +210,7 @@ def pull(uri: str, runs: Path) -> tuple[Path, str]:
     All of it or nothing: the copy has its name once it is whole. Raises `UserError` where there is none, or a folder of
     its name is there already.
     """
-    place, query = _split(uri)
+    place, query = _split(uri, "--resume")
     parent, _, name = place.rpartition("/")
     parent += query
     folder = runs / name
@@ -269,11 +253,11 @@ def is_uri(name: object) -> bool:
     return "://" in str(name)
 
 
-def _split(uri: str) -> tuple[str, str]:
+def _split(uri: str, option: str = "--storage") -> tuple[str, str]:
     """A storage's place, with no slash at its end, and the query behind it: pyarrow's options, such as an endpoint."""
     place, mark, query = uri.partition("?") if is_uri(uri) else (uri, "", "")
     if not place.rpartition("://")[2].strip("/"):
-        raise UserError(f"--storage: {uri!r} names no place.")
+        raise UserError(f"{option}: {uri!r} names no place.")
     return place.rstrip("/"), mark + query
 
 

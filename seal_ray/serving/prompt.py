@@ -159,7 +159,12 @@ class ServedFormat(ChatFormat):
         return Message(_ROLES[role], content_of(message, f"messages[{index}]"))
 
     def keep(self, prompt: Sequence[int], message: Mapping[str, Any], token_ids: Sequence[int]) -> None:
-        """Remembers the tokens of an answer to a prompt, so that they need not be made out from its text again."""
+        """Remembers the tokens of an answer to a prompt, so that they need not be made out from its text again.
+
+        But for one of whose calls the message has the first alone, as with `parallel_tool_calls: false`.
+        """
+        if len(self.dialect.parse(self.text(token_ids)).calls) > len(message.get("tool_calls") or ()) > 0:
+            return
         try:
             text = self._said(message, 0)
         except UserError:  # a call without valid arguments, which could not be sent back either

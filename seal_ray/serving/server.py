@@ -79,16 +79,9 @@ class Server(LLMServer):
         # It reads them no more, and would go through all of them.
         request.messages = request.messages[-1:]
         show_tokens, request.return_token_ids = bool(request.return_token_ids), True
-        # Of several calls the client is given the first, and the tokens are those of all.
-        cut = request.parallel_tool_calls is False and not must_call
-
-        def keep(answer: _Answer) -> None:
-            if not (cut and answer.calls):
-                self._format.keep(token_ids, answer.message(), answer.token_ids)
-
         return _listened_to(
             self._read_first([token_ids], request, partial(super().chat, request, raw_request_info)),
-            keep,
+            lambda answer: self._format.keep(token_ids, answer.message(), answer.token_ids),
             show_tokens=show_tokens,
         )
 

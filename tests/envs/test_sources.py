@@ -318,50 +318,80 @@ def test_a_broken_world_user_or_goal_is_a_fault_of_the_environment() -> None:
         played(lost, "Hello.")
 
 
-class Failing(Player):
-    """A world that fails where it is told to."""
+class Unequal:
+    """A value that cannot be compared."""
 
-    where = ""
+    def __eq__(self, other: object) -> bool:
+        raise KeyError("equality")
 
-    def __init__(self) -> None:
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Trapped(Player):
+    """A world that fails where its trap is."""
+
+    def __init__(self, trap: str) -> None:
         super().__init__()
-        if self.where == "made":
-            raise KeyError("made")
+        self._trap = trap
+        self._spring("made")
+
+    def _spring(self, at: str) -> None:
+        if self._trap == at:
+            raise KeyError(at)
 
     def offers(self, name: str) -> bool:
-        if self.where == "offers":
-            raise KeyError("offers")
+        self._spring("offers")
         return super().offers(name)
 
     def execute(self, call: ToolCall, cost: Cost | None = None) -> CallResult:
-        if self.where == "truth":
-            raise ValueError("truth")
+        self._spring("executed")
+        if self._trap == "state of the end":
+            self._trap = "state"
         return super().execute(call, cost)
 
     def state(self) -> Mapping[str, Any]:
-        if self.where == "state":
-            raise KeyError("state")
-        return super().state()
+        self._spring("state")
+        return {"Player.calls": Unequal()} if self._trap == "equality" else super().state()
 
 
-@dataclasses.dataclass(frozen=True)
 class Trap:
-    """Where its tasks play."""
+    """Where its tasks play: the world that the ground truth is executed in, or the one after it, has a trap."""
 
-    where: str
+    def __init__(self, trap: str, world: int) -> None:
+        self._trap, self._world, self._made = trap, world, 0
 
     def ready(self) -> Callable[[], Player]:
-        if self.where == "ready":
+        if self._trap == "ready":
             raise KeyError("ready")
-        return type("World", (Failing,), {"where": self.where})
+        return self._make
+
+    def _make(self) -> Player:
+        self._made += 1
+        return Trapped(self._trap if self._made == self._world else "")
 
 
-@pytest.mark.parametrize("where", ["ready", "made", "state", "truth", "offers"])
-def test_a_world_that_raises_anywhere_is_a_fault_of_the_environment(where: str) -> None:
+@pytest.mark.parametrize(
+    ("trap", "world", "said"),
+    [
+        *(("ready", 1, "ready"), ("made", 1, "made"), ("state", 1, "state"), ("executed", 1, "executed")),
+        *(("made", 2, "made"), ("state", 2, "state"), ("offers", 2, "offers"), ("executed", 2, "executed")),
+        *(("state of the end", 2, "state"), ("equality", 2, "equality")),
+    ],
+)
+def test_a_world_that_raises_anywhere_is_a_fault_of_the_environment(trap: str, world: int, said: str) -> None:
     turns = (Turn("Hello.", ()), Turn("Spin.", (call("spin_disc", speed=33),)))
-    task = dataclasses.replace(own_task("own_5", "slow", *turns), setting=Trap(where))
-    with pytest.raises(EnvironmentFault, match=rf"own_5: its world failed: \w+\('{where}'\)"):
-        played(task, "[unknown(a=1)]", "Hello.")
+    task = dataclasses.replace(own_task("own_5", "slow", *turns), setting=Trap(trap, world))
+    with pytest.raises(EnvironmentFault, match=rf"own_5: its world failed: KeyError\('{said}'\)"):
+        played(task, "[unknown(a=1)]" if trap == "offers" else "[cd(drawer=1)]", "Hello.")
+
+
+def test_what_a_user_must_give_is_told_to_the_user() -> None:
+    class Lacking:
+        def ready(self) -> Callable[[], Player]:
+            raise UserError("own: give the folder of its data.")
+
+    with pytest.raises(UserError, match="give the folder of its data"):
+        played(dataclasses.replace(own_task("own_8", "slow", Turn("Hello.", ())), setting=Lacking()), "Hello.")
 
 
 def test_a_user_that_cannot_be_made_is_a_fault_of_the_environment() -> None:

@@ -219,7 +219,14 @@ def test_the_division_of_a_run_is_that_of_the_source_that_it_was_trained_on() ->
 
 def test_options_of_players_are_refused_where_a_model_only_writes(check_refused: Refusal) -> None:
     for options in (("--tasks", "5"), ("--interface", "plain"), ("--no-greedy",)):
-        check_refused("tiny", "measure", "--model", "tiny-writer", *options, sentence="--tasks: tiny-writer plays none")
+        check_refused(
+            "tiny",
+            "measure",
+            "--model",
+            "tiny-writer",
+            *options,
+            sentence="tiny-writer only writes, and plays no tasks",
+        )
     check_refused("tiny", "build", "--writer", "--tasks", "5", sentence="--tasks: the card of a model that only writes")
 
 

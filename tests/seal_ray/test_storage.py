@@ -200,8 +200,15 @@ def test_a_copy_of_another_run_or_of_a_later_state_is_kept(run: Path, tmp_path: 
     Mirror(pulled, storage).push()
     with pytest.raises(UserError, match="or of a later state"):
         Mirror(run, storage)
+    shutil.rmtree(tmp_path / "storage/mine/checkpoints")  # so that pushes fail
+    (tmp_path / "storage/mine/checkpoints").write_text("in the way", encoding="utf-8")
+    for _ in range(3):
+        with pytest.raises(SealError, match="cannot be written"):
+            Mirror(pulled, storage).push()
+    with pytest.raises(UserError, match="or of a later state"):
+        Mirror(run, storage)
     (tmp_path / "storage/mine" / STATE).write_text("[]", encoding="utf-8")
-    with pytest.raises(UserError, match=r"storage.json cannot be read \(it does not say how many pushes"):
+    with pytest.raises(UserError, match=r"storage.json cannot be read \(it tells of no pushes"):
         Mirror(pulled, storage)
 
 

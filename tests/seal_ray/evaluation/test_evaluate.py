@@ -155,7 +155,7 @@ def test_official_results_of_another_evaluation_are_not_mixed_in(
     assert evaluate("--out", "a")[0] == 0, "the same may be written again"
     code, said = evaluate("--out", "b", "--category", "miss_func")
     assert (code, said.count("\n")) == (2, 1)
-    assert "--official-results: official holds something else; give another folder, or --fresh" in said
+    assert "--official-results: official holds something else; give another folder." in said
     assert not Path("b").exists()
     assert evaluate("--out", "b", "--category", "miss_func", "--fresh")[0] == 0
     assert files() == {"miss_func_result.json"}

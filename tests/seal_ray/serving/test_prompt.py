@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -109,6 +110,23 @@ def test_what_was_sampled_is_those_tokens_again_and_for_that_prompt_only(stopped
     whole = form.prompt([HELLO, answer, HELLO], [TOOL])
     assert whole[: len(before) + len(sampled) + 1] == (*before, *sampled, end)
     assert form.tokens("<|assistant|>")[0] not in form.prompt([*other, answer, HELLO], [TOOL])[len(before) : -1]
+
+
+def test_tokens_of_more_calls_than_the_message_has_are_not_remembered() -> None:
+    form = served_format("tiny")
+    before = form.prompt([HELLO], [TOOL])
+    (call,) = [{"id": "a", "type": "function", "function": {"name": "ls", "arguments": "{}"}}]
+    one, two = (form._said({"content": None, "tool_calls": [call] * count}, 0) for count in (1, 2))
+    message = {"role": "assistant", "content": None, "tool_calls": [call]}
+    messages = [HELLO, message, {"role": "tool", "content": "x"}]
+    for text, remembered in ((two, False), (one, True)):
+        # Letter by letter between the marks: no text is tokenised like this.
+        parts = re.split(r"(</?tool_call>)", text)
+        sampled = [token for part in parts for each in ([part] if "<" in part else part) for token in form.tokens(each)]
+        assert form.text(sampled) == text
+        form.keep(before, message, sampled)
+        found = form.prompt(messages, [TOOL])[len(before) :][: len(sampled)]
+        assert (found == tuple(sampled)) is remembered, text
 
 
 def test_only_the_newest_answers_are_remembered() -> None:

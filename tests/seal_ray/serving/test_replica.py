@@ -1,4 +1,4 @@
-"""The engine is asked for an answer once a long prompt is read, and not where the client has gone by then."""
+"""A replica alone: the engine is asked once a long prompt is read, and answers that were cut are not remembered."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from collections.abc import AsyncGenerator
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from seal_ray.serving.queues import SHORT_PROMPT, Reading
-from seal_ray.serving.server import Server
+from seal_ray.serving.server import Server, _listened_to
 
 
 class Asked:
@@ -18,7 +20,7 @@ class Asked:
         self.events: list[str] = []
         self.may_end = asyncio.Event()
         self.engine = SimpleNamespace(_oai_models=SimpleNamespace(lora_requests={}), _engine_client=self)
-        self._reading = Reading(512)
+        self._reading = Reading(SHORT_PROMPT + 1)
 
     async def generate(self, prompt: Any, *_: Any, **__: Any) -> AsyncGenerator[None, None]:
         self.events.append("reads")
@@ -78,3 +80,20 @@ def test_a_client_that_goes_while_its_prompt_is_read_is_not_answered() -> None:
         return await _first(asked.answers(SHORT_PROMPT + 1))
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(("stop", "kept"), [("null", ["Done."]), ("151645", ["Done."]), ('"\\nUser:"', [])])
+def test_an_answer_that_a_text_cut_is_not_remembered(stop: str, kept: list[str]) -> None:
+    async def said() -> AsyncGenerator[list[str], None]:
+        yield ['data: {"choices": [{"index": 0, "delta": {"content": "Do"}, "token_ids": [1]}]}\n\n']
+        last = f'"finish_reason": "stop", "stop_reason": {stop}, "token_ids": [2, 3]'
+        yield [f'data: {{"choices": [{{"index": 0, "delta": {{"content": "ne."}}, {last}}}]}}\n\n', "data: [DONE]\n\n"]
+
+    found: list[str] = []
+
+    async def run() -> list[Any]:
+        heard = _listened_to(said(), lambda answer: found.append(answer.content), show_tokens=False)
+        return [part async for part in heard]
+
+    assert "token_ids" not in str(asyncio.run(run()))
+    assert found == kept
