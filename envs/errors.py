@@ -28,14 +28,14 @@ class EnvironmentFault(SealError, RuntimeError):
 
 
 @contextmanager
-def faults_of(task: str, what: str, *through: type[Exception]) -> Iterator[None]:
+def faults_of(task: str, what: str, through: type[Exception] = EnvironmentFault) -> Iterator[None]:
     """Turns whatever a benchmark's own code raises into an `EnvironmentFault`: it can raise anything.
 
-    Faults, and what is named in `through`, are raised as they are.
+    Faults are raised as they are, and so is what is of the type `through`.
     """
     try:
         yield
-    except (EnvironmentFault, *through):
+    except (EnvironmentFault, through):
         raise
     except Exception as error:
         raise EnvironmentFault(f"{task}: its {what} failed: {error!r:.200}") from error
