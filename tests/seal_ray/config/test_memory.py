@@ -144,7 +144,7 @@ MICRO_BATCHES = ((133, 134, False), (3072, 512, False), (1024, 384, True))
 def measured() -> dict[tuple[int, int, bool], int]:
     """Bytes that each takes at most."""
     # With checkpoints much is freed on the way, which the allocator keeps for longer in some processes than in others.
-    asked = [case for case in MICRO_BATCHES for _ in range(2 if case[2] else 1)]
+    asked = [case for case in MICRO_BATCHES for _ in range(4 if case[2] else 1)]
     words = [f"{opening},{rest}" + ",checkpoints" * checkpoints for opening, rest, checkpoints in asked]
     command = [sys.executable, "-m", "tests.seal_ray.grpo.peak", *words]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
