@@ -94,7 +94,7 @@ def command(
     trained = _environment_of(model)
     if division is not None and source.endless:
         raise UserError(f"--division: {source.name} has none; leave it out.")
-    if division is None and _is_source(trained, source):
+    if division is None and not source.endless and _is_source(trained, source):
         division = trained.get("division")
     plan = Plan(
         model=opened,
