@@ -71,11 +71,10 @@ def differences(left: Sections, right: Sections, *, places: bool = True) -> Iter
     """
     for section in dict.fromkeys([*left, *right]):
         if section != "seed":
-            ours, theirs = (with_current_keys(section, each.get(section) or {}) for each in (left, right))
-            for key in dict.fromkeys([*ours, *theirs]):
+            for key in dict.fromkeys([*_own(left, section), *_own(right, section)]):
                 if not places and key in PLACE.get(section, ()):
                     continue
-                left_value, right_value = (_value({section: each}, section, key) for each in (ours, theirs))
+                left_value, right_value = (_value(each, section, key) for each in (left, right))
                 if left_value != right_value:
                     yield f"{section}.{key}", (left_value, right_value)
 
@@ -92,9 +91,14 @@ def other_places(trials: Iterable[Sections]) -> Mapping[str, Mapping[str, int]]:
     return found
 
 
+def _own(settings: Sections, section: str) -> Mapping[str, Any]:
+    """A section as it is written down, under the names that its settings have."""
+    return with_current_keys(section, settings.get(section) or {})
+
+
 def _value(settings: Sections, section: str, key: str) -> Any:
     """The value of a setting as it is written down, or else its default; None for one that there is not."""
-    own = settings.get(section) or {}
+    own = _own(settings, section)
     if key in own:
         return own[key]
     kind = sections.SECTIONS.get(section)

@@ -94,14 +94,14 @@ def too_deep(text: str) -> bool:
     """
     if sum(map(text.count, "([{")) <= MAX_NESTING:
         return False
-    depth = 0
+    level = 0
     for character in text:
         if character in "([{":
-            depth += 1
-            if depth > MAX_NESTING:
+            level += 1
+            if level > MAX_NESTING:
                 return True
         elif character in ")]}":
-            depth -= 1
+            level -= 1
     return False
 
 

@@ -7,10 +7,22 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from envs.errors import UserError
 from policies.engine.types import LEAST_TEMPERATURE, BadRequest, GenRequest
 
 if TYPE_CHECKING:
     import torch
+
+
+def is_temperature(temperature: float) -> bool:
+    """Whether engines sample at it: greedily at 0, else at `LEAST_TEMPERATURE` or more."""
+    return temperature == 0 or temperature >= LEAST_TEMPERATURE  # nan is neither
+
+
+def check_temperature(key: str, temperature: float) -> None:
+    """Raises `UserError`, which names the key, where no engine samples at it."""
+    if not is_temperature(temperature):
+        raise UserError(f"{key}: {temperature:g} is not possible; give 0, or {LEAST_TEMPERATURE:g} or more.")
 
 
 def check_request(request: GenRequest, *, vocabulary: int, context: int, policies: Collection[str]) -> None:
@@ -20,8 +32,7 @@ def check_request(request: GenRequest, *, vocabulary: int, context: int, policie
         raise BadRequest(f"policy: {request.policy!r} is not loaded; allowed are {allowed}.")
     if request.prompt_ids and not 0 <= min(request.prompt_ids) <= max(request.prompt_ids) < vocabulary:
         raise BadRequest(f"prompt_ids: a token is outside 0 to {vocabulary - 1}.")
-    is_possible = request.temperature == 0 or request.temperature >= LEAST_TEMPERATURE  # not so nan
-    if not is_possible or not 0 < request.top_p <= 1:
+    if not is_temperature(request.temperature) or not 0 < request.top_p <= 1:
         raise BadRequest(
             f"sampling: temperature {request.temperature} and top_p {request.top_p} are not possible; "
             f"temperature is 0, or {LEAST_TEMPERATURE:g} or more, top_p above 0 and at most 1."

@@ -18,8 +18,7 @@ from envs.interface.value import MAX_GUIDELINES
 from envs.sources import PARTS, SEEDS, get_source
 from envs.specifications import writable
 from policies.curator.choice import is_model, learns, shows_given_interface
-from policies.engine import LEAST_TEMPERATURE
-from policies.engine.requests import checkpoint_shapes, linear_layers
+from policies.engine.requests import check_temperature, checkpoint_shapes, linear_layers
 from policies.models import ModelFolder, open_model
 from policies.writer.choice import learns as writer_learns
 from policies.writer.choice import writes
@@ -59,11 +58,7 @@ def check_config(config: Settings, *, weights: bool = True) -> ModelFolder:
     _check_curator_model(config, weights=weights)
     _check_writer(config, weights=weights)
     _check_tasks(config.section(sections.Environment), config.section(sections.Evaluation))
-    temperature = config.section(sections.Evaluation).temperature
-    if 0 < temperature < LEAST_TEMPERATURE:
-        raise UserError(
-            f"evaluation.temperature: {temperature:g} is not possible; give 0, or {LEAST_TEMPERATURE:g} or more."
-        )
+    check_temperature("evaluation.temperature", config.section(sections.Evaluation).temperature)
     return model
 
 

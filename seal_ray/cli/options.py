@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from envs.errors import UserError
 from envs.sources import SOURCES
-from policies.engine import LEAST_TEMPERATURE
+from policies.engine.requests import check_temperature
 
 Runs = Annotated[
     Path, typer.Option(envvar="SEAL_RAY_RUNS", help="Folder that holds the runs; a shared one on a cluster.")
@@ -33,8 +33,7 @@ def check_sampling(temperature: float, top_p: float = 1.0) -> None:
     """Raises `UserError` for what no engine samples at."""
     if not 0 < top_p <= 1:
         raise UserError(f"--top-p: {top_p} is not possible; it must be above 0 and at most 1.")
-    if 0 < temperature < LEAST_TEMPERATURE:
-        raise UserError(f"--temperature: {temperature:g} is not possible; give 0, or {LEAST_TEMPERATURE:g} or more.")
+    check_temperature("--temperature", temperature)
 
 
 _LINES = 20

@@ -117,12 +117,13 @@ class ServedFormat(ChatFormat):
 
     def plain(self, text: str, *, most: int, special: bool) -> tuple[int, ...]:
         """The tokens of a text that is not a chat. Raises `TooLong` for more than `most`."""
-        if self._is_longer(len(text), most) or len(token_ids := self._encoded(text, special)) > most:
-            raise TooLong(most, "prompt: it has")
+        too_long = TooLong(most, "prompt: it has")
+        if self._is_longer(len(text), most):
+            raise too_long
+        token_ids = tuple(self._tokenizer.encode(valid_text(text), add_special_tokens=special))
+        if len(token_ids) > most:
+            raise too_long
         return token_ids
-
-    def _encoded(self, text: str, special: bool) -> tuple[int, ...]:
-        return tuple(self._tokenizer.encode(valid_text(text), add_special_tokens=special))
 
     @property
     def size(self) -> int:
@@ -163,7 +164,8 @@ class ServedFormat(ChatFormat):
 
         But for one of whose calls the message has the first alone, as with `parallel_tool_calls: false`.
         """
-        if len(self.dialect.parse(self.text(token_ids)).calls) > len(message.get("tool_calls") or ()) > 0:
+        calls = message.get("tool_calls")
+        if calls and len(self.dialect.parse(self.text(token_ids)).calls) > len(calls):
             return
         try:
             text = self._said(message, 0)

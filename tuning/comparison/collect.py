@@ -75,10 +75,6 @@ class ArmTrial(TrialRecord):
             found: Mapping[str, Any] = json.loads(path.read_bytes()) if path.is_file() else {}
         except ValueError as error:
             raise UserError(f"{path} is not valid JSON ({error}).") from None
-        try:
-            str(found["settings"]["model"]["model"] if found else "")
-        except (KeyError, TypeError):
-            raise UserError(f"{path} does not say which model was examined; run its exam again with --fresh.") from None
         return found
 
     @cached_property
@@ -93,7 +89,12 @@ class ArmTrial(TrialRecord):
     @property
     def examined_round(self) -> int | None:
         """The round of the checkpoint that was examined, by the name of its folder."""
-        parts = reversed(Path(self._exam["settings"]["model"]["model"]).parts)
+        try:
+            parts = reversed(Path(self._exam["settings"]["model"]["model"]).parts)
+        except (KeyError, TypeError):
+            raise UserError(
+                f"{self.folder / EXAM} does not say which model was examined; run its exam again with --fresh."
+            ) from None
         return next((int(match[1]) for part in parts if (match := _ROUND.fullmatch(part))), None)
 
     @cached_property
