@@ -193,6 +193,10 @@ class OfficialResults(Protocol):
         """Writes the files that the grader reads, and returns its command line. Raises `UserError`."""
         ...
 
+    def grades(self, task_id: str) -> bool:
+        """Whether the grader knows the task."""
+        ...
+
 
 @dataclass(frozen=True)
 class FinitePool:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from envs.allowance import Allowance
-from envs.bfcl.tools import PYTHON_HINT
-from envs.bfcl.world import BLOCKED_NAMES
+from envs.bfcl.tools import PYTHON_HINT, read_rows
 from envs.dialogue import MAX_STEPS, Message
 from envs.exams import Candidate, Conversation, Entry, calls_of
 from envs.task import ToolCall, ToolDoc
@@ -68,24 +65,9 @@ def _plain(text: str) -> str:
     return _IGNORED.sub("", text).lower().replace("'", '"')
 
 
-def rows_of(path: Path) -> list[dict[str, Any]]:
-    """The rows of one of the benchmark's data files."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
 def tools_in(path: Path) -> tuple[ToolDoc, ...]:
     """The tools of a file of documents, as the official loader shows them."""
     return tuple(
         ToolDoc(each["name"], "", {**each, "description": each["description"] + PYTHON_HINT}, ())
-        for each in rows_of(path)
+        for each in read_rows(path)
     )
-
-
-def unknown_tool(name: str) -> Exception:
-    """What the official executor would raise for a call of a tool that is not there."""
-    stem = name.split("(")[0]
-    last = stem.split(".")[1] if "." in stem else stem
-    if last in BLOCKED_NAMES:
-        return PermissionError(f"Function call {last} is not allowed.")
-    root = stem.split(".")[0]
-    return NameError(f"name '{root}' is not defined" if root.isidentifier() else "invalid syntax (<string>, line 1)")

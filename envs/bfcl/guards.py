@@ -46,7 +46,7 @@ Arguments = Mapping[str, JSON]
 
 
 class CallRefused(Exception):
-    """The call was not executed because it would cost too much; its text is the result shown."""
+    """The call was not executed: its tool is not there, or it would cost too much. Its text is the result shown."""
 
 
 def _power(method: MethodType, arguments: Arguments) -> Any:

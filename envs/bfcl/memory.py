@@ -12,8 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from envs.bfcl.agentic import unknown_tool
-from envs.bfcl.world import ERROR, argument_of, rendered
+from envs.bfcl.world import ERROR, argument_of, rendered, unknown_tool
 from envs.task import JSON, ToolCall
 from envs.world import CallResult
 

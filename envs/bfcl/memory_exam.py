@@ -15,9 +15,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from envs.bfcl.agentic import converse, is_answer, rows_of, tools_in
+from envs.bfcl.agentic import converse, is_answer, tools_in
 from envs.bfcl.memory import BACKENDS, Memory, Opens
-from envs.bfcl.tools import data_folder
+from envs.bfcl.tools import data_folder, read_rows
 from envs.bfcl.vectors import Embed, MemoryAPI_vector
 from envs.errors import UserError
 from envs.exams import Candidate, Mark
@@ -36,9 +36,9 @@ class MemoryExam:
 
         folder = data_folder()
         answers = {
-            row["id"]: row["ground_truth"] for row in rows_of(folder / "possible_answer" / "BFCL_v4_memory.json")
+            row["id"]: row["ground_truth"] for row in read_rows(folder / "possible_answer" / "BFCL_v4_memory.json")
         }
-        questions = rows_of(folder / "BFCL_v4_memory.json")
+        questions = read_rows(folder / "BFCL_v4_memory.json")
         self._items: list[Session] = []
         for backend, opens in backends.items():
             tools = tools_in(folder / "multi_turn_func_doc" / f"memory_{backend}.json")
@@ -46,7 +46,7 @@ class MemoryExam:
             instruction = unified if backend == "rec_sum" else default_prompts.MEMORY_BACKEND_INSTRUCTION_CORE_ARCHIVAL
             for story, role in default_prompts.MEMORY_AGENT_SETTINGS.items():
                 last = None
-                for row in rows_of(folder / "memory_prereq_conversation" / f"memory_{story}.json"):
+                for row in read_rows(folder / "memory_prereq_conversation" / f"memory_{story}.json"):
                     found = Session(backend, opens, story, row, tools, instruction, role, after=last)
                     self._items.append(found)
                     last = found.id
@@ -120,7 +120,7 @@ class Session:
 
     @property
     def group(self) -> str:
-        return f"{self.backend}-{self.story}"
+        return self.story
 
     @property
     def counts(self) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 
 from envs.bfcl import converting
 from envs.bfcl.answers import Convert, check
-from envs.bfcl.tools import data_folder
+from envs.bfcl.tools import data_folder, read_rows
 from envs.bounded import BoundedProcess
 from envs.dialogue import Message
 from envs.exams import Candidate, Conversation, Entry, Mark, Past
@@ -54,8 +54,8 @@ class SingleTurnExam:
         for category in CATEGORIES:
             path = folder / f"BFCL_v4_{category}.json"
             answers = folder / "possible_answer" / path.name
-            known = {row["id"]: row["ground_truth"] for row in _rows(answers)} if answers.exists() else {}
-            self._items += [Question(self, category, row, known.get(row["id"])) for row in _rows(path)]
+            known = {row["id"]: row["ground_truth"] for row in read_rows(answers)} if answers.exists() else {}
+            self._items += [Question(self, category, row, known.get(row["id"])) for row in read_rows(path)]
 
     def items(self) -> Sequence[Question]:
         return self._items
@@ -78,10 +78,6 @@ class SingleTurnExam:
             return reply["value"]
 
         return convert
-
-
-def _rows(path: Any) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

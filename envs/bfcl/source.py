@@ -12,7 +12,7 @@ from pathlib import Path
 
 from envs.bfcl import splits
 from envs.bfcl.renaming import variant
-from envs.bfcl.tasks import ID_PREFIX, get_task
+from envs.bfcl.tasks import ID_PREFIX, get_task, load_tasks
 from envs.bfcl.tools import all_tools
 from envs.diagnosis import Label
 from envs.dialects import get_dialect
@@ -54,6 +54,9 @@ class Bfcl(TaskSource):
 
     def overlaps(self, split: Split) -> list[Overlap]:
         return splits.overlaps(split)
+
+    def grades(self, task_id: str) -> bool:
+        return task_id in load_tasks()
 
     def write_results(self, folder: Path, played: Sequence[Played], dialect: str) -> str:
         write_results(folder, played, dialect)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ast
-import json
 from collections.abc import Mapping, Sequence
 from functools import cache
 from types import MappingProxyType
 
 from envs.bfcl import simulators
-from envs.bfcl.tools import all_tools, data_folder, tools_of, with_python_hint
+from envs.bfcl.tools import all_tools, data_folder, read_rows, tools_of, with_python_hint
 from envs.bfcl.world import Simulators
 from envs.errors import EnvironmentFault, unknown_value
 from envs.task import JSON, Category, Task, ToolCall, Turn
@@ -21,11 +20,12 @@ ID_PREFIX = "multi_turn_"
 @cache
 def load_tasks() -> Mapping[str, Task]:
     """Every task by id, category by category in published order. Loaded once; about half a second."""
+    folder = data_folder()
     found: dict[str, Task] = {}
     for category in Category:
         file = f"BFCL_v4_multi_turn_{category}.json"
-        answers = {row["id"]: row["ground_truth"] for row in _read_lines(f"possible_answer/{file}")}
-        found |= {row["id"]: _task(category, row, answers[row["id"]]) for row in _read_lines(file)}
+        answers = {row["id"]: row["ground_truth"] for row in read_rows(folder / "possible_answer" / file)}
+        found |= {row["id"]: _task(category, row, answers[row["id"]]) for row in read_rows(folder / file)}
     return MappingProxyType(found)
 
 
@@ -37,10 +37,6 @@ def get_task(name: str) -> Task:
         short = not name.startswith(ID_PREFIX)
         raise unknown_value("task", name, [known.removeprefix(ID_PREFIX) if short else known for known in tasks])
     return task
-
-
-def _read_lines(path: str) -> list[dict[str, JSON]]:
-    return [json.loads(line) for line in (data_folder() / path).read_text(encoding="utf-8").splitlines()]
 
 
 def _task(category: Category, row: Mapping[str, JSON], answers: Sequence[Sequence[str]]) -> Task:

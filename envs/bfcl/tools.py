@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from envs.documents import read_tool
 from envs.errors import EnvironmentFault, UserError
@@ -38,6 +39,11 @@ DOCUMENT_FILES: Mapping[str, str] = MappingProxyType(
 
 PYTHON_HINT = " Note that the provided function is in Python 3 syntax."
 """The sentence that the official loader appends to the description of every tool shown from the start."""
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of one of the benchmark's data files."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 @cache

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from envs.bfcl.agentic import converse, is_answer, rows_of, tools_in
-from envs.bfcl.tools import data_folder
+from envs.bfcl.agentic import converse, is_answer, tools_in
+from envs.bfcl.tools import data_folder, read_rows
 from envs.bfcl.web_search import OFFICIAL, Service, Web
 from envs.errors import UserError
 from envs.exams import Candidate, Mark
@@ -45,13 +45,13 @@ class WebSearchExam:
         self.web = Web(service) if web is None else web
         folder = data_folder()
         path = folder / "BFCL_v4_web_search.json"
-        answers = {row["id"]: row["ground_truth"] for row in rows_of(folder / "possible_answer" / path.name)}
+        answers = {row["id"]: row["ground_truth"] for row in read_rows(folder / "possible_answer" / path.name)}
         tools = tools_in(folder / "multi_turn_func_doc" / "web_search.json")
         system = default_prompts.ADDITIONAL_SYSTEM_PROMPT_FOR_AGENTIC_RESPONSE_FORMAT
         self._items = [
             Question(self.web, category, row, tuple(answers[row["id"]]), tools, system)
             for category in CATEGORIES
-            for row in rows_of(path)
+            for row in read_rows(path)
         ]
 
     def items(self) -> Sequence[Question]:

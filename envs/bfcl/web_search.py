@@ -19,8 +19,7 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from envs.bfcl import page_reader, pages
-from envs.bfcl.agentic import unknown_tool
-from envs.bfcl.world import ERROR, argument_of, rendered
+from envs.bfcl.world import ERROR, argument_of, rendered, unknown_tool
 from envs.bounded import BoundedProcess
 from envs.errors import EnvironmentFault, UserError
 from envs.task import JSON, ToolCall

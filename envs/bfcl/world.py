@@ -92,16 +92,9 @@ class SimulatorWorld:
         return simulators.public_state(self._instances)
 
     def _dispatch(self, call: ToolCall) -> Any:
-        stem = call.name.split("(")[0]
-        last = stem.split(".")[1] if "." in stem else stem
-        if last in BLOCKED_NAMES:
-            raise CallRefused(f"Function call {last} is not allowed.")
         class_name = self._class_of.get(call.name)
         if class_name is None:
-            root = call.name.split(".")[0]
-            raise CallRefused(
-                f"name '{root}' is not defined" if root.isidentifier() else "invalid syntax (<string>, line 1)"
-            )
+            raise unknown_tool(call.name)
         arguments = {key: argument_of(value) for key, value in call.arguments.items()}
         for key, value in simulators.mutable_defaults(class_name, call.name).items():
             # Python would share the default between all episodes of the process; here, within this one only.
@@ -115,6 +108,16 @@ class SimulatorWorld:
 @cache
 def _classes_by_tool(classes: tuple[str, ...]) -> Mapping[str, str]:
     return {name: class_name for class_name in classes for name in tool_names(class_name)}
+
+
+def unknown_tool(name: str) -> CallRefused:
+    """What the official executor answers to a call of a tool that is not there."""
+    stem = name.split("(")[0]
+    last = stem.split(".")[1] if "." in stem else stem
+    if last in BLOCKED_NAMES:
+        return CallRefused(f"Function call {last} is not allowed.")
+    root = stem.split(".")[0]
+    return CallRefused(f"name '{root}' is not defined" if root.isidentifier() else "invalid syntax (<string>, line 1)")
 
 
 def argument_of(value: JSON) -> JSON:

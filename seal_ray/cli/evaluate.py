@@ -120,6 +120,11 @@ def command(
         gpu_memory_share=gpu_memory_share,
         protocol=Protocol(source.protocol),
     )
+    if results is not None and grader is not None and not all(grader.grades(task.id) for task in plan.tasks):
+        raise UserError(
+            f"--official-results: the benchmark's grader does not know the tasks of {env}, {split}; give another --env "
+            "or --split."
+        )
     form = check_plan(plan)
     out = out or Path("runs") / "evaluations" / f"{name}-{source.name}-{split}"
     if results is not None:

@@ -104,6 +104,8 @@ def command(
             if each not in played:
                 exams[each] = EXAMS.make(each, known)
                 held.callback(exams[each].close)
+        if len({exam.name for exam in exams.values()}) < len(exams):
+            raise UserError("suite: two of them have the same name, and one folder for their answers; give one a name.")
         chosen = {each: _chosen(exam, limit, category or ()) for each, exam in exams.items()}
         out = out or Path("runs") / "exams" / names["model"]
         given = {"data": data, "embeddings": embeddings}

@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from scipy import special  # type: ignore[import-untyped]
+
 _Z = 1.959963984540054
 """The 97.5 % quantile of the normal distribution."""
 
@@ -36,7 +38,9 @@ def paired_difference(differences: Mapping[str, Sequence[float]]) -> Interval:
 
     With a pair in every group it is the interval of Agresti and Min (2005, Stat. Med. 24): half a pair of each of the
     four outcomes is added, and the variance is that of the pairs. Several pairs of a group count as one observation, as
-    in a cluster-robust variance (Liang and Zeger 1986, Biometrika 73). `share` is the mean without what is added.
+    in a cluster-robust variance (Liang and Zeger 1986, Biometrika 73), which for G groups is taken times G / (G − 1),
+    with Student's quantile of G − 1 degrees of freedom (Cameron and Miller 2015, J. Hum. Resour. 50); a single group
+    tells nothing of others, and has the interval from −1 to 1. `share` is the mean without what is added.
     """
     n = sum(map(len, differences.values()))
     if not n:
@@ -46,7 +50,12 @@ def paired_difference(differences: Mapping[str, Sequence[float]]) -> Interval:
     centre = total / (n + 2)
     added = 0.5 * ((1 - centre) ** 2 + (1 + centre) ** 2) + centre**2
     spread = math.fsum((sums[group] - len(values) * centre) ** 2 for group, values in differences.items())
-    half = _Z * math.sqrt(spread + added) / (n + 2)
+    quantile, groups = _Z, len(sums)
+    if n > groups:
+        if groups == 1:
+            return Interval(total / n, -1.0, 1.0)
+        quantile, spread = float(special.stdtrit(groups - 1, 0.975)), spread * groups / (groups - 1)
+    half = quantile * math.sqrt(spread + added) / (n + 2)
     return Interval(total / n, max(-1.0, centre - half), min(1.0, centre + half))
 
 

@@ -131,6 +131,18 @@ def _builtin_as_a_tool() -> tuple[str, list[list[Action]]]:
     return task.id, turns
 
 
+def _blanks_around_a_name() -> tuple[str, list[list[Action]]]:
+    """A tool's name with a blank behind it, which means nothing in source text."""
+    task = get_task("multi_turn_base_0")
+    turns = truth(task)
+    first, *others = turns[0]
+    assert isinstance(first, tuple)
+    call, *more = first
+    turns[0] = [(ToolCall(f"{call.name} ", call.arguments), *more), *others]
+    assert not play(task, turns).success
+    return task.id, turns
+
+
 KNOWN_DIFFERENCES: dict[str, tuple[Callable[[], tuple[str, list[list[Action]]]], str]] = {
     "spurious insurance on an extension card": (
         _spurious_insurance,
@@ -148,6 +160,10 @@ KNOWN_DIFFERENCES: dict[str, tuple[Callable[[], tuple[str, list[list[Action]]]],
     "a Python builtin as a tool": (
         _builtin_as_a_tool,
         "the official executor evaluates any name; here a tool that is not documented does not exist",
+    ),
+    "blanks around a tool's name": (
+        _blanks_around_a_name,
+        "the official executor pastes the name into source text, where blanks mean nothing; here it is another name",
     ),
 }
 

@@ -11,9 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 import mpmath
 import pytest
 
+from envs.bfcl.memory import BACKENDS, Memory
 from envs.bfcl.tasks import get_task, load_tasks
 from envs.bfcl.tools import DOCUMENT_FILES, all_tools
-from envs.bfcl.world import Simulators, SimulatorWorld, simulators_of
+from envs.bfcl.world import ERROR, Simulators, SimulatorWorld, simulators_of
 from envs.errors import EnvironmentFault, UserError
 from envs.task import JSON, Task, ToolCall
 from envs.verifier import prepare
@@ -221,3 +222,20 @@ def test_the_padded_weather_report_is_not_mixed_up_between_threads() -> None:
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(report, range(8))) == alone
     assert len({reports[0] for reports in alone}) == 8
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("nothing", "name 'nothing' is not defined"),
+        ("nothing(x)", "name 'nothing' is not defined"),
+        ("a.b", "name 'a' is not defined"),
+        ("a.run", "Function call run is not allowed."),
+        ("not a name", "invalid syntax (<string>, line 1)"),
+    ],
+)
+def test_what_is_no_tool_is_answered_alike_everywhere(name: str, shown: str) -> None:
+    simulators = world("MathAPI")
+    memory = Memory(BACKENDS["kv"](None), ())
+    for answer in (simulators.execute(ToolCall(name, {})), memory.execute(ToolCall(name, {}))):
+        assert (answer.text, answer.is_error) == (ERROR + shown, True)

@@ -22,6 +22,8 @@ EVALUATION = "evaluation/success"
 
 _ROUND = re.compile(r"round_(\d+)")
 
+_OF_AN_EXAM = ("dialect", "budgets", "temperature", "top_p")
+
 Groups = Mapping[str, tuple[int, int]]
 """Group of an exam's items → how many are right, of how many."""
 
@@ -85,6 +87,12 @@ class ArmTrial(TrialRecord):
             for suite, groups in self._exam.get("groups", {}).items()
             if groups
         }
+
+    def exam_settings(self, suite: str) -> Mapping[str, Any]:
+        """What the suite's answers depend on beside the model: the model's settings, and what was told of the suite."""
+        model = self._exam.get("settings", {}).get("model", {})
+        notes = [note for note in self._exam.get("notes", []) if note.startswith(f"{suite}: ")]
+        return {key: model.get(key) for key in _OF_AN_EXAM} | {"notes": notes}
 
     @property
     def examined_round(self) -> int | None:

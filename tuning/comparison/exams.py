@@ -16,8 +16,8 @@ from tuning.record import State
 def exam_measures(comparison: Comparison) -> list[Measure]:
     """The share of each suite that finished trials were examined in.
 
-    Raises `UserError` where trials were asked other items than each other, or a trial was examined before its last
-    round.
+    Raises `UserError` where trials were asked other items than each other or under other settings, or a trial was
+    examined before its last round.
     """
     return [
         Measure(f"exam/{suite}", f"share of the exam {suite} that is right", exam=suite, by_task=True)
@@ -48,6 +48,13 @@ def _check(suite: str, trials: Sequence[ArmTrial]) -> None:
                 f"exams: {first.name} and {trial.name} were asked other items of {suite}; give both the same --limit "
                 "and --category."
             )
+        other = trial.exam_settings(suite)
+        for key, value in first.exam_settings(suite).items():
+            if other[key] != value:
+                raise UserError(
+                    f"exams: {first.name} and {trial.name} were asked {suite} with other {key}: {value!r:.80} and "
+                    f"{other[key]!r:.80}; run one of the exams again with --fresh."
+                )
 
 
 def _items(groups: Groups) -> Mapping[str, int]:

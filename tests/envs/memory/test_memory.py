@@ -86,6 +86,11 @@ def test_items_stand_behind_what_they_need_and_are_what_the_official_loader_give
         **{(backend, True): 155 for backend in BACKENDS},
         **{(backend, False): 37 for backend in BACKENDS},
     }
+    stories: dict[str, set[str]] = {}
+    for item in items.values():
+        stories.setdefault(item.id.replace(f"memory_{item.category}", "memory", 1), set()).add(item.group)
+    assert {len(groups) for groups in stories.values()} == {1}, "a question is asked once for each backend"
+    assert len({item.group for item in items.values()}) == 5
     seen: set[str] = set()
     with Official() as official:
         for backend in BACKENDS:
@@ -103,7 +108,7 @@ def test_items_stand_behind_what_they_need_and_are_what_the_official_loader_give
 
 
 def test_a_model_that_remembers_is_right_and_one_that_forgets_is_not(exam: MemoryExam) -> None:
-    items = [item for item in exam.items() if item.group == "kv-customer"]
+    items = [item for item in exam.items() if (item.category, item.group) == ("kv", "customer")]
     first, question = items[0], next(item for item in items if item.counts)
     assert question.answers == ("Michael",)
 
@@ -137,7 +142,7 @@ def test_a_model_that_remembers_is_right_and_one_that_forgets_is_not(exam: Memor
 
 
 def test_what_is_cut_off_or_never_ends_is_wrong_and_what_was_kept_is_kept(exam: MemoryExam) -> None:
-    items = [item for item in exam.items() if item.group == "rec_sum-notetaker"]
+    items = [item for item in exam.items() if (item.category, item.group) == ("rec_sum", "notetaker")]
     first, question = items[0], next(item for item in items if item.counts)
     writes = QWEN.render_calls([ToolCall("memory_append", {"text": "x"})])
     for item in (first, question):
@@ -180,7 +185,7 @@ def test_hostile_calls_are_results_and_a_memory_stays_small(exam: MemoryExam, ba
 
 
 def test_an_answer_of_thousands_of_calls_is_bounded(exam: MemoryExam) -> None:
-    first = next(item for item in exam.items() if item.group == "rec_sum-notetaker")
+    first = next(item for item in exam.items() if (item.category, item.group) == ("rec_sum", "notetaker"))
     full = {"memory": "z" * MAX_TEXT}
     many = QWEN.render_calls([ToolCall("memory_retrieve", {})] * 1000)
     candidate = Clever(lambda conversation: many if len(conversation.entries) < 4 else "Done.")

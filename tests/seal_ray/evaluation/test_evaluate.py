@@ -178,6 +178,9 @@ REFUSED: dict[tuple[str, ...], str] = {
     ("--context", "99999999"): "context: 99999999 is more than the model's",
     ("--out", __file__): f"--out: {__file__} is a file",
     ("--official-results", "there"): "--official-results: the files hold tasks of a benchmark that has a grader, once",
+    ("--split", "train", "--env", "bfcl-renamed", "--limit", "2", "--official-results", "there"): (
+        "--official-results: the benchmark's grader does not know the tasks of bfcl-renamed, train;"
+    ),
     ("--bfcl-results", "there"): "--official-results: the files hold tasks of a benchmark that has a grader, once",
 }
 

@@ -54,3 +54,7 @@ class Arithmetic:
 
     def close(self) -> None:
         pass
+
+
+class ArithmeticAgain(Arithmetic):
+    """One that was derived without a name of its own."""

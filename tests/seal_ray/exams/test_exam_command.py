@@ -105,6 +105,7 @@ REFUSED: dict[tuple[str, ...], str] = {
     ("tiny", "--suite", SUITE, "--engine", "vlm"): "engine: 'vlm' is not known; did you mean 'vllm'?",
     ("tiny", "--suite", SUITE, "--top-p", "0"): "--top-p: 0.0 is not possible",
     ("tiny", "--suite", SUITE, "--out", __file__): "is a file; give a folder",
+    ("tiny", "--suite", SUITE, "--suite", f"{SUITE}Again"): "suite: two of them have the same name",
 }
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from seal_ray.evaluation.intervals import mcnemar, paired_difference, wilson
+from seal_ray.evaluation.intervals import Interval, mcnemar, paired_difference, wilson
 from seal_ray.exams.report import rows_of, table_of, write
 from seal_ray.exams.sitting import Answer
 
@@ -63,6 +63,24 @@ def test_the_paired_interval_covers_the_truth() -> None:
         found = paired_difference({str(place): [value] for place, value in enumerate(values)})
         covered += found.low <= 0.1 <= found.high
     assert covered >= 935
+
+
+@pytest.mark.parametrize("groups", [2, 3, 5, 20])
+def test_the_paired_interval_covers_the_truth_where_groups_are_few_and_large(groups: int) -> None:
+    """Shares that differ from group to group, by 20 points, and nowhere on the whole."""
+    rng, covered = random.Random(0), 0
+    for _ in range(1000):
+        drawn: dict[str, list[float]] = {}
+        for group in range(groups):
+            lean = min(0.3, max(-0.3, rng.gauss(0, 0.2)))
+            drawn[str(group)] = rng.choices((1.0, 0.0, -1.0), (0.15 + lean / 2, 0.7, 0.15 - lean / 2), k=31)
+        found = paired_difference(drawn)
+        covered += found.low <= 0 <= found.high
+    assert covered >= 930
+
+
+def test_one_group_tells_nothing_of_others() -> None:
+    assert paired_difference({"story": [1.0] * 20 + [0.0] * 11}) == Interval(20 / 31, -1.0, 1.0)
 
 
 def test_intervals_count_groups_and_rows_stand_by_category() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -21,11 +21,20 @@ GAINED = {"a": (2, 2), "b": (1, 1), "c": (0, 1)}
 LOST = {"a": (1, 2), "b": (0, 1), "c": (0, 1)}
 
 
-def examine(out: Path, arm: str, seed: int, groups: Mapping[str, tuple[int, int]], *, after: int = ROUNDS) -> None:
+def examine(
+    out: Path,
+    arm: str,
+    seed: int,
+    groups: Mapping[str, tuple[int, int]],
+    *,
+    after: int = ROUNDS,
+    notes: Sequence[str] = (),
+    **settings: object,
+) -> None:
     folder = trial_folder(out, arm, seed) / "exams"
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     model = f"/round_2/checkpoints/round_{after:06d}/model"
-    document = {"groups": {"sums": groups}, "settings": {"model": {"model": model}}}
+    document = {"groups": {"sums": groups}, "notes": notes, "settings": {"model": {"model": model, **settings}}}
     (folder / "exam.json").write_text(json.dumps(document))
 
 
@@ -115,4 +124,15 @@ def test_other_items_or_an_earlier_checkpoint_are_refused(examined: Path) -> Non
     (trial_folder(examined, "rules", 0) / "exams").rmdir()
     examine(examined, "rules", 0, GAINED, after=4)
     with pytest.raises(UserError, match="rules-seed0 was examined after round 4 and has 8"):
+        exam_measures(collect(examined))
+
+
+def test_exams_under_other_settings_are_refused(examined: Path) -> None:
+    examine(examined, "rules", 1, GAINED, engine="vllm", dtype="bfloat16", notes=["others: of another suite."])
+    assert exam_measures(collect(examined)), "these change nothing, or rounding alone"
+    examine(examined, "rules", 1, GAINED, budgets={"response": 128})
+    with pytest.raises(UserError, match=r"were asked sums with other budgets: None and \{'response': 128\}"):
+        exam_measures(collect(examined))
+    examine(examined, "rules", 1, GAINED, notes=["sums: the user is another."])
+    with pytest.raises(UserError, match="were asked sums with other notes"):
         exam_measures(collect(examined))
