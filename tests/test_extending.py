@@ -154,6 +154,49 @@ def test_the_loss(config: SealConfig) -> None:
     assert found.sums.tokens == found.sums.ratio == 2
 
 
+def test_a_loss_or_an_update_that_does_not_fit_is_refused_before_anything_starts(written: Path) -> None:
+    (written / "odd.py").write_text(ODD, encoding="utf-8")
+    ours = ["training.loss=odd:Capped", "training.importance_cap=2.0"]
+    with pytest.raises(UserError, match=r"^training\.loss: odd:Capped must take an importance_cap of null too; "):
+        make_config(overrides=ours).validate()
+    theirs = ["writer.kind=learning", "writer.update=odd:Update", "environment.division=null"]
+    with pytest.raises(UserError, match=r"^writer\.update: odd:Update must have the name of its loss"):
+        make_config(overrides=theirs).validate()
+
+
+ODD = """
+from pydantic import BaseModel
+
+
+class Capped:
+    needs_proximal = False
+
+    class Settings(BaseModel, extra="forbid"):
+        importance_cap: float
+
+    def __init__(self, settings):
+        pass
+
+    def __call__(self, *values, **more):
+        raise NotImplementedError
+
+
+class Update:
+    class Settings(BaseModel, extra="forbid"):
+        pass
+
+    def __init__(self, settings):
+        pass
+
+    @property
+    def loss(self):
+        return "grpo"
+
+    def __call__(self, rewards_G, rejected_G):
+        return None
+"""
+
+
 def test_the_curators_reward_decides_which_arm_stays(written: Path) -> None:
     first, second = Interface(guidelines=("First.",)), Interface(guidelines=("Second.",))
     judged = judging(reward="weakest:WeakestReward")

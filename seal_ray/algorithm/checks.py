@@ -23,11 +23,20 @@ from policies.models import ModelFolder, open_model
 from policies.writer.choice import learns as writer_learns
 from policies.writer.choice import writes
 from seal_ray.algorithm.curation.rewards import by_rounds, needs_internalised
-from seal_ray.algorithm.objects import check_objects, check_writer_objects, make_curator_reward, make_suites
+from seal_ray.algorithm.objects import check_loss, check_objects, check_writer_objects, make_curator_reward, make_suites
 from seal_ray.algorithm.sampling.groups import TaskStream, plain_groups, training_pool
 from seal_ray.algorithm.tasks.recorded import recorded_windows
 from seal_ray.config import sections
-from seal_ray.config.agents import Settings, curator_is_model, helper_section, model_agents, model_of, shares_engines
+from seal_ray.config.agents import (
+    Settings,
+    curator_is_model,
+    helper_section,
+    learning_agents,
+    model_agents,
+    model_of,
+    shares_engines,
+    training_of,
+)
 from seal_ray.config.sections import SECTIONS
 from seal_ray.evaluation.plan import evaluation_ids
 from seal_ray.evaluation.suites import PLAIN
@@ -55,6 +64,8 @@ def check_config(config: Settings, *, weights: bool = True) -> ModelFolder:
         config.section(sections.Environment), config.section(sections.Training), config.section(sections.Curator)
     )
     check_writer_objects(config.section(sections.Writer))
+    for agent in learning_agents(config):
+        check_loss(training_of(config, agent))
     _check_curator_model(config, weights=weights)
     _check_writer(config, weights=weights)
     _check_tasks(config.section(sections.Environment), config.section(sections.Evaluation))

@@ -51,7 +51,17 @@ def make_loss(training: Training) -> Loss:
 
 def make_anchored_loss(training: Training) -> Loss:
     """The loss of anchored rows. Their ratio is to the learner's own log-probs, so that there is nothing to correct."""
-    return make_loss(training.model_copy(update={"importance_cap": None}))
+    try:
+        return make_loss(training.model_copy(update={"importance_cap": None}))
+    except UserError as error:
+        raise UserError(f"training.loss: {training.loss} must take an importance_cap of null too; {error}") from None
+
+
+def check_loss(training: Training) -> None:
+    """Makes all that the learner of an agent does: see `RowLoss`."""
+    make_loss(training)
+    make_anchored_loss(training)
+    make_anchor_weight(training)
 
 
 def make_anchor_weight(training: Training) -> AnchorWeight:
@@ -94,8 +104,6 @@ def check_objects(environment: Environment, training: Training, curator: Curator
     """Raises `UserError` for a name or a setting that does not fit. Suites are checked with their tasks."""
     make_reward(environment)
     make_advantages(training)
-    make_loss(training)
-    make_anchor_weight(training)
     make_curator_reward(curator)
     if not is_model(curator.kind):
         make_plain_curator(curator)

@@ -17,10 +17,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from envs.errors import UserError
 from seal_ray.grpo.prefixes import Segment
 
 Attention = Literal["seal_ray_segments", "sdpa"]
 SEGMENTS: Attention = "seal_ray_segments"
+_WINDOWED = frozenset({"sliding_attention", "chunked_attention"})
 
 _flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
@@ -30,9 +32,14 @@ def choose_attention(config: Any, device: torch.device, *, half: bool) -> Attent
     """The attention for a model of this Transformers `config` that computes on `device`, in half precision or not.
 
     Transformers' "sdpa", which shares nothing and masks what lies between rows, is left for what the kernels cannot
-    do: float32 on a GPU, and layers that see a window of tokens only.
+    do: float32 on a GPU, and layers that see a window of tokens only. Raises `UserError` for layers of other kinds,
+    such as convolutions and recurrences: they would carry a row's tokens on into the next.
     """
-    windowed = "sliding_attention" in (getattr(config, "layer_types", None) or ())
+    kinds = getattr(config, "layer_types", None) or ()
+    others = sorted({*kinds} - {"full_attention", *_WINDOWED})
+    if others:
+        raise UserError(f"solver.model: {config.model_type} has layers of {others[0]}; such models cannot learn here.")
+    windowed = not _WINDOWED.isdisjoint(kinds) if kinds else bool(getattr(config, "sliding_window", None))
     if windowed or (device.type == "cuda" and not half):
         return "sdpa"
     _register()

@@ -41,6 +41,8 @@ class SealLearnerGroup(RowsLearnerGroup):
     """
 
     config: Settings  # type: ignore[assignment] # RLlib declares its own class
+    _has_weights = True
+    """Whether the state that was set last had the weights, or had left them to shards."""
 
     def learn(self, module_id: str, minibatches: Sequence[Minibatch]) -> dict[str, float]:
         """One gradient step for each minibatch. Returns what `SealLearner` counted, over all learners."""
@@ -124,6 +126,7 @@ class SealLearnerGroup(RowsLearnerGroup):
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """The inverse, on all learners. What is missing is left as it is."""
+        self._has_weights = COMPONENT_RL_MODULE in state.get(COMPONENT_LEARNER, {})
         if COMPONENT_LEARNER in state:
             value = state[COMPONENT_LEARNER] if self.is_local else ray.put(state[COMPONENT_LEARNER])
             self._on_each(lambda learner, found: learner.set_state(found), [value] * max(1, len(self)))
@@ -145,7 +148,7 @@ class SealLearnerGroup(RowsLearnerGroup):
             folder = _shards_in(found, filesystem)
             shutil.rmtree(folder, ignore_errors=True)
             self._on_each(lambda learner, each: learner.write_shards(each), [folder] * len(self))
-            if not (folder / ".metadata").is_file():
+            if not _is_whole(folder):
                 raise SealError(f"learner: the learners do not see the checkpoint's folder, {folder}; share it.")
         return found
 
@@ -160,6 +163,8 @@ class SealLearnerGroup(RowsLearnerGroup):
         folder = _shards_in(path, filesystem)
         if folder.is_dir():
             self._on_each(lambda learner, each: learner.read_shards(each), [folder] * max(1, len(self)))
+        elif not self._has_weights:
+            raise SealError(f"learner: the checkpoint's weights are not there: {folder} is missing.")
 
     @property
     def _sharded(self) -> bool:
@@ -207,3 +212,13 @@ def _shards_in(path: Any, filesystem: Any) -> Path:
     if not isinstance(filesystem, fs.LocalFileSystem):
         raise SealError(f"learner: sharded weights are written to a file system, which {path} is not on.")
     return Path(path) / _SHARDS
+
+
+def _is_whole(folder: Path) -> bool:
+    """Whether all that the learners have written is seen from here."""
+    from torch.distributed.checkpoint.filesystem import FileSystemReader  # it takes half a second
+
+    if not (folder / ".metadata").is_file():
+        return False
+    parts = FileSystemReader(folder).read_metadata().storage_data.values()
+    return all((folder / part.relative_path).is_file() for part in parts)

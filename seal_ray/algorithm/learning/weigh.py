@@ -96,8 +96,11 @@ class Comparison:
         played = [each for each in group.members if any(each.trajectory.mask_T)]
         arms = [each.arm.number for each in played]
         planned = Counter(arm.number for arm in group.plan.arms)
-        if len(played) < 2 or any(arms.count(arm) < self.floor * members for arm, members in planned.items()):
+        few = len(played) < min(2, len(group.plan.arms))
+        if few or any(arms.count(arm) < self.floor * members for arm, members in planned.items()):
             return Dropped.SHORT
+        if len(played) < 2:
+            return Dropped.EQUAL
         advantages = self.advantages_of([self.reward(each.trajectory) for each in played], arms)
         return Dropped.EQUAL if advantages is None else ComparedGroup(played, advantages)
 
@@ -129,7 +132,9 @@ class Reweighter:
 
     @property
     def rho(self) -> dict[str, float]:
-        """Label → weight as it stands."""
+        """Label → weight as it stands; 1 for all where nothing is reweighted."""
+        if self.settings.mode == "none":
+            return dict.fromkeys(self._rho, 1.0)
         return self._dynamic.rho if self.settings.mode == "dynamic" else dict(self._rho)
 
     def weigh(self, groups: Sequence[ComparedGroup], round_number: int) -> tuple[list[np.ndarray], np.ndarray]:

@@ -173,9 +173,11 @@ class Authorship:
             if group.plan.task not in self.pool:
                 continue
             written += 1
-            plain = group.by_arm().get(PLAIN, [])
+            by_arm = group.by_arm()
+            plain = by_arm.get(PLAIN, [])
             won = float(sum(each.reward for each in plain))
-            self.pool.observe(group.plan.task, successes=won, rollouts=len(plain), round_number=round_number + 1)
+            if by_arm:
+                self.pool.observe(group.plan.task, successes=won, rollouts=len(plain), round_number=round_number + 1)
             counts = self._window.setdefault(group.plan.task, [0.0, 0.0])
             counts[0] += won
             counts[1] += len(plain)

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 
 from envs.dialogue import Protocol
+from envs.errors import UserError
 from envs.specifications import Apart, Rejected, Specification, Writable
 from policies.trajectory import derive_seed
 from seal_ray.algorithm.sampling.groups import PLAIN_ARM, GroupPlan, PlayedGroup
@@ -15,11 +16,17 @@ from seal_ray.config.agents import Settings
 ROLLOUTS = 4
 """Rollouts of a task at each end of a window."""
 
+_DRAWS = 1_000
+"""Draws for each probe, of which one must become a task."""
+
 Play = Callable[[Sequence[GroupPlan]], Sequence[PlayedGroup]]
 
 
 class HeldOut:
-    """Tasks of `writer.probes` random specifications, drawn by the run's seed. `play` plays groups as the solver is."""
+    """Tasks of `writer.probes` random specifications, drawn by the run's seed. `play` plays groups as the solver is.
+
+    Raises `UserError` where too few of a source's specifications become tasks.
+    """
 
     def __init__(self, config: Settings, source: Writable, *, apart: Apart, play: Play) -> None:
         environment, settings = config.section(sections.Environment), config.section(sections.Writer)
@@ -31,6 +38,11 @@ class HeldOut:
         self._tasks: list[str] = []
         number = 0
         while len(self._tasks) < settings.probes:
+            if number >= _DRAWS * settings.probes:
+                raise UserError(
+                    f"writer.probes: of {number} specifications at random {len(self._tasks)} became tasks that may be "
+                    "played; give fewer, or a greater writer.depth."
+                )
             specification = source.draw(random.Random(f"probe {self._seed} {number}"))
             number += 1
             if settings.depth is not None and specification.depth > settings.depth:

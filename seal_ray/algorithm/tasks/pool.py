@@ -28,7 +28,7 @@ class Provenance:
 
 @dataclass(slots=True)
 class Written:
-    """One written task. `counted` rollouts of the `rollouts` that were played still count, `successes` of them."""
+    """One written task. Of `rollouts` on the plain interface `counted` still count, `successes` of them."""
 
     task: str
     specification: Specification
@@ -39,7 +39,7 @@ class Written:
     counted: float = 0.0
     rollouts: int = 0
     played: int | None = None
-    """The round in which it was played last."""
+    """The round in which it was played last, on whichever interface, counted from 1."""
 
     @property
     def difficulty(self) -> Difficulty:
@@ -101,9 +101,12 @@ class Pool:
         return None
 
     def observe(self, task_id: str, *, successes: float, rollouts: int, round_number: int) -> None:
-        """Takes note of a task's rollouts on the plain interface. Tasks that are not here are passed over."""
+        """Takes note that a task was played, and of its rollouts on the plain interface, of which there can be none.
+
+        Tasks that are not here are passed over.
+        """
         entry = self._entries.get(task_id)
-        if entry is not None and rollouts:
+        if entry is not None:
             entry.successes += successes
             entry.counted += rollouts
             entry.rollouts += rollouts
@@ -143,11 +146,11 @@ class Pool:
 
         The others follow at random by the seed, each once, without what the filter leaves out.
         """
-        fresh = [each.task for each in self._entries.values() if not each.rollouts]
+        fresh = [each.task for each in self._entries.values() if each.played is None]
         if len(fresh) >= count:
             return fresh[:count]
         left_out = self.left_out()
-        rest = [each.task for each in self._entries.values() if each.rollouts and each.task not in left_out]
+        rest = [each.task for each in self._entries.values() if each.played is not None and each.task not in left_out]
         random.Random(f"pool {seed}").shuffle(rest)
         return [*fresh, *rest][:count]
 
@@ -158,7 +161,7 @@ class Pool:
         rates = [p for p in known if p is not None]
         found: dict[str, float] = {
             "pool/tasks": len(entries),
-            "pool/unplayed": sum(not each.rollouts for each in entries),
+            "pool/unplayed": sum(each.played is None for each in entries),
             "pool/left_out": len(self.left_out()),
             "pool/retired": self.retired,
         }

@@ -48,7 +48,13 @@ def recorded_windows(config: Settings, *, seed: int | None = None) -> list[list[
     missing = next((number for number in range(needed) if number not in windows), None)
     if missing is not None:
         raise UserError(f"writer.recorded: {path} has no window {missing + 1} of the {needed} that this run has.")
-    return [windows[number] for number in range(needed)]
+    found = [windows[number] for number in range(needed)]
+    longest = max(map(len, found))
+    if longest > settings.specifications:
+        raise UserError(
+            f"writer.specifications: {settings.specifications} is given, and a window of {path} has {longest}."
+        )
+    return found
 
 
 def _window_length(folder: RunFolder) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,7 @@ class WriterUpdate(Protocol):
     nothing. Rewards of rejected ones are the least that there is.
     """
 
-    @property
-    def loss(self) -> str: ...
+    loss: ClassVar[str]
 
     def __call__(self, rewards_G: Sequence[float], rejected_G: Sequence[bool]) -> NDArray[np.float64] | None: ...
 

@@ -14,11 +14,12 @@ import pytest
 from envs.errors import UserError
 from envs.profile import FailureProfile
 from envs.sources import find_task, get_source
-from envs.specifications import Rejected, writable
+from envs.specifications import Rejected, Specification, writable
 from policies.sample import Sample
 from policies.writer import Draft, TaskWriter
 from seal_ray.algorithm.config import SealConfig, make_config
 from seal_ray.algorithm.tasks.authorship import Authorship, NoAuthorship, start_authorship
+from seal_ray.algorithm.tasks.held_out import HeldOut
 from seal_ray.config import sections
 from seal_ray.config.agents import all_engines, host_of, learning_agents, model_agents, model_of, training_of
 from seal_ray.grpo.rows import Row
@@ -217,6 +218,19 @@ def test_written_and_held_out_tasks_are_of_the_categories_that_are_played() -> N
     assert authorship.check(other) == "specification: the category miss_param is none of those that this run plays."
 
 
+def test_held_out_tasks_that_a_source_cannot_make_are_told() -> None:
+    class Nothing:
+        def draw(self, rng: random.Random) -> Specification:
+            return SOURCE.draw(rng)
+
+        def compose(self, *_: object, **__: object) -> Rejected:
+            return Rejected("specification: no.")
+
+    source: Any = Nothing()
+    with pytest.raises(UserError, match="of 2000 specifications at random 0 became tasks"):
+        HeldOut(config(reward="probe", probes=2), source, apart=SOURCE.apart([]), play=lambda plans: [])
+
+
 def test_a_probe_that_was_lost_at_one_end_pays_nothing() -> None:
     asked: list[int] = []
 
@@ -399,6 +413,7 @@ def test_the_placebo_plays_the_specifications_of_another_run_in_other_windows(tm
         ({}, {"recorded": "nowhere"}, "writer.recorded: 'nowhere' is no folder of a run in which tasks were written."),
         ({"update_every": 3}, {}, "writer.update_every: 2 is given, and the windows of "),
         ({"windows": 3}, {}, "writer.recorded: "),
+        ({}, {"specifications": 1}, "writer.specifications: 1 is given, and a window of "),
     ],
 )
 def test_a_recorded_run_that_does_not_fit_is_one_sentence(

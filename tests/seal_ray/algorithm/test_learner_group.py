@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from torch import Tensor
 from envs.co_evolution import SOLVER
 from envs.errors import SealError
 from seal_ray.algorithm.learning import learner_group
-from seal_ray.algorithm.learning.learner_group import SealLearnerGroup
+from seal_ray.algorithm.learning.learner_group import SealLearnerGroup, _is_whole
 from seal_ray.grpo.rows import Minibatch
 from tests.policies.models import VOCABULARY
 from tests.seal_ray.algorithm.learners import (
@@ -138,6 +139,7 @@ def test_what_is_restored_goes_on_to_the_last_bit(case: Case, tmp_path: Path) ->
         restored.shutdown()  # type: ignore[no-untyped-call]
     if case.sharded and fresh:
         check_a_local_learner_restores(case, path, before)
+        check_what_is_missing_is_told(case, Path(path))
 
     # The state of an earlier step replaces that of a later one.
     case.group.set_state(saved)
@@ -152,6 +154,19 @@ def check_a_local_learner_restores(case: Case, path: str, before: dict[str, Tens
     with pytest.warns(UserWarning, match="single process"):
         local.restore_from_path(path)
     assert_same(state_of(local), before)
+
+
+def check_what_is_missing_is_told(case: Case, path: Path) -> None:
+    """A part that another machine has written elsewhere, and a checkpoint that was copied without its parts."""
+    parts = path / "shards"
+    assert _is_whole(parts)
+    next(parts.glob("*.distcp")).unlink()
+    assert not _is_whole(parts)
+    shutil.rmtree(parts)
+    assert not _is_whole(parts)
+    local = build_group(case.config.copy(copy_frozen=False).learners(num_learners=0, fsdp=False))
+    with pytest.raises(SealError, match="the checkpoint's weights are not there"):
+        local.restore_from_path(str(path))
 
 
 @pytest.mark.parametrize("case", [("local", "full"), ("ddp", "lora")], indirect=True, ids="-".join)

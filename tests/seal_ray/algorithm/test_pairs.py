@@ -192,6 +192,19 @@ def test_each_half_of_a_pair_must_have_been_played() -> None:
     assert compared(1.0, None, 1.0, None) is Dropped.EQUAL
 
 
+def test_one_dialogue_that_was_all_that_was_needed_is_not_short() -> None:
+    """A pair of two on demand, of which the plain half has won."""
+    half = replace(planned(members=2), seeds=(1,), plain_members=1)
+    assert COMPARE(played(half, [1.0])) is Dropped.EQUAL
+    assert COMPARE(played(half, [None])) is Dropped.SHORT
+    assert COMPARE(played(planned(members=2), [1.0, None])) is Dropped.SHORT
+
+
+def test_without_reweighting_all_labels_weigh_one() -> None:
+    assert set(Reweighter(Reweighting(mode="none")).rho.values()) == {1.0}
+    assert set(Reweighter(Reweighting(mode="fixed")).rho.values()) != {1.0}
+
+
 def test_a_pair_counts_for_both_of_its_arms() -> None:
     groups = [played(planned(), [1.0, 0.0, 1.0, 1.0]), played(planned(1), [0.0, None, 1.0, 0.0])]
     window = Window(ARMS)

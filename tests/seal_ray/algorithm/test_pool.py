@@ -102,6 +102,14 @@ def test_what_nobody_has_played_comes_first() -> None:
     assert len(set(pool.draw(100, seed="0"))) == 12
 
 
+def test_what_was_played_under_an_arm_alone_is_not_fresh_and_of_unknown_difficulty() -> None:
+    pool = filled(3)
+    pool.observe(pool.entries[0].task, successes=0, rollouts=0, round_number=1)
+    assert pool.draw(2, seed="0") == [each.task for each in pool.entries[1:]]
+    assert pool.entries[0].difficulty.p is None
+    assert pool.measures()["pool/unplayed"] == 2
+
+
 def test_a_full_pool_retires_what_is_filtered_then_the_oldest() -> None:
     pool = filled(20, capacity=15)
     rates = [0.5] * 20

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import Qwen2Config
+from transformers import Lfm2Config, MistralConfig, Qwen2Config
 
+from envs.errors import UserError
 from seal_ray.grpo import forward
 from seal_ray.grpo.attention import SEGMENTS, choose_attention
 from seal_ray.grpo.forward import token_logprobs
@@ -127,6 +128,10 @@ def test_transformers_own_attention_is_left_for_what_the_kernels_cannot_do() -> 
     assert choose_attention(config, cuda, half=True) == SEGMENTS
     assert choose_attention(config, cuda, half=False) == "sdpa"
     assert choose_attention(windowed, cpu, half=False) == "sdpa"
+    assert choose_attention(MistralConfig(sliding_window=64), cpu, half=False) == "sdpa", "it lists no layers"
+    assert choose_attention(MistralConfig(sliding_window=None), cpu, half=False) == SEGMENTS
+    with pytest.raises(UserError, match="lfm2 has layers of conv; such models cannot learn here"):
+        choose_attention(Lfm2Config(full_attn_idxs=[2]), cpu, half=False)
 
 
 def test_it_does_not_take_rows_that_share_tokens() -> None:
