@@ -23,7 +23,7 @@ from policies.models import ModelFolder, open_model
 from policies.writer.choice import learns as writer_learns
 from policies.writer.choice import writes
 from seal_ray.algorithm.curation.rewards import by_rounds, needs_internalised
-from seal_ray.algorithm.objects import check_loss, check_objects, check_writer_objects, make_curator_reward, make_suites
+from seal_ray.algorithm.objects import check_objects, check_writer_objects, make_curator_reward, make_suites
 from seal_ray.algorithm.sampling.groups import TaskStream, plain_groups, training_pool
 from seal_ray.algorithm.tasks.recorded import recorded_windows
 from seal_ray.config import sections
@@ -64,8 +64,7 @@ def check_config(config: Settings, *, weights: bool = True) -> ModelFolder:
         config.section(sections.Environment), config.section(sections.Training), config.section(sections.Curator)
     )
     check_writer_objects(config.section(sections.Writer))
-    for agent in learning_agents(config):
-        check_loss(training_of(config, agent))
+    _check_losses(config)
     _check_curator_model(config, weights=weights)
     _check_writer(config, weights=weights)
     _check_tasks(config.section(sections.Environment), config.section(sections.Evaluation))
@@ -95,6 +94,13 @@ def _check_model(solver: sections.Solver, *, weights: bool) -> ModelFolder:
     if solver.lora_rank:
         check_known("solver.lora_targets", linear_layers(checkpoint_shapes(model.path)), *solver.lora_targets)
     return model
+
+
+def _check_losses(config: Settings) -> None:
+    from seal_ray.algorithm.learning.anchoring import RowLoss  # it loads torch
+
+    for agent in learning_agents(config):
+        RowLoss(training_of(config, agent))
 
 
 def _check_engine(key: str, kind: str) -> None:

@@ -57,13 +57,6 @@ def make_anchored_loss(training: Training) -> Loss:
         raise UserError(f"training.loss: {training.loss} must take an importance_cap of null too; {error}") from None
 
 
-def check_loss(training: Training) -> None:
-    """Makes all that the learner of an agent does: see `RowLoss`."""
-    make_loss(training)
-    make_anchored_loss(training)
-    make_anchor_weight(training)
-
-
 def make_anchor_weight(training: Training) -> AnchorWeight:
     return _make(ANCHOR_WEIGHTS, training, training.anchor_weight, training.anchor_weight_settings)
 
@@ -129,7 +122,11 @@ def make_writer_update(writer: Writer) -> WriterUpdate:
 def check_writer_objects(writer: Writer) -> None:
     """Raises `UserError` for a name or a setting of the writer's that does not fit."""
     make_writer_reward(writer)
-    LOSSES.find(make_writer_update(writer).loss)
+    make_writer_update(writer)
+    loss = getattr(WRITER_UPDATES.find(writer.update), "loss", None)
+    if not isinstance(loss, str):
+        raise UserError(f"writer.update: {writer.update} must have the name of its loss as a class attribute, `loss`.")
+    LOSSES.find(loss)
     if writer_is_model(writer.kind):
         from policies.writer.llm import LLMWriter  # it loads what engines need
 

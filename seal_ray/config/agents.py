@@ -9,7 +9,6 @@ import math
 from typing import Any, Protocol
 
 from envs.co_evolution import CURATOR, SOLVER, WRITER
-from envs.errors import UserError
 from policies.curator.choice import is_model, learns
 from policies.writer.choice import is_model as writer_is_model
 from policies.writer.choice import learns as writer_learns
@@ -111,14 +110,13 @@ def model_of(config: Settings, agent: str) -> Solver:
 def training_of(config: Settings, agent: str) -> Training:
     """How an agent learns, in the words of the training section. All but the solver take one gradient step a window.
 
-    The loss of a writer is that of its update; a curator has the solver's. Raises `UserError` for an update that names
-    none.
+    The loss of a writer is that of its update; a curator has the solver's.
     """
     training = config.section(Training)
     if agent == SOLVER:
         return training
     helper = helper_section(config, agent)
-    loss = {"loss": _loss_of(helper.update), "loss_settings": {}} if isinstance(helper, Writer) else {}
+    loss = {"loss": WRITER_UPDATES.find(helper.update).loss, "loss_settings": {}} if isinstance(helper, Writer) else {}
     return training.model_copy(
         update={
             **loss,
@@ -133,13 +131,6 @@ def training_of(config: Settings, agent: str) -> Training:
             "importance_cap": None,
         }
     )
-
-
-def _loss_of(update: str) -> str:
-    name = getattr(WRITER_UPDATES.find(update), "loss", None)
-    if not isinstance(name, str):
-        raise UserError(f"writer.update: {update} must have the name of its loss as an attribute of the class, `loss`.")
-    return name
 
 
 def module_settings(config: Settings, agent: str) -> dict[str, Any]:

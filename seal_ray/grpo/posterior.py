@@ -196,8 +196,8 @@ class Posterior:
         """Top-two Thompson sampling: how many of `slots` each arm gets, a draw of all values deciding about one slot.
 
         A slot goes to the best or to the second best arm of its draw with equal probability, since an arm is to be told
-        from its rivals (Russo, arXiv 1602.08448); plain Thompson sampling settles on one. Before, each arm
-        gets as many as go evenly into half of the slots.
+        from its rivals (Russo, arXiv 1602.08448); plain Thompson sampling settles on one. Before, each
+        arm gets as many as go evenly into half of the slots.
         """
         each = slots // (2 * len(arms))
         counts = [each] * len(arms)
