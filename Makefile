@@ -3,7 +3,6 @@
 N ?= 20000
 TRL := trl==1.16.0 datasets==5.2.0 multiprocess==0.70.19 dill==0.4.1 xxhash==4.1.0
 BEFORE := a780687
-INSPECT := inspect-evals==0.26.0 inspect-ai==0.3.285 openai==3.54.0
 .PHONY: help setup demo test lint format bench fuzz inspect warm
 
 BIN := .venv/bin
@@ -38,7 +37,7 @@ fuzz: setup ## play N hostile completions, and send a twentieth as many hostile 
 
 inspect: setup ## make .venv/inspect, with which seal-ray exam plays the suites tau2-* (a minute, 1 GB)
 	@test -x .venv/inspect/bin/python || $(BIN)/python -m venv .venv/inspect
-	.venv/inspect/bin/python -m pip install --quiet --disable-pip-version-check $(INSPECT)
+	.venv/inspect/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/inspect.txt
 
 warm: setup ## teach SmolLM2-135M to play, and extract the adapter of smollm2-135m-warm (runs/warm): two hours on two cores, goes on when interrupted
 	@$(BIN)/seal-ray warm-start --model smollm2-135m --out runs/warm-short --tokens 900000 --evaluate-every 110 \

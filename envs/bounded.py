@@ -1,8 +1,8 @@
 """A process for code that is not ours: it gets JSON a line and answers JSON a line, and is ended where it does not.
 
 What a model wrote reaches it as data only. The program limits itself (`envs/apibank/worker.py` is one). This side
-bounds the time of an answer, gives the process an empty folder to run in and nothing of our environment, and ends it
-together with its owner.
+bounds the time and the length of an answer, gives the process an empty folder to run in and nothing of our environment
+but where shared libraries are, and ends it together with its owner.
 """
 
 from __future__ import annotations
@@ -11,28 +11,49 @@ import json
 import os
 import selectors
 import subprocess
+import sys
 import tempfile
 import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from envs.task import JSON
 
 _START_S = 60.0
+_MAX_ANSWER = 1 << 26
+"""Bytes of an answer."""
+
+
+def program_of(module: str, *packages: str) -> tuple[str, ...]:
+    """The program that calls `main` of a module of this project, which imports no other packages than these."""
+    folders = [str(Path(__file__).resolve().parents[1])]
+    for name in packages:
+        spec = find_spec(name)
+        assert spec is not None
+        assert spec.origin is not None
+        folders.append(str(Path(spec.origin).parents[1]))
+    code = f"import sys; sys.path += {list(dict.fromkeys(folders))}; from {module} import main; main()"
+    return (sys.executable, "-P", "-s", "-S", "-B", "-c", code)
 
 
 class BoundedProcess:
     """A program that is started when it is first asked. Safe to use from several threads; requests wait for each other.
 
     An answer may take `seconds`, the first one a minute. A request that ends the process, or that it has to be ended
-    for, has no answer; the next one gets a new process.
+    for, has no answer; the next one gets a new process. `first` is written to each process before its first request
+    and is not answered.
     """
 
-    def __init__(self, program: Callable[[], Sequence[str]], *, seconds: float) -> None:
+    def __init__(
+        self, program: Callable[[], Sequence[str]], *, seconds: float, first: Mapping[str, JSON] | None = None
+    ) -> None:
         self._program = program
+        self._first = b"" if first is None else json.dumps(first).encode() + b"\n"
         self._seconds = seconds
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
@@ -50,12 +71,10 @@ class BoundedProcess:
         with self._lock:
             fresh = self._process is None
             process = self._process or self._start()
-            assert process.stdin is not None
             try:
-                process.stdin.write(json.dumps(request).encode() + b"\n")
-                process.stdin.flush()
-                return json.loads(_line(process, _START_S if fresh else self._seconds))
-            except (OSError, ValueError, EOFError):
+                data = (self._first if fresh else b"") + json.dumps(request).encode() + b"\n"
+                return json.loads(_answer(process, data, _START_S if fresh else self._seconds))
+            except (OSError, ValueError, EOFError, RecursionError):
                 self.ended += 1
                 self._close()
                 return None
@@ -67,13 +86,14 @@ class BoundedProcess:
 
     def _start(self) -> subprocess.Popen[bytes]:
         home = tempfile.TemporaryDirectory(prefix="bounded_")
+        libraries = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
         self._process = subprocess.Popen(  # noqa: S603 - a program of ours
             self._program(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             cwd=home.name,
-            env={"PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8", "PATH": os.defpath},
+            env={"PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8", "PATH": os.defpath, **libraries},
             start_new_session=True,  # a Ctrl-C is for this process, which ends that one
         )
         self._end = weakref.finalize(self, _end, self._process, home)
@@ -84,21 +104,36 @@ class BoundedProcess:
         self._process = None
 
 
-def _line(process: subprocess.Popen[bytes], seconds: float) -> bytes:
-    """One line of what the process writes. Raises `EOFError` where it ends or takes longer."""
+def _answer(process: subprocess.Popen[bytes], data: bytes, seconds: float) -> bytes:
+    """Writes a request and returns the line that answers it.
+
+    Raises `EOFError` if the process ends instead, takes longer, writes too much or does not read all of the request.
+    """
+    assert process.stdin is not None
     assert process.stdout is not None
+    os.set_blocking(process.stdin.fileno(), False)
     deadline = time.monotonic() + seconds
-    held = b""
+    unsent, held = memoryview(data), bytearray()
     with selectors.DefaultSelector() as ready:
+        ready.register(process.stdin, selectors.EVENT_WRITE)
         ready.register(process.stdout, selectors.EVENT_READ)
         while not held.endswith(b"\n"):
-            if not ready.select(max(0.0, deadline - time.monotonic())):
+            pipes = ready.select(max(0.0, deadline - time.monotonic()))
+            if not pipes:
                 raise EOFError
-            part = os.read(process.stdout.fileno(), 1 << 16)
-            if not part:
-                raise EOFError
-            held += part
-    return held
+            for pipe, _ in pipes:
+                if pipe.fileobj is process.stdin:
+                    unsent = unsent[os.write(pipe.fd, unsent) :]
+                    if not unsent:
+                        ready.unregister(process.stdin)
+                else:
+                    part = os.read(pipe.fd, 1 << 16)
+                    held += part
+                    if not part or len(held) > _MAX_ANSWER:
+                        raise EOFError
+    if unsent:
+        raise EOFError
+    return bytes(held)
 
 
 def _end(process: subprocess.Popen[bytes], home: tempfile.TemporaryDirectory[str]) -> None:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from envs.errors import UserError, unknown_value
 from envs.task import JSON
+from envs.trusting import check_import
 
 T = TypeVar("T")
 
@@ -34,7 +35,7 @@ class Registry(Generic[T]):
     Installed packages add names through the entry point group `group`; a built-in name cannot be replaced. A name with
     a colon, `package.module:Name`, is imported as it stands.
 
-    Names come from a config or a command line. They are imported, so a name must never come from what a model wrote.
+    A name must never come from what a model wrote. Whether one of a file is imported is for `envs/trusting.py`.
     """
 
     key: str
@@ -85,6 +86,8 @@ class Registry(Generic[T]):
         path = self.built_in.get(name) or installed(self.group).get(name, name)
         if path == name and ":" not in name:
             raise unknown_value(self.key, name, self.names())
+        if path == name:
+            check_import(name)
         module, _, attribute = path.partition(":")
         try:
             found: T = getattr(importlib.import_module(module), attribute)

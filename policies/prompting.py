@@ -21,6 +21,7 @@ from envs.dialogue import Message
 from envs.errors import UserError
 from envs.task import JSON, ToolDoc
 from envs.text import Marks, map_texts
+from policies.chat_template import render_chat
 from policies.models import read_json
 
 _QUESTION, _ANSWER = "stand-in question", "stand-in answer"
@@ -162,16 +163,27 @@ class ChatFormat:
         assert isinstance(text, str)
         return text
 
-    def _render(self, chat: Sequence[Mapping[str, Any]], **settings: Any) -> str:
+    def _render(
+        self,
+        chat: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, JSON]] | None = None,
+        add_generation_prompt: bool = False,
+    ) -> str:
         try:
-            text = self._tokenizer.apply_chat_template(list(chat), tokenize=False, **settings)
+            template = self._tokenizer.get_chat_template(tools=tools)
+            values = {
+                "messages": chat,
+                "tools": tools,
+                "documents": None,
+                "add_generation_prompt": add_generation_prompt,
+            }
+            return render_chat(template, {**values, **self._tokenizer.special_tokens_map})
         # A template is a program that comes with a model; a tool that it did not expect can make it raise anything.
         except Exception as error:
             raise UserError(
                 f"model: the chat template of {self._name} refuses a message or a tool ({error!s:.200})."
             ) from error
-        assert isinstance(text, str)
-        return text
 
     def _as_dict(self, message: Message) -> dict[str, Any]:
         # A model can put control tokens into a file and have it read back; in a message they are only text.

@@ -333,7 +333,7 @@ def test_a_run_with_all_of_them_in_the_folder_where_they_lie(written: Path, clus
         "capture_output": True,
         "text": True,
     }
-    words = ["--config", "mine.yaml", *SMALL, "--name", "mine", "--wandb", "off"]
+    words = ["--config", "mine.yaml", "--trust", *SMALL, "--name", "mine", "--wandb", "off"]
     done = subprocess.run([*command, *words], check=False, **here)  # type: ignore[call-overload]
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     rows = RunFolder(written / "runs" / "mine").metrics.rows()

@@ -11,12 +11,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-import yaml  # type: ignore[import-untyped]
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from envs.errors import UserError
+from envs.received import read_bytes, read_yaml_as_json, validated
 from envs.task import JSON
+from envs.text import visible
+from seal_ray.config.presets import read_settings
 from seal_ray.report.files import JsonLines, Row, replace_file, replace_yaml
+from seal_ray.report.rows import MAX_ROUNDS, check_evaluation, check_interfaces, check_metrics
 
 _FAILURE, _ENDED = "failed.txt", "ended.txt"
 _CONFIG, _METRICS, _EVALUATIONS, _INTERFACES = (
@@ -25,6 +28,8 @@ _CONFIG, _METRICS, _EVALUATIONS, _INTERFACES = (
 
 EXAM = "exams/exam.json"
 """The results of `seal-ray exam` with `--out` exams in the run folder."""
+
+_FAILURE_LENGTH = 500
 
 READ = (_CONFIG, _METRICS, _EVALUATIONS, _INTERFACES, _FAILURE, _ENDED, EXAM)
 """The files of a run folder that are read here, all of them small; a trial need not have each."""
@@ -60,22 +65,18 @@ class TrialRecord:
     @cached_property
     def interfaces(self) -> Sequence[Row]:
         """What it showed, by round."""
-        return JsonLines(self.folder / _INTERFACES).rows()
+        return JsonLines(self.folder / _INTERFACES, check=check_interfaces).rows()
 
     @cached_property
     def evaluations(self) -> Sequence[Row]:
         """What came of each task in its evaluations, by round."""
-        return _by_round(self.folder / _EVALUATIONS)
+        return _by_round(JsonLines(self.folder / _EVALUATIONS, check=check_evaluation))
 
     @cached_property
     def config(self) -> Mapping[str, JSON]:
-        """Its settings, by section; empty where it has written none down. Raises `UserError` for what is no YAML."""
+        """Its settings, by section; empty if it has none yet. Raises `UserError` as `read_settings` does."""
         path = self.folder / _CONFIG
-        try:
-            found = yaml.safe_load(path.read_bytes()) if path.is_file() else None
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise UserError(f"{path} cannot be read ({str(error).splitlines()[0]}).") from None
-        return found if isinstance(found, dict) else {}
+        return read_settings(path) if path.is_file() else {}
 
     @property
     def name(self) -> str:
@@ -84,7 +85,7 @@ class TrialRecord:
     @classmethod
     def read(cls, folder: Path, *, of_rounds: int, **more: Any) -> Self:
         """The trial in a run folder, which need not exist; it is finished after `of_rounds`. `more` are own fields."""
-        rows = _by_round(folder / _METRICS)
+        rows = _by_round(JsonLines(folder / _METRICS, check=check_metrics))
         done = rows[-1]["round"] if rows else 0
         failure = folder / _FAILURE
         if done >= of_rounds:
@@ -100,14 +101,19 @@ class TrialRecord:
             state=state,
             rounds=done,
             rows=rows,
-            failure=failure.read_text("utf-8", "replace").strip() if state is State.FAILED else None,
+            failure=_failure(failure) if state is State.FAILED else None,
             **more,
         )
 
 
-def _by_round(path: Path) -> list[Row]:
+def _failure(path: Path) -> str:
+    """What a trial failed of, in one line that is safe in a terminal."""
+    return visible(" ".join(read_bytes(path).decode("utf-8", "replace").split()))[:_FAILURE_LENGTH]
+
+
+def _by_round(lines: JsonLines) -> list[Row]:
     """The rows of a file. A retried trial can have been killed in between: of rows of one round the last counts."""
-    by_round = {row["round"]: row for row in JsonLines(path).rows()}
+    by_round = {row["round"]: row for row in lines.rows()}
     return [by_round[number] for number in sorted(by_round)]
 
 
@@ -140,13 +146,13 @@ class TrialsManifest(BaseModel):
     `rounds` are those of each trial; `folder` is where it was started, as an absolute path.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     FILE: ClassVar[str]
     WHAT: ClassVar[str]
     COMMAND: ClassVar[str]
-    rounds: int = Field(ge=1)
-    folder: str
+    rounds: int = Field(ge=1, le=MAX_ROUNDS)
+    folder: str = Field(max_length=4096)
 
     def write(self, out: Path) -> None:
         """Writes down what is run in a folder."""
@@ -158,11 +164,7 @@ class TrialsManifest(BaseModel):
         path = out / cls.FILE
         if not path.is_file():
             raise UserError(f"{out} is no {cls.WHAT}; give a folder that seal-ray {cls.COMMAND} has made.")
-        try:
-            return cls.model_validate(yaml.safe_load(path.read_bytes()))
-        except (OSError, yaml.YAMLError, UnicodeDecodeError, ValidationError) as error:
-            reason = str(error).splitlines()[0]
-            raise UserError(f"{path} cannot be read as a {cls.WHAT} ({reason}).") from None
+        return validated(cls, read_yaml_as_json(path), f"{path} cannot be read as a {cls.WHAT}")
 
 
 def write_csv(path: Path, rows: Iterable[Sequence[object]]) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,10 +21,12 @@ from ray.tune.schedulers import AsyncHyperBandScheduler, TrialScheduler
 
 from envs.errors import SealError, UserError
 from seal_ray.algorithm.config import SealConfig
+from seal_ray.algorithm.rllib import tune_files_signed
 from seal_ray.algorithm.seal import Seal
 from seal_ray.run.cluster import check_asked
 from tuning.record import TrialsManifest, has_ended, mark_ended, mark_failed, mark_started
 from tuning.trial import SealTrial, run_folder, with_main
+from tuning.trust import TUNE, sign_tune_files, trust_trials
 
 RETRIES = 2
 """Times that a failed trial goes on from its last checkpoint before it is given up."""
@@ -36,9 +39,6 @@ _STOPS = (signal.SIGINT, signal.SIGTERM)
 
 _LEAST_OF_MAIN = 0.1
 """CPUs that a trial's main process asks for at the least."""
-
-_TUNE = "tune"
-"""Tune's own folder: its state, and the checkpoints to go on from."""
 
 _ENVIRONMENT = {
     "RAY_CHDIR_TO_TRIAL_DIR": "0",  # paths in settings are relative to where the command was given
@@ -110,7 +110,7 @@ def run_trials(
                 num_samples=samples,
             ),
             run_config=tune.RunConfig(
-                name=_TUNE,
+                name=TUNE,
                 storage_path=str(out.resolve()),
                 verbose=0,
                 callbacks=[_Events(scheduler)],
@@ -120,16 +120,18 @@ def run_trials(
                 ),
             ),
         )
-        _fit(tuner, tell)
+        sign_tune_files(out, out / TUNE)
+        _fit(tuner, tell, out)
 
 
 def check_resumable(out: Path, kind: type[TrialsManifest]) -> None:
-    """Raises `UserError` unless the trials that the manifest of this kind tells of can be gone on with."""
+    """Raises `UserError` unless the trials of a manifest of this kind can be resumed and are trusted."""
     started_as = kind.read(out).folder
     if str(out.resolve()) != started_as:
         raise UserError(f"{out} was started as {started_as}; move it back there to go on with it.")
-    if not tune.Tuner.can_restore(str(out.resolve() / _TUNE)):
+    if not tune.Tuner.can_restore(str(out.resolve() / TUNE)):
         raise UserError(f"{out} stopped before its first trial; remove it, and start again.")
+    trust_trials(out, kind)
 
 
 def resume_trials(out: Path, kind: type[TrialsManifest], *, tell: Tell) -> None:
@@ -140,9 +142,9 @@ def resume_trials(out: Path, kind: type[TrialsManifest], *, tell: Tell) -> None:
     """
     check_resumable(out, kind)
     with _prepared():
-        path = str(out.resolve() / _TUNE)
+        path = str(out.resolve() / TUNE)
         _check_fit(tune.ExperimentAnalysis(path).get_all_configs())
-        _fit(tune.Tuner.restore(path, SealTrial, resume_unfinished=True, restart_errored=True), tell)
+        _fit(tune.Tuner.restore(path, SealTrial, resume_unfinished=True, restart_errored=True), tell, out)
 
 
 def _check_fit(configs: Mapping[str, Mapping[str, Any]]) -> None:
@@ -157,11 +159,12 @@ def _check_fit(configs: Mapping[str, Mapping[str, Any]]) -> None:
             check_asked(f"the trial {folder.name}", asked)
 
 
-def _fit(tuner: tune.Tuner, tell: Tell) -> None:
+def _fit(tuner: tune.Tuner, tell: Tell, out: Path) -> None:
     before = {name: signal.getsignal(name) for name in _STOPS}
     _Events.told.append(tell)
     try:
-        tuner.fit()
+        with tune_files_signed(partial(sign_tune_files, out)):
+            tuner.fit()
     except RuntimeError as error:
         # Tune takes the end of a trial's process for a failure of the trial, and this end for one of its own.
         if not isinstance(error.__cause__, OutOfMemoryError):

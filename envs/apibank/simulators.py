@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
-import sys
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, ValidationError
+
 from envs.apibank import worker
-from envs.bounded import BoundedProcess
+from envs.apibank.program import read_program
+from envs.bounded import BoundedProcess, program_of
 from envs.errors import EnvironmentFault
 from envs.task import JSON, ToolCall
+
+_LOG = logging.getLogger(__name__)
 
 MAX_CHARACTERS = 4_000
 """Characters of a call that are handed on, as JSON; the longest of a ground truth has 500. Beyond, it is an error."""
@@ -55,19 +60,47 @@ class Recorded:
         return {"name": self.call.name, "result": self.result}
 
 
+class _Reply(BaseModel):
+    """What the process answers to a call."""
+
+    correct: bool | list[int]
+    result: Any
+    error: str | None
+    changed: bool = False
+
+
+class _Described(BaseModel):
+    """What it says of an API."""
+
+    description: str
+    input_parameters: dict[str, dict[str, str]]
+    output_parameters: Any
+    optional: list[str]
+    runs: bool
+
+
+class _Folder(BaseModel):
+    """What it says of its APIs, and whether the kernel confines it."""
+
+    confined: bool
+    apis: dict[str, _Described]
+
+
 class Simulators:
     """The process for one folder. Safe to use from several threads; requests are answered one after the other.
 
     `recorded` has results for APIs that cannot be executed here, by `key_of` a call. A call that ends the process or
     takes longer than `worker.SECONDS` of a processor, is an error; the next one gets a new process.
+    Raises `UserError` for files that are not the published ones and that the user does not trust.
     """
 
     def __init__(self, folder: Path, recorded: Mapping[str, JSON] | None = None) -> None:
         self.folder = folder
         self.recorded = dict(recorded or {})
         self.process = BoundedProcess(
-            lambda: (sys.executable, "-P", "-s", "-S", "-B", worker.__file__, str(folder.resolve())),
+            lambda: program_of(worker.__name__),
             seconds=3.0 * worker.SECONDS,
+            first=read_program(folder),
         )
 
     def describe(self) -> dict[str, dict[str, Any]]:
@@ -75,19 +108,23 @@ class Simulators:
 
         Raises `EnvironmentFault` where the folder's modules cannot be loaded.
         """
-        reply = self.process.ask({"op": "describe"})
-        if reply is None:
-            raise EnvironmentFault(f"API-Bank: the simulators in {self.folder} cannot be loaded")
-        documents: dict[str, dict[str, Any]] = reply
-        return documents
+        try:
+            reply = _Folder.model_validate(self.process.ask({"op": "describe"}))
+        except ValidationError:
+            raise EnvironmentFault(f"API-Bank: the simulators in {self.folder} cannot be loaded") from None
+        if not reply.confined:
+            _LOG.warning(
+                "api-bank: this kernel cannot confine the simulators in %s; they run as any program", self.folder
+            )
+        return {name: each.model_dump() for name, each in reply.apis.items()}
 
     def judge(self, call: ToolCall, truth: JSON) -> Judged:
         """Whether a call is correct beside the recorded result of the ground truth. Never raises for what is called."""
         sent = self._sent(call)
-        reply = None if sent is None else self.process.ask({"op": "judge", **sent, "truth": truth})
+        reply = None if sent is None else self._ask({"op": "judge", **sent, "truth": truth})
         if reply is None:
             return Judged(False, None, _REFUSED)
-        return Judged(bool(reply["correct"]), reply["result"], reply["error"])
+        return Judged(bool(reply.correct), reply.result, reply.error)
 
     def play(self, before: Sequence[ToolCall], call: ToolCall, truths: Sequence[Recorded]) -> Played:
         """Executes a call behind others, all from the databases of the beginning."""
@@ -95,14 +132,22 @@ class Simulators:
         calls = [each for each in sent if each is not None]
         reply = None
         if sent[-1] is not None:
-            reply = self.process.ask({"op": "play", "calls": calls, "truths": [each.truth() for each in truths]})
+            reply = self._ask({"op": "play", "calls": calls, "truths": [each.truth() for each in truths]})
         if reply is None:
             return Played(None, _REFUSED, frozenset(), changed=False, ended=sent[-1] is not None)
-        return Played(reply["result"], reply["error"], frozenset(reply["correct"]), bool(reply.get("changed")))
+        correct = reply.correct if isinstance(reply.correct, list) else []
+        return Played(reply.result, reply.error, frozenset(correct), reply.changed)
 
     def close(self) -> None:
         """Ends the process. The next request starts one anew."""
         self.process.close()
+
+    def _ask(self, request: Mapping[str, JSON]) -> _Reply | None:
+        """The answer; None if the process ended instead, or answered something else."""
+        try:
+            return _Reply.model_validate(self.process.ask(request))
+        except ValidationError:
+            return None
 
     def _sent(self, call: ToolCall) -> dict[str, JSON] | None:
         """A call as it is handed on; None where it is larger than any should be."""

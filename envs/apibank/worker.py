@@ -1,16 +1,15 @@
 """The program that runs API-Bank's simulators, in a process of its own: a JSON object a line in, one a line out.
 
-    python -P -s -S -B worker.py FOLDER
-
-It uses the standard library alone, and no module of this project. The folder's modules are imported once; then files,
-processes, sockets and the execution of text are shut off. Names and arguments of calls come as JSON: they are looked up
-and passed, never put into code. A request that takes too long ends the process.
+The first line has the texts of the folder's files. Before anything in it is executed, the kernel confines the process
+(`envs/confinement.py`): the folder is somebody's code, which can then only compute and answer. When the modules are
+loaded, Python too shuts off files, processes, sockets and the execution of text; code that resists can undo that. Names
+and arguments of calls come as JSON: they are looked up and passed, never put into code. A request that takes too long
+ends the process.
 """
 
 from __future__ import annotations
 
 import copy
-import datetime
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -23,8 +22,9 @@ import signal
 import sys
 import types
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NoReturn
+
+from envs.confinement import confine
 
 SECONDS = 5
 """Processor time that a request may take before the process ends itself."""
@@ -34,6 +34,13 @@ MAX_REPLY = 2_000_000
 """Characters of a reply."""
 _SHUT = ("open", "os.", "socket.", "subprocess.", "shutil.", "ctypes.", "exec", "compile", "pty.", "tempfile.", "mmap.")
 _CANNOT_RUN = "This API cannot be executed here."
+_load = importlib.import_module
+_IMPORTABLE = (
+    *("_strptime", "calendar", "collections", "csv", "datetime", "decimal", "difflib", "hashlib", "importlib.util"),
+    *("itertools", "logging", "math", "re", "socket", "statistics", "string", "subprocess", "textwrap", "threading"),
+    *("time", "typing", "urllib.parse", "uuid", "encodings.ascii", "encodings.idna", "encodings.latin_1"),
+)
+"""Modules of the standard library that APIs may import, beside those that this file imports."""
 
 
 class Missing(types.ModuleType):
@@ -54,36 +61,45 @@ class Nothing:
         raise RuntimeError(_CANNOT_RUN)
 
 
-class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Gives a `Missing` module for everything that nobody else has found."""
+class Finder(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
+    """Finds the folder's modules in their texts, and gives a `Missing` module for everything that nobody else has."""
+
+    def __init__(self, sources: Mapping[str, str]) -> None:
+        self._sources = {f"apis.{name}": text for name, text in sources.items()}
+        self._sources["apis"] = "from apis.api import API"  # the published one lists its folder and imports everything
 
     def find_spec(self, fullname: str, *_: Any) -> importlib.machinery.ModuleSpec:
-        return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+        spec = importlib.machinery.ModuleSpec(fullname, self, origin=fullname, is_package=self.is_package(fullname))
+        spec.has_location = fullname in self._sources
+        return spec
 
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> Missing:
-        return Missing(spec.name)
+    def is_package(self, fullname: str) -> bool:
+        return fullname == "apis" or fullname not in self._sources
+
+    def get_source(self, fullname: str) -> str:
+        return self._sources[fullname]
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType | None:
+        return None if spec.name in self._sources else Missing(spec.name)
 
     def exec_module(self, module: types.ModuleType) -> None:
-        pass
+        if module.__name__ in self._sources:
+            super().exec_module(module)
 
 
 class Apis:
-    """The APIs of a folder, by name."""
+    """The APIs of a folder by name, from the texts of its modules and databases, which are by name too."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, sources: Mapping[str, str], databases: Mapping[str, str]) -> None:
         self.classes: dict[str, type] = {}
         self.missing: set[str] = set()
         """Those whose module imports a package that is not there, or whose database is not there."""
-        self.databases = {
-            path.stem: json.loads(path.read_text(encoding="utf-8"))
-            for path in sorted((folder / "init_database").glob("*.json"))
-        }
-        load = importlib.import_module
-        base = load("apis.api").API
-        for path in sorted((folder / "apis").glob("*.py")):
-            if path.stem in ("__init__", "api"):
+        self.databases = {name: json.loads(text) for name, text in databases.items()}
+        base = _load("apis.api").API
+        for source in sources:
+            if source == "api":
                 continue
-            module = load(f"apis.{path.stem}")
+            module = _load(f"apis.{source}")
             lacks = any(isinstance(each, Missing) or each is Nothing for each in vars(module).values())
             for name, each in vars(module).items():
                 if isinstance(each, type) and issubclass(each, base) and each is not base:
@@ -245,19 +261,20 @@ def main() -> NoReturn:
     """Answers requests until there are none."""
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what the folder's modules print
-    folder = Path(sys.argv[1])
-    sys.path.insert(0, str(folder))
-    sys.meta_path.append(Finder())
-    apis = Apis(folder)
-    datetime.datetime.strptime("2023", "%Y")  # loads what it needs, before files are shut off
+    for name in _IMPORTABLE:
+        _load(name)
     _limit()
+    confined = confine()
+    folder = json.loads(sys.stdin.readline())
+    sys.meta_path.append(Finder(folder["sources"]))
+    apis = Apis(**folder)
     sys.addaudithook(_refuse)
     for line in sys.stdin:
         signal.setitimer(signal.ITIMER_PROF, SECONDS)
         request = json.loads(line)
         reply: Any
         if request["op"] == "describe":
-            reply = apis.describe()
+            reply = {"confined": confined, "apis": apis.describe()}
         else:
             reply = (judge if request["op"] == "judge" else play)(apis, request)
         text = json.dumps(reply, default=str)
@@ -269,7 +286,3 @@ def main() -> NoReturn:
         replies.flush()
         signal.setitimer(signal.ITIMER_PROF, 0)
     sys.exit(0)
-
-
-if __name__ == "__main__":
-    main()

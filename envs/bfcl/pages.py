@@ -40,9 +40,25 @@ HEADERS = {
 }
 """Those of the official class, less the encoding `br`, which needs a package more."""
 
-_NOT_PUBLIC = [ipaddress.ip_network(each) for each in ("::/96", "::ffff:0:0:0/96", "64:ff9b:1::/48", "fec0::/10")]
-"""IPv4-compatible and translated addresses, those of a network's own translators, and site-local ones."""
-_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+_SPECIAL = {
+    "192.0.0.0/24": "protocols of the IETF; a cloud has its metadata at 192.0.0.192",
+    "192.31.196.0/24": "AS112",
+    "192.52.193.0/24": "tunnels for multicast",
+    "192.88.99.0/24": "relays of 6to4",
+    "192.175.48.0/24": "AS112",
+    "168.63.129.16/32": "metadata and name service of a cloud",
+    "2001::/23": "protocols of the IETF, Teredo among them",
+    "2002::/16": "6to4, which can hold any IPv4 address",
+    "2620:4f:8000::/48": "AS112",
+    "3fff::/20": "documentation",
+}
+"""Networks without web pages that `ipaddress` calls global, now or in older Pythons: IANA's special-purpose registries,
+and one that a cloud took for itself."""
+_NETWORKS = [ipaddress.ip_network(each) for each in _SPECIAL]
+_UNICAST = ipaddress.IPv6Network("2000::/3")
+"""All that IANA has given out of IPv6."""
+_HOLD_IPV4 = [ipaddress.IPv6Network(each) for each in ("::ffff:0:0/96", "64:ff9b::/96")]
+"""Mapped addresses, and those of translators (NAT64)."""
 _PORTS = {"http": 80, "https": 443}
 _TRIES = 4
 
@@ -70,22 +86,29 @@ class Page:
 
 
 def is_public(address: str) -> bool:
-    """Whether an address belongs to the public internet, whatever it is wrapped in."""
+    """Whether an address belongs to the public internet, whatever it is wrapped in, and not to this machine."""
     try:
         found = ipaddress.ip_address(address)
     except ValueError:
         return False
     if isinstance(found, ipaddress.IPv6Address):
-        if any(found in each for each in _NOT_PUBLIC):
+        if any(found in each for each in _HOLD_IPV4):
+            return is_public(str(ipaddress.IPv4Address(int(found) & 0xFFFFFFFF)))
+        if found not in _UNICAST or found.scope_id:
             return False
-        inner = found.ipv4_mapped or found.sixtofour or (found.teredo or (None, None))[1]
-        if inner is None and found in _NAT64:
-            inner = ipaddress.IPv4Address(int(found) & 0xFFFFFFFF)
-        if inner is not None and not is_public(str(inner)):
-            return False
-        if found.ipv4_mapped is not None:
-            return True
-    return found.is_global and not found.is_multicast
+    special = found.is_multicast or any(found in each for each in _NETWORKS)
+    return found.is_global and not special and not _is_own(str(found))
+
+
+def _is_own(address: str) -> bool:
+    """Whether this machine has the address: the kernel then takes it for both ends of a connection. Nothing is sent."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((address, 9))
+            return str(probe.getsockname()[0]) == address
+    except OSError:
+        return False
 
 
 async def fetch(url: str, limits: Limits, private: frozenset[str]) -> Page:

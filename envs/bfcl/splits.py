@@ -21,6 +21,7 @@ from pathlib import Path
 from envs.bfcl.tasks import get_task, load_tasks
 from envs.bfcl.world import simulators_of
 from envs.errors import UserError
+from envs.received import read_json
 from envs.sources import PARTS, Overlap, Split, check_disjoint, overlaps_of
 from envs.task import JSON, Category, Task
 
@@ -87,12 +88,7 @@ def category_split(seed: int = 0) -> Split:
 
 def load_split(path: Path) -> Split:
     """A split from a file. Raises `UserError` where it is not of the published form or its parts overlap."""
-    try:
-        value: JSON = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"split: {path} cannot be read ({error}).") from None
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"split: {path} is not valid JSON ({error}).") from None
+    value = read_json(path, "split")
     if not isinstance(value, dict):
         raise UserError(f'split: {path} must hold an object {{"train": [ids], "test": [ids]}}, not {value!r:.60}.')
     for key in ("train", "test"):

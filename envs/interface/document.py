@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from envs.dialects.base import read_json
 from envs.errors import UserError, unknown_value
 from envs.interface.value import MAX_GUIDELINES, CueKind, Interface, RecoveryLevel, SchemaCue, guideline_fault
+from envs.received import read_text
 from envs.sources import all_tools
 from envs.task import JSON
 
@@ -87,11 +88,7 @@ def interface_from_json(text: str, *, source: str = "interface") -> Interface:
 
 def load_interface(path: Path) -> Interface:
     """The interface in a JSON file. Raises `UserError` where it cannot be read or is not valid."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"interface: {path} cannot be read ({error}).") from None
-    return interface_from_json(text, source=str(path))
+    return interface_from_json(read_text(path, "interface"), source=str(path))
 
 
 def dump_interface(interface: Interface) -> str:

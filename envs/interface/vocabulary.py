@@ -18,7 +18,9 @@ EVERYDAY = frozenset((Path(__file__).parent / "everyday.txt").read_text(encoding
 """Some 1,100 words of general advice, in their base forms."""
 
 _SUFFIXES = ("s", "es", "ed", "ing", "ly", "er", "ies", "ied", "able", "ness", "ment", "al", "ation", "ity")
-_DECIMALS = re.compile(r"\d+\.\d+")
+_DECIMALS = re.compile(r"(?<!\d)\d++\.\d+")
+_MAX_NAME = 200
+"""Letters and digits of a tool's name that are looked up."""
 
 
 def is_ordinary(word: str) -> bool:
@@ -87,5 +89,5 @@ def _public(sources: Sources) -> _Public:
     text = f" {' | '.join(' '.join(reading) for reading in readings)} "
     numbers = {number for text in texts for number in (*_DECIMALS.findall(text), *re.findall(r"\d+", text))}
     names = {"".join(parts(name)): name for source in sources for name in source.tools()}
-    beginnings = frozenset(name[:end] for name in names for end in range(1, len(name) + 1))
+    beginnings = frozenset(name[:end] for name in names for end in range(1, min(len(name), _MAX_NAME) + 1))
     return _Public(text, EVERYDAY | frozenset(text.split()), frozenset(numbers), names, beginnings)

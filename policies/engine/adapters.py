@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from envs.errors import UserError
+from envs.received import check_no_links, followed, read_json_object
 from policies.engine.requests import own_tensors
 from policies.engine.types import Adapter, BadRequest
 
@@ -142,7 +144,13 @@ def write_adapter(adapter: Adapter, out: Path, *, base: str) -> None:
 
 
 def read_adapter(folder: Path) -> Adapter:
-    """The adapter of a folder that PEFT or `write_adapter` has written."""
+    """The adapter of a folder that PEFT or `write_adapter` has written. Raises `UserError` if it cannot be read."""
+    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    return Adapter(json.loads((folder / CONFIG_FILE).read_text("utf-8")), load_file(folder / TENSOR_FILE))
+    check_no_links(folder)
+    config = read_json_object(followed(folder / CONFIG_FILE), "adapter")
+    try:
+        return Adapter(config, load_file(folder / TENSOR_FILE))
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"adapter: {folder / TENSOR_FILE} cannot be read ({error}).") from None

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from envs.errors import UserError
+from envs.received import followed, read_json_object
 from policies.engine.types import LEAST_TEMPERATURE, BadRequest, GenRequest
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def check_scored(
 
 def vocabulary_of(model: Path) -> int:
     """The size of the vocabulary of the model in the folder."""
-    return int(json.loads((model / "config.json").read_text("utf-8"))["vocab_size"])
+    return int(read_json_object(followed(model / "config.json"), "model")["vocab_size"])
 
 
 def own_tensors(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

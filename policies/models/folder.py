@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from envs.dialects import Dialect, get_dialect
 from envs.errors import UserError
+from envs.received import MAX_BYTES, check_no_links, followed, read_json_object, read_text
 
 _DIALECTS = {"qwen2": "qwen", "qwen3": "qwen", "llama": "llama3_json"}
 """Architecture → how its models call tools, unless their name or their chat template says otherwise."""
@@ -70,6 +70,7 @@ def check_folder(
     Without `weights`, neither these nor a tokenizer need be there. Raises `UserError` with one sentence for a folder
     that lacks a file, or holds no model that calls tools in a known way.
     """
+    check_no_links(path)
     config = read_json(path / "config.json")
     kind = str(config.get("model_type"))
     if dialect is None:
@@ -106,7 +107,7 @@ def template_of(path: Path) -> str:
     """The folder's chat template, from a file of its own or the tokenizer's config; empty where it has none."""
     own, config = path / "chat_template.jinja", path / "tokenizer_config.json"
     if own.is_file():
-        return own.read_text(encoding="utf-8", errors="replace")
+        return read_text(followed(own), "model")
     return str(read_json(config).get("chat_template", "")) if config.is_file() else ""
 
 
@@ -114,13 +115,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """The JSON object in a file of a model folder. Raises `UserError` where there is none."""
     if not path.is_file():
         raise UserError(f"model: {path.parent} has no {path.name}.")
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UserError(f"model: {path} is not valid JSON ({error}).") from error
-    if not isinstance(value, dict):
-        raise UserError(f"model: {path} is not a JSON object.")
-    return value
+    return read_json_object(followed(path), "model", MAX_BYTES)
 
 
 def check_weights(path: Path) -> None:
@@ -129,7 +124,10 @@ def check_weights(path: Path) -> None:
 
     files = {file.name for file in path.glob("*.safetensors")}
     if (path / "model.safetensors.index.json").is_file():
-        needed = set(read_json(path / "model.safetensors.index.json").get("weight_map", {}).values())
+        places = read_json(path / "model.safetensors.index.json").get("weight_map")
+        if not isinstance(places, dict) or not all(isinstance(file, str) for file in places.values()):
+            raise UserError(f"model: {path / 'model.safetensors.index.json'} has no weight_map from tensors to files.")
+        needed = set(places.values())
         missing = sorted(needed - files)
         if missing:
             raise UserError(f"model: {path} lacks {len(missing)} of {len(needed)} weight files, first {missing[0]}.")
@@ -139,5 +137,5 @@ def check_weights(path: Path) -> None:
         try:
             with safe_open(path / file, framework="np"):  # without PyTorch, as nothing is read but the header
                 pass
-        except SafetensorError as error:
+        except (SafetensorError, OSError) as error:
             raise UserError(f"model: {path / file} cannot be read ({error}); copy it again.") from error

@@ -53,7 +53,7 @@ def check_config(config: Settings, *, weights: bool = True) -> ModelFolder:
     for kind in SECTIONS.values():
         config.section(kind)
     check_seed(config.seed)
-    model = _check_model(config.section(sections.Solver), weights=weights)
+    model = check_model(config.section(sections.Solver), weights=weights)
     _check_engine("engine.kind", config.section(sections.Engine).kind)
     _check_training(config.section(sections.Training), config.section(sections.Learners))
     reweighting = config.section(sections.Reweighting)
@@ -83,7 +83,8 @@ def check_memory(config: Settings, model: ModelFolder) -> None:
         check_parts(parts(config, model), available(), engine=config.section(sections.Engine))
 
 
-def _check_model(solver: sections.Solver, *, weights: bool) -> ModelFolder:
+def check_model(solver: sections.Solver, *, weights: bool) -> ModelFolder:
+    """Opens the solver's model, and checks what must fit it. Raises `UserError`."""
     check_known("solver.dialect", DIALECTS, solver.dialect)
     model = open_model(solver.model, dialect=solver.dialect, weights=weights)
     for key in ("prompt", "response"):

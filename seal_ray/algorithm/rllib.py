@@ -6,20 +6,31 @@ what a group of actors knows. Verified with Ray 2.60; the tests of this package 
 
 from __future__ import annotations
 
+import socket
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import ray
 from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
+from ray.rllib.core import COMPONENT_LEARNER_GROUP
 from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 from ray.rllib.core.rl_module.torch import TorchRLModule
 from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
+from ray.tune.execution.experiment_state import _ExperimentCheckpointManager
 from torch import Tensor, nn
+from torch.distributed import rendezvous  # type: ignore[attr-defined] # it is not exported, and is public
+
+from envs.errors import UserError
+from seal_ray.algorithm.state import read_state, write_state
 
 _TAG = "sample"
+_RENDEZVOUS: Any = rendezvous
+_OPEN_STORE = _RENDEZVOUS.TCPStore
 
 
 class RoundConfig(AlgorithmConfig):
@@ -42,6 +53,7 @@ class RoundAlgorithm(Algorithm):
     """An algorithm that evaluates on its training runners, and has state of its own."""
 
     config: Any
+    learner_group: Any
 
     @classmethod
     def _should_create_evaluation_env_runners(cls, eval_config: Any) -> bool:  # noqa: ARG003 - RLlib passes it
@@ -50,6 +62,23 @@ class RoundAlgorithm(Algorithm):
     def wants(self, component: str, components: Any, not_components: Any) -> bool:
         """Whether a part of the state is asked for."""
         return bool(self._check_component(component, components, not_components))
+
+    @classmethod
+    def from_checkpoint(cls, *_: Any, **__: Any) -> Any:
+        """Raises `UserError`: RLlib's would run whatever a checkpoint's pickle says."""
+        raise UserError("a checkpoint holds no config; build the algorithm from the run's, and call restore_from_path.")
+
+    def save_to_path(self, path: Any, **_: Any) -> str:  # type: ignore[override] # RLlib's other options are not used
+        """Writes the state to a folder, that of the learner group in one inside. Runners have none."""
+        inside = [name for name, _ in self.get_checkpointable_components()]
+        write_state(Path(path), self.get_state(not_components=inside))
+        self.learner_group.save_to_path(Path(path, COMPONENT_LEARNER_GROUP))
+        return str(path)
+
+    def restore_from_path(self, path: Any, **_: Any) -> None:
+        """The inverse. Raises `UserError` for what cannot be read."""
+        self.learner_group.restore_from_path(Path(path, COMPONENT_LEARNER_GROUP))
+        self.set_state(read_state(Path(path)))
 
 
 class RowsModule(TorchRLModule):
@@ -69,6 +98,10 @@ class RowsLearner(TorchLearner):
     _device: Any
     _module: Any
     _weights_seq_no: Any
+
+    def __init__(self, **settings: Any) -> None:
+        _RENDEZVOUS.TCPStore = _store  # RLlib has learners meet after this, and before `build`
+        super().__init__(**settings)  # type: ignore[no-untyped-call]
 
     @abstractmethod
     def learn(self, batch: Mapping[str, Any]) -> None:
@@ -125,6 +158,13 @@ class RowsLearner(TorchLearner):
         self.load_optimizer_state(state)
 
 
+def _store(*, host_name: str, port: int, is_master: bool, **settings: Any) -> Any:
+    """The store in which learners meet. PyTorch's listens at all addresses; on loopback this one listens there only."""
+    if is_master and host_name == "127.0.0.1":
+        settings["master_listen_fd"] = socket.create_server((host_name, port)).detach()
+    return _OPEN_STORE(host_name=host_name, port=port, is_master=is_master, **settings)
+
+
 class RowsLearnerGroup(LearnerGroup):
     """A group of learners that can be reached one by one."""
 
@@ -146,6 +186,26 @@ class RowsLearnerGroup(LearnerGroup):
     def inside(self, component: str, components: Any) -> Any:
         """What of a part's parts is named."""
         return self._get_subcomponents(component, components)
+
+
+@contextmanager
+def tune_files_signed(sign: Callable[[Path], None]) -> Iterator[None]:
+    """Calls `sign` with the folder of Tune's state each time before Tune copies it to where it is kept."""
+    manager: Any = _ExperimentCheckpointManager
+    sync_up = manager.sync_up_experiment_state
+
+    def signed_sync_up(self: Any, save_fn: Callable[[], None], **options: Any) -> None:
+        def save() -> None:
+            save_fn()
+            sign(Path(self._storage.experiment_driver_staging_path))
+
+        sync_up(self, save, **options)
+
+    manager.sync_up_experiment_state = signed_sync_up
+    try:
+        yield
+    finally:
+        manager.sync_up_experiment_state = sync_up
 
 
 def learner_index(learner: Any) -> int:

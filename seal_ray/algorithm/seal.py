@@ -293,8 +293,8 @@ class Seal(RoundAlgorithm):
             self.profile = FailureProfile.from_dict(own["profile"])
             self._reweighter.set_state(own["reweighter"])
 
-    def restore_from_path(self, path: Any, *args: Any, **kwargs: Any) -> None:
-        super().restore_from_path(path, *args, **kwargs)  # type: ignore[no-untyped-call]
+    def restore_from_path(self, path: Any, **kwargs: Any) -> None:
+        super().restore_from_path(path, **kwargs)
         self._deliver()
 
     def restore_env_runners(self, env_runner_group: Any) -> list[int]:

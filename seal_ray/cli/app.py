@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from envs.errors import SealError, UserError
+from envs.trusting import restricted
 from seal_ray.cli import curator, evaluate, exam, extract, pool, serve, tiny, train, warm_start
+from seal_ray.cli.console import ask, harmless, is_interactive, make_console
 from seal_ray.cli.play import play
 from seal_ray.cli.tasks import tasks
 
@@ -77,7 +78,7 @@ def export(
 
     released = release(run, out, merge=merge)
     kind = "adapter" if released.adapter else "model"
-    Console(highlight=False).print(f"{kind} of round {released.round} in {out}", soft_wrap=True, markup=False)
+    make_console().print(f"{kind} of round {released.round} in {out}", soft_wrap=True, markup=False)
 
 
 app.command("serve")(serve.command)
@@ -110,17 +111,18 @@ def main() -> None:
         sys.path.append(str(Path.cwd()))
     try:
         _add_commands_of_other_floors()
-        app()
+        with restricted(sys.argv[1:], ask=ask if is_interactive() else None):
+            app()
     except UserError as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(harmless(f"error: {error}\n"))
         sys.exit(2)
     except SealError as error:
-        sys.stderr.write(f"failed: {error}\n")
+        sys.stderr.write(harmless(f"failed: {error}\n"))
         sys.exit(1)
     except OSError as error:  # of a file or folder that a user has named, wherever it is met
         if error.errno not in _THE_USERS:
             raise
-        sys.stderr.write(f"error: {str(error.filename)[:200]}: {error.strerror}.\n")
+        sys.stderr.write(harmless(f"error: {str(error.filename)[:200]}: {error.strerror}.\n"))
         sys.exit(2)
     except (KeyboardInterrupt, SystemExit) as error:  # an interrupted command comes here as its exit code
         if isinstance(error, SystemExit) and error.code != _INTERRUPTED:

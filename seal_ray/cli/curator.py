@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from envs.errors import UserError
+from seal_ray.cli.console import make_console
 
 
 def command(
@@ -32,7 +32,7 @@ def command(
         for row in history_as_rows(arms):
             typer.echo(json.dumps(row))
         return
-    console = Console(highlight=False)
+    console = make_console()
     console.print(history_table(arms))
     for arm in arms:
         console.print(f"{arm.id}: {arm.shows}", markup=False, soft_wrap=True)

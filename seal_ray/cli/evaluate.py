@@ -18,7 +18,8 @@ from policies import tiny
 from policies.engine.choice import DTYPES, KINDS, choose_dtype, default_kind
 from policies.models import ModelFolder, open_model
 from policies.solver import Budgets
-from seal_ray.cli.options import Env, check_sampling, progress
+from seal_ray.cli.console import make_console
+from seal_ray.cli.options import Env, Trust, check_sampling, progress
 from seal_ray.config.fields import OFFICIAL_RESULTS, with_current_keys
 from seal_ray.evaluation.plan import MAX_CONTEXT, Plan, check_plan, choose_tasks
 from seal_ray.evaluation.records import (
@@ -71,6 +72,7 @@ def command(
         Path | None, typer.Option(help="Folder for result files that the benchmark's own grader reads.")
     ] = None,
     old_official_results: Annotated[Path | None, typer.Option(OFFICIAL_RESULTS, hidden=True)] = None,
+    _trust: Trust = False,
 ) -> None:
     """Evaluate a model on the plain benchmark. Stopped with Ctrl-C, the same command goes on where it was."""
     source = get_source(env, key="env")
@@ -130,7 +132,7 @@ def command(
     if results is not None:
         claim_folder(plan, results, "--official-results", fresh=fresh)
     records = open_folder(plan, out, fresh=fresh)
-    console = Console(highlight=False, markup=False)
+    console = make_console(markup=False)
     with progress(console) as update:
 
         def show(at: Progress) -> None:

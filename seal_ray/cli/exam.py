@@ -19,7 +19,8 @@ from policies.engine.choice import DTYPES, KINDS, choose_dtype, default_kind, st
 from policies.models import open_model
 from policies.prompting import ChatFormat
 from policies.solver import Budgets
-from seal_ray.cli.options import Update, check_sampling, progress
+from seal_ray.cli.console import make_console
+from seal_ray.cli.options import Trust, Update, check_sampling, progress
 from seal_ray.cli.played import check_playable, how_to_play, party_of, play_all, settings_of
 from seal_ray.evaluation.plan import MAX_CONTEXT
 from seal_ray.exams.logs import write_log
@@ -74,6 +75,7 @@ def command(
         str | None,
         typer.Option(envvar=VARIABLE, help="Python that has inspect-evals, for tau2 suites; make inspect makes one."),
     ] = None,
+    _trust: Trust = False,
 ) -> None:
     """Let a model sit exams that it was not trained for. Stopped or killed, the same command goes on where it was."""
     check_known("engine", KINDS, engine)
@@ -96,7 +98,7 @@ def command(
         how = how_to_play(
             user_model, inspect=inspect, limit=limit, categories=category or (), turns=turns, at=concurrent
         )
-    console = Console(highlight=False)
+    console = make_console()
     with ExitStack() as held:
         known = {"data": data, "embeddings": None if embeddings is None else Embedder(embeddings)}
         exams: dict[str, Exam] = {}

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from envs.errors import UserError
 from envs.folders import make_folder
+from seal_ray.cli.console import make_console
 
 
 def command(
@@ -34,7 +34,7 @@ def command(
         raise
     write_adapter(found.adapter, out, base=known.public_name)
     size = (out / TENSOR_FILE).stat().st_size
-    Console(highlight=False, markup=False).print(
+    make_console(markup=False).print(
         f"{out}: rank {rank}, {size / 1e6:.1f} MB, {100 * found.share:.1f} % of the change (sum of squares)",
         soft_wrap=True,
     )

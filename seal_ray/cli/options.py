@@ -16,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from envs.errors import UserError
 from envs.sources import SOURCES
+from envs.trusting import trust_everything
 from policies.engine.requests import check_temperature
 
 Runs = Annotated[
@@ -26,6 +27,17 @@ Env = Annotated[
 ]
 Storage = Annotated[
     str | None, typer.Option(help="Folder or URI (s3://, gs://) that the folder is copied to, under its name.")
+]
+
+
+Trust = Annotated[
+    bool,
+    typer.Option(
+        "--trust",
+        callback=lambda given: trust_everything() if given else None,
+        is_eager=True,
+        help="Let code run that files bring: import names in them, and pickles.",
+    ),
 ]
 
 

@@ -23,7 +23,8 @@ from envs.task import Task, ToolDoc
 from envs.text import visible
 from policies.engine.choice import KINDS
 from policies.models import open_model
-from seal_ray.cli.options import Env, check_sampling
+from seal_ray.cli.console import make_console
+from seal_ray.cli.options import Env, Trust, check_sampling
 from seal_ray.run.checkpoints import model_of
 
 _Answer = Callable[[Dialogue], tuple[str, bool]]
@@ -52,6 +53,7 @@ def play(
         str | None, typer.Option(help="How calls are written: toolace, qwen or llama3_json; else as the model does.")
     ] = None,
     env: Env = GENERATED,
+    _trust: Trust = False,
 ) -> None:
     """Play one dialogue through the two-agent game: you are the solver, the verifier judges every turn."""
     get_source(env, key="env")
@@ -63,7 +65,7 @@ def play(
     check_sampling(temperature)
     form = get_dialect(dialect or "toolace") if model is None else open_model(model_of(model), dialect=dialect).dialect
     shown = Interface.plain() if interface is None else load_interface(interface)
-    console = Console(highlight=False)
+    console = make_console()
     game = CoEvolutionGame([chosen], dialect=form, protocol=protocol)
     game.reset(seed=0)
     console.print(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from envs.errors import UserError
 from envs.text import visible
+from seal_ray.cli.console import make_console
 
 
 def command(
@@ -39,9 +40,9 @@ def command(
     tasks = windows[-1].tasks
     if as_json:
         for task in tasks:
-            typer.echo(task.model_dump_json())
+            typer.echo(json.dumps(task.model_dump()))
         return
-    console = Console(highlight=False)
+    console = make_console()
     shown = newest(tasks, limit)
     console.print(pool_table(shown))
     for number, task in enumerate(shown, 1):
@@ -65,6 +66,6 @@ def _show_movement(runs: list[Path], picture: Path | None, *, as_json: bool) -> 
         draw_movement(found, out, title=f"{len(runs)} runs")
     except OSError as error:
         raise UserError(f"picture: {out} cannot be written ({error.strerror}).") from None
-    console = Console(highlight=False)
+    console = make_console()
     console.print(movement_table(found))
     console.print(f"{len(runs)} runs, picture in {out}", markup=False, soft_wrap=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import os
 import socket
@@ -14,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from envs.errors import SealError, UserError
 from policies import tiny
+from seal_ray.cli.console import make_console
 
 if TYPE_CHECKING:
     from seal_ray.serving.app import Served
@@ -37,9 +36,10 @@ def command(
     name: Annotated[str | None, typer.Option(help="What clients call the model; else its folder's name.")] = None,
     host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen at.", min=1, max=65535)] = 8000,
-    api_key: Annotated[
-        str | None, typer.Option(envvar="SEAL_RAY_API_KEY", help="Key that clients must send.", show_default=False)
+    api_key_file: Annotated[
+        str | None, typer.Option(help="File with the key that clients must send; else SEAL_RAY_API_KEY holds it.")
     ] = None,
+    api_key: Annotated[str | None, typer.Option(hidden=True)] = None,
     no_key: Annotated[bool, typer.Option("--no-key", help="Let anyone ask, at any address.")] = False,
     replicas: Annotated[int, typer.Option(help="Copies of the model, at least.", min=1)] = 1,
     max_replicas: Annotated[int | None, typer.Option(help="Copies at most, under load.", min=1)] = None,
@@ -51,10 +51,14 @@ def command(
     dtype: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")] = None,
 ) -> None:
     """Serve a model to OpenAI's clients, with tools and streaming. Ctrl-C stops. On a cluster, use serve deploy."""
-    from seal_ray.serving.app import KEY_VARIABLE, ServingSettings, make_out
+    from seal_ray.serving.app import KEY_VARIABLE, ServingSettings, make_out, read_key
 
-    if api_key is not None and (not api_key or api_key.strip() != api_key or not api_key.isascii()):
-        raise UserError("--api-key: it is empty, or holds blanks at an end or letters that are not ASCII.")
+    if api_key is not None:
+        raise UserError(
+            "--api-key: all users of this machine can read arguments; write the key to a file that only you can read "
+            "and give --api-key-file FILE."
+        )
+    key = read_key(api_key_file)
     served = make_out(
         ServingSettings(
             model=model,
@@ -68,21 +72,22 @@ def command(
             replicas=replicas,
             max_replicas=max_replicas,
             gpus=gpus,
+            api_key_file=api_key_file,
             no_key=no_key,
         )
     )
-    check_address(host, port, key=api_key, no_key=no_key)
+    check_address(host, port, key=key, no_key=no_key)
     os.environ.pop(KEY_VARIABLE, None)  # which the processes below would inherit
     from seal_ray.run.cluster import connected
     from seal_ray.serving.admission import admit
 
     # A few wait behind the proxy, so that no place is empty while a request is on its way.
-    admit(places=served.settings.places + 16, body_bytes=served.settings.max_request_mib << 20, key=api_key)
-    say = partial(Console(highlight=False, markup=False).print, soft_wrap=True)
+    admit(places=served.settings.places + 16, body_bytes=served.settings.max_request_mib << 20, key=key)
+    say = partial(make_console(markup=False).print, soft_wrap=True)
     say(f"starting {served.name}: a minute or two on CPU")
     with connected() as own:
         logging.disable(logging.WARNING)  # Serve and vLLM log every step
-        _serve_until_interrupted(served, host=host, port=port, key=api_key, say=say, own=own)
+        _serve_until_interrupted(served, host=host, port=port, key=key, say=say, own=own)
     say("stopped")
 
 
@@ -101,23 +106,18 @@ def _named(adapters: Sequence[str]) -> dict[str, str]:
 
 def check_address(host: str, port: int, *, key: str | None, no_key: bool) -> None:
     """Raises `UserError` for an address that is taken, or open to others without a key."""
+    from seal_ray.serving.hosts import is_loopback
+
     if not key and not no_key and not is_loopback(host):
         raise UserError(
-            f"--host: {host} can be reached from other machines and there is no key; give --api-key, or --no-key "
-            "to let anyone ask."
+            f"--host: {host} can be reached from other machines and there is no key; give --api-key-file FILE, or "
+            "--no-key to let anyone ask."
         )
     try:
         with socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET):
             pass
     except OSError as error:
         raise UserError(f"--port: {host}:{port} cannot be listened at ({error.strerror or error}).") from None
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _serve_until_interrupted(
@@ -141,7 +141,7 @@ def _serve_until_interrupted(
         _check_serve(host, port)
         with _ended(own=own):
             try:
-                serve.run(application(served, key=key), name=_NAME, route_prefix="/", logging_config=quiet)
+                serve.run(application(served, key=key, host=host), name=_NAME, route_prefix="/", logging_config=quiet)
             except RuntimeError as error:
                 first, *_ = str(error).strip().splitlines() or ["no reason given"]
                 raise SealError(f"serve: the model could not be started ({first}).") from error

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from envs.errors import UserError, check_known
 from envs.sources import BENCHMARK, PARTS, Overlap, Split, TaskSource, class_counts, get_source
 from envs.task import JSON, Task
+from seal_ray.cli.console import make_console
 from seal_ray.cli.options import Env
 
 
@@ -76,7 +76,7 @@ def _print_json(chosen: Sequence[Task], split: Split) -> None:
 def _print_tables(
     chosen: Sequence[Task], split: Split, source: TaskSource, *, limit: int, counts: bool, of: int
 ) -> None:
-    console = Console()
+    console = make_console(highlight=True)
     if not counts:
         shown = chosen if limit == 0 else chosen[:limit]
         console.print(_listing(shown, split))

@@ -21,6 +21,7 @@ from policies.rollouts import Rollouts
 from policies.solver import Budgets, Solver
 from policies.tiny.behaviours import Behaviour
 from policies.tiny.measure import Measured, interfaces, measure
+from seal_ray.cli.console import make_console
 from seal_ray.cli.options import progress
 from seal_ray.cli.tiny_writer import measure_writing, show_writing
 
@@ -59,7 +60,7 @@ def build(
     recipe = {tiny.RARE: RARE_RECIPE, tiny.WRITER: WRITER_RECIPE}.get(name, Recipe())
     out = out or Path("runs") / name
     torch.set_num_threads(threads)
-    console = Console(highlight=False, markup=False)
+    console = make_console(markup=False)
     with progress(console) as update:
         build_model(
             out,
@@ -94,7 +95,7 @@ def measure_command(
     """Measure how often each behaviour is right, on the plain interface and under cues; or what tiny-writer writes."""
     from policies.tiny.build import only_writes
 
-    console = Console(highlight=False, markup=False)
+    console = make_console(markup=False)
     if only_writes(open_model(model).path):
         if (tasks, interface or None, greedy) != (None, None, None):
             raise UserError(f"{model} only writes, and plays no tasks; leave --tasks, --interface and --greedy out.")

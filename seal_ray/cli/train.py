@@ -15,7 +15,9 @@ from rich.table import Table
 
 from envs.diagnosis import Label
 from envs.errors import UserError
-from seal_ray.cli.options import Runs, Storage
+from envs.trusting import import_names, trust_names, untrusted
+from seal_ray.cli.console import make_console
+from seal_ray.cli.options import Runs, Storage, Trust
 from seal_ray.report.files import TRIALS
 from seal_ray.report.metrics import categories_of
 
@@ -43,14 +45,16 @@ def command(
     wandb: Annotated[str, typer.Option(help="off, auto (offline without a key), online or offline.")] = "auto",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be run, and start nothing.")] = False,
     presets: Annotated[bool, typer.Option("--presets", help="List the presets.")] = False,
+    _trust: Trust = False,
 ) -> None:
     """Train a solver: play, diagnose, reweight, learn. Ctrl-C writes a checkpoint; --resume goes on."""
     from seal_ray.algorithm.config import make_config
 
-    console = Console(highlight=False)
+    console = make_console()
     if presets:
         _show_presets(console)
         return
+    from seal_ray.run.signature import Signature, trust_signed_names
     from seal_ray.run.storage import fetched, is_stored, mirrored
 
     if resume is not None:
@@ -63,18 +67,27 @@ def command(
         if not file.is_file() or (folder_path / TRIALS).exists():
             raise UserError(f"--resume: {folder_path} is no run; give a folder that seal-ray train has made.")
         made = make_config(None, file=file)
+        if not dry_run:
+            trust_signed_names(made.to_sections(), file, run=folder_path)
     else:
         made = make_config(preset or [], file=config, overrides=overrides or [], seed=seed)
         folder_path = runs / (name or time.strftime("train-%Y%m%d-%H%M%S"))
         if not dry_run:
             _check_new(folder_path)
-    from seal_ray.algorithm.checks import check_config, check_memory
+            trust_names(made.to_sections(), config or Path(", ".join(preset or [])))
+    from seal_ray.algorithm.checks import check_config, check_memory, check_model
+    from seal_ray.config.sections import Solver
 
-    model = check_config(made, weights=not dry_run)
     if dry_run:
+        if names := untrusted(import_names(made.to_sections())):
+            console.print(f"neither imported nor checked: {', '.join(names)}", soft_wrap=True, markup=False)
+            model = check_model(made.section(Solver), weights=False)
+        else:
+            model = check_config(made, weights=False)
         _show_plan(console, made, model)
         _show_fit(console, made, model)
         return
+    model = check_config(made)
     check_memory(made, model)
     from seal_ray.config.sections import Training
     from seal_ray.report.files import RunFolder
@@ -104,6 +117,7 @@ def command(
             check_fits(made)
             folder = RunFolder(folder_path)
             folder.write_config({"seed": made.seed, **made.to_sections()})
+            Signature(folder.path).sign(imports=import_names(made.to_sections()))
             outcome = train(made, folder, resume=checkpoint, wandb=wandb, say=say, report=report)
     if outcome.stopped:
         say(f"stopped after round {outcome.rounds}; go on with: seal-ray train --resume {folder_path}")
@@ -186,8 +200,8 @@ def _show_fit(console: Console, made: SealConfig, model: ModelFolder) -> None:
 
 
 def _show_plan(console: Console, made: SealConfig, model: ModelFolder) -> None:
+    from envs.received import write_yaml
     from seal_ray.config.memory import Place, parts
-    from seal_ray.config.yaml_text import write_yaml
     from seal_ray.run.cluster import resources
 
     console.print(write_yaml({"seed": made.seed, **made.to_sections()}), soft_wrap=True, markup=False)

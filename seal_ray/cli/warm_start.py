@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from envs.sources import GENERATED
 from policies import tiny
+from seal_ray.cli.console import make_console
 from seal_ray.cli.options import progress
 
 
@@ -67,7 +67,7 @@ def command(
         seed=seed,
         overrides=tuple(overrides or ()),
     )
-    console = Console(highlight=False, markup=False)
+    console = make_console(markup=False)
     with progress(console) as report:
         found = warm_start(plan, out, report)
     console.print(f"model: {found}   curves: {found / WORK / PICTURE}", soft_wrap=True)

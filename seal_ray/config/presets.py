@@ -2,7 +2,7 @@
 
 A model preset says which model is trained and with what; a method preset goes on top of one, and says which parts of
 SEAL are on (the rows of the paper's Table 3). Beside those that come with the package, a preset can be any YAML file of
-the same form; with `like` it says what differs from one of the package. `yaml_text.py` reads them.
+the same form; with `like` it says what differs from one of the package. `envs/received.py` reads them.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 
 from envs.errors import UserError, check_known, unknown_value
+from envs.received import parse_yaml, problem_of, read_yaml, read_yaml_as_json
+from envs.trusting import allow, config_folder, import_names
 from seal_ray.config.fields import current, takes_text, with_current_keys
-from seal_ray.config.sections import SECTIONS, check_key
-from seal_ray.config.yaml_text import problem_of, read_yaml
+from seal_ray.config.sections import SECTIONS, check_key, section_of
 
 FOLDER = Path(__file__).parent.parent / "presets"
 DEFAULT = "tiny"
@@ -82,7 +83,7 @@ def parse_words(words: Sequence[str]) -> Values:
         check_key(section, key)
         key = current(section, key)
         try:
-            value = read_yaml(text)
+            value = parse_yaml(text)
         except yaml.YAMLError as error:
             raise UserError(f"{section}.{key}: {text!r:.80} cannot be read as YAML ({problem_of(error)}).") from None
         values.setdefault(section, {})[key] = _meant(section, key, value, text.strip())
@@ -96,6 +97,26 @@ def _read_file(path: Path) -> tuple[Values, Any]:
         raise UserError(f"config: {path} holds no sections; write them as the presets do, key: value under each.")
     seed = document.pop("seed", 0)
     return _checked(document, raw, path), seed
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """The resolved configuration of a run: `seed`, and the settings by section, as they were written.
+
+    Settings that are known today have values that fit; a run of another version may have others. Raises `UserError`.
+    """
+    document = read_yaml_as_json(path, "config")
+    if not isinstance(document, dict):
+        raise UserError(f"config: {path} holds no sections of settings.")
+    for name, values in document.items():
+        if type(values) is not (int if name == "seed" else dict):
+            raise UserError(f"config: {path}: {name}: {values!r:.80} does not fit.")
+    for name, kind in SECTIONS.items():
+        values = with_current_keys(name, document.get(name, {}))
+        try:
+            section_of(kind, {key: value for key, value in values.items() if key in kind.model_fields})
+        except UserError as error:
+            raise UserError(f"config: {path}: {error}") from None
+    return document
 
 
 def _checked(document: dict[str, Any], raw: Mapping[str, Any], path: Path) -> Values:
@@ -152,11 +173,7 @@ def _read_preset_file(path: Path) -> dict[str, Any]:
 
 def _documents(path: Path) -> tuple[Any, Any]:
     """What a YAML file holds, and the same with every scalar as it is written: a folder may be called 007."""
-    try:
-        text = path.read_text(encoding="utf-8")
-        return read_yaml(text), yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506 - it makes nothing but text
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise UserError(f"config: {path} cannot be read ({reason}).") from None
-    except yaml.YAMLError as error:
-        raise UserError(f"config: {path} is not valid YAML ({problem_of(error)}).") from None
+    document = read_yaml(path, "config")
+    if path.resolve().is_relative_to(config_folder()):
+        allow(import_names(document))
+    return document, read_yaml(path, "config", as_text=True)

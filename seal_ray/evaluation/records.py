@@ -18,6 +18,7 @@ from rich.table import Table
 from envs.diagnosis import Label
 from envs.errors import UserError
 from envs.folders import make_folder
+from envs.received import parse_json, read_text
 from envs.sources import get_source
 from envs.task import in_order
 from policies.engine.choice import start_engine
@@ -71,7 +72,7 @@ class Records:
         records = []
         for number, line in enumerate(self._file.lines(), 1):
             try:
-                records.append(Record.from_dict(json.loads(line)))
+                records.append(Record.from_dict(parse_json(line)))
             except (ValueError, KeyError, TypeError) as error:
                 raise UserError(
                     f"evaluation: line {number} of {self._file.path} is no dialogue; give another --out or --fresh."
@@ -202,7 +203,7 @@ def claim_folder(plan: Plan, folder: Path, option: str, *, fresh: bool = False) 
     """
     path, settings = folder / _SETTINGS, _settings(plan)
     make_folder(folder, option)
-    if path.exists() and path.read_text(encoding="utf-8") == settings:
+    if path.exists() and read_text(path) == settings:
         return
     if not fresh and any(folder.iterdir()):
         raise UserError(f"{option}: {folder} holds something else; give another folder.")
@@ -217,7 +218,7 @@ def open_folder(plan: Plan, out: Path, *, fresh: bool = False) -> Records:
     settings = _settings(plan)
     path, dialogues = out / _SETTINGS, out / "trajectories.jsonl"
     if path.exists() and not fresh:
-        if path.read_text(encoding="utf-8") != settings:
+        if read_text(path) != settings:
             raise UserError(f"--out: {out} holds another evaluation; give another folder, or --fresh to replace it.")
         return Records(dialogues)
     make_folder(out)

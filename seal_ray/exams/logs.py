@@ -10,6 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from envs.received import read_json_object
 from seal_ray.exams.sitting import Sheet
 from seal_ray.report.files import replace_file
 
@@ -25,7 +26,7 @@ def write_log(sheet: Sheet, suite: str, model: str, items: Sequence[str]) -> Pat
     It has the time at which the sheet was begun, so that the same answers give the same file.
     """
     begun = datetime.fromtimestamp(sheet.settings_path.stat().st_mtime, UTC)
-    settings = json.loads(sheet.settings_path.read_text("utf-8"))
+    settings = read_json_object(sheet.settings_path)
     wanted = set(items)
     rows = [row for row in sheet.lines.rows() if row["item"] in wanted]
     document = log_of(rows, suite=suite, model=model, begun=begun, settings=settings)

@@ -16,6 +16,7 @@ from envs.errors import SealError, UserError
 from envs.exams import Exam, Item, Mark, Placed
 from envs.folders import make_folder
 from envs.interleaving import interleaved
+from envs.received import read_text
 from envs.task import JSON
 from envs.text import map_texts, valid_text
 from policies.candidate import EngineCandidate
@@ -25,6 +26,7 @@ from policies.prompting import ChatFormat
 from policies.rollouts import Patience
 from policies.solver import Budgets
 from policies.trajectory import derive_seed
+from seal_ray.exams.tau2.inspecting import inspect_cache
 from seal_ray.report.files import JsonLines, replace_file
 
 PlacedT = TypeVar("PlacedT", bound=Placed)
@@ -113,16 +115,12 @@ class Sheet:
     def __init__(self, folder: Path, settings: Mapping[str, Any], *, fresh: bool = False) -> None:
         self.lines = JsonLines(folder / "answers.jsonl", ascii=False)
         self.inspect = folder / "inspect"
-        """What belongs to Inspect: its logs, and its cache where it has asked."""
+        """What belongs to Inspect: its logs. Its cache of answers lies with the user's other caches."""
         self._folder = folder
         self._settings = json.dumps(settings, indent=1)
         self.settings_path = folder / "settings.json"
         self._fresh = fresh
-        if (
-            self.settings_path.exists()
-            and not fresh
-            and self.settings_path.read_text(encoding="utf-8") != self._settings
-        ):
+        if self.settings_path.exists() and not fresh and read_text(self.settings_path) != self._settings:
             raise UserError(f"--out: {folder} holds another exam; give another folder, or --fresh to replace it.")
 
     def open(self) -> None:
@@ -130,7 +128,8 @@ class Sheet:
         make_folder(self._folder)
         if self._fresh or not self.settings_path.exists():
             self.lines.path.unlink(missing_ok=True)
-            shutil.rmtree(self.inspect, ignore_errors=True)
+            for folder in (self.inspect, inspect_cache(self.inspect)):
+                shutil.rmtree(folder, ignore_errors=True)
             replace_file(self.settings_path, self._settings.encode())
 
     def answers(self) -> dict[str, Answer]:

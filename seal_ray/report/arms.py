@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -18,6 +18,7 @@ from rich.text import Text
 
 from envs.errors import UserError
 from envs.text import visible
+from seal_ray.config.section import Share
 from seal_ray.report.drawing import BLACK, BLUE, DPI, GREY, RED, as_label, save_picture
 from seal_ray.report.files import RunFolder
 
@@ -25,6 +26,7 @@ _INTERVAL = 1.96
 """Standard deviations on either side of a gain in an interval of 95 %."""
 _NAMED = 8
 """Arms that have their text in the picture."""
+_MAX_GAIN = 1e6
 
 
 class _Cue(BaseModel):
@@ -40,9 +42,9 @@ class _Arm(BaseModel):
     guidelines: list[str]
     groups: int
     rollouts: int
-    success: float | None
-    gain: float | None
-    error: float | None
+    success: Share | None
+    gain: Annotated[float, Field(ge=-_MAX_GAIN, le=_MAX_GAIN)] | None
+    error: Annotated[float, Field(ge=0, le=_MAX_GAIN)] | None
     incumbent: bool
     promoted: bool
 

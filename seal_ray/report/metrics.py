@@ -192,6 +192,13 @@ def describe(name: str) -> Metric:
     raise unknown_value("metric", name, _BY_NAME)
 
 
+def is_share(name: str) -> bool:
+    """Whether the metric of this name, which may be unknown here, is a share: a number from 0 to 1."""
+    start, slash, _ = name.rpartition("/")
+    metric = _BY_NAME.get(name) or _BY_CATEGORY.get(start + slash)
+    return metric is not None and metric.unit == "share"
+
+
 def categories_of(names: Iterable[str]) -> list[str]:
     """The categories in the metrics of these names: the common four where there is no other."""
     family = "evaluation/success/"

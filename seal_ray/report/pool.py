@@ -20,6 +20,7 @@ from rich.text import Text
 from envs.errors import UserError
 from envs.task import in_order
 from envs.text import visible
+from seal_ray.config.section import Share
 from seal_ray.report.drawing import BLACK, BLUE, DPI, GREY, RED, as_label, save_picture
 from seal_ray.report.files import RunFolder
 
@@ -39,9 +40,9 @@ class Task(BaseModel):
     written: int
     played: int | None
     rollouts: int
-    p: float | None
-    low: float
-    high: float
+    p: Share | None
+    low: Share
+    high: Share
     left_out: bool
 
 

@@ -114,7 +114,14 @@ def _start_wandb(folder: RunFolder, mode: str, config: dict[str, JSON]) -> wandb
         config=config,
         reinit="create_new",  # a run that the user has open in this process is not ours to end
         settings=wandb.Settings(
-            silent=True, console="off", init_timeout=_INIT_TIMEOUT_S, finish_timeout=_FINISH_TIMEOUT_S
+            silent=True,
+            console="off",
+            init_timeout=_INIT_TIMEOUT_S,
+            finish_timeout=_FINISH_TIMEOUT_S,
+            # Arguments, environment and git's remotes can hold secrets. Where wandb is open to others, so are they.
+            x_disable_meta=True,
+            disable_git=True,
+            disable_code=True,
         ),
     )
 

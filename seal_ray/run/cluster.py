@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
+import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -14,27 +18,44 @@ from transformers.utils.logging import disable_progress_bar
 from envs.errors import UserError
 from seal_ray.config import sections
 from seal_ray.config.agents import Settings, all_engines
+from seal_ray.run.ray_private import closed_to_others
+
+_LONGEST_TEMP = 28
+"""Bytes of a temporary folder's path that leave room for the paths of Ray's sockets, of 107 bytes at most."""
 
 
 @contextmanager
 def connected() -> Iterator[bool]:
     """Joins the cluster that `RAY_ADDRESS` names, as in a Ray job, or starts one here; leaves it at the end.
 
-    Gives whether it is one of its own, which ends then. Without an address Ray would join whichever cluster was started
-    here last, and wait for one that has ended. Raises `UserError` where the cluster cannot be joined.
+    Gives whether it is one of its own, which ends then; only this user's processes on this machine can reach it.
+    Without an address Ray would join whichever cluster was started here last, and wait for one that has ended. Raises
+    `UserError` where the cluster cannot be joined.
     """
     # Errors are raised with one clear sentence; these log lines add nothing to it.
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     disable_progress_bar()
     address = os.environ.get("RAY_ADDRESS") or "local"
     own = address == "local"
-    here: dict[str, Any] = {}
-    if own:
-        here["include_dashboard"] = False
-        # Ray gives all workers a low priority; here those have it that give way to engines.
-        os.environ.setdefault("RAY_worker_niceness", "0")
+    if not own:
+        with _joined(address):
+            yield False
+        return
+    # Ray gives all workers a low priority; here those have it that give way to engines.
+    os.environ.setdefault("RAY_worker_niceness", "0")
+    with (
+        _private_folder() as folder,
+        closed_to_others(folder),
+        # Ray opens its own folder to all users; the one above it stays closed.
+        _joined(address, include_dashboard=False, _temp_dir=str(folder / "r")),
+    ):
+        yield True
+
+
+@contextmanager
+def _joined(address: str, **settings: Any) -> Iterator[None]:
     try:
-        ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False, **here)
+        ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False, **settings)
     # The last where the cluster has another version of Ray or Python, in words of several lines.
     except (ConnectionError, ValueError, RuntimeError) as error:
         lines = str(error).split("\n")
@@ -44,9 +65,29 @@ def connected() -> Iterator[bool]:
         token = "; where it asks for a token, export RAY_AUTH_MODE=token" if unasked else ""
         raise UserError(f"RAY_ADDRESS: the cluster at {address} cannot be joined ({why}){token}.") from None
     try:
-        yield own
+        yield
     finally:
         ray.shutdown()
+
+
+@contextmanager
+def _private_folder() -> Iterator[Path]:
+    """A temporary folder that only this user can enter. It is removed at the end, unless a fault leaves the block."""
+    place = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
+    if len(os.fsencode(place)) > _LONGEST_TEMP:
+        place = "/tmp"  # noqa: S108 - the folder below it is private
+    folder = Path(tempfile.mkdtemp(prefix="ray-", dir=place))
+    is_kept = False
+    try:
+        yield folder
+    except Exception as error:
+        is_kept = not isinstance(error, UserError)
+        raise
+    finally:
+        if is_kept:
+            sys.stderr.write(f"Ray's logs are kept in {folder / 'r' / 'session_latest' / 'logs'}\n")
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def resources(config: Settings) -> dict[str, dict[str, float]]:

@@ -5,6 +5,7 @@ The card says what the run's config and metrics say of its data, recipe, results
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,6 +35,8 @@ _SHOWN = {
     "environment": ("difficulty", "reward", "protocol"),
 }
 """Section → the settings that a card shows."""
+_UNSAFE = re.compile(r"[^\w./ -]")
+"""Characters that names of models do not have; the card puts the name into code."""
 _SUCCESS = "evaluation/success"
 _TURNS = "evaluation/turns_done"
 
@@ -64,7 +67,7 @@ def release(path: Path, out: Path, *, merge: bool = False) -> Release:
     adapter = checkpoint / checkpoints.ADAPTER
     if as_adapter and not adapter.is_dir():
         raise UserError(f"{checkpoint} holds no adapter; give --merge for the whole model.")
-    named = read_json(adapter / CONFIG_FILE).get("base_model_name_or_path") if adapter.is_dir() else None
+    named = str(read_json(adapter / CONFIG_FILE).get("base_model_name_or_path", "")) if adapter.is_dir() else None
     card = model_card(config, rows, name=out.resolve().name, rounds=number, adapter=as_adapter, base=named)
     part = out.with_name(f"{out.name}.part")
     try:
@@ -108,7 +111,7 @@ def model_card(
     `base` is what others find the base model by, where the run has written that down.
     """
     environment, solver = config.get("environment", {}), config.get("solver", {})
-    base = base or public_name(str(solver.get("model")))
+    base = _UNSAFE.sub("?", base or public_name(str(solver.get("model"))))
     source, split = str(environment.get("source")), environment.get("split")
     about, categories = _data(source)
     lines = [
@@ -165,7 +168,7 @@ def _results(config: Mapping[str, JSON], rows: Sequence[Mapping[str, JSON]]) -> 
     if not measured:
         return ["The run measured nothing on tasks that it was not trained on."]
     evaluation = config.get("evaluation", {})
-    source = evaluation.get("source") or config.get("environment", {}).get("source")
+    source = str(evaluation.get("source") or config.get("environment", {}).get("source"))
     first, last = measured[0], measured[-1]
     columns = [first] if first is last else [first, last]
     heads = [f"after round {row['round']}" if row["round"] else "before training" for row in columns]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -11,9 +12,10 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path, PurePosixPath
 
-from pyarrow import fs  # type: ignore[import-untyped]
+from pyarrow import ArrowException, fs  # type: ignore[import-untyped]
 
 from envs.errors import SealError, UserError
+from envs.received import MAX_BYTES, check_no_links, parse_json
 from seal_ray.report.files import replace_file
 
 LIST = "mirror.json"
@@ -28,13 +30,19 @@ STATE = "storage.json"
 _UNFINISHED = (".part", ".new")
 """Endings of what is still being written."""
 
-_FAILURES = (OSError, ValueError)
+_OPEN_PLACE = re.compile(r"[\w+.-]+://(anonymous@)?[^/@:]*(:\d+)?(/|$)")
+"""A URI without a user name, other than the one that Google's storage takes for no user, and without a password."""
+
+_SECRET = re.compile(r"(^|&)[^=&]*(key|secret|token|pass|sig|credentials|%)[^=&]*=", re.IGNORECASE)
+"""The name of an option of pyarrow that holds a key, or that cannot be read as it stands."""
+
+_FAILURES = (OSError, ValueError, ArrowException)
 """What pyarrow raises for a storage; the second where Google's says that an argument is invalid, as a bucket's name."""
 
 
 def _pushes(text: bytes) -> list[str]:
     """The numbers of the pushes that a folder or its copy had. Raises `ValueError` for what tells of none."""
-    value = json.loads(text)
+    value = parse_json(text)
     if not isinstance(value, dict) or not isinstance(value.get("pushes"), list) or not value["pushes"]:
         raise ValueError("it tells of no pushes")
     return list(map(str, value["pushes"]))
@@ -220,14 +228,18 @@ def pull(uri: str, runs: Path) -> tuple[Path, str]:
     shutil.rmtree(part, ignore_errors=True)
     system, path = _open(place + query)
     try:
+        if isinstance(system, fs.LocalFileSystem):
+            check_no_links(Path(path))
         for each in _names(system, f"{path}/{LIST}"):
             inside = PurePosixPath(each)
-            if inside.is_absolute() or ".." in inside.parts:
+            if inside.is_absolute() or ".." in inside.parts or not each.isprintable():
                 raise UserError(f"--resume: {uri} names {each!r:.80}, which lies outside of it.")
             target = part / each
             target.parent.mkdir(parents=True, exist_ok=True)
             fs.copy_files(f"{path}/{each}", str(target), system, fs.LocalFileSystem())
         part.replace(folder)
+    except UserError:
+        raise
     except (*_FAILURES, TypeError) as error:
         raise UserError(f"--resume: {uri} holds no run that can be read ({_reason(error)}).") from None
     return folder, parent
@@ -256,6 +268,11 @@ def is_uri(name: object) -> bool:
 def _split(uri: str, option: str = "--storage") -> tuple[str, str]:
     """A storage's place, with no slash at its end, and the query behind it: pyarrow's options, such as an endpoint."""
     place, mark, query = uri.partition("?") if is_uri(uri) else (uri, "", "")
+    if is_uri(uri) and not (_OPEN_PLACE.match(place) and not _SECRET.search(query)):
+        raise UserError(
+            f"{option}: the URI holds a user name, a password or a key; remove it, since others can read arguments. "
+            "Storages take credentials from the environment or from their own files, such as ~/.aws/credentials."
+        )
     if not place.rpartition("://")[2].strip("/"):
         raise UserError(f"{option}: {uri!r} names no place.")
     return place.rstrip("/"), mark + query
@@ -265,14 +282,14 @@ def _open(uri: str) -> tuple[fs.FileSystem, str]:
     try:
         system, path = fs.FileSystem.from_uri(uri if is_uri(uri) else str(Path(uri).resolve()))
     except _FAILURES as error:
-        raise UserError(f"--storage: {uri} names no storage ({_reason(error)}).") from None
+        raise UserError(f"--storage: {uri.partition('?')[0]} names no storage ({_reason(error)}).") from None
     return system, path
 
 
 def _names(system: fs.FileSystem, path: str) -> list[str]:
     """The names in a list of a mirror. Raises `OSError`, `ValueError` or `TypeError` where there is none."""
     with system.open_input_stream(path) as stream:
-        return list(map(str, json.loads(stream.read())))
+        return list(map(str, parse_json(stream.read(MAX_BYTES))))
 
 
 def _reason(error: Exception) -> str:

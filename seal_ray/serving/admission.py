@@ -69,7 +69,7 @@ class RequireKey:
         self._digest = digest
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not has_key(scope, self._digest):
+        if scope["type"] != "lifespan" and not has_key(scope, self._digest):
             message = "the API key is missing or wrong; send it as Authorization: Bearer KEY."
             response = error_response(401, message, "invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
             await response(scope, receive, send)

@@ -16,6 +16,7 @@ from policies.engine.choice import DTYPES, cache_bytes, choose_dtype
 from policies.models import ModelFolder, open_model
 from seal_ray.config.section import Count
 from seal_ray.run.checkpoints import model_of, name_of
+from seal_ray.serving.hosts import EVERYWHERE
 from seal_ray.serving.limits import Limits
 
 MAX_CONTEXT = 32_768
@@ -65,7 +66,13 @@ _CPU_CACHE = 2 << 30
 class ServingSettings(BaseModel):
     """The arguments of `seal_ray.serving.app:build`, in a config file of `serve deploy` and on the command line."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, protected_namespaces=())
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
+        protected_namespaces=(),
+        hide_input_in_errors=True,  # one may have written the key itself
+    )
 
     model: str = tiny.NAME
     """A model by name, a model folder, or the folder of a run; the same on every node."""
@@ -95,8 +102,10 @@ class ServingSettings(BaseModel):
     """Messages of a chat at most."""
     max_tools: Count = 256
     """Tools of a chat at most."""
+    api_key_file: str | None = None
+    """A file with the key that clients must send, on every node; None reads it from SEAL_RAY_API_KEY."""
     no_key: bool = False
-    """Serves without authentication. Otherwise requests need a key (SEAL_RAY_API_KEY)."""
+    """Serves without authentication. Otherwise requests need a key."""
 
     @property
     def places(self) -> int:
@@ -148,16 +157,38 @@ def _rank(name: str, folder: Path) -> int:
     return rank
 
 
+def read_key(file: str | None) -> str | None:
+    """The key that clients must send: the content of the file, or else of the environment. None if there is neither.
+
+    Raises `UserError` if the file cannot be read, or holds no key that a header can carry.
+    """
+    key = os.environ.get(KEY_VARIABLE) or None
+    if file is not None:
+        try:
+            key = Path(file).expanduser().read_text("utf-8").strip()
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is no text"
+            raise UserError(f"api_key_file: {file} cannot be read ({reason}).") from None
+    if key is not None and (len(key.split()) != 1 or not key.isascii()):
+        raise UserError(f"{file or KEY_VARIABLE}: the key is empty, or holds blanks or letters that are not ASCII.")
+    return key
+
+
 def build(args: ServingSettings) -> Any:
-    """The application of these arguments, with the environment's key. Raises `UserError` where there is no key."""
-    key = os.environ.get(KEY_VARIABLE)
+    """The application of these arguments. Raises `UserError` where there is no key."""
+    key = read_key(args.api_key_file)
     if not key and not args.no_key:
-        raise UserError(f"key: none is set; set {KEY_VARIABLE}, or say no_key: true to let anyone ask.")
-    return application(make_out(args), key=key or None)
+        raise UserError(
+            f"key: none is set; give api_key_file, set {KEY_VARIABLE}, or say no_key: true to let anyone ask."
+        )
+    return application(make_out(args), key=key, host=EVERYWHERE[0])  # http_options are not known here
 
 
-def application(served: Served, *, key: str | None) -> Any:
-    """The Serve application: an ingress, and replicas of the model behind it. Ray must be connected."""
+def application(served: Served, *, key: str | None, host: str) -> Any:
+    """The Serve application: an ingress, and replicas of the model behind it. Ray must be connected.
+
+    Without a key, requests must be sent to the `host` that Serve listens at.
+    """
     from ray import serve
     from ray.llm._internal.serve.core.configs.openai_api_models import to_model_metadata
     from ray.serve.llm import build_llm_deployment
@@ -183,6 +214,7 @@ def application(served: Served, *, key: str | None) -> Any:
     )
     ingress = make_ingress(
         key_digest=digest_of(key) if key else None,
+        host=host,
         limits=Limits(
             body_bytes=settings.max_request_mib << 20,
             messages=settings.max_messages,

@@ -14,8 +14,10 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.responses import JSONResponse
 from vllm.exceptions import VLLMClientError
 
+import seal_ray.serving.start  # noqa: F401 - replicas of the ingress import this file before they listen
 from envs.text import valid_text
 from seal_ray.serving.admission import CHAT, COMPLETIONS, Intake, RequireKey
+from seal_ray.serving.hosts import KnownHosts
 from seal_ray.serving.limits import SEND_AGAIN, Limits, error_response
 from seal_ray.serving.queues import MAX_WAITING, Places
 
@@ -30,15 +32,18 @@ _ENDPOINTS = {
 }
 
 
-def make_ingress(*, key_digest: str | None, limits: Limits, places: int) -> Any:
+def make_ingress(*, key_digest: str | None, host: str, limits: Limits, places: int) -> Any:
     """The class of the ingress deployment, which has so many requests worked on at a time.
 
-    Without a digest, requests need no key.
+    Without a digest, requests need no key, and must be sent to the `host` that the server listens at.
     """
     app = FastAPI(title="seal_ray", docs_url=None, redoc_url=None, openapi_url=None)
     app.add_middleware(Intake, limits=limits, places=Places(places, waiting=MAX_WAITING))
+    # Added last, so asked first.
     if key_digest is not None:
-        app.add_middleware(RequireKey, digest=key_digest)  # added last, so asked first
+        app.add_middleware(RequireKey, digest=key_digest)
+    else:
+        app.add_middleware(KnownHosts, listens=host)
     app.add_exception_handler(RequestValidationError, _malformed)
     app.add_exception_handler(StarletteHTTPException, _refused)
     app.add_exception_handler(OpenAIHTTPException, _refused_by_engine)

@@ -1,11 +1,28 @@
-"""How a replica starts: without a task that has nothing to download, on CPU with one process of vLLM beside it."""
+"""How a replica starts: without a task that has nothing to download, on CPU with one process of vLLM beside it.
+
+Importing this file has replicas in this process listen where their node does (`_add_port`).
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
+import ray
 from ray.llm._internal.common.callbacks.base import CallbackBase
 from ray.llm._internal.serve.engines.vllm.vllm_engine import VLLMEngine
+from ray.serve._private import replica
+
+_REPLICA: Any = replica
+_ADD_PORT = _REPLICA.add_port_to_grpc_server
+
+
+def _add_port(server: Any, address: str) -> Any:
+    """Ray's replicas listen at all addresses, even if their node is at loopback; then these listen there only."""
+    node = ray.util.get_node_ip_address()
+    return _ADD_PORT(server, address.replace("[::]", node) if node == "127.0.0.1" else address)
+
+
+_REPLICA.add_port_to_grpc_server = _add_port
 
 
 class LocalFolder(CallbackBase):

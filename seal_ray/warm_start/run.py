@@ -17,6 +17,7 @@ from envs.co_evolution import SOLVER
 from envs.dialogue import Protocol
 from envs.errors import UserError
 from envs.folders import make_folder
+from envs.received import read_json_object, read_text
 from envs.sources import get_source
 from envs.spaces import UnicodeText
 from policies.engine.choice import choose_dtype, default_kind
@@ -76,7 +77,7 @@ def prepare(plan: WarmStart, out: Path) -> Files:
     kept = files.work / PLAN
     if not kept.is_file() and out.is_dir() and any(out.iterdir()):
         raise UserError(f"--out: {out} holds something else; give an empty or new folder.")
-    if kept.is_file() and kept.read_text(encoding="utf-8") != plan.as_json():
+    if kept.is_file() and read_text(kept) != plan.as_json():
         raise UserError(f"--out: {out} holds a warm start with other settings; give the same, or another folder.")
     make_folder(out)
     files.work.mkdir(exist_ok=True)
@@ -156,7 +157,7 @@ class _Run:
         settle_folder(state)
         place = {"step": 0, "number": 0, "tokens": 0}
         if (state / _PLACE).is_file():
-            place = json.loads((state / _PLACE).read_text(encoding="utf-8"))
+            place = read_json_object(state / _PLACE)
             self._learners.restore_from_path(str((state / "learners").resolve()))
         kept = [row for row in self._files.metrics.rows() if _step(row) <= place["step"]]
         self._files.metrics.replace(kept if place["step"] else [])

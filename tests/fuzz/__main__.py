@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz -n COMPLETIONS`: plays hostile completions and sends hostile requests, and says what they cost.
+"""`python -m tests.fuzz -n COMPLETIONS`: plays hostile completions, sends hostile requests and reads hostile files.
 
 A chunk of either follows from the seed and its number, so that a failure is repeated by the arguments that stand beside
 it. The exit code is 1 where something escaped, broke a promise, or cost more than it may.
@@ -13,22 +13,26 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import TypeVar
 
-from tests.fuzz import completions, requests
+from tests.fuzz import completions, received, requests
 
 STEP_S, DIALOGUE_MIB = 1.0, 256.0
 """What a step and a dialogue may cost."""
 REQUEST_S = 1.0
 """What a request may cost until it is answered or handed to the engine."""
+FILE_S, FILE_MIB = 1.0, 256.0
+"""What reading a file may cost."""
 _PULSE = 10.0
 
 
-P = TypeVar("P", completions.Measured, requests.Sent)
+P = TypeVar("P", completions.Measured, requests.Sent, received.Read)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make fuzz", description=__doc__)
     parser.add_argument("-n", type=int, default=20_000, help="completions to play")
     parser.add_argument("--requests", type=int, help="requests to send; one for each twenty completions if left out")
+    parser.add_argument("--files", type=int, help="files to read; one for every other completion if left out")
+    parser.add_argument("--commands", type=int, help="of these through commands; one for 400 completions if left out")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0, help="number of the first chunk")
     parser.add_argument("--processes", type=int, default=2)
@@ -39,6 +43,15 @@ def main() -> int:
             pool, completions.play_chunk, completions.Measured(), given.n, completions.CHUNK, "-n", given
         )
         sent, slipped = run(pool, requests.send_chunk, requests.Sent(), asked, requests.CHUNK, "-n 0 --requests", given)
+        none = "-n 0 --requests 0"
+        files = given.n // 2 if given.files is None else given.files
+        read, passed = run(
+            pool, received.read_chunk, received.Read(), files, received.CHUNK, f"{none} --commands 0 --files", given
+        )
+        commands = given.n // 400 if given.commands is None else given.commands
+        ended, failed = run(
+            pool, received.run_command, received.Read(), commands, 1, f"{none} --files 0 --commands", given
+        )
     print(
         f"{played.completions:,} completions in {played.dialogues:,} dialogues, {played.calls:,} calls "
         f"({played.errors:,} errors)\n"
@@ -49,10 +62,15 @@ def main() -> int:
         f"{sent.requests:,} requests\n"
         f"  answers: {', '.join(f'{status}: {count:,}' for status, count in sorted(sent.statuses.items()))}\n"
         f"  exceptions and broken promises: {slipped}\n"
-        f"  slowest: {sent.slowest:.3f} s of CPU ({sent.slowest_of})"
+        f"  slowest: {sent.slowest:.3f} s of CPU ({sent.slowest_of})\n"
+        f"{read.files:,} files, {ended.files} of others through commands\n"
+        f"  {', '.join(f'{name}: {count:,}' for name, count in sorted((read.outcomes + ended.outcomes).items()))}\n"
+        f"  exceptions and broken promises: {passed + failed}\n"
+        f"  slowest: {read.slowest:.3f} s of CPU ({read.slowest_of}), most memory: {read.grown:.0f} MiB"
     )
     costly = played.slowest > STEP_S or played.grown > DIALOGUE_MIB or sent.slowest > REQUEST_S
-    return int(bool(escaped or slipped) or costly)
+    costly = costly or read.slowest > FILE_S or read.grown > FILE_MIB
+    return int(bool(escaped or slipped or passed or failed) or costly)
 
 
 def run(

@@ -20,16 +20,19 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil  # type: ignore[import-untyped]
 import pytest
 import yaml  # type: ignore[import-untyped]
 
 from tests.processes import free_port, kill_all, tree, wait_for_answer
 from tests.readme import ROOT, example
+from tests.watched import SECRETS, has_secret, leaking_commands, leaking_files
 
 pytestmark = pytest.mark.long
 
 BIN = Path(sys.executable).parent
 PAGE = (ROOT / "docs" / "jobs.md").read_text("utf-8")
+KEY = SECRETS["SEAL_RAY_API_KEY"]
 
 
 def lines_of(page: str) -> list[str]:
@@ -51,6 +54,7 @@ class Cluster:
 
     address: str
     environment: dict[str, str]
+    folder: Path
 
     def run(self, command: str, **settings: Any) -> subprocess.CompletedProcess[str]:
         """Runs a command in a new shell of the project's folder, behind what the page says for every shell."""
@@ -75,14 +79,15 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         **{name: value for name, value in os.environ.items() if not name.startswith("RAY_")},
         "PATH": f"{BIN}:{os.environ['PATH']}",
         "HOME": str(home),
-        "SEAL_RAY_API_KEY": "sesame",
+        **SECRETS,
     }
-    found = Cluster(f"http://127.0.0.1:{dashboard}", environment)
+    (home / ".seal-ray-key").write_text(KEY, "ascii")
+    folder = Path(tempfile.mkdtemp(prefix="ray"))
+    found = Cluster(f"http://127.0.0.1:{dashboard}", environment, folder)
     made = found.run(on_page("ray", "get-auth-token"))
     assert made.returncode == 0, made.stderr
     assert (home / ".ray" / "auth_token").is_file()
     said = tmp_path_factory.mktemp("cluster") / "head.log"
-    folder = tempfile.mkdtemp(prefix="ray")
     start = on_page("ray", "start", "--head").partition("#")[0]
     options = [
         *("--block", "--num-cpus=4", f"--port={free_port()}", f"--dashboard-port={dashboard}"),
@@ -129,7 +134,6 @@ def submit(cluster: Cluster, name: str, runs: Path, storage: Path, *settings: st
         "s3://BUCKET/runs": f"file://{storage}",
         "/shared/runs": str(runs),
         "qwen2.5-7b": "tiny",
-        "…": "none",
         "--submission-id first": f"--submission-id {name}",
         "--name first": f"--name {name}",
     }
@@ -184,13 +188,25 @@ def test_an_application_is_deployed_and_answers_who_has_the_key(cluster: Cluster
     done = cluster.run(shlex.join(["serve", *words, "--address", cluster.address]))
     assert done.returncode == 0, done.stdout + done.stderr
     deadline = time.monotonic() + 300
-    while (answer := ask(port, cluster.environment["SEAL_RAY_API_KEY"])) is None or answer.status_code != 200:
+    while (answer := ask(port, KEY)) is None or answer.status_code != 200:
         assert time.monotonic() < deadline, answer and answer.text
         time.sleep(1)
     assert answer.json()["choices"][0]["message"]["role"] == "assistant"
     refused = ask(port, "wrong")
     assert refused is not None
     assert refused.status_code == 401
+
+
+def test_no_key_is_left_in_logs_commands_or_the_job_server(cluster: Cluster) -> None:
+    """The keys of the tests before it, which are in the environment of the cluster, and in a file."""
+    token = Path(cluster.environment["HOME"], ".ray", "auth_token").read_text("ascii")
+    for path in ("/api/jobs/", "/api/serve/applications/"):
+        answer = httpx.get(f"{cluster.address}{path}", headers={"Authorization": f"Bearer {token}"}, timeout=60)
+        assert answer.status_code == 200
+        assert "seal" in answer.text
+        assert not has_secret(answer.text)
+    assert not leaking_files(cluster.folder)
+    assert not leaking_commands(psutil.pids())
 
 
 def ask(port: int, key: str) -> httpx.Response | None:

@@ -238,6 +238,26 @@ def test_a_storage_without_a_place_is_refused(
     assert tree(tmp_path) == before
 
 
+OPEN = "s3://bucket/runs?scheme=http&endpoint_override=127.0.0.1:1&region=keys"
+
+
+@pytest.mark.parametrize(
+    "storage",
+    [
+        *("s3://KEY:SECRET@bucket/runs", "s3://SECRET@bucket", "s3://KEY:SECR/ET@bucket", "s3://KEY:/SECRET@bucket"),
+        *("gs://anonymous:SECRET@bucket", "abfs://container:SECRET@account.dfs.core.windows.net/runs", "s3://:SECRET@"),
+        *(f"{OPEN}&secret_key=SECRET", f"{OPEN}&Access_Token=SECRET", f"{OPEN}&sig=SECRET", f"{OPEN}&other=SECRET"),
+        "s3://bucket?secret%5Fkey=SECRET",
+    ],
+)
+def test_a_key_in_a_storage_is_refused_and_not_repeated(storage: str, run: Path, tmp_path: Path) -> None:
+    for use in (lambda: Mirror(run, storage), lambda: pull(storage, tmp_path / "here")):
+        with pytest.raises(UserError) as refused:
+            use()
+        assert "SECRET" not in str(refused.value)
+        assert "KEY:" not in str(refused.value)
+
+
 def test_what_no_push_has_written_stays(run: Path, tmp_path: Path) -> None:
     theirs = tmp_path / "storage/mine/sub/thesis.tex"
     theirs.parent.mkdir(parents=True)

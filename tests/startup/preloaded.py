@@ -91,12 +91,12 @@ that they are tested; two that a fork minds itself; and what a shell sets."""
 LEFT_BY_CORES = {"LD_PRELOAD", "TORCHINDUCTOR_COMPILE_THREADS", "TORCHINDUCTOR_CPP_DYNAMIC_THREADS"}
 """What vLLM sets for the core of an engine where it starts one, and what is started there later has without need."""
 RAYLET, JOB, FIRST_JOB = "RAY_RAYLET_PID", "RAY_JOB_ID", "01000000"
-OF_ONE_WORKER = {RAYLET, "RAY_ADDRESS", "RAY_CLIENT_MODE", "RAY_NODE_ID"}
+OF_ONE_WORKER = {RAYLET, "RAY_ADDRESS", "RAY_AUTH_TOKEN_PATH", "RAY_CLIENT_MODE", "RAY_NODE_ID"}
 """Variables of Ray that do not keep two processes from being forks of one. Whether its raylet lives is what a worker
 asks for again and again by an id that it read when Ray was imported: the first process of a worker minds that."""
 READ_LATER = (
     *("CRC32C_", "PYTEST_", "PYTHONBREAKPOINT", "RAY_", "SEAL_RAY_", "SPT_NOENV"),
-    *("VLLM_CPU_OMP_", "VLLM_ENFORCE_"),
+    *("VLLM_CPU_OMP_", "VLLM_ENFORCE_", "VLLM_HOST_IP"),
 )
 """How variables begin that vLLM, which copies all of them when it is imported, reads when it needs them or not at all;
 those of Ray are the same in all forks of one server, or may differ."""

@@ -15,7 +15,8 @@ from rich.console import Console
 from rich.table import Table
 
 from envs.errors import UserError
-from seal_ray.cli.options import Runs, Storage
+from seal_ray.cli.console import make_console
+from seal_ray.cli.options import Runs, Storage, Trust
 from tuning.commands.shared import Standing, check_alone, new_folder, tell_end, tell_missing, teller
 
 if TYPE_CHECKING:
@@ -63,12 +64,13 @@ def command(
     merge: Annotated[
         bool, typer.Option("--merge", help="Join comparisons that were run in pieces; nothing is run.")
     ] = False,
+    _trust: Trust = False,
 ) -> None:
     """Compare curators: arms × seeds, with intervals and paired differences. Ctrl-C stops; --resume goes on."""
     from tuning.comparison.collect import Manifest, check_unmerged, collect, set_threshold
     from tuning.comparison.report import write_results
 
-    console = Console(highlight=False)
+    console = make_console()
     share = None if threshold is None else threshold / 100
     of_trials = [arms, seeds, first_seed, rounds, preset, start]
     if merge:

@@ -14,7 +14,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from seal_ray.cli.options import Runs, Storage
+from seal_ray.cli.console import make_console
+from seal_ray.cli.options import Runs, Storage, Trust
 from tuning.commands.shared import Standing, check_alone, new_folder, tell_end, tell_missing, teller
 from tuning.record import State
 
@@ -47,11 +48,12 @@ def command(
     ] = None,
     storage: Storage = None,
     report: Annotated[Path | None, typer.Option(help="Folder of a sweep to draw again; nothing is run.")] = None,
+    _trust: Trust = False,
 ) -> None:
     """Sweep settings: reweighting, curator, learning rate. Ctrl-C stops; --resume goes on."""
     from tuning.sweep.results import Manifest, write_results
 
-    console = Console(highlight=False)
+    console = make_console()
     new = [overrides or None, preset or None, space, scheduler, search, trials, rounds, seed, out, name]
     check_alone(resume, report, [*new, storage] if report else new)
     if report is not None:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Self
 
-from pydantic import Field
+from pydantic import BaseModel, Field, NonNegativeInt, model_validator
 
 from envs.errors import UserError
+from envs.received import read_json, validated
+from envs.text import map_texts, valid_text
 from seal_ray.evaluation.suites import PLAIN
 from seal_ray.report.files import TRIALS, Row
 from tuning.record import EXAM, State, TrialRecord, TrialsManifest
@@ -24,8 +25,29 @@ _ROUND = re.compile(r"round_(\d+)")
 
 _OF_AN_EXAM = ("dialect", "budgets", "temperature", "top_p")
 
+ARM_NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,59}"
+"""What an arm can be called: its trials' folders are called after it."""
+ArmName = Annotated[str, Field(pattern=f"^{ARM_NAME}$")]
+Seed = Annotated[int, Field(ge=0, lt=2**64)]
+
 Groups = Mapping[str, tuple[int, int]]
 """Group of an exam's items → how many are right, of how many."""
+
+
+class _Exam(BaseModel):
+    """What is read of the results of exams."""
+
+    groups: dict[str, dict[str, tuple[NonNegativeInt, NonNegativeInt]]] = Field(default_factory=dict)
+    settings: dict[str, Any] = Field(default_factory=dict)
+    notes: list[str] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if any(right > of for groups in self.groups.values() for right, of in groups.values()):
+            raise ValueError("more answers are right than were given")
+        if not isinstance(self.settings.get("model", {}), dict):
+            raise ValueError("the settings of the model are none")
+        return self
 
 
 class Manifest(TrialsManifest):
@@ -38,12 +60,22 @@ class Manifest(TrialsManifest):
 
     FILE, WHAT, COMMAND = "comparison.yaml", "comparison", "compare"
 
-    arms: dict[str, str] = Field(min_length=1)
-    seeds: tuple[int, ...] = Field(min_length=1)
-    baseline: str
-    threshold: float | None = None
+    arms: dict[ArmName, str] = Field(min_length=1, max_length=100)
+    seeds: tuple[Seed, ...] = Field(min_length=1, max_length=1000)
+    baseline: ArmName
+    threshold: float | None = Field(default=None, ge=0, le=1)
     merged: tuple[str, ...] = ()
-    fewer_seeds: dict[str, tuple[int, ...]] = Field(default_factory=dict)
+    fewer_seeds: dict[ArmName, tuple[Seed, ...]] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.baseline not in self.arms or self.fewer_seeds.keys() - self.arms.keys():
+            raise ValueError("the baseline, or an arm with fewer seeds, is none of the arms")
+        if len(set(self.seeds)) != len(self.seeds) or not set().union(*self.fewer_seeds.values()) <= set(self.seeds):
+            raise ValueError("a seed is there twice, or an arm has one that is not among the seeds")
+        if not all(text.isprintable() for text in (*self.arms.values(), *self.merged)):
+            raise ValueError("a text holds control characters")
+        return self
 
     def trials(self) -> Iterator[tuple[str, int]]:
         """Arm and seed of every trial, a seed's arms after one another so that pairs are complete early."""
@@ -73,11 +105,9 @@ class ArmTrial(TrialRecord):
     @cached_property
     def _exam(self) -> Mapping[str, Any]:
         path = self.folder / EXAM
-        try:
-            found: Mapping[str, Any] = json.loads(path.read_bytes()) if path.is_file() else {}
-        except ValueError as error:
-            raise UserError(f"{path} is not valid JSON ({error}).") from None
-        return found
+        if not path.is_file():
+            return {}
+        return validated(_Exam, map_texts(read_json(path), valid_text), str(path)).model_dump()
 
     @cached_property
     def exams(self) -> Mapping[str, Groups]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import lzma
-import tarfile
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,13 +10,15 @@ from typing import Any
 
 from envs.errors import UserError, unknown_value
 from envs.folders import make_folder
-from seal_ray.report.files import replace_file
-from tuning.comparison.collect import ArmTrial, Comparison, Manifest, collect, trial_folder
+from envs.received import check_no_links, read_archive, read_bytes, write_new
+from seal_ray.report.files import TRIALS, WANDB_FOLDER, replace_file
+from tuning.comparison.collect import ARM_NAME, ArmTrial, Comparison, Manifest, collect, trial_folder
 from tuning.comparison.exams import examined_suites
 from tuning.recipe import check_arms, differences
 from tuning.record import READ, State
 
 PACKED = ".tar.xz"
+_READ = "|".join(map(re.escape, READ))
 
 
 def merge(pieces: Sequence[Path], out: Path, *, baseline: str | None = None, threshold: float | None = None) -> None:
@@ -40,18 +41,25 @@ def merge(pieces: Sequence[Path], out: Path, *, baseline: str | None = None, thr
 
 
 def unpacked(piece: Path, scratch: Path) -> Path:
-    """The folder of a piece, unpacked into `scratch` where it is an archive. Raises `UserError` where it cannot be."""
+    """The folder of a piece; of an archive, the files that reports are made of are written to `scratch`.
+
+    Raises `UserError` for an archive that cannot be read, and for a folder with links that lead out of it.
+    """
     if not piece.name.endswith(PACKED) or piece.is_dir():
+        check_no_links(piece, leave_out=WANDB_FOLDER)
         return piece
-    try:
-        with tarfile.open(piece, "r:xz") as archive:
-            archive.extractall(scratch, filter="data")
-    except (OSError, tarfile.TarError, lzma.LZMAError, EOFError) as error:
-        raise UserError(f"{piece} cannot be unpacked ({error}).") from error
-    folder = scratch / piece.name.removesuffix(PACKED)
-    if not folder.is_dir():
-        raise UserError(f"{piece} holds no folder {folder.name}; pack a comparison under its own name.")
-    return folder
+    name = piece.name.removesuffix(PACKED)
+    known = re.compile(
+        rf"(\./)?{re.escape(name)}/({re.escape(Manifest.FILE)}|{TRIALS}/{ARM_NAME}-seed[0-9]{{1,20}}/({_READ}))"
+    )
+    files = read_archive(piece, known.fullmatch)
+    if not files:
+        raise UserError(f"{piece} holds no folder {name} of a comparison; pack a comparison under its own name.")
+    for file, content in files.items():
+        target = scratch / file
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_new(target, content)
+    return scratch / name
 
 
 def _merge(pieces: Sequence[Path], out: Path, baseline: str | None, threshold: float | None) -> None:
@@ -61,6 +69,8 @@ def _merge(pieces: Sequence[Path], out: Path, baseline: str | None, threshold: f
     _check_settings(list(trials.values()))
     _check_tasks(list(trials.values()))
     examined_suites(list(trials.values()))
+    for trial in trials.values():
+        _ = trial.interfaces  # read only in reports; what does not fit must be refused before anything is written
     first = parts[0].manifest
     arms = {arm: about for part in reversed(parts) for arm, about in part.manifest.arms.items()}
     order = dict.fromkeys(arm for part in parts for arm in part.manifest.arms)
@@ -74,7 +84,7 @@ def _merge(pieces: Sequence[Path], out: Path, baseline: str | None, threshold: f
             if (trial.folder / name).is_file():
                 target = trial_folder(out, trial.arm, trial.seed) / name
                 target.parent.mkdir(parents=True, exist_ok=True)
-                replace_file(target, (trial.folder / name).read_bytes())
+                replace_file(target, read_bytes(trial.folder / name))
     Manifest(
         arms={arm: arms[arm] for arm in order},
         seeds=seeds,

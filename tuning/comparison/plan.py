@@ -11,20 +11,19 @@ from typing import Any
 from ray import tune
 
 from envs.errors import UserError, check_known, unknown_value
+from envs.trusting import import_names, trust_names
 from seal_ray.algorithm.checks import check_config, check_memory, check_seed
 from seal_ray.algorithm.config import SealConfig, make_config
 from seal_ray.algorithm.tasks.recorded import recorded_windows
 from seal_ray.config import sections
 from seal_ray.config.presets import about, is_preset_file, kind_of, preset_names
 from seal_ray.report.files import Row, RunFolder
+from seal_ray.run.signature import Signature
 from tuning.comparison.beginning import beginnings
-from tuning.comparison.collect import Manifest, trial_folder
+from tuning.comparison.collect import ARM_NAME, Manifest, trial_folder
 from tuning.recipe import check_arms
 from tuning.running import RETRIES, Tell, cpus_of_main, run_trials
 from tuning.trial import MAIN, RUN
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,59}")
-"""What an arm can be called: its trials' folders are called after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +87,8 @@ def make_plan(
     words = [*overrides, *([] if rounds is None else [f"training.rounds={rounds}"])]
     under = [] if model is None else [model]
     configs = {arm: make_config([*under, preset], overrides=words, seed=first_seed) for arm, preset in presets.items()}
+    for arm, config in configs.items():
+        trust_names(config.to_sections(), Path(presets[arm] if model is None else f"{presets[arm]}, {model}"))
     against = baseline or ("vanilla" if "vanilla" in presets else next(iter(presets)))
     found = {} if like is None else beginnings(like, {arm: config.to_sections() for arm, config in configs.items()})
     abouts = {arm: about(preset) for arm, preset in presets.items()}
@@ -107,7 +108,7 @@ def _name_of(preset: str) -> str:
     if not is_preset_file(preset):
         return preset
     name = Path(preset).stem
-    if name in preset_names() or not _NAME.fullmatch(name):
+    if name in preset_names() or not re.fullmatch(ARM_NAME, name):
         raise UserError(
             f"--arms: {preset}: the arm is called after the file; give it a name of letters, digits, '.', '_' and '-' "
             "that no preset of the package has."
@@ -157,6 +158,7 @@ def start(plan: Plan, out: Path, *, tell: Tell, retries: int = RETRIES, engine_f
             folder.start.replace([plan.starts[arm]])
         runs.append(str(folder.path))
     manifest.write(out)
+    Signature(out).sign(imports=import_names([config.to_sections() for config in plan.arms.values()]))
     space: dict[str, Any] = {RUN: tune.grid_search(runs), MAIN: main}
     if engine_factory is not None:
         space["engine_factory"] = engine_factory

@@ -16,12 +16,14 @@ from ray.tune.search.optuna import OptunaSearch
 
 from envs.errors import UserError, unknown_value
 from envs.folders import make_folder
+from envs.trusting import import_names, trust_names
 from seal_ray.algorithm.checks import check_config, check_memory
 from seal_ray.algorithm.config import SealConfig, make_config
 from seal_ray.algorithm.seal import Seal
 from seal_ray.config import sections
 from seal_ray.config.fields import attribute
 from seal_ray.report.files import replace_yaml
+from seal_ray.run.signature import Signature
 from tuning.running import CHECKPOINTS, RETRIES, Tell, cpus_of_main, run_trials
 from tuning.sweep.parameter import Value
 from tuning.sweep.results import CONFIG_FILE, METRIC, Manifest
@@ -73,6 +75,7 @@ def make_plan(
         raise UserError(f"--rounds: {rounds} is not possible; a trial has at least 1.")
     words = [*overrides, *([] if rounds is None else [f"training.rounds={rounds}"])]
     config = make_config(presets, overrides=words, seed=seed)
+    trust_names(config.to_sections(), Path(", ".join(presets)))
     found = read_space(space or DEFAULT_SPACE, config)
     if scheduler == "pbt" and search != "random":
         raise UserError(f"--search: pbt changes settings while trials run, and {search} cannot; take random.")
@@ -138,6 +141,8 @@ def start(plan: Plan, out: Path, *, tell: Tell, retries: int = RETRIES, engine_f
         rounds=plan.rounds,
         folder=str(out.resolve()),
     ).write(out)
+    choices_of = [each.choices for each in plan.space.parameters]
+    Signature(out).sign(imports=import_names([plan.config.to_sections(), choices_of]))
     evaluation = plan.config.section(sections.Evaluation)
     choices = tune.grid_search if plan.search == "grid" else tune.choice
     space: dict[str, Any] = {CONFIG: str(file), MAIN: main, **plan.space.for_tune(choices=choices)}

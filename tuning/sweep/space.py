@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-import yaml  # type: ignore[import-untyped]
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from ray import tune
 
 from envs.errors import UserError
+from envs.received import read_yaml
+from envs.trusting import trust_names
 from seal_ray.algorithm.checks import check_config
 from seal_ray.algorithm.config import SealConfig, apply
 from seal_ray.config.fields import attribute, current
 from seal_ray.config.sections import SECTIONS, check_key, make_section
-from seal_ray.config.yaml_text import problem_of, read_yaml
 from tuning.recipe import SAME
 from tuning.sweep.parameter import Parameter, Value
 
@@ -91,13 +91,8 @@ def read_space(path: Path, config: SealConfig) -> Space:
     Every value is tried on the config. Raises `UserError` for what cannot be read, is no setting, does not fit, or
     must be the same in all trials.
     """
-    try:
-        document = read_yaml(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise UserError(f"--space: {path} cannot be read ({reason}).") from None
-    except yaml.YAMLError as error:
-        raise UserError(f"--space: {path} is not valid YAML ({problem_of(error)}).") from None
+    document = read_yaml(path, "--space")
+    trust_names(document, path)
     entries = document.get("parameters") if isinstance(document, dict) else None
     if not isinstance(entries, dict) or not entries or set(document) != {"parameters"}:
         raise UserError(f"--space: {path} holds no space; write section.key: {{low: 0, high: 1}} under parameters.")

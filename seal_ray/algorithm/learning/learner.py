@@ -72,7 +72,7 @@ class SealLearner(RowsLearner):
     config: Settings  # type: ignore[assignment] # RLlib declares its own class
 
     def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)  # type: ignore[no-untyped-call]
+        super().__init__(**kwargs)
         self._learners = self.config.section(Learners)
         self._agents = {agent: _Agent(training_of(self.config, agent)) for agent in learning_agents(self.config)}
         self._microbatch_tokens = self.config.section(Training).microbatch_tokens
@@ -319,7 +319,9 @@ class SealLearner(RowsLearner):
         """The inverse, for any number of learners."""
         from torch.distributed.checkpoint.state_dict_loader import load
 
-        load(self._tensors(), checkpoint_id=folder)
+        from seal_ray.algorithm.learning.shards import ShardReader
+
+        load(self._tensors(), storage_reader=ShardReader(folder))
 
     def _tensors(self) -> dict[str, Any]:
         """Weights and optimizer of each module, not copied."""

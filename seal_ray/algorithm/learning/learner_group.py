@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import ray
-from pyarrow import fs  # type: ignore[import-untyped]
 from ray.rllib.core import COMPONENT_LEARNER, COMPONENT_OPTIMIZER, COMPONENT_RL_MODULE
 from ray.rllib.policy.sample_batch import MultiAgentBatch, SampleBatch
 
@@ -18,6 +17,7 @@ from seal_ray.algorithm.learning.alignment import cosines
 from seal_ray.algorithm.learning.anchoring import Internalised
 from seal_ray.algorithm.learning.learner import LEARNT, columns
 from seal_ray.algorithm.rllib import RowsLearnerGroup, cause_of, learner_index
+from seal_ray.algorithm.state import read_state, write_state
 from seal_ray.config.sections import Learners
 from seal_ray.grpo.packing import shard
 from seal_ray.grpo.rows import Minibatch, Row
@@ -135,32 +135,29 @@ class SealLearnerGroup(RowsLearnerGroup):
         """None: the group writes its learners' state itself. RLlib would write that of the first learner alone."""
         return []
 
-    def save_to_path(
-        self, path: Any = None, *, state: Any = None, filesystem: Any = None, use_msgpack: bool = False
-    ) -> str:
-        """Writes the state, and with sharded weights has all learners write their parts into a folder beside it.
+    def save_to_path(self, path: Any, **_: Any) -> str:  # type: ignore[override] # RLlib's other options are not used
+        """Writes the state, and with sharded weights has all learners write their parts into a folder inside.
 
-        That folder must be the same one for all of them. Raises `SealError` where it is not on a file system.
+        That folder must be the same one for all of them.
         """
-        del use_msgpack  # it has no tensors
-        found = str(super().save_to_path(path, state=state, filesystem=filesystem))
+        write_state(Path(path), self.get_state())
         if self._sharded:
-            folder = _shards_in(found, filesystem)
+            folder = Path(path, _SHARDS)
             shutil.rmtree(folder, ignore_errors=True)
             self._on_each(lambda learner, each: learner.write_shards(each), [folder] * len(self))
             if not _is_whole(folder):
                 raise SealError(f"learner: the learners do not see the checkpoint's folder, {folder}; share it.")
-        return found
+        return str(path)
 
-    def restore_from_path(self, path: Any, *, component: str | None = None, filesystem: Any = None, **_: Any) -> None:
+    def restore_from_path(self, path: Any, *, component: str | None = None, **_: Any) -> None:
         """Restores all learners, as many as there are, from what as many or others have written.
 
         Raises `ValueError` for a component: a group is restored as a whole.
         """
         if component is not None:
             raise ValueError(f"a learner group is restored as a whole, not its {component}")
-        super().restore_from_path(path, filesystem=filesystem)
-        folder = _shards_in(path, filesystem)
+        self.set_state(read_state(Path(path)))
+        folder = Path(path, _SHARDS)
         if folder.is_dir():
             self._on_each(lambda learner, each: learner.read_shards(each), [folder] * max(1, len(self)))
         elif not self._has_weights:
@@ -205,20 +202,11 @@ class SealLearnerGroup(RowsLearnerGroup):
         return results
 
 
-def _shards_in(path: Any, filesystem: Any) -> Path:
-    """Where a checkpoint's shards lie. Raises `SealError` where that is on no file system."""
-    if filesystem is None:
-        filesystem, path = fs.FileSystem.from_uri(str(path))
-    if not isinstance(filesystem, fs.LocalFileSystem):
-        raise SealError(f"learner: sharded weights are written to a file system, which {path} is not on.")
-    return Path(path) / _SHARDS
-
-
 def _is_whole(folder: Path) -> bool:
     """Whether all that the learners have written is seen from here."""
-    from torch.distributed.checkpoint.filesystem import FileSystemReader  # it takes half a second
+    from seal_ray.algorithm.learning.shards import ShardReader  # it takes half a second
 
     if not (folder / ".metadata").is_file():
         return False
-    parts = FileSystemReader(folder).read_metadata().storage_data.values()
+    parts = ShardReader(folder).read_metadata().storage_data.values()
     return all((folder / part.relative_path).is_file() for part in parts)

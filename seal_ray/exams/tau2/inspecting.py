@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import queue
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from envs.errors import SealError, UserError
+from policies.models.cache import cache_folder
 
 VARIABLE = "SEAL_RAY_INSPECT"
 """The environment variable that names the interpreter."""
@@ -155,12 +157,17 @@ def _send(process: subprocess.Popen[str], line: Mapping[str, Any]) -> None:
         process.stdin.flush()
 
 
+def inspect_cache(folder: Path) -> Path:
+    """Where Inspect keeps answers of the job in a folder: pickles, which a folder of somebody else must not bring."""
+    return cache_folder() / "inspect" / hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:24]
+
+
 @contextmanager
 def inspecting(interpreter: Interpreter, job: Job) -> Iterator[Inspecting]:
     """A process with this job, ended at the end of the block."""
     job.folder.mkdir(parents=True, exist_ok=True)
     log = job.folder / LOG
-    cache = {"INSPECT_CACHE_DIR": str((job.folder / "cache").resolve())}
+    cache = {"INSPECT_CACHE_DIR": str(inspect_cache(job.folder))}
     with log.open("w", encoding="utf-8") as file:
         process = subprocess.Popen(  # noqa: S603 - our own file, by that interpreter
             [str(interpreter.path), "-I", str(_PROGRAM)],

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from envs.errors import SealError, UserError
+from envs.received import read_json_object
 from seal_ray.report.files import replace_file
 
 _PROGRAM = """
@@ -117,7 +118,7 @@ class Servers:
 
     def _port(self, model: str) -> int:
         path = self.folder / "ports.json"
-        known: dict[str, int] = json.loads(path.read_text("utf-8")) if path.exists() else {}
+        known: dict[str, int] = read_json_object(path) if path.exists() else {}
         port = known.get(model, 0)
         for wanted in (port, 0):
             try:
@@ -149,6 +150,8 @@ def endpoint_at(url: str, name: str) -> Endpoint:
     The model is that of this name, or the only one there. Raises `UserError` where there is none.
     """
     url = url.rstrip("/")
+    if "@" in url:
+        raise UserError("--server: the address holds a user name or a key; remove it, and set SEAL_RAY_API_KEY.")
     key = os.environ.get("SEAL_RAY_API_KEY") or "none"
     names = names_of(Endpoint(url, name, key))
     if names is None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -150,10 +152,40 @@ def test_this_machine_is_not_reached_unless_it_is_named_and_no_redirect_leads_th
         *(("64:ff9b::7f00:1", False), ("2002:7f00:1::", False), ("::ffff:10.0.0.1", False), ("fd00::1", False)),
         *(("fec0::1", False), ("::127.0.0.1", False), ("::10.0.0.1", False), ("::ffff:0:127.0.0.1", False)),
         *(("64:ff9b:1::7f00:1", False), ("240.0.0.1", False), ("::", False), ("", False), ("example.org", False)),
+        *(("192.0.0.192", False), ("168.63.129.16", False), ("192.88.99.1", False), ("100.100.100.200", False)),
+        *(("5f00::1", False), ("3fff::1", False), ("2001:1::1", False), ("2002:5db8:d822::1", False)),
+        *(("64:ff9b::a83f:8110", False), ("64:ff9b::5db8:d822", True), ("::ffff:192.0.0.192", False)),
+        *(("4000::1", False), ("ff0e::1", False), ("2606:4700::1111%lo", False), ("192.52.193.1", False)),
     ],
 )
 def test_public_addresses(address: str, public: bool) -> None:
     assert pages.is_public(address) is public
+
+
+def test_no_address_of_this_machine_is_public() -> None:
+    """In a network of its own, whose machine has addresses that are public everywhere else."""
+    script = (
+        "ip link set lo up && ip addr add 93.184.216.34 dev lo && ip addr add 2606:4700::1111 dev lo nodad && exec "
+    )
+    code = "from envs.bfcl.pages import is_public as p; print(*map(p, ('93.184.216.34', '2606:4700::1111', '8.8.8.8')))"
+    run = [
+        "unshare",
+        "--user",
+        "--map-root-user",
+        "--net",
+        "sh",
+        "-c",
+        script + '"$@"',
+        "-",
+        sys.executable,
+        "-c",
+        code,
+    ]
+    try:
+        done = subprocess.run(run, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"no network namespace here: {error}")
+    assert done.stdout.split() == ["False", "False", "True"]
 
 
 def test_a_name_is_connected_to_where_it_was_checked(monkeypatch: pytest.MonkeyPatch, server: StandIn) -> None:

@@ -30,7 +30,8 @@ def test_two_suites_a_base_and_a_second_call_that_asks_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data, out = write_folder(tmp_path / "api-bank"), tmp_path / "out"
-    arguments = ("exam", *OPTIONS, "--suite", "api-bank", "--data", str(data), "--base", "tiny", "--out", str(out))
+    folders = ("--data", str(data), "--out", str(out))
+    arguments = ("exam", *OPTIONS, "--suite", "api-bank", "--base", "tiny", *folders, "--trust")
     code, said = run_main(*arguments, capsys=capsys, monkeypatch=monkeypatch)
     assert code == 0, said
     assert "tiny: arithmetic: 14 items" in said

@@ -186,6 +186,9 @@ def test_a_server_that_runs_already_is_asked_for_its_models(monkeypatch: pytest.
         endpoint_at(url, "tiny")
     with pytest.raises(UserError, match=r"--server: nothing answers at http://127\.0\.0\.1:80a0/v1/models"):
         endpoint_at("http://127.0.0.1:80a0/v1", "tiny")
+    with pytest.raises(UserError, match="--server: the address holds a user name or a key") as refused:
+        endpoint_at(url.replace("//", "//user:sesame@"), "tiny")
+    assert "sesame" not in str(refused.value)
 
 
 def test_an_interpreter_without_the_packages_is_refused(tmp_path: Path) -> None:

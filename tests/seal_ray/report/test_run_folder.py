@@ -181,29 +181,33 @@ class Kind(StrEnum):
 
 def test_a_config_is_written_and_read(folder: RunFolder) -> None:
     config = {
-        "name": "yes",
-        "curator": {"kind": Kind.RULES, "guidelines": (STRANGE.replace("\ud800", ""), "ünd")},
-        "model": Path("a/model"),
-        "lr": 1e-6,
-        "seed": None,
-        "dry": False,
+        "seed": 3,
+        "curator": {"kind": Kind.RULES, "of_another_version": (STRANGE.replace("\ud800", ""), "ünd")},
+        "solver": {"model": Path("a/model")},
+        "training": {"lr": 1e-6},
     }
     folder.write_config(config)
     assert folder.read_config() == {
         **config,
-        "curator": {"kind": "rules", "guidelines": [STRANGE.replace("\ud800", ""), "ünd"]},
-        "model": "a/model",
+        "curator": {"kind": "rules", "of_another_version": [STRANGE.replace("\ud800", ""), "ünd"]},
+        "solver": {"model": "a/model"},
     }
-    assert folder.config.read_text("utf-8").startswith("name: 'yes'\ncurator:\n")
+    assert folder.config.read_text("utf-8").startswith("seed: 3\ncurator:\n")
     with pytest.raises(TypeError, match="no JSON form"):
         folder.write_config({"made": {1, 2}})
-    assert folder.read_config()["name"] == "yes"
+    assert folder.read_config()["seed"] == 3
 
 
 def test_a_config_that_cannot_be_read_is_told_to_the_user(folder: RunFolder) -> None:
     with pytest.raises(UserError, match=r"config\.yaml cannot be read"):
         folder.read_config()
-    for content, what in (("a: [", "cannot be read"), ("- 1", "is no mapping")):
+    for content, what in (
+        ("a: [", "is not valid YAML"),
+        ("- 1", "holds no sections"),
+        ("training: 1", "training: 1 does not fit"),
+        ("training: {lr: fast}", "training.lr: 'fast' does not fit"),
+        ("training: {lr: .nan}", "NaN is no finite number"),
+    ):
         folder.config.write_text(content)
         with pytest.raises(UserError, match=what):
             folder.read_config()

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import struct
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -122,6 +123,21 @@ def test_wandb_runs_offline_without_a_key_and_goes_on_under_its_id(folder: RunFo
     for text in (b"solver/success", b"0.25", b"0.375"):
         assert text in content
     assert b"solver/kl" not in content
+
+
+def test_what_the_process_was_started_with_is_not_recorded(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["seal-ray", "train", "--storage", "s3://planted-argument@bucket"])
+    for name in ("WANDB_API_KEY", "HF_TOKEN"):
+        monkeypatch.setenv(name, "planted-variable".ljust(40, "x"))
+    each = Writers(folder, config={"lr": 1e-6}, wandb="offline")
+    each.write(1, {"solver/success": 0.25})
+    each.close()
+    written = {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
+    assert any(path.suffix == ".wandb" for path in written)
+    here = Path(__file__).parents[3]
+    revision = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, check=False).stdout.strip()
+    for text in (b"planted-argument", b"planted-variable", str(Path.cwd()).encode(), *filter(None, [revision])):
+        assert not [path for path, content in written.items() if text in content], text
 
 
 def test_a_run_that_the_user_has_open_is_left_alone(folder: RunFolder, tmp_path: Path) -> None:

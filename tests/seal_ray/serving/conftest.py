@@ -20,6 +20,7 @@ from seal_ray.run.export import export_adapter, export_model
 from tests.policies.models import random_adapter
 from tests.readme import example
 from tests.seal_ray.serving.servers import CONTEXT, KEY, NAME, RESPONSE, Running, serving
+from tests.watched import SECRETS
 
 
 @pytest.fixture(scope="session")
@@ -60,7 +61,9 @@ def adapter(learnt: Adapter, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def server(run: Path, adapter: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """The README's server of that run and that adapter."""
-    command = example("seal-ray", "serve", "runs/NAME", but={"runs/NAME": str(run), "KEY": KEY})
+    key = tmp_path_factory.mktemp("keys") / "key"
+    key.write_text(f"{KEY}\n", encoding="ascii")
+    command = example("seal-ray", "serve", "runs/NAME", but={"runs/NAME": str(run), "~/.seal-ray-key": str(key)})
     options = ("--name", NAME, "--adapter", str(adapter), "--context", str(CONTEXT), "--response", str(RESPONSE))
-    with serving(tmp_path_factory.mktemp("server"), *command, *options) as running:
+    with serving(tmp_path_factory.mktemp("server"), *command, *options, environment=SECRETS) as running:
         yield running

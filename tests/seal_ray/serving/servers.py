@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,8 +19,9 @@ import httpx
 from openai import OpenAI
 
 from tests.processes import free_port, title, tree
+from tests.watched import SECRETS
 
-KEY = "sesame"
+KEY = SECRETS["SEAL_RAY_API_KEY"]
 NAME = "openbmb/MiniCPM-SALA-FC"
 """What the served model is called: a registered name that BFCL's own client asks by chat completions."""
 CONTEXT, RESPONSE = 16_384, 128
@@ -27,11 +30,12 @@ _START = 400
 
 @dataclass(frozen=True)
 class Running:
-    """A server, its port and its log."""
+    """A server, its port, its log and its folder for temporary files."""
 
     process: subprocess.Popen[str]
     port: int
     log: Path
+    temporary: Path
 
     @property
     def url(self) -> str:
@@ -56,13 +60,20 @@ def serving(folder: Path, *arguments: str, environment: Mapping[str, str] | None
     """The server of a command line, from when it is ready to its end; its log is in `folder`."""
     port, log = free_port(), folder / "serve.log"
     program = [sys.executable, "-c", "from seal_ray.cli import main; main()", *arguments]
+    temporary = Path(tempfile.mkdtemp(prefix="t"))  # a short name, as the paths of sockets must be
     with log.open("w") as file:
         process = subprocess.Popen(
             [*program, "--port", str(port)],
             text=True,
             stdout=file,
             stderr=subprocess.STDOUT,
-            env={**os.environ, "RAY_ADDRESS": "local", "COLUMNS": "200", **(environment or {})},
+            env={
+                **os.environ,
+                "RAY_ADDRESS": "local",
+                "COLUMNS": "200",
+                "TMPDIR": str(temporary),
+                **(environment or {}),
+            },
         )
     try:
         deadline = time.monotonic() + _START
@@ -70,7 +81,7 @@ def serving(folder: Path, *arguments: str, environment: Mapping[str, str] | None
             assert process.poll() is None, log.read_text()
             assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.2)
-        yield Running(process, port, log)
+        yield Running(process, port, log, temporary)
     finally:
         below = tree(process.pid)
         if process.poll() is None:
@@ -80,6 +91,7 @@ def serving(folder: Path, *arguments: str, environment: Mapping[str, str] | None
             except subprocess.TimeoutExpired:
                 process.kill()
         wait_for_end(below)
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def wait_for_end(pids: Sequence[int]) -> list[int]:

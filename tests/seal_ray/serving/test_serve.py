@@ -34,6 +34,7 @@ from tests.readme import example
 from tests.seal_ray.evaluation.grading import bfcl, official_failures
 from tests.seal_ray.serving.servers import CONTEXT, KEY, NAME, RESPONSE, Running, joined, wait_for_end
 from tests.seal_ray.test_cli import seal_ray
+from tests.watched import leaking_commands, leaking_files, open_addresses
 
 pytestmark = pytest.mark.long
 
@@ -75,8 +76,18 @@ def test_it_is_healthy_and_lists_its_models(server: Running) -> None:
     assert "with the key" in server.log.read_text()
 
 
-def test_the_readme_s_request_is_answered(server: Running) -> None:
-    places = {"http://127.0.0.1:8000": server.url, "Bearer KEY": f"Bearer {KEY}", '"NAME"': json.dumps(NAME)}
+def test_it_leaks_no_key_and_listens_at_loopback(server: Running) -> None:
+    pids = tree(server.process.pid)
+    assert not leaking_commands(pids)
+    assert not leaking_files(server.temporary, server.log.parent)
+    assert not open_addresses(pids)
+    assert list(server.temporary.glob("ray-*/r/session_latest/logs/serve/*.log"))
+
+
+def test_the_readme_s_request_is_answered(server: Running, tmp_path: Path) -> None:
+    headers = tmp_path / "headers"
+    headers.write_text(f"Authorization: Bearer {KEY}\n", "ascii")
+    places = {"http://127.0.0.1:8000": server.url, "$HOME/.seal-ray-header": str(headers), '"NAME"': json.dumps(NAME)}
     done = subprocess.run(["curl", "-sS", *example("curl", but=places)], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout)["choices"][0]["message"]["role"] == "assistant"
 
@@ -397,3 +408,4 @@ def test_ctrl_c_stops_it_and_leaves_no_process(server: Running) -> None:
     assert server.process.wait(120) == 0
     assert server.log.read_text()[len(said) :] == "stopped\n"
     assert not wait_for_end(below)
+    assert not list(server.temporary.glob("ray-*"))

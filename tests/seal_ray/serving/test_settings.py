@@ -12,15 +12,20 @@ from types import ModuleType
 import pytest
 import yaml  # type: ignore[import-untyped]
 from fastapi.testclient import TestClient
+from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
+from starlette.testclient import WebSocketDenialResponse
+from starlette.types import Receive, Scope, Send
+from starlette.websockets import WebSocket
 
 from envs.errors import UserError
-from seal_ray.cli.serve import check_address, is_loopback
+from seal_ray.cli.serve import check_address
 from seal_ray.serving.admission import Intake, RequireKey, digest_of
-from seal_ray.serving.app import KEY_VARIABLE, ServingSettings, build, llm_config, make_out
+from seal_ray.serving.app import KEY_VARIABLE, ServingSettings, build, llm_config, make_out, read_key
+from seal_ray.serving.hosts import KnownHosts, is_loopback
 from seal_ray.serving.limits import Limits
 from seal_ray.serving.queues import Places
 from tests.command_line import Refusal
@@ -51,10 +56,10 @@ EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
         (["tiny", "--dialect", "qwem"], "did you mean 'qwen'"),
         (["tiny", "--context", "1000000"], "is more than the model's"),
         (["tiny", "--replicas", "2", "--max-replicas", "1"], "is less than"),
-        (["tiny", "--host", "0.0.0.0"], "give --api-key, or --no-key"),
+        (["tiny", "--host", "0.0.0.0"], "give --api-key-file FILE, or --no-key"),
         (["tiny", "--host", "no.such.host.invalid", "--no-key"], "cannot be listened at"),
-        (["tiny", "--api-key", ""], "--api-key: it is empty"),
-        (["tiny", "--api-key", "é"], "--api-key: it is empty"),
+        (["tiny", "--api-key-file", "/nowhere"], "api_key_file: /nowhere cannot be read (No such file"),
+        (["tiny", "--api-key-file", "/dev/null"], "/dev/null: the key is empty"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_nothing_is_started(
@@ -62,6 +67,23 @@ def test_a_mistake_is_one_sentence_and_nothing_is_started(
 ) -> None:
     monkeypatch.delenv(KEY_VARIABLE, raising=False)
     check_refused("serve", *arguments, sentence=sentence)
+
+
+def test_a_key_is_no_argument_and_is_not_repeated(check_refused: Refusal, capsys: pytest.CaptureFixture[str]) -> None:
+    check_refused("serve", "tiny", "--api-key", "sesame", sentence="give --api-key-file FILE")
+    with pytest.raises(ValidationError) as refused:
+        ServingSettings.model_validate({"api_key": "sesame"})
+    assert "sesame" not in f"{refused.value}{capsys.readouterr()}"
+
+
+@pytest.mark.parametrize("content", [b"", b"two words", b"two\nlines", "s\u00e9same".encode(), b"\xff"])
+def test_a_key_file_holds_one_key_that_a_header_can_carry(content: bytes, tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_bytes(b"sesame\n")
+    assert read_key(str(file)) == "sesame"
+    file.write_bytes(content)
+    with pytest.raises(UserError, match=r"key: the key is empty, or holds|cannot be read \(it is no text\)"):
+        read_key(str(file))
 
 
 def test_a_port_in_use_is_a_mistake() -> None:
@@ -139,6 +161,59 @@ def test_the_parser_follows_the_dialect_and_the_scale_the_settings(dialect: str,
     on_gpus = llm_config(served, gpus=2)
     assert on_gpus.engine_kwargs["tensor_parallel_size"] == 2
     assert on_gpus.get_engine_config().placement_bundles == [{"GPU": 1, "CPU": 1}] * 2
+
+
+KEYLESS = [
+    # listens at, Host, Origin, status
+    ("127.0.0.1", "127.0.0.1:8000", None, 404),
+    ("127.0.0.1", "LOCALHOST:8000", "http://localhost:3000", 404),
+    ("127.0.0.1", "127.9.9.9", "https://[::1]:8000", 404),
+    ("127.0.0.1", "[::1]:8000", None, 404),
+    ("127.0.0.1", "evil.example:8000", None, 403),
+    ("127.0.0.1", "localhost.evil.example", None, 403),
+    ("127.0.0.1", "10.0.0.1", None, 403),
+    ("127.0.0.1", "", None, 403),
+    ("127.0.0.1", "localhost:8000", "http://evil.example", 403),
+    ("127.0.0.1", "localhost:8000", "http://localhost.evil.example", 403),
+    ("127.0.0.1", "localhost:8000", "null", 403),
+    ("Gpu-box", "gpu-box:8000", "http://gpu-box:8000", 404),
+    ("gpu-box", "localhost", None, 404),
+    ("gpu-box", "other-box", None, 403),
+    ("0.0.0.0", "10.0.0.1:8000", "http://10.0.0.1:8000", 404),
+    ("0.0.0.0", f"{socket.gethostname()}:8000", None, 404),
+    ("::", "[fd00::2]:8000", None, 404),
+    ("0.0.0.0", "10.0.0.1:8000", "http://6.6.6.6", 403),
+    ("0.0.0.0", "evil.example", "http://evil.example", 403),
+]
+
+
+@pytest.mark.parametrize(("listens", "host", "origin", "status"), KEYLESS)
+def test_without_a_key_no_page_of_another_host_is_answered(
+    listens: str, host: str, origin: str | None, status: int, front: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(front, "make_fastapi_ingress", lambda *_, app, **__: app)
+    limits = Limits(body_bytes=64, messages=8, tools=8, context=64)
+    headers = {"Host": host} if origin is None else {"Host": host, "Origin": origin}
+    app = front.make_ingress(key_digest=None, host=listens, limits=limits, places=1)
+    answer = TestClient(app).get("/nothing", headers=headers)
+    code = {403: "unknown_host", 404: "not_found"}[status]
+    assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
+    app = front.make_ingress(key_digest=digest_of("sesame"), host=listens, limits=limits, places=1)
+    headers["Authorization"] = "Bearer sesame"
+    assert TestClient(app).get("/nothing", headers=headers).status_code == 404, "with the key any name is answered to"
+
+
+@pytest.mark.parametrize("headers", [{"Host": "evil.example"}, {"Origin": "http://evil.example"}])
+def test_without_a_key_web_sockets_are_as_requests(headers: dict[str, str]) -> None:
+    async def accept(scope: Scope, receive: Receive, send: Send) -> None:
+        await WebSocket(scope, receive, send).accept()
+
+    client = TestClient(KnownHosts(accept, "127.0.0.1"))
+    with client.websocket_connect("ws://localhost"):
+        pass
+    with pytest.raises(WebSocketDenialResponse) as refused, client.websocket_connect("ws://localhost", headers=headers):
+        pass
+    assert refused.value.status_code == 403
 
 
 def test_the_key_is_asked_for_before_the_request_is_read() -> None:

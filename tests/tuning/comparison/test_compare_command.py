@@ -104,7 +104,7 @@ def test_a_comparison_that_was_moved_or_broken_is_one_sentence(
     (trial / "config.yaml").write_text("{", encoding="utf-8")
     code, said = run_main("compare", "--report", str(out), capsys=capsys, monkeypatch=monkeypatch)
     assert (code, said.count("\n")) == (2, 1)
-    assert "config.yaml cannot be read (while parsing" in said
+    assert "config.yaml is not valid YAML (line 1:" in said
 
 
 def test_a_report_is_drawn_again_without_running_anything(

@@ -91,7 +91,7 @@ def test_pieces_can_be_packed(tmp_path: Path) -> None:
         merge([tmp_path / "broken.tar.xz"], tmp_path / "none")
     with tarfile.open(tmp_path / "hostile.tar.xz", "w:xz") as archive:
         archive.add(packed.with_name("third.tar.xz"), "../outside")
-    with pytest.raises(UserError, match=r"hostile.tar.xz cannot be unpacked"):
+    with pytest.raises(UserError, match=r"hostile.tar.xz holds no folder hostile"):
         merge([tmp_path / "hostile.tar.xz"], tmp_path / "none")
     assert not (tmp_path / "none").exists()
 

@@ -1,0 +1,112 @@
+"""Chat templates, rendered in a process of their own: a template is a program that comes with a model.
+
+The process has one template and is confined by the kernel (`envs/confinement.py`). A rendering may take `SECONDS` of
+processor time and `MEMORY` bytes, and gives the text that transformers' `apply_chat_template` gives.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import sys
+from codecs import lookup
+from collections.abc import Mapping
+from datetime import datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NoReturn
+
+from envs.bounded import BoundedProcess, program_of
+from envs.confinement import confine
+
+SECONDS = 1
+"""Processor time of a rendering."""
+MEMORY = 256 << 20
+"""Bytes beside those that the process has at its start."""
+
+
+def render_chat(template: str, values: Mapping[str, Any]) -> str:
+    """The text of a template for the values of its variables, which are JSON.
+
+    Raises `ValueError` if the template refuses them or takes too much.
+    """
+    reply = _process(template).ask({"now": datetime.now().isoformat(), "values": dict(values)})
+    if reply is None:
+        raise ValueError(f"it takes more than {SECONDS} s or {MEMORY >> 20} MB")
+    if "error" in reply:
+        raise ValueError(reply["error"])
+    return str(reply["text"])
+
+
+@lru_cache(maxsize=8)
+def _process(template: str) -> BoundedProcess:
+    program = program_of(__name__, "jinja2", "markupsafe")
+    return BoundedProcess(lambda: program, seconds=60.0 * SECONDS, first={"template": template})
+
+
+def main() -> NoReturn:
+    """Answers requests until there are none."""
+    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    now, environment = [datetime.now()], _environment()
+    environment.globals["strftime_now"] = lambda form: now[0].strftime(form)
+    os.rmdir(os.getcwd())  # it needs no folder, and its owner may be killed
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    confine()
+    source, template = json.loads(sys.stdin.readline())["template"], None
+    for line in sys.stdin:
+        signal.setitimer(signal.ITIMER_PROF, SECONDS)
+        try:
+            request = json.loads(line)
+            now[0] = datetime.fromisoformat(request["now"])
+            template = template or environment.from_string(source)
+            reply = json.dumps({"text": template.render(request["values"])})
+        except MemoryError:
+            sys.exit(1)
+        except Exception as error:  # noqa: BLE001 - whatever a template raises, it refuses the values
+            reply = json.dumps({"error": f"{error}"[:1000] or type(error).__name__})
+        replies.write(reply + "\n")
+        replies.flush()
+        signal.setitimer(signal.ITIMER_PROF, 0)
+    sys.exit(0)
+
+
+def _environment() -> Any:
+    """Jinja's, as `_compile_jinja_template` in `transformers/utils/chat_template_utils.py` has it."""
+    # Jinja imports some of these when it needs them, which is too late.
+    import html  # noqa: F401
+    import pprint  # noqa: F401
+    import textwrap  # noqa: F401
+
+    from jinja2 import TemplateError, constants, debug, nodes  # noqa: F401
+    from jinja2.ext import Extension, loopcontrols
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    class Generation(Extension):
+        """`{% generation %}…{% endgeneration %}`, which marks what a model wrote, gives what is between."""
+
+        tags = {"generation"}  # noqa: RUF012 - as Jinja declares it
+
+        def parse(self, parser: Any) -> Any:
+            line = next(parser.stream).lineno
+            return nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True), lineno=line)
+
+    def tojson(
+        value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False
+    ) -> str:
+        return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+    def raise_exception(message: str) -> NoReturn:
+        raise TemplateError(message)
+
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
+    )
+    for encoding in ("ascii", "latin-1", "unicode-escape"):
+        lookup(encoding)
+    environment.filters["tojson"] = tojson
+    environment.globals["raise_exception"] = raise_exception
+    return environment

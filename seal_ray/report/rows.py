@@ -1,0 +1,88 @@
+"""Rows of a run's files, checked before anything is counted from them: others may have written the file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from envs.interface.document import interface_from_dict
+from envs.task import JSON
+from envs.text import visible
+from seal_ray.report.metrics import is_share
+
+MAX_ROUNDS = 10**7
+_NAME = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_./ -]{0,119}")
+"""Of a metric, a suite or a category."""
+_MAX_ID = 200
+
+
+def check_round(row: Mapping[str, JSON]) -> None:
+    """Raises `ValueError` for a row without a round."""
+    number = row.get("round")
+    if type(number) is not int or not 0 <= number <= MAX_ROUNDS:
+        raise ValueError("it has no whole number as its round")
+
+
+def check_metrics(row: Mapping[str, JSON]) -> None:
+    """Raises `ValueError` unless the row has a round, and numbers or null under names; a share is from 0 to 1."""
+    check_round(row)
+    _check_numbers(row)
+
+
+def check_evaluation(row: Mapping[str, JSON]) -> None:
+    """Raises `ValueError` unless the row has a round, and under `suites` suite → category → task → 0 to 1, or null."""
+    check_round(row)
+    _check_outcomes(row.get("suites"))
+
+
+def check_start(row: Mapping[str, JSON]) -> None:
+    """Raises `ValueError` unless the row has `metrics` and `suites` as the other two have."""
+    _check_numbers(_mapping(row.get("metrics"), "metrics"))
+    _check_outcomes(row.get("suites"))
+
+
+def check_interfaces(row: Mapping[str, JSON]) -> None:
+    """Raises `ValueError` unless the row has a round, and interfaces, each with `id` and `number`."""
+    check_round(row)
+    shown = row.get("interfaces")
+    if not isinstance(shown, list):
+        raise ValueError("it has no list of interfaces")
+    for each in shown:
+        values = dict(_mapping(each, "an interface"))
+        if type(values.pop("number", 0)) is not int or not isinstance(values.pop("id", ""), str):
+            raise ValueError("an interface has no text as its id, or no whole number")
+        interface_from_dict(values)
+
+
+def _check_numbers(values: Mapping[str, JSON]) -> None:
+    for name, value in values.items():
+        _check_name(name)
+        if value is None:
+            continue
+        if type(value) not in (int, float):
+            raise ValueError(f"{name} is no number")
+        if is_share(name) and not 0 <= value <= 1:
+            raise ValueError(f"{name} is a share, and not from 0 to 1")
+
+
+def _check_outcomes(suites: JSON) -> None:
+    for suite, categories in _mapping(suites, "suites").items():
+        _check_name(suite)
+        for category, tasks in _mapping(categories, suite).items():
+            _check_name(category)
+            for task, outcome in _mapping(tasks, category).items():
+                if len(task) > _MAX_ID or not task.isprintable():
+                    raise ValueError(f"{visible(task)[:40]} is no task's id")
+                if outcome is not None and (type(outcome) not in (int, float) or not 0 <= outcome <= 1):
+                    raise ValueError(f"the outcome of {task[:40]} is not from 0 to 1")
+
+
+def _check_name(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{visible(name)[:40]!r} is no name")
+
+
+def _mapping(value: JSON, what: str) -> Mapping[str, JSON]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{what} is no object")
+    return value

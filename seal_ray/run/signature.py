@@ -1,0 +1,128 @@
+"""A user's signature under what a command may load again without a question: import names, and files with pickles.
+
+It is an HMAC-SHA256 with a key that the user's other commands have and nobody else: in the user's config folder, or in
+the file that the environment variable `SEAL_RAY_KEY_FILE` names, as in a job that was handed a secret.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import secrets
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from envs.errors import UserError
+from envs.received import read_bytes, read_json, validated
+from envs.task import JSON
+from envs.trusting import allow, config_folder, file_of, import_names, trust_names
+from seal_ray.report.files import replace_file
+
+FILE = "signature.json"
+"""In the folder of a run, a comparison or a sweep."""
+KEY_VARIABLE = "SEAL_RAY_KEY_FILE"
+
+_KEY_BYTES = 32
+_KEPT = 4
+"""Contents of a file that a signature holds for: a kill can leave any of those written last."""
+
+
+class _Signed(BaseModel):
+    """Import name → its code, and file → its code for each of its last contents."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    imports: dict[str, str] = Field(default_factory=dict)
+    files: dict[str, list[str]] = Field(default_factory=dict)
+
+
+class Signature:
+    """The signature of a folder. Codes of other users, or that were copied from elsewhere, do not hold."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / FILE
+        self._signed = validated(_Signed, read_json(self._path), str(self._path)) if self._path.exists() else _Signed()
+        self._key = _read_key()
+
+    def sign(self, *, imports: Iterable[str] = (), files: Mapping[str, bytes] | None = None) -> None:
+        """Signs import names, each with the place of its module, and contents of files by their paths in the folder.
+
+        Nothing is written if there is nothing to sign. The key is made if there is none.
+        """
+        names = list(imports)
+        if not names and not files:
+            return
+        self._key = self._key or _make_key()
+        self._signed.imports.update({name: self._import_code(name) for name in names})
+        for path, content in (files or {}).items():
+            code = self._file_code(path, content)
+            before = [each for each in self._signed.files.get(path, []) if each != code]
+            self._signed.files[path] = [*before, code][-_KEPT:]
+        replace_file(self._path, self._signed.model_dump_json().encode())
+
+    def holds_import(self, name: str) -> bool:
+        """Whether the name was signed, and its module is still the same file."""
+        return self._key is not None and _equal(self._signed.imports.get(name, ""), self._import_code(name))
+
+    def holds_file(self, path: str, content: bytes) -> bool:
+        """Whether one of the contents that were signed for the path is this one."""
+        codes = self._signed.files.get(path, [])
+        return self._key is not None and any(_equal(each, self._file_code(path, content)) for each in codes)
+
+    def _import_code(self, name: str) -> str:
+        return self._code("import", name, str(file_of(name)))
+
+    def _file_code(self, path: str, content: bytes) -> str:
+        return self._code("file", path, hashlib.sha256(content).hexdigest())
+
+    def _code(self, *parts: str) -> str:
+        assert self._key is not None, "there is a key where something is signed or checked"
+        return hmac.new(self._key, json.dumps(["seal_ray", *parts]).encode(), hashlib.sha256).hexdigest()
+
+
+def trust_signed_names(sections: JSON, where: Path, *, run: Path) -> None:
+    """Allows the import names of a run's settings: those that are signed, and others with the user's consent.
+
+    Raises `UserError` as `trust_names` does.
+    """
+    signature = Signature(run)
+    allow(name for name in import_names(sections) if signature.holds_import(name))
+    trust_names(sections, where, run=run)
+
+
+def _equal(code: str, other: str) -> bool:
+    return hmac.compare_digest(code.encode("utf-8", "replace"), other.encode())
+
+
+def _key_path() -> Path:
+    given = os.environ.get(KEY_VARIABLE)
+    return Path(given) if given else config_folder() / "key"
+
+
+def _read_key() -> bytes | None:
+    """The user's key; None if there is none yet. Raises `UserError` if it is too short to be one."""
+    path = _key_path()
+    if not path.is_file():
+        if KEY_VARIABLE in os.environ:
+            raise UserError(f"{KEY_VARIABLE}: {path} is not a file; it holds the key of signatures.")
+        return None
+    key = read_bytes(path.resolve(), limit=4096).strip()
+    if len(key) < _KEY_BYTES:
+        raise UserError(f"{path} is no key of at least {_KEY_BYTES} bytes; remove it, and the next run makes another.")
+    return key
+
+
+def _make_key() -> bytes:
+    path = _key_path()
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as file:
+            file.write(secrets.token_hex(_KEY_BYTES).encode())
+    except FileExistsError:  # another command made it meanwhile
+        pass
+    key = _read_key()
+    assert key is not None, "it is there now"
+    return key

@@ -1,0 +1,96 @@
+"""A cluster that a command starts is closed to other machines and other users, and its commands leak no secret."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil  # type: ignore[import-untyped]
+import pytest
+
+from tests.processes import read_until, tree
+from tests.watched import SECRETS, has_secret, open_addresses, watch
+
+pytestmark = pytest.mark.long
+
+CLUSTER = """
+import sys, ray
+from seal_ray.run.cluster import connected
+
+with connected():
+    worker = ray.remote(type("Worker", (), {"ready": lambda self: True})).remote()
+    assert ray.get(worker.ready.remote())
+    print("ready", flush=True)
+    if sys.stdin.readline() == "fail":
+        raise SystemError
+"""
+COMMAND = "from seal_ray.cli import main; main()"
+SMALL = (
+    *("training.rounds=1", "training.groups=2", "training.group_size=2", "training.minibatch_groups=1"),
+    *("evaluation.interval=0", "engine.kind=transformers", "learners.num_learners=2", "learners.threads=1"),
+    *(f"{each}=0.1" for each in ("learners.num_cpus_per_learner", "engine.num_cpus_per_engine")),
+    "env_runners.num_cpus_per_env_runner=0.1",
+)
+
+
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    """A temporary folder with a short name, as the paths of sockets must be."""
+    with tempfile.TemporaryDirectory(prefix="t") as folder:
+        yield Path(folder)
+
+
+def start(program: str, *arguments: str, temporary: Path, **variables: str) -> subprocess.Popen[str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    return subprocess.Popen(
+        [sys.executable, "-c", program, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**environment, "TMPDIR": str(temporary), **variables},
+    )
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_only_this_user_on_this_machine_reaches_it(fails: bool, temporary: Path) -> None:
+    process = start(CLUSTER, temporary=temporary)
+    read_until(process, "ready")
+    pids = tree(process.pid)
+    assert not open_addresses(pids)
+    assert len(pids) > 5
+
+    (folder,) = temporary.glob("ray-*")
+    token = Path(psutil.Process(pids[-1]).environ()["RAY_AUTH_TOKEN_PATH"])
+    assert token.parent == folder
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (folder, token)] == [0o700, 0o600]
+    sockets = {each.laddr for pid in pids for each in psutil.Process(pid).net_connections("unix") if each.laddr}
+    assert {str(folder) in str(each) for each in sockets if "ray" in str(each)} == {True}, sockets
+
+    process.communicate("fail" if fails else "")
+    assert folder.exists() == fails, "a fault keeps Ray's logs"
+
+
+def test_a_long_temporary_folder_is_no_obstacle(tmp_path: Path) -> None:
+    long = tmp_path / ("x" * 60)
+    long.mkdir()
+    process = start(CLUSTER, temporary=long)
+    said, _ = process.communicate("")
+    assert (process.returncode, said.endswith("ready\n")) == (0, True), said
+
+
+def test_a_run_and_an_exam_leak_no_secret_and_listen_at_loopback(temporary: Path, tmp_path: Path) -> None:
+    train = ("train", *SMALL, "--runs", str(tmp_path), "--name", "run", "--wandb", "offline")
+    exam = ("exam", "tiny", "--suite", "bfcl-v3-single-turn", "--limit", "2", "--engine", "transformers")
+    for words in ((*train, "--storage", str(tmp_path / "storage")), (*exam, "--out", str(tmp_path / "exam"))):
+        process = start(COMMAND, *words, temporary=temporary, **SECRETS)
+        assert watch(process, temporary, tmp_path) == (set(), set())
+        said, _ = process.communicate()
+        assert process.returncode == 0, said
+        assert not has_secret(said)
+    assert list((tmp_path / "run" / "wandb").glob("offline-run-*/*.wandb"))

@@ -1,0 +1,229 @@
+"""Code that files bring: reading commands never import it; others run it once the user has said so."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from envs.errors import UserError
+from envs.trusting import import_names, restricted, trust_names
+from seal_ray.report.files import RunFolder
+from seal_ray.run.release import model_card
+from seal_ray.run.signature import FILE, KEY_VARIABLE, Signature, trust_signed_names
+from tests.command_line import run_main
+from tests.tuning.comparison.folders import make_comparison
+from tuning.comparison.collect import Manifest
+from tuning.trust import sign_tune_files, trust_trials
+
+EVIL = """
+import pathlib
+pathlib.Path(__file__).with_suffix(".ran").write_text("x")
+class Reward:
+    def __call__(self, trajectory):
+        return 0.0
+"""
+Run = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to work in, with modules in it, and a config folder of the user's."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.delenv(KEY_VARIABLE, raising=False)
+    folder = tmp_path / "here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(folder)])
+    (folder / "evil.py").write_text(EVIL)
+    return folder
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    return lambda *words: run_main(*words, capsys=capsys, monkeypatch=monkeypatch)
+
+
+@pytest.fixture(autouse=True)
+def _forgotten() -> Iterator[None]:
+    yield
+    for name in [name for name in sys.modules if name.split(".")[0] in ("evil", "received")]:
+        del sys.modules[name]
+
+
+@contextmanager
+def asked(answer: bool, questions: list[str]) -> Iterator[None]:
+    def ask(question: str) -> bool:
+        questions.append(question)
+        return answer
+
+    with restricted([], ask=ask):
+        yield
+
+
+def received(folder: Path, name: str = "evil:Reward") -> Path:
+    """A run that somebody sent, whose settings name code."""
+    found = RunFolder(folder)
+    found.write_config({"seed": 0, "environment": {"reward": name, "source": name}})
+    return found.path
+
+
+def ran(home: Path) -> bool:
+    return any(home.rglob("*.ran"))
+
+
+@pytest.mark.parametrize("option", ["--config", "--resume", "--preset"])
+def test_code_that_a_file_names_does_not_run_without_trust(home: Path, run: Run, option: str) -> None:
+    folder = received(home / "received")
+    preset = home / "preset.yaml"
+    preset.write_text("kind: method\nabout: x\nsections: {environment: {reward: 'evil:Reward'}}\n")
+    word = {"--config": folder / "config.yaml", "--resume": folder, "--preset": preset}[option]
+    code, said = run("train", option, str(word))
+    assert code == 2
+    assert "evil:Reward" in said
+    assert "--trust" in said
+    assert said.count("\n") == 1
+    assert not ran(home)
+
+
+def test_a_plan_shows_names_as_text(home: Path, run: Run) -> None:
+    folder = received(home / "received")
+    code, said = run("train", "--resume", str(folder), "--dry-run")
+    assert code == 0
+    assert "neither imported nor checked: evil:Reward" in said
+    assert "reward: evil:Reward" in said
+    assert not ran(home)
+
+
+def test_a_model_card_shows_names_as_text(home: Path) -> None:
+    with restricted([]):
+        card = model_card({"environment": {"source": "evil:Reward"}}, [], name="x", rounds=1, adapter=False)
+    assert "tasks of `evil:Reward`" in card
+    assert not ran(home)
+
+
+def test_names_of_the_command_line_and_of_the_user_s_own_folder_are_not_asked_for(home: Path, run: Run) -> None:
+    code, said = run("train", "environment.reward=evil:Reward", "training.rounds=0")
+    assert "evil" not in said  # the other mistake is the one that is told
+    own = home.parent / "config" / "seal_ray"
+    own.mkdir(parents=True)
+    (own / "mine.yaml").write_text("kind: method\nabout: x\nsections: {environment: {reward: 'evil:Reward'}}\n")
+    code, said = run("train", "--preset", str(own / "mine.yaml"), "--dry-run")
+    assert code == 0, said
+    assert ran(home)
+
+
+def test_a_module_in_the_folder_of_a_run_is_never_imported(home: Path, run: Run) -> None:
+    folder = received(home / "received", "received.inside:Reward")
+    (folder / "inside.py").write_text(EVIL)
+    (folder / "__init__.py").write_text(EVIL)
+    for more in ([], ["--trust"]):
+        code, said = run("train", "--resume", str(folder), *more)
+        assert code == 2
+        assert "lies in" in said
+    (folder / "metrics.jsonl").touch()
+    code, said = run("train", "environment.reward=received.inside:Reward")
+    assert (code, "the folder of a run" in said) == (2, True)
+    assert not ran(home)
+
+
+def test_a_question_says_what_would_run_from_where(home: Path) -> None:
+    questions: list[str] = []
+    names = {"environment": {"reward": "evil:Reward", "guidelines": ["Say note:this to me."]}}
+    with asked(False, questions), pytest.raises(UserError, match="is not trusted; nothing was run"):
+        trust_names(names, home / "config.yaml")
+    with asked(True, questions):
+        trust_names(names, home / "config.yaml")
+        trust_names(names, home / "config.yaml")
+    assert len(questions) == 2
+    assert "evil:Reward" in questions[0]
+    assert str(home / "config.yaml") in questions[0]
+    assert import_names({"a": ["b:0.5", "x.y:Z+w:V", "s3://k:v@h/x", "no, I:said"]}) == {"x.y:Z", "w:V"}
+
+
+def test_the_user_s_own_run_is_resumed_without_a_question(home: Path) -> None:
+    folder = received(home / "mine")
+    Signature(folder).sign(imports=["evil:Reward"])
+    sections = RunFolder(folder).read_config()
+    with restricted([]):
+        trust_signed_names(sections, folder, run=folder)
+    key = home.parent / "config" / "seal_ray" / "key"
+    assert key.stat().st_mode & 0o777 == 0o600
+    key.write_text("0" * 64)  # another user's
+    with restricted([]), pytest.raises(UserError, match="--trust"):
+        trust_signed_names(sections, folder, run=folder)
+
+
+def test_a_signature_does_not_hold_for_another_module_of_the_same_name(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = received(home / "mine")
+    Signature(folder).sign(imports=["evil:Reward"])
+    other = home / "sent"
+    other.mkdir()
+    (home / "evil.py").rename(other / "evil.py")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(other)])
+    with restricted([]), pytest.raises(UserError, match="--trust"):
+        trust_signed_names(RunFolder(folder).read_config(), folder, run=folder)
+
+
+def test_a_key_can_be_handed_to_a_job(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = home / "secret"
+    key.write_text("k" * 40)
+    monkeypatch.setenv(KEY_VARIABLE, str(key))
+    folder = received(home / "mine")
+    Signature(folder).sign(imports=["evil:Reward"])
+    assert Signature(folder).holds_import("evil:Reward")
+    assert not (home.parent / "config").exists()
+    assert "k" * 40 not in (folder / FILE).read_text()
+    key.write_text("short")
+    with pytest.raises(UserError, match="is no key"):
+        Signature(folder)
+
+
+def test_pickles_of_tune_are_loaded_only_if_they_are_signed(home: Path) -> None:
+    out = home / "comparison"
+    make_comparison(out)
+    state = out / "tune" / "experiment_state-1.json"
+    state.parent.mkdir()
+    state.write_text("{}")
+    with restricted([]), pytest.raises(UserError, match=r"1 files with pickles of Ray Tune, for instance tune/exp"):
+        trust_trials(out, Manifest)
+    sign_tune_files(out, out / "tune")
+    with restricted([]):
+        trust_trials(out, Manifest)
+    for planted in ("tune/error.pkl", "tune/vanilla-seed0/checkpoint_000001/_dict_checkpoint.pkl"):
+        path = out / planted
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"cos\nsystem\n")
+        with restricted([]), pytest.raises(UserError, match=planted):
+            trust_trials(out, Manifest)
+        path.unlink()
+    for content in ("{} ", "{}", "{}  ", "{}   ", "{}    "):
+        state.write_text(content)
+        sign_tune_files(out, out / "tune")
+    assert Signature(out).holds_file("tune/experiment_state-1.json", b"{}  ")  # a kill can leave one of the last
+    assert not Signature(out).holds_file("tune/experiment_state-1.json", b"{} ")
+    state.write_text("changed by somebody else")
+    with restricted([]), pytest.raises(UserError, match="--trust"):
+        trust_trials(out, Manifest)
+
+
+def test_a_planted_link_is_not_written_through(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("kept")
+    folder = RunFolder(tmp_path / "run")
+    os.symlink(victim, folder.path / "config.yaml.new")
+    folder.write_config({"seed": 1})
+    assert victim.read_text() == "kept"
+    assert folder.read_config() == {"seed": 1}
+    os.symlink(victim, folder.path / "metrics.jsonl")
+    with pytest.raises(OSError, match=r"symbolic link|Too many levels"):
+        folder.metrics.append({"round": 1})
+    assert victim.read_text() == "kept"
+    with pytest.raises(UserError, match="is a link that leads elsewhere"):
+        RunFolder(tmp_path / "run")
