@@ -32,7 +32,7 @@ format: setup ## lay the code out
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-fuzz: setup ## play N hostile completions, and send a twentieth as many hostile requests (N=20000)
+fuzz: setup ## play N hostile completions, send a twentieth as many hostile requests, and read half as many hostile files (N=20000)
 	$(BIN)/python -m tests.fuzz -n $(N)
 
 inspect: setup ## make .venv/inspect, with which seal-ray exam plays the suites tau2-* (a minute, 1 GB)

@@ -13,8 +13,7 @@ import os
 import re
 import stat
 import tarfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
@@ -45,24 +44,22 @@ _MAX_LZMA_MEMORY = 128 * MIB
 M = TypeVar("M", bound=BaseModel)
 
 
-@contextmanager
-def opened(path: Path, key: str = "") -> Iterator[BinaryIO]:
+def opened(path: Path, key: str = "") -> BinaryIO:
     """A regular file, open for reading. Raises `UserError` for a link, a device or what cannot be read.
 
     `key` is the option or setting that named the file, for messages; so it is in all functions here.
     """
     name = _named(path, key)
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise UserError(f"{name} is not a regular file.")
-            yield file
+        file = open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb")  # noqa: SIM115
     except (OSError, ValueError) as error:  # the latter for a path with a null character
-        if isinstance(error, UserError):
-            raise
         if isinstance(error, OSError) and error.errno == errno.ELOOP:
             raise UserError(f"{name} is a link; replace it with a copy of the file.") from None
         raise UserError(f"{name} cannot be read ({getattr(error, 'strerror', None) or error}).") from None
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise UserError(f"{name} is not a regular file.")
+    return file
 
 
 def read_bytes(path: Path, key: str = "", limit: int = MAX_BYTES) -> bytes:

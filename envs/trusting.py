@@ -1,8 +1,8 @@
 """Trust: whether code that a file names, or that came with a folder, may run. It is asked for, never assumed.
 
-A command runs in `restricted`, in which only these names are imported: those on its command
-line, and those that `allow` was given after the user's consent. In other processes (a Python program that uses this
-package, workers of a command) nothing is restricted: what they import was chosen by code, or checked by the command.
+A command runs in `restricted`, in which only these names are imported: those on its command line, and those that the
+user allowed. In other processes (a Python program that uses this package, workers of a command)
+nothing is restricted: what they import was chosen by code, or checked by the command.
 """
 
 from __future__ import annotations

@@ -24,6 +24,9 @@ _ENVIRONMENT = {
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_NO_USAGE_STATS": "1",
     "HF_HUB_OFFLINE": "1",
+    # Its processes, all on one machine, would otherwise meet at an address of the network.
+    "VLLM_HOST_IP": "127.0.0.1",
+    "GLOO_SOCKET_IFNAME": "lo",
 }
 """Set, where the user has not, before vLLM is first imported."""
 

@@ -7,6 +7,7 @@ what a group of actors knows. Verified with Ray 2.60; the tests of this package 
 from __future__ import annotations
 
 import socket
+import sys
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,13 +24,12 @@ from ray.rllib.core.rl_module.torch import TorchRLModule
 from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 from ray.tune.execution.experiment_state import _ExperimentCheckpointManager
 from torch import Tensor, nn
-from torch.distributed import rendezvous  # type: ignore[attr-defined] # it is not exported, and is public
 
 from envs.errors import UserError
 from seal_ray.algorithm.state import read_state, write_state
 
 _TAG = "sample"
-_RENDEZVOUS: Any = rendezvous
+_RENDEZVOUS: Any = sys.modules["torch.distributed.rendezvous"]  # a function has the module's name
 _OPEN_STORE = _RENDEZVOUS.TCPStore
 
 
