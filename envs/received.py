@@ -96,23 +96,20 @@ def write_new(path: Path, content: bytes) -> None:
 
 
 def check_no_links(folder: Path, *, leave_out: str | None = None) -> None:
-    """Raises `UserError` if the folder holds a link that leads out of it, at any depth.
+    """Raises `UserError` if the folder holds a link, at any depth.
 
-    Folders of the name `leave_out` are not looked into. In a snapshot of a Hugging Face cache, links to blobs of the
-    same repository are allowed.
+    The folder `leave_out` in it is not looked into. In a snapshot of a Hugging Face cache, links to blobs of the same
+    repository are allowed.
     """
     whole = followed(folder)
-    blobs = whole.parent.parent / "blobs" if whole.parent.name == "snapshots" else whole
+    blobs = whole.parent.parent / "blobs" if whole.parent.name == "snapshots" else None
     for place, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if name != leave_out or Path(place, name).is_symlink()]
+        if leave_out in folders and Path(place) == folder and not Path(place, leave_out).is_symlink():
+            folders.remove(leave_out)
         for name in (*folders, *files):
             path = Path(place, name)
-            if path.is_symlink():
-                target = followed(path)
-                if not target.is_relative_to(whole) and target.parent != blobs:
-                    raise UserError(
-                        f"{path} is a link that leads elsewhere; replace it with a copy of what it leads to."
-                    )
+            if path.is_symlink() and (blobs is None or followed(path).parent != blobs):
+                raise UserError(f"{path} is a link; replace it with a copy of what it leads to.")
 
 
 def parse_json(text: str | bytes) -> JSON:

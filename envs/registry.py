@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from envs.errors import UserError, unknown_value
 from envs.task import JSON
-from envs.trusting import check_import
+from envs.trusting import prepare_import
 
 T = TypeVar("T")
 
@@ -87,7 +87,7 @@ class Registry(Generic[T]):
         if path == name and ":" not in name:
             raise unknown_value(self.key, name, self.names())
         if path == name:
-            check_import(name)
+            prepare_import(name, self.key)
         module, _, attribute = path.partition(":")
         try:
             found: T = getattr(importlib.import_module(module), attribute)

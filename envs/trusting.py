@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,8 +20,10 @@ from envs.errors import UserError
 from envs.task import JSON
 from envs.text import texts_in, visible
 
-IMPORT_NAME = re.compile(r"(?<![\w.])[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(?![\w./:@])")
-"""`package.module:Name`, anywhere in a text."""
+IMPORT_NAME = re.compile(r"(?<![\w.])[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(?![\w./@])")
+"""`package.module:Name`, anywhere in a text. Nothing else is imported."""
+_NAMES = re.compile(f"(?=({IMPORT_NAME.pattern}))")
+"""Every place in a text where one begins: of `a:b:c` both are names."""
 
 _RUN_FILES = ("comparison.yaml", "sweep.yaml", "mirror.json", "metrics.jsonl")
 """A folder that holds one of these is a run's, a comparison's or a sweep's."""
@@ -41,10 +44,14 @@ _trust = _Trust()
 
 @contextmanager
 def restricted(words: Iterable[str], *, ask: Callable[[str], bool] | None = None) -> Iterator[None]:
-    """Imports meanwhile only names that are in the words of a command line, or allowed later."""
+    """Imports meanwhile only names that are in the words of a command line, or allowed later.
+
+    A word with a slash, or that names something in the working directory, is a path and no name.
+    """
     global _trust
     before = _trust
-    _trust = _Trust(restricted=True, names={name for word in words for name in IMPORT_NAME.findall(word)}, ask=ask)
+    parts = (part for word in words for part in word.split("=") if os.sep not in part and not os.path.lexists(part))
+    _trust = _Trust(restricted=True, names={name for part in parts for name in _NAMES.findall(part)}, ask=ask)
     try:
         yield
     finally:
@@ -62,8 +69,8 @@ def allow(names: Iterable[str]) -> None:
 
 
 def import_names(value: JSON) -> set[str]:
-    """Every `package.module:Name` in the texts of a value that are names and no sentences, keys included."""
-    return {name for text in texts_in(value) if " " not in text for name in IMPORT_NAME.findall(text)}
+    """Every `package.module:Name` in the texts of a value, keys included."""
+    return {name for text in texts_in(value) for name in _NAMES.findall(text)}
 
 
 def untrusted(names: Collection[str]) -> list[str]:
@@ -98,12 +105,31 @@ def trust_names(value: JSON, where: Path, *, run: Path | None = None) -> None:
         allow(names)
 
 
-def check_import(name: str) -> None:
-    """Raises `UserError` for an import name that nobody allowed, or whose module lies in the folder of a run."""
+def prepare_import(name: str, key: str) -> None:
+    """Lets a name be imported that lies in the working directory, if Python finds it nowhere else.
+
+    `key` is the setting that has the name. Raises `UserError` for what is no import name, that nobody allowed, or whose module lies in the folder of a run.
+    """
+    if not IMPORT_NAME.fullmatch(name):
+        raise UserError(f"{key}: {name!r:.120} is no name of Python code; write package.module:Name.")
     if untrusted([name]):
-        raise UserError(f"{visible(name)[:120]} is Python code that a file names; it is not imported here.")
+        raise UserError(f"{key}: {name:.120} is Python code that a file names; it is not imported here.")
     if _trust.restricted:
         check_not_in_a_run(name)
+    if _is_here(name) and os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+
+
+def imports_here() -> bool:
+    """Whether Python code in the working directory may be imported: in a command only if a name there is allowed."""
+    return not _trust.restricted or any(map(_is_here, _trust.names))
+
+
+def _is_here(name: str) -> bool:
+    """Whether the module of a name lies in the working directory, which Python does not search."""
+    module, here = name.partition(":")[0].partition(".")[0], os.getcwd()
+    elsewhere = [place for place in sys.path if place not in ("", here)]
+    return PathFinder.find_spec(module, elsewhere) is None and PathFinder.find_spec(module, [here]) is not None
 
 
 def check_not_in_a_run(name: str, run: Path | None = None) -> None:
@@ -118,7 +144,7 @@ def check_not_in_a_run(name: str, run: Path | None = None) -> None:
 
 def _files_of(module: str) -> Iterator[Path]:
     """The files of a module and of the packages around it, found without running any of them."""
-    inside: list[str] | None = None
+    inside = [*sys.path, os.getcwd()]
     parts = module.split(".")
     for number in range(1, len(parts) + 1):
         spec = PathFinder.find_spec(".".join(parts[:number]), inside)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from envs.errors import UserError
 from policies.models import hub, read_json
-from policies.models.folder import check_weights
+from policies.models.folder import DATA_ONLY, check_weights
 
 _BATCH = 32
 
@@ -68,8 +68,8 @@ class Embedder:
         import torch
         from transformers import AutoModel, AutoTokenizer
 
-        tokenizer: Any = AutoTokenizer.from_pretrained(self._folder)
-        model: Any = AutoModel.from_pretrained(self._folder, dtype=torch.float32, local_files_only=True)
+        tokenizer: Any = AutoTokenizer.from_pretrained(self._folder, trust_remote_code=False)
+        model: Any = AutoModel.from_pretrained(self._folder, dtype=torch.float32, local_files_only=True, **DATA_ONLY)
         room = min(tokenizer.model_max_length, self._config.get("max_position_embeddings") or 512)
         return tokenizer, model.eval(), int(self._sizes.get("max_seq_length") or room)
 

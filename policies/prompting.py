@@ -205,7 +205,7 @@ def _tokenizer(folder: Path) -> Any:
         return PreTrainedTokenizerFast.from_pretrained(folder)
     from transformers import AutoTokenizer
 
-    return AutoTokenizer.from_pretrained(folder)
+    return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
 
 
 def _is_plain(folder: Path) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from envs.received import MIB, read_bytes
+from envs.received import MIB, check_no_links, read_bytes
 from envs.trusting import import_names, require_trust
 from seal_ray.config.presets import read_settings
 from seal_ray.report.files import TRIALS
@@ -22,6 +22,7 @@ def trust_trials(out: Path, kind: type[TrialsManifest]) -> None:
 
     Raises `UserError`.
     """
+    check_no_links(out)
     configs = [path for path in (out / "config.yaml", *sorted((out / TRIALS).glob("*/config.yaml"))) if path.is_file()]
     documents = [kind.read(out).model_dump(mode="json"), *map(read_settings, configs)]
     trust_signed_names(documents, out, run=out)

@@ -93,7 +93,9 @@ def _shapes_of_config(model: Path) -> dict[str, tuple[int, ...]]:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     with torch.device("meta"):
-        empty = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(model))
+        empty = AutoModelForCausalLM.from_config(
+            AutoConfig.from_pretrained(model, trust_remote_code=False), trust_remote_code=False
+        )
     return {name: tuple(parameter.shape) for name, parameter in empty.named_parameters()}
 
 

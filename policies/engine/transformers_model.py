@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM, DynamicCache
 
 from policies.engine.delivery import stale_modules
 from policies.engine.types import Adapter, DeliveryError
+from policies.models.folder import DATA_ONLY
 
 BASE_SLOT = "__base__"
 """PEFT's name, among the adapters of a batch, for a row without an adapter."""
@@ -25,7 +26,9 @@ class ServedModel:
     """
 
     def __init__(self, folder: Path, dtype: str, device: str) -> None:
-        net = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype), local_files_only=True)
+        net = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=getattr(torch, dtype), local_files_only=True, **DATA_ONLY
+        )
         self._net: nn.Module = net.eval()
         self._net.to(device)
         self._peft: Any = None

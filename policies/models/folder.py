@@ -18,6 +18,8 @@ _MARKUP = {"<tool_call>": "qwen"}
 _TOOLACE = "toolace"
 DIALECT = "seal_ray_dialect"
 """The key of config.json under which a trained model says how it calls tools: no name or template may tell it."""
+DATA_ONLY = {"trust_remote_code": False, "use_safetensors": True}
+"""What transformers is told of every model: code in its folder is not run, not even after a question of its own."""
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")
 
 
@@ -131,8 +133,10 @@ def check_weights(path: Path) -> None:
         missing = sorted(needed - files)
         if missing:
             raise UserError(f"model: {path} lacks {len(missing)} of {len(needed)} weight files, first {missing[0]}.")
-    if not files:
-        raise UserError(f"model: {path} has no weights; *.safetensors files are needed.")
+    elif "model.safetensors" not in files:
+        raise UserError(f"model: {path} has no weights; model.safetensors, or parts of it with an index, are needed.")
+    if (path / "adapter_config.json").exists():
+        raise UserError(f"model: {path} holds an adapter; give the model, and the adapter with --adapter.")
     for file in sorted(files):
         try:
             with safe_open(path / file, framework="np"):  # without PyTorch, as nothing is read but the header

@@ -77,8 +77,11 @@ class RoundAlgorithm(Algorithm):
 
     def restore_from_path(self, path: Any, **_: Any) -> None:
         """The inverse. Raises `UserError` for what cannot be read."""
-        self.learner_group.restore_from_path(Path(path, COMPONENT_LEARNER_GROUP))
-        self.set_state(read_state(Path(path)))
+        try:
+            self.learner_group.restore_from_path(Path(path, COMPONENT_LEARNER_GROUP))
+            self.set_state(read_state(Path(path)))
+        except (KeyError, TypeError, AttributeError) as error:
+            raise UserError(f"{path} is the state of another run, or of another version ({error!r:.120}).") from None
 
 
 class RowsModule(TorchRLModule):

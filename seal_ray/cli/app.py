@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import logging
 import re
 import signal
 import sys
+import traceback
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, entry_points, requires, version
@@ -17,7 +19,7 @@ import typer
 from envs.errors import SealError, UserError
 from envs.trusting import restricted
 from seal_ray.cli import curator, evaluate, exam, extract, pool, serve, tiny, train, warm_start
-from seal_ray.cli.console import ask, harmless, is_interactive, make_console
+from seal_ray.cli.console import HarmlessRecord, ask, harmless, is_interactive, make_console
 from seal_ray.cli.play import play
 from seal_ray.cli.tasks import tasks
 
@@ -106,9 +108,9 @@ def main() -> None:
     # jobs of a shell script ignore SIGINT, which would then go for both.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
-    # Settings may name modules of the user's own. Ray has the working directory on the path of its workers, too.
-    if str(Path.cwd()) not in sys.path:
-        sys.path.append(str(Path.cwd()))
+    # What a library says of a received file may hold its text.
+    logging.setLogRecordFactory(HarmlessRecord)
+    sys.excepthook = lambda *error: sys.stderr.write(harmless("".join(traceback.format_exception(*error))))
     try:
         _add_commands_of_other_floors()
         with restricted(sys.argv[1:], ask=ask if is_interactive() else None):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
 from collections.abc import Iterable
@@ -29,9 +30,16 @@ class SafeConsole(Console):
             yield segment if segment.control else Segment(harmless(segment.text), segment.style)
 
 
+class HarmlessRecord(logging.LogRecord):
+    """A line of a log, as `harmless` gives it."""
+
+    def getMessage(self) -> str:  # noqa: N802 - its name in logging
+        return harmless(super().getMessage())
+
+
 def make_console(**options: Any) -> Console:
-    """The console of a command, without guesses at what numbers and paths mean."""
-    return SafeConsole(**{"highlight": False, **options})
+    """The console of a command, without guesses at what numbers, paths and brackets in texts mean."""
+    return SafeConsole(**{"highlight": False, "markup": False, **options})
 
 
 def ask(question: str) -> bool:

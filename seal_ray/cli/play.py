@@ -65,7 +65,7 @@ def play(
     check_sampling(temperature)
     form = get_dialect(dialect or "toolace") if model is None else open_model(model_of(model), dialect=dialect).dialect
     shown = Interface.plain() if interface is None else load_interface(interface)
-    console = make_console()
+    console = make_console(markup=True)
     game = CoEvolutionGame([chosen], dialect=form, protocol=protocol)
     game.reset(seed=0)
     console.print(

@@ -76,7 +76,7 @@ def _print_json(chosen: Sequence[Task], split: Split) -> None:
 def _print_tables(
     chosen: Sequence[Task], split: Split, source: TaskSource, *, limit: int, counts: bool, of: int
 ) -> None:
-    console = make_console(highlight=True)
+    console = make_console(highlight=True, markup=True)
     if not counts:
         shown = chosen if limit == 0 else chosen[:limit]
         console.print(_listing(shown, split))

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from envs.diagnosis import Label
 from envs.errors import UserError
-from envs.trusting import import_names, trust_names, untrusted
+from envs.trusting import import_names, require_trust, trust_names, untrusted
 from seal_ray.cli.console import make_console
 from seal_ray.cli.options import Runs, Storage, Trust
 from seal_ray.report.files import TRIALS
@@ -98,6 +98,9 @@ def command(
 
     if wandb not in WANDB:
         raise UserError(f"--wandb: {wandb!r:.40} is not known; allowed are {', '.join(WANDB)}.")
+    for place in ("wandb/settings", ".wandb/settings") if wandb != "off" else ():
+        if Path(place).is_file():
+            require_trust("settings of wandb, which say where your key is sent", place)
     say = partial(console.print, soft_wrap=True, markup=False)
     checkpoint = None
     if resume is not None:
@@ -146,8 +149,7 @@ class _Progress:
         if "evaluation/success" in metrics:
             parts = [f"{percent(metrics, f'evaluation/success/{name}')} {name}" for name in categories_of(metrics)]
             self._print(
-                f"  evaluation, plain interface: [bold]{percent(metrics, 'evaluation/success')}[/bold] success "
-                f"({', '.join(parts)})"
+                f"  evaluation, plain interface: {percent(metrics, 'evaluation/success')} success ({', '.join(parts)})"
             )
 
     def _show_round(self, metrics: Mapping[str, float]) -> None:

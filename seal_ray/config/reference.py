@@ -28,6 +28,7 @@ sections:
 ```
 
 `seal-ray train --preset mine.yaml` trains with it, `seal-ray compare --arms coevolved,mine.yaml` compares it.
+If it names Python code, add `--trust`, or keep it in `~/.config/seal_ray` ([security.md](security.md)).
 """
 
 _INTRODUCTION = """# Settings

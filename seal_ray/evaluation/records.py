@@ -288,4 +288,4 @@ def write_summary(plan: Plan, progress: Progress, out: Path) -> None:
             "engine_restarts": progress.restarts,
         },
     }
-    (out / "summary.json").write_text(json.dumps(summary, indent=1), encoding="utf-8")
+    replace_file(out / "summary.json", json.dumps(summary, indent=1).encode())

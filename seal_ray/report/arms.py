@@ -26,6 +26,8 @@ _INTERVAL = 1.96
 """Standard deviations on either side of a gain in an interval of 95 %."""
 _NAMED = 8
 """Arms that have their text in the picture."""
+_DRAWN = 200
+"""Arms in the picture at most: those that came up last."""
 _MAX_GAIN = 1e6
 
 
@@ -150,6 +152,7 @@ def draw_history(arms: Sequence[History], path: Path, *, title: str = "") -> Non
     axes = figure.subplots()
     axes.set_title(title or "Arms", parse_math=False)
     played = [arm for arm in arms if any(window.gain is not None for window in arm.windows) and arm.id != "plain"]
+    played = played[-_DRAWN:]
     named = sorted(played, key=lambda arm: (not arm.promoted_at, -(arm.last.gain or 0.0)))[:_NAMED]
     colours = (BLUE, RED, "#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#332288", "#7A3B5E")
     for place, arm in enumerate(played):

@@ -167,6 +167,9 @@ METRICS = (
 )
 """Every metric there is, in the order of the report."""
 
+_NOT_NEGATIVE = ("count", "tokens", "tokens/s", "s", "GiB")
+_MOST = 1e15
+
 _BY_CATEGORY: Mapping[str, Metric] = {
     metric.name.removesuffix("CATEGORY"): metric for metric in METRICS if metric.name.endswith("/CATEGORY")
 }
@@ -192,11 +195,12 @@ def describe(name: str) -> Metric:
     raise unknown_value("metric", name, _BY_NAME)
 
 
-def is_share(name: str) -> bool:
-    """Whether the metric of this name, which may be unknown here, is a share: a number from 0 to 1."""
+def bounds_of(name: str) -> tuple[float, float]:
+    """The least and the most that the metric of this name can be; it may be unknown here."""
     start, slash, _ = name.rpartition("/")
     metric = _BY_NAME.get(name) or _BY_CATEGORY.get(start + slash)
-    return metric is not None and metric.unit == "share"
+    unit = "" if metric is None else metric.unit
+    return (0.0, 1.0) if unit == "share" else (0.0 if unit in _NOT_NEGATIVE else -_MOST, _MOST)
 
 
 def categories_of(names: Iterable[str]) -> list[str]:

@@ -5,6 +5,7 @@ What a specification says was written by a model, read and dumped again; in a te
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -173,9 +174,12 @@ def _spread(axes: Axes, windows: Sequence[Window]) -> None:
 
 
 def _shares(axes: Axes, windows: Sequence[Window], names: Sequence[str], of: Callable[[Task], str]) -> None:
-    for place, name in enumerate(names):
-        shares = [sum(of(task) == name for task in window.tasks) / max(1, len(window.tasks)) for window in windows]
-        colour = _COLOURS[place % len(_COLOURS)]
+    counts = [Counter(map(of, window.tasks)) for window in windows]
+    total = sum(counts, Counter[str]())
+    commonest = [name for name, _ in total.most_common(len(_COLOURS))]
+    for place, name in enumerate(name for name in names if name in commonest):
+        shares = [count[name] / max(1, count.total()) for count in counts]
+        colour = _COLOURS[place]
         label = as_label(name)
         axes.plot([window.round for window in windows], shares, marker="o", markersize=4, color=colour, label=label)
     axes.set_ylim(0.0, 1.0)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from envs.interface.document import interface_from_dict
 from envs.task import JSON
 from envs.text import visible
-from seal_ray.report.metrics import is_share
+from seal_ray.report.metrics import bounds_of
 
 MAX_ROUNDS = 10**7
 _NAME = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_./ -]{0,119}")
@@ -61,8 +61,9 @@ def _check_numbers(values: Mapping[str, JSON]) -> None:
             continue
         if type(value) not in (int, float):
             raise ValueError(f"{name} is no number")
-        if is_share(name) and not 0 <= value <= 1:
-            raise ValueError(f"{name} is a share, and not from 0 to 1")
+        least, most = bounds_of(name)
+        if not least <= value <= most:
+            raise ValueError(f"{name} is not from {least:g} to {most:g}")
 
 
 def _check_outcomes(suites: JSON) -> None:

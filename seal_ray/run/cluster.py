@@ -16,9 +16,10 @@ import ray
 from transformers.utils.logging import disable_progress_bar
 
 from envs.errors import UserError
+from envs.trusting import imports_here
 from seal_ray.config import sections
 from seal_ray.config.agents import Settings, all_engines
-from seal_ray.run.ray_private import closed_to_others
+from seal_ray.run.ray_private import closed_to_others, without_working_directory
 
 _LONGEST_TEMP = 28
 """Bytes of a temporary folder's path that leave room for the paths of Ray's sockets, of 107 bytes at most."""
@@ -55,6 +56,8 @@ def connected() -> Iterator[bool]:
 @contextmanager
 def _joined(address: str, **settings: Any) -> Iterator[None]:
     try:
+        if not imports_here():
+            settings |= without_working_directory()
         ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False, **settings)
     # The last where the cluster has another version of Ray or Python, in words of several lines.
     except (ConnectionError, ValueError, RuntimeError) as error:

@@ -14,6 +14,8 @@ from typing import Any
 
 import ray
 from ray._private import ray_constants
+from ray._private.runtime_env.constants import RAY_JOB_CONFIG_JSON_ENV_VAR
+from ray.job_config import JobConfig
 
 _RAYLET: Any = ray._raylet
 _LOOPBACK = {
@@ -46,6 +48,20 @@ def closed_to_others(folder: Path) -> Iterator[None]:
     finally:
         ray_constants.ENABLE_RAY_CLUSTER = forms_clusters
         _set(before)
+
+
+class _WithoutWorkingDirectory(JobConfig):
+    def _runtime_env_has_working_dir(self) -> bool:
+        return True
+
+
+def without_working_directory() -> dict[str, Any]:
+    """Settings of `ray.init` with which workers do not search the working directory for modules before all else.
+
+    Files in it could stand for modules of packages. A job has its config from the job server.
+    """
+    is_job = RAY_JOB_CONFIG_JSON_ENV_VAR in os.environ
+    return {} if is_job else {"job_config": _WithoutWorkingDirectory()}
 
 
 def _set(variables: dict[str, str | None]) -> None:

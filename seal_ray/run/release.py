@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from envs.errors import UserError
+from envs.received import check_no_links
 from envs.sources import get_source
 from envs.task import JSON
 from policies.engine.adapters import CONFIG_FILE
@@ -56,6 +57,7 @@ def release(path: Path, out: Path, *, merge: bool = False) -> Release:
     of the checkpoint, bit by bit. Raises `UserError` where there is nothing to write, or it cannot be written.
     """
     run, checkpoint = _find(path)
+    check_no_links(checkpoint)
     if out.exists() or out.is_symlink():
         raise UserError(f"--out: {out} exists; give a folder that does not.")
     folder = RunFolder(run)

@@ -65,6 +65,8 @@ class Mirror:
             here, there = folder.resolve(), Path(self._path).resolve()
             if there.is_relative_to(here) or here.is_relative_to(there):
                 raise UserError(f"--storage: {uri} is where the run itself lies; give a place elsewhere.")
+            if there.is_dir():
+                check_no_links(there)
         self._pushed: dict[str, tuple[int, int]] = {}
         try:
             self._system.create_dir(self._path, recursive=True)
@@ -156,6 +158,7 @@ class Mirror:
             write(target)
             return
         part = f"{target}{_UNFINISHED[0]}"
+        Path(part).unlink(missing_ok=True)  # a link would be followed
         write(part)
         self._system.move(part, target)
 

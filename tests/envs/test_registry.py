@@ -54,8 +54,8 @@ def test_an_installed_package_adds_names_and_replaces_none(monkeypatch: pytest.M
         ("dott", "drawing.shape: 'dott'.*did you mean 'dot'"),
         ("no.such.module:Thing", "drawing.shape: 'no.such.module:Thing' cannot be imported"),
         (f"{HERE}:Nothing", "cannot be imported"),
-        (":", "cannot be imported"),
-        ("..:x", "cannot be imported"),
+        (":", "is no name of Python code"),
+        ("..:x", "is no name of Python code"),
     ],
 )
 def test_an_unknown_name_is_one_sentence(name: str, said: str) -> None:

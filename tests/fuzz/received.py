@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import pickle
 import random
 import resource
 import subprocess
@@ -24,7 +23,6 @@ from typing import Any
 import torch
 import yaml  # type: ignore[import-untyped]
 from safetensors.torch import save_file
-from torch.distributed.checkpoint.metadata import Metadata
 
 from envs.bfcl.splits import load_split
 from envs.errors import UserError
@@ -48,6 +46,11 @@ from tuning.comparison.collect import collect, trial_folder
 from tuning.comparison.merge import merge
 from tuning.comparison.report import report_as_markdown
 from tuning.comparison.timeline import timeline_as_markdown
+from tuning.sweep.importance import importances
+from tuning.sweep.parameter import Parameter
+from tuning.sweep.results import Manifest as Sweep
+from tuning.sweep.results import collect as collect_sweep
+from tuning.sweep.results import ended, score, table_of
 
 CHUNK = 250
 """Files in a chunk."""
@@ -126,9 +129,20 @@ def whole_files() -> Mapping[str, bytes]:
         _write_json(adapter / "adapter_config.json", {"r": 8, "lora_alpha": 8, "peft_type": "LORA"})
         for path in (adapter / "adapter_model.safetensors", model / "model-1.safetensors"):
             save_file({"a": torch.zeros(2)}, path)
+        sweep = root / "sweep"
+        for number in range(4):
+            trial = RunFolder(sweep / "trials" / str(number))
+            trial.write_config({"seed": 0, "training": {"lr": 10.0 ** (-2 - number), "loss": "grpo"}})
+            trial.metrics.append({"round": 2, "evaluation/success": number / 4})
+        rate = Parameter("training.lr", low=1e-5, high=1e-2, log=True)
+        loss = Parameter("training.loss", choices=("grpo", "cispo"))
+        Sweep(parameters=(rate, loss), scheduler="none", search="random", trials=4, rounds=2, folder="/sweep").write(
+            sweep
+        )
         write_state(root / "state", {"round": 1, "names": ("a", "b"), "numbers": {1: 2.5}})
-        (root / "shards").mkdir()
-        (root / "shards" / ".metadata").write_bytes(pickle.dumps(Metadata({}, {}, {})))
+        tensor = {"dtype": "float32", "size": [4], "chunks": [[[0], [4]]]}
+        part = ["a", [0], 0, "__0_0.distcp", 0, 16]
+        _write_json(root / "shards" / "shards.json", {"tensors": {"a": tensor}, "parts": [part]})
         mirror = root / "mirrored"
         _write_json(mirror / "mirror.json", ["config.yaml"])
         (mirror / "config.yaml").write_text("seed: 0\n")
@@ -145,6 +159,7 @@ def readers(root: Path) -> dict[str, Callable[[], object]]:
     return {
         "piece.tar.xz": lambda: _report(root, root / "piece.tar.xz"),
         "piece": lambda: _report(root, root / "piece"),
+        "sweep": lambda: _sweep(root),
         "run/config": lambda: _card(root),
         "run/metrics": lambda: _card(root),
         "run/arms": lambda: history_as_rows(read_history(root / "run")),
@@ -166,6 +181,14 @@ def _report(root: Path, piece: Path) -> str:
     merge([piece], root / "out")
     comparison = collect(root / "out")
     return report_as_markdown(comparison) + timeline_as_markdown(comparison)
+
+
+def _sweep(root: Path) -> object:
+    """What is counted of a sweep, but for the pictures."""
+    sweep = collect_sweep(root / "sweep")
+    points = [[each.value_in(trial.config) for each in sweep.manifest.parameters] for trial in ended(sweep)]
+    found = importances(sweep.manifest.parameters, points, [score(trial) or 0.0 for trial in ended(sweep)], draws=2)
+    return list(table_of(sweep)), found
 
 
 def _card(root: Path) -> str:
@@ -325,6 +348,7 @@ def _commands(root: Path) -> dict[str, list[str]]:
     return {
         "piece.tar.xz": ["compare", "--merge", str(root / "piece.tar.xz"), "--out", str(root / "out")],
         "piece": ["compare", "--report", str(root / "piece")],
+        "sweep": ["sweep", "--report", str(root / "sweep")],
         "run/arms": ["curator", run],
         "run/pool": ["pool", run],
         "run": ["export", run, "--out", str(root / "out")],

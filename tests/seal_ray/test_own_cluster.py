@@ -84,10 +84,16 @@ def test_a_long_temporary_folder_is_no_obstacle(tmp_path: Path) -> None:
     assert (process.returncode, said.endswith("ready\n")) == (0, True), said
 
 
-def test_a_run_and_an_exam_leak_no_secret_and_listen_at_loopback(temporary: Path, tmp_path: Path) -> None:
+def test_a_run_an_exam_and_a_sweep_leak_no_secret_and_listen_at_loopback(temporary: Path, tmp_path: Path) -> None:
     train = ("train", *SMALL, "--runs", str(tmp_path), "--name", "run", "--wandb", "offline")
     exam = ("exam", "tiny", "--suite", "bfcl-v3-single-turn", "--limit", "2", "--engine", "transformers")
-    for words in ((*train, "--storage", str(tmp_path / "storage")), (*exam, "--out", str(tmp_path / "exam"))):
+    tiny = ("curator.kind=none", "evaluation.interval=1", "evaluation.tasks=2")
+    sweep = ("sweep", *SMALL, *tiny, "--trials", "1", "--scheduler", "none")
+    for words in (
+        (*train, "--storage", str(tmp_path / "storage")),
+        (*exam, "--out", str(tmp_path / "exam")),
+        (*sweep, "--out", str(tmp_path / "sweep")),
+    ):
         process = start(COMMAND, *words, temporary=temporary, **SECRETS)
         assert watch(process, temporary, tmp_path) == (set(), set())
         said, _ = process.communicate()

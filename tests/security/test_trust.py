@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
+from rich.table import Table
 
 from envs.errors import UserError
+from envs.task import JSON
 from envs.trusting import import_names, restricted, trust_names
+from policies.models import open_model
+from seal_ray.algorithm.learning.shards import ShardReader
+from seal_ray.algorithm.state import read_state, write_state
+from seal_ray.cli.console import make_console
+from seal_ray.grpo.rewards import REWARDS
 from seal_ray.report.files import RunFolder
 from seal_ray.run.release import model_card
 from seal_ray.run.signature import FILE, KEY_VARIABLE, Signature, trust_signed_names
 from tests.command_line import run_main
+from tests.policies.chat_models import random_chat_model
 from tests.tuning.comparison.folders import make_comparison
 from tuning.comparison.collect import Manifest
 from tuning.trust import sign_tune_files, trust_trials
 
+ROOT = Path(__file__).parents[2]
 EVIL = """
 import pathlib
 pathlib.Path(__file__).with_suffix(".ran").write_text("x")
@@ -142,7 +155,67 @@ def test_a_question_says_what_would_run_from_where(home: Path) -> None:
     assert len(questions) == 2
     assert "evil:Reward" in questions[0]
     assert str(home / "config.yaml") in questions[0]
-    assert import_names({"a": ["b:0.5", "x.y:Z+w:V", "s3://k:v@h/x", "no, I:said"]}) == {"x.y:Z", "w:V"}
+    found = import_names({"a": ["b:0.5", "x.y:Z+w:V", "s3://k:v@h/x", "toolworld:0.5+u:T:0.5", " s:R "]})
+    assert found == {"x.y:Z", "w:V", "u:T", "s:R"}
+
+
+@pytest.mark.parametrize("name", ["evil:Reward ", "evil: Reward", "evil:Reward:0.5", "evil:Reward.__class__", "evil:"])
+def test_nothing_is_imported_that_is_no_plain_name(home: Path, name: str) -> None:
+    with pytest.raises(UserError, match="is no name of Python code"):
+        REWARDS.find(name)
+    assert not ran(home)
+
+
+def test_the_name_of_a_folder_is_no_name_of_code(home: Path, run: Run) -> None:
+    folder = received(home / "evil:Reward")
+    for word in ("evil:Reward", "./evil:Reward"):
+        code, said = run("train", "--resume", word)
+        assert (code, "--trust" in said) == (2, True)
+    assert folder.is_dir()
+    assert not ran(home)
+
+
+def test_files_of_the_working_directory_stand_for_no_module(home: Path) -> None:
+    """Commands neither find entry points nor modules there, and nor do their workers."""
+    points = home / "evil-1.0.dist-info" / "entry_points.txt"
+    points.parent.mkdir()
+    points.write_text("[seal_ray.commands]\nevil = evil:Reward\n[torch.backends]\nevil = evil:Reward\n")
+    (points.parent / "METADATA").write_text("Name: evil\nVersion: 1.0\n")
+    for name in ("transformers", "peft", "tensorboardX"):
+        (home / f"{name}.py").write_text(EVIL)
+    received(home)
+    code = "from seal_ray.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code, "train", "--config", "config.yaml", "--dry-run"],
+        cwd=home,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "neither imported nor checked: evil:Reward" in done.stdout, done.stderr
+    program = (
+        "import ray, sys\nfrom envs.trusting import restricted\nfrom seal_ray.run.cluster import connected\n"
+        "with restricted([]), connected():\n    print(ray.get(ray.remote(lambda: sys.path).remote()))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", program],
+        cwd=home,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert str(home) not in done.stdout.replace(f"{home}/", "")
+    assert not ran(home)
+
+
+def test_settings_of_wandb_in_the_working_directory_need_trust(home: Path, run: Run) -> None:
+    (home / "wandb").mkdir()
+    (home / "wandb" / "settings").write_text("[default]\nbase_url = http://127.0.0.1:9\n")
+    code, said = run("train", "--wandb", "online")
+    assert (code, "which say where your key is sent" in said) == (2, True)
 
 
 def test_the_user_s_own_run_is_resumed_without_a_question(home: Path) -> None:
@@ -213,6 +286,72 @@ def test_pickles_of_tune_are_loaded_only_if_they_are_signed(home: Path) -> None:
         trust_trials(out, Manifest)
 
 
+def test_a_link_hides_no_pickle_of_tune(home: Path) -> None:
+    out = home / "comparison"
+    make_comparison(out)
+    (out / "tune" / "t").mkdir(parents=True)
+    (out / "tune" / "t" / "checkpoint_000000").symlink_to("../../trials")
+    with restricted([]), pytest.raises(UserError, match="is a link"):
+        trust_trials(out, Manifest)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {},
+        {"tensors": {"a": {"dtype": "float32", "size": [-1], "chunks": []}}, "parts": []},
+        {"tensors": {"a": {"dtype": "qint8", "size": [1], "chunks": []}}, "parts": []},
+        {"tensors": {}, "parts": [["a", [0], 0, "../../secret", 0, 16]]},
+        {"tensors": {}, "parts": [["a", [0], 0, "__0_0.distcp", -1, 16]]},
+    ],
+)
+def test_shards_are_described_without_pickles(tmp_path: Path, document: JSON) -> None:
+    (tmp_path / ".metadata").write_bytes(b"cos\nsystem\n(S'touch ran'\ntR.")
+    with pytest.raises(UserError, match="cannot be read"):
+        ShardReader(tmp_path).read_metadata()
+    (tmp_path / "shards.json").write_text(json.dumps(document))
+    with pytest.raises(UserError, match="describes no sharded weights"):
+        ShardReader(tmp_path).read_metadata()
+
+
+def test_a_state_that_is_a_pickle_or_lacks_something_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "algorithm_state.pkl").write_bytes(b"cos\nsystem\n(S'touch ran'\ntR.")
+    with pytest.raises(UserError, match="checkpoints of earlier versions, which are pickles, are not read"):
+        read_state(tmp_path)
+    state = {"a": (1, [2.5, float("inf")]), 3: {"b": torch.arange(3)}, "c": np.float64(0.5), "$d": None}
+    write_state(tmp_path / "good", state)
+    found = read_state(tmp_path / "good")
+    assert {**found, 3: None} == {**state, 3: None}
+    assert torch.equal(found[3]["b"], torch.arange(3))
+    for text in ('{"$tensor": "0"}', '{"$what": 1}', '{"$dict": [[[], 1]]}', '{"$float": "x"}', "[1]"):
+        (tmp_path / "good" / "state.json").write_text(text)
+        with pytest.raises(UserError, match="cannot be read as the state of a run"):
+            read_state(tmp_path / "good")
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"), [("dummy.safetensors", "no weights"), ("adapter_config.json", "an adapter")]
+)
+def test_a_model_folder_holds_one_model_and_nothing_that_is_loaded_beside_it(
+    tmp_path: Path, name: str, sentence: str
+) -> None:
+    model = random_chat_model(tmp_path / "qwen", "qwen", context=128)
+    if name == "dummy.safetensors":
+        (model / "model.safetensors").rename(model / name)
+        (model / "pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'touch ran'\ntR.")
+    else:
+        (model / name).write_text("{}")
+    with pytest.raises(UserError, match=sentence):
+        open_model(str(model))
+
+
+def test_brackets_in_texts_make_no_links(capsys: pytest.CaptureFixture[str]) -> None:
+    make_console(force_terminal=True).print(Table("[link=http://evil]a[/link]", title="[/nope]"))
+    said = capsys.readouterr().out
+    assert "[link=http://evil]a[/link]" in said
+    assert "\x1b]8" not in said
+
+
 def test_a_planted_link_is_not_written_through(tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_text("kept")
@@ -225,5 +364,5 @@ def test_a_planted_link_is_not_written_through(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=r"symbolic link|Too many levels"):
         folder.metrics.append({"round": 1})
     assert victim.read_text() == "kept"
-    with pytest.raises(UserError, match="is a link that leads elsewhere"):
+    with pytest.raises(UserError, match="is a link"):
         RunFolder(tmp_path / "run")

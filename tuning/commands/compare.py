@@ -138,7 +138,7 @@ def _show(console: Console, comparison: Comparison) -> None:
     head, *rows = short_table(comparison)
     table = Table(*head, title=f"{comparison.manifest.rounds} rounds, baseline {comparison.manifest.baseline}")
     for row in rows:
-        table.add_row(*(each.replace(" [", "\n\\[") for each in row))
+        table.add_row(*(each.replace(" [", "\n[") for each in row))
     console.print(table)
     tell_missing(console, comparison.trials)
     console.print(

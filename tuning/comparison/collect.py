@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, Field, NonNegativeInt, model_validator
+from pydantic import BaseModel, Field, NonNegativeInt, PositiveInt, model_validator
 
 from envs.errors import UserError
 from envs.received import read_json, validated
@@ -23,6 +23,7 @@ EVALUATION = "evaluation/success"
 
 _ROUND = re.compile(r"round_(\d+)")
 
+_MAX_TRIALS = 2000
 _OF_AN_EXAM = ("dialect", "budgets", "temperature", "top_p")
 
 ARM_NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,59}"
@@ -37,7 +38,7 @@ Groups = Mapping[str, tuple[int, int]]
 class _Exam(BaseModel):
     """What is read of the results of exams."""
 
-    groups: dict[str, dict[str, tuple[NonNegativeInt, NonNegativeInt]]] = Field(default_factory=dict)
+    groups: dict[str, dict[str, tuple[NonNegativeInt, PositiveInt]]] = Field(default_factory=dict)
     settings: dict[str, Any] = Field(default_factory=dict)
     notes: list[str] = Field(default_factory=list)
 
@@ -71,6 +72,8 @@ class Manifest(TrialsManifest):
     def _fits(self) -> Self:
         if self.baseline not in self.arms or self.fewer_seeds.keys() - self.arms.keys():
             raise ValueError("the baseline, or an arm with fewer seeds, is none of the arms")
+        if len(self.arms) * len(self.seeds) > _MAX_TRIALS:
+            raise ValueError(f"it has more than {_MAX_TRIALS:,} trials")
         if len(set(self.seeds)) != len(self.seeds) or not set().union(*self.fewer_seeds.values()) <= set(self.seeds):
             raise ValueError("a seed is there twice, or an arm has one that is not among the seeds")
         if not all(text.isprintable() for text in (*self.arms.values(), *self.merged)):

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field, FiniteFloat
 
 from envs.task import JSON
 
 Value = str | float | int | bool | None
+
+
+Choice = Annotated[str, Field(max_length=200)] | float | int | bool | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,12 +23,23 @@ class Parameter:
     Where `choices` is None it takes the numbers from `low` to `high`, `whole` ones or all.
     """
 
-    name: str
-    choices: tuple[Value, ...] | None = None
-    low: float = 0.0
-    high: float = 0.0
+    name: Annotated[str, Field(pattern=r"^[a-z_]+\.[A-Za-z0-9_.-]{1,80}$")]
+    choices: Annotated[tuple[Choice, ...], Field(max_length=100)] | None = None
+    low: FiniteFloat = 0.0
+    high: FiniteFloat = 0.0
     log: bool = False
     whole: bool = False
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether there are values between its bounds, above 0 if they are drawn by their logarithm."""
+        return self.choices is not None or (self.low <= self.high and (self.low > 0 or not self.log))
+
+    def takes(self, value: Value) -> bool:
+        """Whether this can be its value."""
+        if self.choices is not None:
+            return value in self.choices
+        return type(value) in (int, float) and self.low <= float(value or 0) <= self.high
 
     @property
     def path(self) -> tuple[str, ...]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from seal_ray.report.files import TRIALS, replace_yaml
 from tuning.record import State, TrialRecord, TrialsManifest, write_csv
@@ -29,10 +30,17 @@ class Manifest(TrialsManifest):
 
     FILE, WHAT, COMMAND = "sweep.yaml", "sweep", "sweep"
 
-    parameters: tuple[Parameter, ...] = Field(min_length=1)
+    parameters: tuple[Parameter, ...] = Field(min_length=1, max_length=100)
     scheduler: str
     search: str
     trials: int = Field(ge=1)
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        for each in self.parameters:
+            if not each.is_possible:
+                raise ValueError(f"{each.name} can have no value")
+        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +91,24 @@ def write_results(out: Path) -> Sweep:
     if sweep.best is not None:
         replace_yaml(out / BEST, best_as_preset(sweep, sweep.best))
     parameters = sweep.manifest.parameters
-    ended = [each for each in sweep.trials if score(each) is not None]
-    points = [[parameter.value_in(each.config) for parameter in parameters] for each in ended]
-    draw_parallel(parameters, points, [score(each) or 0.0 for each in ended], out / PARALLEL)
+    trials = ended(sweep)
+    points = [[parameter.value_in(each.config) for parameter in parameters] for each in trials]
+    draw_parallel(parameters, points, [score(each) or 0.0 for each in trials], out / PARALLEL)
     at = sweep.common_round
-    there = [(point, scores(each)[at]) for point, each in zip(points, ended, strict=True) if at in scores(each)]
+    there = [(point, scores(each)[at]) for point, each in zip(points, trials, strict=True) if at in scores(each)]
     found = importances(parameters, [point for point, _ in there], [value for _, value in there])
     draw_importances(found, out / IMPORTANCE, trials=len(there), at_round=at)
     return sweep
+
+
+def ended(sweep: Sweep) -> list[TrialRecord]:
+    """The trials that were evaluated, and whose settings lie in the space."""
+    parameters = sweep.manifest.parameters
+    return [
+        trial
+        for trial in sweep.trials
+        if score(trial) is not None and all(each.takes(each.value_in(trial.config)) for each in parameters)
+    ]
 
 
 def table_of(sweep: Sweep) -> Iterator[Sequence[object]]:

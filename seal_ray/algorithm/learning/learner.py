@@ -313,7 +313,9 @@ class SealLearner(RowsLearner):
         # Imported here: with it an env runner, which imports this file too, would start 0.7 seconds of a core later.
         from torch.distributed.checkpoint.state_dict_saver import save
 
-        save(self._tensors(), checkpoint_id=folder)
+        from seal_ray.algorithm.learning.shards import ShardWriter
+
+        save(self._tensors(), storage_writer=ShardWriter(folder))
 
     def read_shards(self, folder: Path) -> None:
         """The inverse, for any number of learners."""

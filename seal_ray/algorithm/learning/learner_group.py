@@ -204,9 +204,9 @@ class SealLearnerGroup(RowsLearnerGroup):
 
 def _is_whole(folder: Path) -> bool:
     """Whether all that the learners have written is seen from here."""
-    from seal_ray.algorithm.learning.shards import ShardReader  # it takes half a second
+    from seal_ray.algorithm.learning.shards import DESCRIPTION, ShardReader  # it takes half a second
 
-    if not (folder / ".metadata").is_file():
+    if not (folder / DESCRIPTION).is_file():
         return False
     parts = ShardReader(folder).read_metadata().storage_data.values()
     return all((folder / part.relative_path).is_file() for part in parts)

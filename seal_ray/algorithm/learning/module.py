@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from envs.errors import SealError
 from policies.engine.choice import choose_dtype
 from policies.models import open_model
+from policies.models.folder import DATA_ONLY
 from seal_ray.algorithm.rllib import RowsModule
 from seal_ray.config.sections import Learners, Solver, Training, section_of
 from seal_ray.grpo.attention import choose_attention
@@ -48,9 +49,12 @@ class LMModule(RowsModule):
         folder = open_model(self._solver.model, dialect=self._solver.dialect).path
         device = torch.device("cuda" if learners.num_gpus_per_learner else "cpu")
         self.half = choose_dtype(self._solver.dtype, on_gpu=device.type != "cpu") == "bfloat16"
-        attention = choose_attention(AutoConfig.from_pretrained(folder), device, half=self.half)
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        attention = choose_attention(config, device, half=self.half)
         _log.info("attention of the learner: %s", attention)
-        model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation=attention)
+        model: Any = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=torch.float32, attn_implementation=attention, **DATA_ONLY
+        )
         model.requires_grad_(True)
         if self._solver.gradient_checkpointing:
             model.gradient_checkpointing_enable({"use_reentrant": False})

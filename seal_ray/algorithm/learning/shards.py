@@ -1,64 +1,94 @@
-"""Reading sharded checkpoints: nothing that others put in them is run.
+"""Sharded checkpoints without pickles: PyTorch's files of tensors, described in JSON.
 
-PyTorch describes a sharded checkpoint in a pickle, `.metadata`, and loads it without limits. Here it is loaded with
-the handful of types that a description of tensors consists of.
+PyTorch would describe them in a pickle, and run what somebody else put into it.
 """
 
 from __future__ import annotations
 
-import io
-import pathlib
-import pickle
+import json
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import torch
-from torch.distributed.checkpoint import metadata as forms
-from torch.distributed.checkpoint.filesystem import FileSystemReader
+from torch import Size
+from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter, _StorageInfo
+from torch.distributed.checkpoint.metadata import (
+    ChunkStorageMetadata,
+    Metadata,
+    MetadataIndex,
+    StorageMeta,
+    TensorProperties,
+    TensorStorageMetadata,
+)
+from torch.distributed.checkpoint.storage import WriteResult
 
 from envs.errors import UserError
-from envs.received import MIB, read_bytes
+from envs.received import MIB, read_json_object
+from seal_ray.report.files import replace_file
 
-_TYPES = ("Metadata", "MetadataIndex", "StorageMeta", "TensorStorageMetadata", "ChunkStorageMetadata")
-_INSIDE = ("TensorProperties", "_MEM_FORMAT_ENCODING")
-_ALLOWED: dict[tuple[str, str], Any] = {
-    **{(forms.__name__, name): getattr(forms, name) for name in (*_TYPES, *_INSIDE)},
-    **{("torch", str(each).removeprefix("torch.")): each for each in (torch.float32, torch.bfloat16, torch.float16)},
-    ("torch", "Size"): torch.Size,
-    ("torch.serialization", "_get_layout"): lambda name: {"torch.strided": torch.strided}[name],
-    ("torch.distributed.checkpoint.filesystem", "_StorageInfo"): FileSystemReader.__init__.__globals__["_StorageInfo"],
-    ("pathlib", "PosixPath"): pathlib.PurePosixPath,
-}
+DESCRIPTION = "shards.json"
+"""Written last, so that a folder without it is not whole."""
 _MAX_BYTES = 256 * MIB
+_DTYPES = {str(each).removeprefix("torch."): each for each in (torch.float32, torch.bfloat16, torch.float16)}
 
 
-class _Unpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in _ALLOWED:
-            raise pickle.UnpicklingError(f"{module}.{name} describes no tensor")
-        return _ALLOWED[module, name]
+class ShardWriter(FileSystemWriter):
+    """Writes each learner's part of the tensors, and the first learner's description of all parts."""
+
+    def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
+        tensors = {
+            name: {
+                "dtype": str(each.properties.dtype).removeprefix("torch."),
+                "size": list(each.size),
+                "chunks": [[list(chunk.offsets), list(chunk.sizes)] for chunk in each.chunks],
+            }
+            for name, each in metadata.state_dict_metadata.items()
+            if isinstance(each, TensorStorageMetadata)
+        }
+        parts = [
+            (
+                *(each.index.fqn, None if each.index.offset is None else list(each.index.offset), each.index.index),
+                *(each.storage_data.relative_path, each.storage_data.offset, each.storage_data.length),
+            )
+            for result in results
+            for each in result
+        ]
+        replace_file(Path(self.path, DESCRIPTION), json.dumps({"tensors": tensors, "parts": parts}).encode())
 
 
 class ShardReader(FileSystemReader):
-    """Reads the shards in a folder. Raises `UserError` for a description of anything else than tensors in its files."""
+    """Reads the parts in a folder. Raises `UserError` for a description that does not fit."""
 
-    def __init__(self, folder: pathlib.Path) -> None:
+    def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self._folder = folder
 
-    def read_metadata(self, *_: Any, **__: Any) -> forms.Metadata:
-        path = self._folder / ".metadata"
+    def read_metadata(self, *_: Any, **__: Any) -> Metadata:
+        path = self._folder / DESCRIPTION
+        document = read_json_object(path, limit=_MAX_BYTES)
         try:
-            found = _Unpickler(io.BytesIO(read_bytes(path, limit=_MAX_BYTES))).load()
-            tensors = found.state_dict_metadata.values()
-            if not all(type(each) is forms.TensorStorageMetadata for each in tensors):
-                raise pickle.UnpicklingError("it has more than tensors")
-            for part in found.storage_data.values():
-                if pathlib.PurePosixPath(part.relative_path).name != part.relative_path:
-                    raise pickle.UnpicklingError("a part lies elsewhere")
-        except UserError:
-            raise
-        except Exception as error:  # noqa: BLE001 - a broken pickle raises anything
+            tensors: dict[str, Any] = {name: _tensor(each) for name, each in document["tensors"].items()}
+            parts = dict(_part(*each) for each in document["parts"])
+        except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
             raise UserError(f"{path} describes no sharded weights ({error!r:.200}).") from None
-        found.storage_meta = forms.StorageMeta(load_id=self.load_id)
-        assert isinstance(found, forms.Metadata)
-        return found
+        return Metadata(tensors, storage_data=parts, storage_meta=StorageMeta(load_id=self.load_id))
+
+
+def _tensor(each: Any) -> TensorStorageMetadata:
+    chunks = [ChunkStorageMetadata(_size(offsets), _size(sizes)) for offsets, sizes in each["chunks"]]
+    return TensorStorageMetadata(TensorProperties(_DTYPES[each["dtype"]]), _size(each["size"]), chunks)
+
+
+def _part(
+    name: str, offset: Sequence[int] | None, index: int | None, file: str, start: int, length: int
+) -> tuple[MetadataIndex, _StorageInfo]:
+    if PurePosixPath(file).name != file or min(start, length) < 0:
+        raise ValueError("a part lies elsewhere")
+    return MetadataIndex(name, None if offset is None else _size(offset), index), _StorageInfo(file, start, length)
+
+
+def _size(numbers: Sequence[int]) -> Size:
+    if not all(type(each) is int and each >= 0 for each in numbers):
+        raise ValueError("a size is no list of whole numbers")
+    return Size(numbers)

@@ -18,6 +18,7 @@ from typing import IO, Any
 
 from envs.errors import SealError, UserError
 from policies.models.cache import cache_folder
+from seal_ray.report.files import replace_file
 
 VARIABLE = "SEAL_RAY_INSPECT"
 """The environment variable that names the interpreter."""
@@ -168,6 +169,7 @@ def inspecting(interpreter: Interpreter, job: Job) -> Iterator[Inspecting]:
     job.folder.mkdir(parents=True, exist_ok=True)
     log = job.folder / LOG
     cache = {"INSPECT_CACHE_DIR": str(inspect_cache(job.folder))}
+    replace_file(log, b"")
     with log.open("w", encoding="utf-8") as file:
         process = subprocess.Popen(  # noqa: S603 - our own file, by that interpreter
             [str(interpreter.path), "-I", str(_PROGRAM)],

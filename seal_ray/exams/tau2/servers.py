@@ -52,9 +52,10 @@ class Server:
         self._log = log
         command = ["serve", model, "--name", name, "--port", str(port), *options]
         log.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(log, b"")
         with log.open("w", encoding="utf-8") as file:
             self.process = subprocess.Popen(  # noqa: S603 - our own command
-                [sys.executable, "-c", _PROGRAM, *command],
+                [sys.executable, "-P", "-c", _PROGRAM, *command],
                 stdin=subprocess.PIPE,
                 stdout=file,
                 stderr=subprocess.STDOUT,
@@ -118,8 +119,10 @@ class Servers:
 
     def _port(self, model: str) -> int:
         path = self.folder / "ports.json"
-        known: dict[str, int] = read_json_object(path) if path.exists() else {}
+        known = read_json_object(path) if path.exists() else {}
         port = known.get(model, 0)
+        if type(port) is not int or not 0 <= port < 1 << 16:
+            raise UserError(f"{path}: {port!r:.40} is no port.")
         for wanted in (port, 0):
             try:
                 with socket.create_server(("127.0.0.1", wanted)) as listener:
@@ -128,7 +131,7 @@ class Servers:
             except OSError:
                 continue  # another program has it now
         replace_file(path, json.dumps(known, indent=1).encode())
-        return known[model]
+        return int(known[model])
 
 
 def names_of(endpoint: Endpoint) -> list[str] | None:
