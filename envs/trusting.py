@@ -108,7 +108,8 @@ def trust_names(value: JSON, where: Path, *, run: Path | None = None) -> None:
 def prepare_import(name: str, key: str) -> None:
     """Lets a name be imported that lies in the working directory, if Python finds it nowhere else.
 
-    `key` is the setting that has the name. Raises `UserError` for what is no import name, that nobody allowed, or whose module lies in the folder of a run.
+    `key` is the setting that has the name. Raises `UserError` for what is no import name, for a name that nobody
+    allowed, and for a module in the folder of a run.
     """
     if not IMPORT_NAME.fullmatch(name):
         raise UserError(f"{key}: {name!r:.120} is no name of Python code; write package.module:Name.")

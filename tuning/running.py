@@ -21,7 +21,7 @@ from ray.tune.schedulers import AsyncHyperBandScheduler, TrialScheduler
 
 from envs.errors import SealError, UserError
 from seal_ray.algorithm.config import SealConfig
-from seal_ray.algorithm.rllib import tune_files_signed
+from seal_ray.algorithm.rllib import keep_keys_from_trials, tune_files_signed
 from seal_ray.algorithm.seal import Seal
 from seal_ray.run.cluster import check_asked
 from tuning.record import TrialsManifest, has_ended, mark_ended, mark_failed, mark_started
@@ -273,6 +273,7 @@ def cpus_of_main(configs: Mapping[str, SealConfig]) -> float:
 @contextmanager
 def _prepared() -> Iterator[None]:
     """Tune's environment variables, and one warning less, meanwhile."""
+    keep_keys_from_trials()
     before = {name: os.environ.get(name) for name in _ENVIRONMENT}
     os.environ.update(_ENVIRONMENT)
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any
 from envs.apibank.simulators import Recorded, key_of
 from envs.documents import read_tool
 from envs.errors import UserError
+from envs.received import parse_json, read_text
 from envs.task import JSON, ToolCall, ToolDoc
 
 LEVELS: Mapping[str, str] = {"level-1": "level-1-given-desc", "level-2": "level-2-toolsearcher"}
@@ -131,9 +131,9 @@ def _schema(parameter: Mapping[str, str]) -> dict[str, JSON]:
 def _of_level(folder: Path, level: str) -> Iterator[Dialogue]:
     for path in sorted((folder / "lv1-lv2-samples" / LEVELS[level]).glob("*.jsonl")):
         rows = []
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        for number, line in enumerate(read_text(path, "api-bank").splitlines(), 1):
             try:
-                rows.append(_row(json.loads(line)))
+                rows.append(_row(parse_json(line)))
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise UserError(f"api-bank: line {number} of {path} is no part of a dialogue ({error!r}).") from None
         yield Dialogue(ID_PREFIX + path.stem, level, tuple(rows))

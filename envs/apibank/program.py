@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from envs.errors import UserError
+from envs.received import read_bytes
 from envs.trusting import require_trust
 
 _MAX_BYTES = 50_000_000
@@ -42,9 +43,8 @@ def read_program(folder: Path) -> dict[str, dict[str, str]]:
 
 def _files(folder: Path, pattern: str) -> Iterator[tuple[Path, bytes]]:
     for path in sorted(folder.glob(pattern)):
-        if path.is_file() and path.stem != "__init__":
-            with path.open("rb") as file:
-                yield path, file.read(_MAX_BYTES + 1)
+        if path.stem != "__init__":
+            yield path, read_bytes(path, "api-bank", _MAX_BYTES)
 
 
 def _published() -> Mapping[str, str]:

@@ -22,6 +22,7 @@ from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 from ray.rllib.core.rl_module.torch import TorchRLModule
 from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
+from ray.tune.execution.class_cache import ENV_VARS_TO_PROPAGATE
 from ray.tune.execution.experiment_state import _ExperimentCheckpointManager
 from torch import Tensor, nn
 
@@ -189,6 +190,11 @@ class RowsLearnerGroup(LearnerGroup):
     def inside(self, component: str, components: Any) -> Any:
         """What of a part's parts is named."""
         return self._get_subcomponents(component, components)
+
+
+def keep_keys_from_trials() -> None:
+    """Tune would put AWS' keys into the runtime environment of trials, which command lines and Ray's logs show."""
+    ENV_VARS_TO_PROPAGATE.difference_update({name for name in ENV_VARS_TO_PROPAGATE if name.startswith("AWS_")})
 
 
 @contextmanager

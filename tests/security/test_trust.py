@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -318,11 +319,11 @@ def test_a_state_that_is_a_pickle_or_lacks_something_is_refused(tmp_path: Path) 
     (tmp_path / "algorithm_state.pkl").write_bytes(b"cos\nsystem\n(S'touch ran'\ntR.")
     with pytest.raises(UserError, match="checkpoints of earlier versions, which are pickles, are not read"):
         read_state(tmp_path)
-    state = {"a": (1, [2.5, float("inf")]), 3: {"b": torch.arange(3)}, "c": np.float64(0.5), "$d": None}
+    state: dict[Any, Any] = {"a": (1, [2.5, float("inf")]), 3: {"b": torch.arange(3)}, "c": np.float64(0.5), "$d": None}
     write_state(tmp_path / "good", state)
-    found = read_state(tmp_path / "good")
-    assert {**found, 3: None} == {**state, 3: None}
-    assert torch.equal(found[3]["b"], torch.arange(3))
+    found: dict[Any, Any] = read_state(tmp_path / "good")
+    assert torch.equal(found.pop(3)["b"], state.pop(3)["b"])
+    assert found == state
     for text in ('{"$tensor": "0"}', '{"$what": 1}', '{"$dict": [[[], 1]]}', '{"$float": "x"}', "[1]"):
         (tmp_path / "good" / "state.json").write_text(text)
         with pytest.raises(UserError, match="cannot be read as the state of a run"):
