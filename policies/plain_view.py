@@ -4,7 +4,7 @@ An interface changes what is shown, never what a call does. So a trajectory that
 without them: a fresh plain dialogue of its task, and for each completion the very tokens that were sampled. The world
 answers as it did, and only what was read between the completions is another.
 
-A rollout can lean on its cues all the same: `Crutch` says how. Such a rollout has no plain view.
+A rollout can lean on its cues all the same: `CueDependence` says how. Such a rollout has no plain view.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from envs.errors import EnvironmentFault
 from envs.interface import Interface
 from envs.task import Task
 from envs.trace import Trace
-from policies.crutches import Crutch, CrutchFinder
+from policies.cue_dependence import CueDependence, CueDependenceFinder
 from policies.prompting import ChatFormat
 from policies.sample import Sample
 from policies.solver import Budgets
@@ -42,10 +42,10 @@ class NoView(StrEnum):
     """The replay's calls, results or errors are others: for instance, feedback took the room of a result."""
     FAULT = "fault"
     """The task's world or user failed in the replay."""
-    CRUTCH_QUOTE = str(Crutch.QUOTE)
-    """A completion quotes a cue: `Crutch.QUOTE`."""
-    CRUTCH_VALUE = str(Crutch.VALUE)
-    """A call uses what only a cue told: `Crutch.VALUE`."""
+    CRUTCH_QUOTE = str(CueDependence.QUOTE)
+    """A completion quotes a cue: `CueDependence.QUOTE`."""
+    CRUTCH_VALUE = str(CueDependence.VALUE)
+    """A call uses what only a cue told: `CueDependence.VALUE`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,9 +133,9 @@ def _same(first: Any, second: Any) -> bool:
     return bool(first == second or (first != first and second != second))
 
 
-def _crutch(trajectory: Trajectory, replay: TokenDialogue, form: ChatFormat) -> Crutch | None:
+def _crutch(trajectory: Trajectory, replay: TokenDialogue, form: ChatFormat) -> CueDependence | None:
     """The first crutch of the trajectory's completions."""
-    finder = CrutchFinder(form)
+    finder = CueDependenceFinder(form)
     steps = [step for turn in trajectory.trace.turns for step in turn]
     shown_from = plain_from = 0
     for shown, plain, step in zip_longest(trajectory.sampled, replay.sampled, steps):

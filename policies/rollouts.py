@@ -23,7 +23,7 @@ MAX_RESTARTS = 3
 """Restarts without finished work between them, after which an engine is given up."""
 
 
-class Patience:
+class EngineRestarter:
     """Restarts an engine that died, once for all that saw it die, and gives up where it keeps dying.
 
     `what` is the work whose end shows that the engine works: a dialogue, an item. `restarts` are counted.
@@ -78,7 +78,7 @@ class Rollouts:
     def __init__(self, solver: Solver, *, concurrent: int = 64) -> None:
         self._solver = solver
         self._slots = asyncio.Semaphore(concurrent)
-        self._patience = Patience(solver.engine, "dialogue")
+        self._patience = EngineRestarter(solver.engine, "dialogue")
 
     @property
     def restarts(self) -> int:

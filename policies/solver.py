@@ -12,7 +12,7 @@ from policies.engine import BASE, Engine, Finish, GenRequest
 from policies.prompting import ChatFormat
 from policies.token_dialogue import TokenDialogue
 from policies.trajectory import End, Trajectory, derive_seed, interface_id
-from policies.watch import Watch
+from policies.watchdog import Watchdog
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Solver:
     policy: str = BASE
     temperature: float = 1.0
     top_p: float = 1.0
-    watch: Watch = field(default_factory=Watch)
+    watch: Watchdog = field(default_factory=Watchdog)
 
     async def play(
         self,

@@ -35,7 +35,7 @@ from policies.solver import Budgets, Solver
 from policies.trajectory import Trajectory
 from seal_ray.algorithm import objects
 from seal_ray.algorithm.config import SealConfig, apply, make_config
-from seal_ray.algorithm.curation.curation import Curation
+from seal_ray.algorithm.curation.curation import CuratorLoop
 from seal_ray.algorithm.curation.window import Window
 from seal_ray.algorithm.sampling.groups import number_arms
 from seal_ray.config import sections
@@ -214,7 +214,7 @@ def test_the_curators_reward_decides_which_arm_stays(written: Path) -> None:
 
 def test_the_curator_proposes_and_goes_on_from_its_state(config: SealConfig) -> None:
     settings = config.section(sections.Curator)
-    curation = Curation(settings, objects.make_plain_curator(settings))
+    curation = CuratorLoop(settings, objects.make_plain_curator(settings))
 
     def propose(round_number: int) -> RecoveryLevel:
         curation.propose(FailureProfile(), round_number=round_number, seed=0, heal=lambda: None)

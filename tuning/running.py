@@ -54,7 +54,7 @@ class MemoryFault(SealError, RuntimeError):
     """A machine ran out of memory, and Ray ended processes of a trial."""
 
 
-class Happening(Enum):
+class TrialEventKind(Enum):
     """What a trial can do."""
 
     STARTED = "started"
@@ -68,23 +68,23 @@ class Happening(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class TrialEvent:
     """Something that happened to a trial; `metrics` are those of a round, `error` what it failed of."""
 
-    happening: Happening
+    happening: TrialEventKind
     trial: str = ""
     metrics: Mapping[str, float] = field(default_factory=dict)
     error: str = ""
 
 
-Tell = Callable[[Event], None]
+OnEvent = Callable[[TrialEvent], None]
 
 
 def run_trials(
     out: Path,
     space: Mapping[str, Any],
     *,
-    tell: Tell,
+    tell: OnEvent,
     retries: int,
     checkpoint_every: int,
     checkpoints: int = CHECKPOINTS,
@@ -134,7 +134,7 @@ def check_resumable(out: Path, kind: type[TrialsManifest]) -> None:
     trust_trials(out, kind)
 
 
-def resume_trials(out: Path, kind: type[TrialsManifest], *, tell: Tell) -> None:
+def resume_trials(out: Path, kind: type[TrialsManifest], *, tell: OnEvent) -> None:
     """Goes on: unfinished trials from their last checkpoints, failed ones from the begin. Ray must be connected.
 
     Raises `UserError` as `check_resumable` does and where the cluster can never hold a trial that is left, and
@@ -159,7 +159,7 @@ def _check_fit(configs: Mapping[str, Mapping[str, Any]]) -> None:
             check_asked(f"the trial {folder.name}", asked)
 
 
-def _fit(tuner: tune.Tuner, tell: Tell, out: Path) -> None:
+def _fit(tuner: tune.Tuner, tell: OnEvent, out: Path) -> None:
     before = {name: signal.getsignal(name) for name in _STOPS}
     _Events.told.append(tell)
     try:
@@ -188,7 +188,7 @@ class _Events(tune.Callback):
     It keeps what ASHA knows of trials that have ended, which Tune forgets on resuming.
     """
 
-    told: ClassVar[list[Tell]] = []
+    told: ClassVar[list[OnEvent]] = []
 
     def __init__(self, scheduler: TrialScheduler | None = None) -> None:
         self._scheduler = scheduler
@@ -197,7 +197,7 @@ class _Events(tune.Callback):
         stop = signal.getsignal(signal.SIGINT)  # Tune's, which lets the rounds under way end
 
         def stopping(*args: Any) -> None:
-            self._say(Event(Happening.STOPPING))
+            self._say(TrialEvent(TrialEventKind.STOPPING))
             if callable(stop):
                 stop(*args)
             for name in _STOPS:
@@ -209,22 +209,22 @@ class _Events(tune.Callback):
 
     def on_trial_start(self, *_: Any, **info: Any) -> None:
         mark_started(_folder_of(info["trial"]))
-        self._say(Event(Happening.STARTED, _name_of(info["trial"])))
+        self._say(TrialEvent(TrialEventKind.STARTED, _name_of(info["trial"])))
 
     def on_trial_result(self, *_: Any, **info: Any) -> None:
         if "round" in info["result"]:
-            self._say(Event(Happening.ROUND, _name_of(info["trial"]), info["result"]))
+            self._say(TrialEvent(TrialEventKind.ROUND, _name_of(info["trial"]), info["result"]))
 
     def on_trial_recover(self, *_: Any, **info: Any) -> None:
-        self._say(Event(Happening.RETRIED, _name_of(info["trial"]), error=_error_of(info["trial"])))
+        self._say(TrialEvent(TrialEventKind.RETRIED, _name_of(info["trial"]), error=_error_of(info["trial"])))
 
     def on_trial_error(self, *_: Any, **info: Any) -> None:
         mark_failed(_folder_of(info["trial"]), _error_of(info["trial"]))
-        self._say(Event(Happening.FAILED, _name_of(info["trial"]), error=_error_of(info["trial"])))
+        self._say(TrialEvent(TrialEventKind.FAILED, _name_of(info["trial"]), error=_error_of(info["trial"])))
 
     def on_trial_complete(self, *_: Any, **info: Any) -> None:
         mark_ended(_folder_of(info["trial"]))
-        self._say(Event(Happening.ENDED, _name_of(info["trial"])))
+        self._say(TrialEvent(TrialEventKind.ENDED, _name_of(info["trial"])))
 
     def get_state(self) -> dict[str, Any] | None:
         return dict(vars(self._scheduler)) if isinstance(self._scheduler, AsyncHyperBandScheduler) else None
@@ -232,7 +232,7 @@ class _Events(tune.Callback):
     def set_state(self, state: dict[str, Any]) -> None:
         vars(self._scheduler).update(state)
 
-    def _say(self, event: Event) -> None:
+    def _say(self, event: TrialEvent) -> None:
         for tell in self.told:
             tell(event)
 

@@ -20,10 +20,10 @@ from envs.task import Task
 from policies.trajectory import derive_seed
 from seal_ray.algorithm.agent import Agent, start_agents, version_in
 from seal_ray.algorithm.config import SealConfig
-from seal_ray.algorithm.curation.curation import start_curation
-from seal_ray.algorithm.learning.anchoring import changes, of_internalised
+from seal_ray.algorithm.curation.curation import start_curator_loop
+from seal_ray.algorithm.learning.advantages_to_rows import GroupScorer, Reweighter, make_rows
+from seal_ray.algorithm.learning.anchoring import gap_closed, internalisation_metrics
 from seal_ray.algorithm.learning.learner_group import SealLearnerGroup
-from seal_ray.algorithm.learning.weigh import Comparison, Reweighter, make_rows
 from seal_ray.algorithm.objects import make_advantages, make_reward, make_suites
 from seal_ray.algorithm.rllib import RoundAlgorithm
 from seal_ray.algorithm.sampling.dispatch import play
@@ -37,7 +37,7 @@ from seal_ray.algorithm.sampling.groups import (
 )
 from seal_ray.algorithm.sampling.planner import Planner
 from seal_ray.algorithm.sampling.waves import play_on_demand, play_waves
-from seal_ray.algorithm.tasks.authorship import start_authorship
+from seal_ray.algorithm.tasks.authorship import start_task_writer_loop
 from seal_ray.config import sections
 from seal_ray.config.agents import all_engines
 from seal_ray.evaluation.suites import Outcomes
@@ -79,7 +79,7 @@ class Seal(RoundAlgorithm):
         self._show = settings.section(sections.Curator).show
         self._limits = settings.section(sections.FaultTolerance)
         self._reward = make_reward(self._environment)
-        self._compare = Comparison(self._reward, make_advantages(self._training), self._training.group_floor)
+        self._compare = GroupScorer(self._reward, make_advantages(self._training), self._training.group_floor)
         self._suites = make_suites(self._environment, self._evaluation)
         self._seed = int(settings.seed)
         # Engines take as long to start as all else together, and start beside it. In a trial's placement group they
@@ -95,11 +95,13 @@ class Seal(RoundAlgorithm):
         self.round = 0
         self._planner = Planner(settings)
         self._reweighter = Reweighter(settings.section(sections.Reweighting))
-        self.curation = start_curation(
+        self.curation = start_curator_loop(
             settings, self.agents.get(CURATOR), solver=self.solver.model, guarded=self._guarded_tasks
         )
         tested = self._suites.tasks if self._evaluation.interval else ()
-        self.authorship = start_authorship(settings, self.agents.get(WRITER), tested=tested, play=self._play_checked)
+        self.authorship = start_task_writer_loop(
+            settings, self.agents.get(WRITER), tested=tested, play=self._play_checked
+        )
         self._planner.written = self.authorship
         self.profile = FailureProfile()
         self.last_round: Sequence[PlayedGroup] = ()
@@ -143,7 +145,7 @@ class Seal(RoundAlgorithm):
                 self.solver.deliver()
         with _timed(times, "curate"):
             alignments, seconds = self._alignments(groups, learnt)
-            curated = self.curation.close_round(self.round, groups, alignments, changes(internalised))
+            curated = self.curation.close_round(self.round, groups, alignments, gap_closed(internalised))
             curated |= self.authorship.close_round(self.round, groups)
         # What the comparison took of the solver's update is the curator's.
         times["learn"] -= seconds
@@ -158,7 +160,7 @@ class Seal(RoundAlgorithm):
             "solver/tasks_seen": self._planner.tasks_seen,
             **rows.measured,
             **{f"solver/{key}": value for key, value in learnt.items()},
-            **of_internalised(internalised),
+            **internalisation_metrics(internalised),
             **curated,
             "interface/changed": int(changed or curated.get("curator/promoted", 0.0)),
             "interface/guidelines": len(self.curation.incumbent.guidelines),

@@ -25,7 +25,7 @@ from seal_ray.cli.played import check_playable, how_to_play, party_of, play_all,
 from seal_ray.evaluation.plan import MAX_CONTEXT
 from seal_ray.exams.logs import write_log
 from seal_ray.exams.report import Row, rows_of, table_of, write
-from seal_ray.exams.sitting import Answer, Progress, Sheet, Sitter, Sitting, choose_items
+from seal_ray.exams.sitting import Answer, AnswerLog, ExamRun, ModelUnderTest, Progress, choose_items
 from seal_ray.exams.tau2.inspecting import VARIABLE
 from seal_ray.exams.tau2.playing import TURNS
 from seal_ray.exams.tau2.suites import SUITES
@@ -112,7 +112,7 @@ def command(
         out = out or Path("runs") / "exams" / names["model"]
         given = {"data": data, "embeddings": embeddings}
         sheets = {
-            (who, each): Sheet(
+            (who, each): AnswerLog(
                 out / who / exam.name, {**_of_suite(each, exam, given), **sitters[who].settings()}, fresh=fresh
             )
             for who in named
@@ -127,7 +127,7 @@ def command(
 
             if how is not None:
                 of_played = {
-                    (who, each): Sheet(out / who / each, settings_of(each, sitters[who], how, server), fresh=fresh)
+                    (who, each): AnswerLog(out / who / each, settings_of(each, sitters[who], how, server), fresh=fresh)
                     for who in named
                     for each in played
                 }
@@ -182,12 +182,12 @@ def _sitter(
     temperature: float,
     top_p: float,
     concurrent: int,
-) -> Sitter:
+) -> ModelUnderTest:
     opened = open_model(model_of(name), dialect=dialect)
     room = min(opened.context, MAX_CONTEXT) if context is None else context
     if room > opened.context:
         raise UserError(f"context: {room} is more than the {opened.context} tokens of {opened.name}.")
-    return Sitter(
+    return ModelUnderTest(
         opened,
         ChatFormat.load(opened.path, opened.dialect),
         Budgets(prompt=room, response=min(response, room), context=room),
@@ -209,10 +209,10 @@ def _chosen(exam: Exam, limit: int | None, categories: Sequence[str]) -> list[It
 
 async def _sit(
     name: str,
-    sitter: Sitter,
+    sitter: ModelUnderTest,
     exams: dict[str, Exam],
     chosen: dict[str, list[Item]],
-    sheets: dict[str, Sheet],
+    sheets: dict[str, AnswerLog],
     update: Update,
 ) -> dict[str, Progress]:
     """All suites with one model, one after the other, on one engine; none is started where all is answered."""
@@ -240,7 +240,7 @@ async def _sit(
                     dtype=sitter.dtype,
                     concurrent=min(sitter.concurrent, max(map(len, chosen.values()))),
                 )
-            found[each] = await Sitting(exam, chosen[each], sitter, engine, sheets[each], show).finish()
+            found[each] = await ExamRun(exam, chosen[each], sitter, engine, sheets[each], show).finish()
     finally:
         if engine is not None:
             await engine.close()

@@ -11,7 +11,7 @@ from envs.errors import UserError
 from policies.models import open_model
 from seal_ray.cli.options import Update
 from seal_ray.evaluation.plan import MAX_CONTEXT
-from seal_ray.exams.sitting import Progress, Sheet, Sitter
+from seal_ray.exams.sitting import AnswerLog, ModelUnderTest, Progress
 from seal_ray.exams.tau2.inspecting import find_interpreter
 from seal_ray.exams.tau2.playing import Party, Play, play
 from seal_ray.exams.tau2.servers import Servers, endpoint_at
@@ -37,7 +37,7 @@ def how_to_play(
     return Play(find_interpreter(inspect), user, limit, tuple(categories), turns, at)
 
 
-def check_playable(sitter: Sitter, *, engine: str | None, server: str | None, base: str | None) -> None:
+def check_playable(sitter: ModelUnderTest, *, engine: str | None, server: str | None, base: str | None) -> None:
     """Raises `UserError` for options that these suites do not have."""
     if engine == "transformers":
         raise UserError("--engine: in tau2 suites the model is served, by vllm; leave transformers out.")
@@ -47,7 +47,7 @@ def check_playable(sitter: Sitter, *, engine: str | None, server: str | None, ba
         raise UserError("--server: it serves one model; leave it out, or ask the base by another call.")
 
 
-def settings_of(suite: str, sitter: Sitter, how: Play, server: str | None) -> dict[str, Any]:
+def settings_of(suite: str, sitter: ModelUnderTest, how: Play, server: str | None) -> dict[str, Any]:
     """All that the answers to a suite depend on, as JSON values."""
     of_model = {name: value for name, value in sitter.settings().items() if name not in _NOT_SERVED}
     return {"suite": suite, **of_model, "served": server is None, **how.settings()}
@@ -56,7 +56,7 @@ def settings_of(suite: str, sitter: Sitter, how: Play, server: str | None) -> di
 _NOT_SERVED = ("engine", "seed", "temperature", "top_p")
 
 
-def party_of(name: str, sitter: Sitter, server: str | None, dtype: str | None) -> Party:
+def party_of(name: str, sitter: ModelUnderTest, server: str | None, dtype: str | None) -> Party:
     """The model's side, served as it is asked in the other suites."""
     options = {
         "--context": str(sitter.budgets.context),
@@ -72,7 +72,7 @@ def party_of(name: str, sitter: Sitter, server: str | None, dtype: str | None) -
 def play_all(
     parties: Mapping[str, Party],
     how: Play,
-    sheets: Mapping[tuple[str, str], Sheet],
+    sheets: Mapping[tuple[str, str], AnswerLog],
     folder: Path,
     update: Update,
     done: Callable[[str, str, Progress], None],

@@ -51,7 +51,7 @@ def command(
     dtype: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")] = None,
 ) -> None:
     """Serve a model to OpenAI's clients, with tools and streaming. Ctrl-C stops. On a cluster, use serve deploy."""
-    from seal_ray.serving.app import KEY_VARIABLE, ServingSettings, make_out, read_key
+    from seal_ray.serving.app import KEY_VARIABLE, ServingSettings, read_key, resolve
 
     if api_key is not None:
         raise UserError(
@@ -59,7 +59,7 @@ def command(
             "and give --api-key-file FILE."
         )
     key = read_key(api_key_file)
-    served = make_out(
+    served = resolve(
         ServingSettings(
             model=model,
             name=name,

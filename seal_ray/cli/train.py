@@ -91,7 +91,7 @@ def command(
     check_memory(made, model)
     from seal_ray.config.sections import Training
     from seal_ray.report.files import RunFolder
-    from seal_ray.report.writers import WANDB
+    from seal_ray.report.trackers import WANDB
     from seal_ray.run import checkpoints
     from seal_ray.run.cluster import check_fits, connected
     from seal_ray.run.recorder import train

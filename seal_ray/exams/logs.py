@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from envs.received import read_json_object
-from seal_ray.exams.sitting import Sheet
+from seal_ray.exams.sitting import AnswerLog
 from seal_ray.report.files import replace_file
 
 _SCORER = "right"
@@ -20,7 +20,7 @@ _STOPS = {"stop": "stop", "response": "max_tokens", "context": "model_length"}
 _ROLES = ("system", "user", "assistant")
 
 
-def write_log(sheet: Sheet, suite: str, model: str, items: Sequence[str]) -> Path:
+def write_log(sheet: AnswerLog, suite: str, model: str, items: Sequence[str]) -> Path:
     """Writes the log of these items, which are all answered, into the folder of the sheet.
 
     It has the time at which the sheet was begun, so that the same answers give the same file.

@@ -23,7 +23,7 @@ from policies.candidate import EngineCandidate
 from policies.engine import Engine, EngineDead
 from policies.models import ModelFolder
 from policies.prompting import ChatFormat
-from policies.rollouts import Patience
+from policies.rollouts import EngineRestarter
 from policies.solver import Budgets
 from policies.trajectory import derive_seed
 from seal_ray.exams.tau2.inspecting import inspect_cache
@@ -36,7 +36,7 @@ KEPT = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class Sitter:
+class ModelUnderTest:
     """A model, and how it is asked."""
 
     model: ModelFolder
@@ -106,7 +106,7 @@ def row_of(item: Item, mark: Mark, candidate: EngineCandidate) -> dict[str, Any]
     return texts
 
 
-class Sheet:
+class AnswerLog:
     """The answers of one model to one suite, in a folder of their own. Nothing in it changes until it is opened.
 
     Raises `UserError` where the folder holds those of another model or of other settings; `fresh` throws them away.
@@ -162,14 +162,14 @@ def cut_short(progress: Progress, error: SealError) -> SealError:
 
 
 @dataclass
-class Sitting:
+class ExamRun:
     """One suite with one model on an engine that runs."""
 
     exam: Exam
     items: Sequence[Item]
-    sitter: Sitter
+    sitter: ModelUnderTest
     engine: Engine
-    sheet: Sheet
+    sheet: AnswerLog
     report: Callable[[Progress], None]
     _left: dict[str, asyncio.Future[Answer]] = field(default_factory=dict, init=False)
 
@@ -183,7 +183,7 @@ class Sitting:
         progress = Progress(self.exam.name, len(self.items), done, resumed=len(done))
         self.report(progress)
         left = [item for item in self.items if item.id not in done]
-        patience = Patience(self.engine, "item")
+        patience = EngineRestarter(self.engine, "item")
         slots = asyncio.Semaphore(self.sitter.concurrent)
         started = time.perf_counter()
 
@@ -219,7 +219,7 @@ class Sitting:
         answer = known if known is not None else await asyncio.shield(self._left[item])
         return answer.kept
 
-    async def _ask(self, item: Item, before: JSON, patience: Patience) -> tuple[Mark, EngineCandidate]:
+    async def _ask(self, item: Item, before: JSON, patience: EngineRestarter) -> tuple[Mark, EngineCandidate]:
         """Asks one item; where the engine died meanwhile, from its start again with the same seed."""
         while True:
             seen = patience.restarts

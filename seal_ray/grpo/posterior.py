@@ -330,7 +330,7 @@ def choose_by_posterior(
     return better[int(means_A.argmax())]
 
 
-def most_that_can_be_told(
+def max_distinguishable_arms(
     posterior: Posterior, rollouts: int, most: int, *, beside: int, margin: float, promote_at: float
 ) -> int:
     """How many new arms a window can tell apart, at most `most`; `beside` arms share its `rollouts` in any case.

@@ -30,7 +30,7 @@ from seal_ray.grpo.arms import PLAIN
 from seal_ray.report.drawing import draw_curves
 from seal_ray.report.files import RunFolder
 from seal_ray.report.metrics import describe
-from seal_ray.report.writers import Writers
+from seal_ray.report.trackers import Trackers
 from seal_ray.run import checkpoints
 
 Metrics = dict[str, float]
@@ -52,7 +52,7 @@ class Recorder:
         if after is None:
             shutil.rmtree(folder.tensorboard, ignore_errors=True)
         config = algorithm.config.to_sections()
-        self._writers = Writers(folder, config=config, wandb=wandb, after_round=after)
+        self._trackers = Trackers(folder, config=config, wandb=wandb, after_round=after)
         self._drawer = ThreadPoolExecutor(1)
         self._drawing: Future[None] | None = None
 
@@ -93,7 +93,7 @@ class Recorder:
 
     def close(self) -> None:
         """Finishes what is being written. It may be called twice. Raises what failed."""
-        self._writers.close()
+        self._trackers.close()
         self._drawer.shutdown()
         self._end_drawing()
 
@@ -119,7 +119,7 @@ class Recorder:
             folder.trajectories_of(number).replace(
                 each.to_dict() for each in islice(by_turns(algorithm.last_round), most)
             )
-        self._writers.write(number, metrics)
+        self._trackers.write(number, metrics)
 
     def _draw(self, metrics: Metrics) -> None:
         """Draws the curves, about a second: after what took far longer, and while the next round is played."""

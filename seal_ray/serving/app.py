@@ -124,7 +124,7 @@ class Served:
     lora_rank: int
 
 
-def make_out(settings: ServingSettings) -> Served:
+def resolve(settings: ServingSettings) -> Served:
     """Opens what the settings name. Raises `UserError` with one sentence for what cannot be served."""
     folder = open_model(model_of(settings.model), dialect=settings.dialect)
     name = settings.name or name_of(settings.model, folder)
@@ -181,7 +181,7 @@ def build(args: ServingSettings) -> Any:
         raise UserError(
             f"key: none is set; give api_key_file, set {KEY_VARIABLE}, or say no_key: true to let anyone ask."
         )
-    return application(make_out(args), key=key, host=EVERYWHERE[0])  # http_options are not known here
+    return application(resolve(args), key=key, host=EVERYWHERE[0])  # http_options are not known here
 
 
 def application(served: Served, *, key: str | None, host: str) -> Any:

@@ -17,7 +17,7 @@ from envs.interface import Interface
 from envs.interface.value import CueKind, RecoveryLevel, SchemaCue
 from envs.task import Task, ToolCall
 from envs.toolworld import generate, tasks
-from policies.crutches import RUN_OF_WORDS, Crutch, CrutchFinder
+from policies.cue_dependence import RUN_OF_WORDS, CueDependence, CueDependenceFinder
 from policies.plain_view import NoView, PlainView, _replay, _view, plain_view
 from policies.prompting import ChatFormat
 from policies.solver import Budgets
@@ -298,9 +298,9 @@ def test_a_value_from_recovery_feedback_leaves_no_view_unless_it_was_the_policys
     assert viewed(task, [UNKNOWN, none], FEEDBACK) is NoView.CRUTCH_VALUE, "a name of a tool"
 
 
-def finder(shown: str, plain: str = "") -> tuple[CrutchFinder, ChatFormat]:
+def finder(shown: str, plain: str = "") -> tuple[CueDependenceFinder, ChatFormat]:
     form = ChatFormat(family_tokenizer("Qwen3"), FORM.dialect, name="bytes")
-    made = CrutchFinder(form)
+    made = CueDependenceFinder(form)
     made.read(form.tokens(shown), form.tokens(plain))
     return made, form
 
@@ -308,14 +308,14 @@ def finder(shown: str, plain: str = "") -> tuple[CrutchFinder, ChatFormat]:
 def test_values_are_compared_in_words() -> None:
     for value, expected in (
         (5, None),
-        (12345, Crutch.VALUE),
-        (2.5, Crutch.VALUE),
+        (12345, CueDependence.VALUE),
+        (2.5, CueDependence.VALUE),
         (True, None),
         (10**4000, None),
         (1 << 100_000, None),
-        ("log IN", Crutch.VALUE),
+        ("log IN", CueDependence.VALUE),
         ("in log", None),
-        (["x", {"log": 1}], Crutch.VALUE),
+        (["x", {"log": 1}], CueDependence.VALUE),
         ([[], {}, None, ""], None),
         ("…", None),
         ("five or more words than that and others", None),
@@ -324,7 +324,7 @@ def test_values_are_compared_in_words() -> None:
         assert found.crutch((), [ToolCall("f", {"x": value})]) is expected, value
     found, _ = finder("one two three four five six seven", "one two three")
     assert found.crutch((), [ToolCall("f", {"x": "one two three"})]) is None
-    assert found.crutch((), [ToolCall("f", {"x": "0 1 one two three four five six"})]) is Crutch.QUOTE
+    assert found.crutch((), [ToolCall("f", {"x": "0 1 one two three four five six"})]) is CueDependence.QUOTE
 
 
 @pytest.mark.parametrize("piece", ["a ", "1", "1.", " ", "\u0301\u0316", "\ufdfa", "one two three four five x "])

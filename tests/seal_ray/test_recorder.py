@@ -17,7 +17,7 @@ from seal_ray.report.files import RunFolder
 from seal_ray.run import checkpoints
 from seal_ray.run.recorder import Recorder, by_turns
 from tests.seal_ray.algorithm.rounds import ARMS, Solver
-from tests.seal_ray.report.test_writers import scalars
+from tests.seal_ray.report.test_trackers import scalars
 
 ROUNDS = 4
 

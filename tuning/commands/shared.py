@@ -15,7 +15,7 @@ from seal_ray.cli.train import minutes, percent
 from tuning.record import State, TrialRecord
 
 if TYPE_CHECKING:
-    from tuning.running import Event, Tell
+    from tuning.running import OnEvent, TrialEvent
 
 
 def check_alone(resume: str | None, report: Path | None, others: Sequence[object]) -> None:
@@ -43,38 +43,38 @@ class Standing:
     rounds: int
 
 
-def teller(console: Console, read: Callable[[], Standing], *, push: Callable[[], None] = lambda: None) -> Tell:
+def teller(console: Console, read: Callable[[], Standing], *, push: Callable[[], None] = lambda: None) -> OnEvent:
     """What tells the events of trials: a line for each, and beside each round the time of all rounds that are left.
 
     `read` reads how far the trials have come; `push` is called whenever one has ended.
     """
-    from tuning.running import Happening
+    from tuning.running import TrialEventKind
 
     begun = time.monotonic()
     played = 0
 
-    def tell(event: Event) -> None:
+    def tell(event: TrialEvent) -> None:
         nonlocal played
         at = event.trial
         match event.happening:
-            case Happening.STARTED:
+            case TrialEventKind.STARTED:
                 text = f"{at}: started"
-            case Happening.ROUND:
+            case TrialEventKind.ROUND:
                 played += 1
                 text = f"{at} {_round(event)}; {time_left()}"
-            case Happening.RETRIED:
+            case TrialEventKind.RETRIED:
                 text = f"{at}: failed ({event.error}); it goes on from its last checkpoint"
-            case Happening.FAILED:
+            case TrialEventKind.FAILED:
                 text = f"{at}: failed and given up ({event.error})"
-            case Happening.ENDED:
+            case TrialEventKind.ENDED:
                 there = read()
                 (found,) = [each for each in there.trials if each.name == at]
                 early = f"stopped early, after {found.rounds} of {there.rounds} rounds"
                 text = f"{at}: {'finished' if found.state is State.FINISHED else early}"
-            case Happening.STOPPING:
+            case TrialEventKind.STOPPING:
                 text = "stopping after the rounds under way; interrupt again to stop at once"
         console.print(text, soft_wrap=True, markup=False)
-        if event.happening is Happening.ENDED:
+        if event.happening is TrialEventKind.ENDED:
             push()
 
     def time_left() -> str:
@@ -89,7 +89,7 @@ def teller(console: Console, read: Callable[[], Standing], *, push: Callable[[],
     return tell
 
 
-def _round(event: Event) -> str:
+def _round(event: TrialEvent) -> str:
     metrics = event.metrics
     parts = [
         f"round {metrics['round']:.0f}: success {percent(metrics, 'solver/success')} "

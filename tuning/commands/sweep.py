@@ -20,7 +20,7 @@ from tuning.commands.shared import Standing, check_alone, new_folder, tell_end, 
 from tuning.record import State
 
 if TYPE_CHECKING:
-    from tuning.running import Event, Tell
+    from tuning.running import OnEvent, TrialEvent
     from tuning.sweep.results import Sweep
 
 
@@ -100,16 +100,16 @@ def _standing(sweep: Sweep) -> Standing:
     return Standing(sweep.trials, sweep.manifest.trials, sweep.manifest.rounds)
 
 
-def _teller(console: Console, folder: Path, push: Callable[[], None] = lambda: None) -> Tell:
+def _teller(console: Console, folder: Path, push: Callable[[], None] = lambda: None) -> OnEvent:
     """As for any trials, and the table whenever a trial has ended."""
-    from tuning.running import Happening
+    from tuning.running import TrialEventKind
     from tuning.sweep.results import collect
 
     tell_line = teller(console, lambda: _standing(collect(folder)), push=push)
 
-    def tell(event: Event) -> None:
+    def tell(event: TrialEvent) -> None:
         tell_line(event)
-        if event.happening in (Happening.ENDED, Happening.FAILED):
+        if event.happening in (TrialEventKind.ENDED, TrialEventKind.FAILED):
             console.print(_table(collect(folder)))
 
     return tell

@@ -22,7 +22,7 @@ from seal_ray.run.signature import Signature
 from tuning.comparison.beginning import beginnings
 from tuning.comparison.collect import ARM_NAME, Manifest, trial_folder
 from tuning.recipe import check_arms
-from tuning.running import RETRIES, Tell, cpus_of_main, run_trials
+from tuning.running import RETRIES, OnEvent, cpus_of_main, run_trials
 from tuning.trial import MAIN, RUN
 
 
@@ -132,7 +132,7 @@ def check_plan(plan: Plan, *, memory: bool = True) -> None:
     check_arms({arm: config.to_sections() for arm, config in plan.arms.items()})
 
 
-def start(plan: Plan, out: Path, *, tell: Tell, retries: int = RETRIES, engine_factory: Any = None) -> None:
+def start(plan: Plan, out: Path, *, tell: OnEvent, retries: int = RETRIES, engine_factory: Any = None) -> None:
     """Runs a comparison in a new folder, until its end or an interrupt. Ray must be connected.
 
     Raises `UserError` where the folder exists, or the cluster can hold no trial.

@@ -24,7 +24,7 @@ from seal_ray.config import sections
 from seal_ray.config.fields import attribute
 from seal_ray.report.files import replace_yaml
 from seal_ray.run.signature import Signature
-from tuning.running import CHECKPOINTS, RETRIES, Tell, cpus_of_main, run_trials
+from tuning.running import CHECKPOINTS, RETRIES, OnEvent, cpus_of_main, run_trials
 from tuning.sweep.parameter import Value
 from tuning.sweep.results import CONFIG_FILE, METRIC, Manifest
 from tuning.sweep.space import DEFAULT_SPACE, Space, read_space, with_values
@@ -122,7 +122,7 @@ def _asked(config: SealConfig) -> tuple[float, float]:
     return asked.get("GPU", 0.0), asked.get("CPU", 0.0)
 
 
-def start(plan: Plan, out: Path, *, tell: Tell, retries: int = RETRIES, engine_factory: Any = None) -> None:
+def start(plan: Plan, out: Path, *, tell: OnEvent, retries: int = RETRIES, engine_factory: Any = None) -> None:
     """Runs a sweep in a new folder, until its end or an interrupt. Ray must be connected.
 
     Raises `UserError` where the folder exists, or the cluster can hold no trial.

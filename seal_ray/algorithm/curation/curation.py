@@ -1,4 +1,4 @@
-"""`Curation`: the curator's side of a run. It asks for proposals, compares their arms, and has the curator learn.
+"""`CuratorLoop`: the curator's side of a run. It asks for proposals, compares their arms, and has the curator learn.
 
 A window is `curator.update_every` rounds. At its start the curator proposes; its proposals, the incumbent and the plain
 interface are the window's arms. At its end each arm has a value, the best may become the incumbent, and a curator that
@@ -45,7 +45,7 @@ from seal_ray.grpo.rows import Row, row_of
 from seal_ray.grpo.writer_updates.grpo import GRPOUpdate
 
 
-class Curation:
+class CuratorLoop:
     """Owns the curator, the incumbent and the window. `incumbent` is the interface with the best value so far.
 
     A curator that is a language model is an `agent` of the run, and has a `guard` against leaks.
@@ -286,16 +286,16 @@ class Curation:
         self.window = Window.from_dict(state)
 
 
-def start_curation(
+def start_curator_loop(
     config: Settings, agent: Agent | None, *, solver: ModelFolder, guarded: Callable[[], Iterable[Task]]
-) -> Curation:
+) -> CuratorLoop:
     """The curation of a run. `agent` is the curator where it is a language model, else None.
 
     The guard of such a curator holds its proposals against the `guarded` tasks, counted in tokens of the `solver`.
     """
     settings = config.section(sections.Curator)
     if agent is None:
-        return Curation(settings, make_plain_curator(settings))
+        return CuratorLoop(settings, make_plain_curator(settings))
     guard = RunGuard(guarded(), solver, most_tokens=settings.guideline_tokens)
     kind_class: Any = CURATORS.find(settings.kind)
     writer: LLMCurator = kind_class(
@@ -307,4 +307,4 @@ def start_curation(
         policy=agent.policy,
         extends=settings.extends,
     )
-    return Curation(settings, writer, agent=agent, guard=guard)
+    return CuratorLoop(settings, writer, agent=agent, guard=guard)

@@ -22,7 +22,7 @@ from seal_ray.algorithm.curation.rewards.gain import GainReward
 from seal_ray.algorithm.curation.window import Window
 from seal_ray.config.sections import Curator
 from seal_ray.grpo.arms import PLAIN, ArmGroup
-from seal_ray.grpo.posterior import NOISE, Cell, Posterior, choose_by_posterior, most_that_can_be_told
+from seal_ray.grpo.posterior import NOISE, Cell, Posterior, choose_by_posterior, max_distinguishable_arms
 
 PLAIN_ID = interface_id(Interface.plain())
 _NEVER_PLAYED = "never played"
@@ -87,7 +87,7 @@ class ArmMemory:
     def room(self, rollouts: int, most: int, *, beside: int) -> int:
         """How many new arms a window with that many rollouts under arms can tell apart, at most `most`."""
         settings = self._settings
-        return most_that_can_be_told(
+        return max_distinguishable_arms(
             self.posterior,
             rollouts,
             most,

@@ -106,11 +106,11 @@ class Internalised:
     after: float | None
 
 
-Shifts = Mapping[int, tuple[int, float]]
+LogprobGaps = Mapping[int, tuple[int, float]]
 """Arm → its anchored rows, and the sum of their mean shifts (nats a token)."""
 
 
-def shifts(rows: Iterable[Row], logprobs: Mapping[int, Tensor]) -> Shifts:
+def logprob_gaps(rows: Iterable[Row], logprobs: Mapping[int, Tensor]) -> LogprobGaps:
     """How far these rows' log-probs lie from those that they were sampled with. `logprobs` go by a row's identity."""
     found: dict[int, tuple[int, float]] = {}
     for row in {id(row): row for row in rows if row.anchored is not None}.values():
@@ -121,7 +121,7 @@ def shifts(rows: Iterable[Row], logprobs: Mapping[int, Tensor]) -> Shifts:
     return found
 
 
-def internalised(parts: Sequence[tuple[Shifts, Shifts | None]]) -> dict[int, Internalised]:
+def internalised(parts: Sequence[tuple[LogprobGaps, LogprobGaps | None]]) -> dict[int, Internalised]:
     """Arm → what was measured, from each learner's shifts before and after the round."""
     found = {}
     for arm in sorted({arm for before, _ in parts for arm in before}):
@@ -132,12 +132,12 @@ def internalised(parts: Sequence[tuple[Shifts, Shifts | None]]) -> dict[int, Int
     return found
 
 
-def changes(found: Mapping[int, Internalised]) -> dict[int, float]:
+def gap_closed(found: Mapping[int, Internalised]) -> dict[int, float]:
     """Arm → what the round's training did for its rows where that was measured, as the curator's reward takes it."""
     return {arm: change_of(each.before, each.after) for arm, each in found.items() if each.after is not None}
 
 
-def of_internalised(found: Mapping[int, Internalised]) -> dict[str, float]:
+def internalisation_metrics(found: Mapping[int, Internalised]) -> dict[str, float]:
     """What was measured of each arm and of all of them, by the names of metrics."""
     values: dict[str, float] = {}
     for name in ("before", "after"):

@@ -7,7 +7,7 @@ import ctypes
 import torch
 
 
-def give_back_freed_memory() -> None:
+def release_memory() -> None:
     """Has glibc give the system back whatever lies free in its heap, below blocks that stay as well.
 
     Micro-batches differ in length, and tensors of ever new sizes leave gaps in the heap that stay resident: gigabytes,

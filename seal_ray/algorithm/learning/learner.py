@@ -17,8 +17,8 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from envs.errors import SealError
 from policies.engine.stored import StoredWeights, store
 from seal_ray.algorithm.learning.alignment import ArmGradients
-from seal_ray.algorithm.learning.anchoring import Counts, Internalised, RowLoss, internalised, shifts
-from seal_ray.algorithm.learning.heap import give_back_freed_memory
+from seal_ray.algorithm.learning.anchoring import Counts, Internalised, RowLoss, internalised, logprob_gaps
+from seal_ray.algorithm.learning.heap import release_memory
 from seal_ray.algorithm.learning.module import LOGPROBS, PACKED, REFERENCE, LMModule, fill, is_sharded, whole
 from seal_ray.algorithm.learning.weights import full_weights
 from seal_ray.algorithm.rllib import RowsLearner
@@ -114,7 +114,7 @@ class SealLearner(RowsLearner):
     def learn(self, batch: Mapping[str, Any]) -> None:
         for module_id, columns in batch.items():
             self._learn(module_id, columns[MINIBATCHES])
-        give_back_freed_memory()  # an engine on this machine samples next
+        release_memory()  # an engine on this machine samples next
 
     def _learn(self, module_id: str, minibatches: Sequence[Minibatch]) -> None:
         optimizer, agent = self.get_optimizer(module_id), self._agents[module_id]
@@ -195,7 +195,7 @@ class SealLearner(RowsLearner):
             # Learners' gradients are averaged; the loss needs their sum.
             loss = global_mean(loss_sum, minibatch.global_tokens) * world
             loss.backward()  # type: ignore[no-untyped-call]
-        return sum(self._of_all(self.counted), Counts())
+        return sum(self._all_gather(self.counted), Counts())
 
     def alignments(self, module_id: str, arms: Sequence[int]) -> tuple[Tensor, float]:
         """`products_AA` of the policy gradients of A arms in the last update, over all learners; see `alignment.py`.
@@ -225,14 +225,14 @@ class SealLearner(RowsLearner):
         if not self._plain(module_id).shares_tokens:
             groups = [[row] for group in groups for row in group]
         batches = pack(groups, self._microbatch_tokens)
-        return [*batches, *[[[_EMPTY]]] * (self._most(len(batches)) - len(batches))]
+        return [*batches, *[[[_EMPTY]]] * (self._all_reduce_max(len(batches)) - len(batches))]
 
     def total_logprob(self, module_id: str, groups: Sequence[Sequence[Row]]) -> float:
         """The log-probs (nats) of all sampled tokens of these rows, added up; over all learners, each with its own."""
         own = sum(float(logprobs.double().sum()) for logprobs in self._logprobs(module_id, groups).values())
         if self._learners.fsdp:
             self.wrapped(module_id).reshard()  # see `_measure`
-        return sum(self._of_all(own))
+        return sum(self._all_gather(own))
 
     def _own_logprobs(self, module_id: str, groups: Sequence[Sequence[Row]]) -> dict[int, Tensor]:
         """The log-probs of the sampled tokens of rows that the learner's own are asked for, by a row's identity."""
@@ -259,24 +259,24 @@ class SealLearner(RowsLearner):
         rows = [row for group in anchored for row in group]
         after = None
         if self._agents[module_id].training.internalised:
-            after = shifts(rows, self._own_logprobs(module_id, anchored))
+            after = logprob_gaps(rows, self._own_logprobs(module_id, anchored))
             if self._learners.fsdp:
                 # It holds whole parameters after a forward pass alone, which are neither stored nor written.
                 self.wrapped(module_id).reshard()
-        return internalised(self._of_all((shifts(rows, before), after)))
+        return internalised(self._all_gather((logprob_gaps(rows, before), after)))
 
     def internalised(self, module_id: str) -> dict[int, Internalised]:
         """Arm → what became of its anchored rows in the last update, over all learners."""
         return self._agents[module_id].internalised
 
-    def _most(self, count: int) -> int:
+    def _all_reduce_max(self, count: int) -> int:
         if not self.distributed:
             return count
         most = torch.tensor(count, device=self.device)
         dist.all_reduce(most, op=dist.ReduceOp.MAX)
         return int(most)
 
-    def _of_all(self, own: T) -> list[T]:
+    def _all_gather(self, own: T) -> list[T]:
         """What each learner has of something."""
         if not self.distributed:
             return [own]

@@ -19,7 +19,7 @@ from envs.task import JSON
 from seal_ray.algorithm.sampling.groups import Arm, TaskStream
 
 
-class SharesOut(Protocol):
+class ArmAllocator(Protocol):
     """Who says which arms get more groups than others, and which tasks."""
 
     @property

@@ -16,7 +16,7 @@ from typing import Any
 from envs.errors import SealError
 from policies.engine import Adapter, Engine, EngineDead, GenRequest, GenResult
 from policies.engine.stored import StoredWeights
-from seal_ray.algorithm.sampling.priority import give_way
+from seal_ray.algorithm.sampling.priority import lower_process_priority
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class EngineActor:
             finally:
                 gc.enable()
             if self._core():
-                give_way()  # what computes is a process of its own
+                lower_process_priority()  # what computes is a process of its own
             gc.freeze()  # what is there by now stays; collections, which halt all requests, do not look through it
         return self._engine
 

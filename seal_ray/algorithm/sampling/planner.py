@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from envs.dialogue import Protocol as Rules
 from envs.task import JSON, Task
 from policies.trajectory import derive_seed
-from seal_ray.algorithm.sampling.common import SharesOut, WindowTally, category_in, common_tasks, take_turns
+from seal_ray.algorithm.sampling.common import ArmAllocator, WindowTally, category_in, common_tasks, take_turns
 from seal_ray.algorithm.sampling.groups import (
     Arm,
     GroupPlan,
@@ -71,7 +71,7 @@ class Planner:
         plain = sum(plain_groups(self._plain_share(number), self._training.groups, shown=True) for number in numbers)
         return (len(numbers) * self._training.groups - plain) * (size - plain_members(size, pairs=self._curator.pairs))
 
-    def plan(self, arms: Sequence[Arm], round_number: int, sharing: SharesOut | None = None) -> list[GroupPlan]:
+    def plan(self, arms: Sequence[Arm], round_number: int, sharing: ArmAllocator | None = None) -> list[GroupPlan]:
         """The groups that a round begins with. `sharing` says which of them each arm plays, beside the plain one."""
         numbers, share = self._numbers(self._training.groups), self._plain_share(round_number)
         assigned: list[Arm] | None = None
@@ -143,7 +143,7 @@ class Planner:
         return plain_share_at(round_number, self._training.rounds, self._curator)
 
     def _common_tasks(
-        self, arms: Sequence[Arm], round_number: int, numbers: range, share: float, sharing: SharesOut | None
+        self, arms: Sequence[Arm], round_number: int, numbers: range, share: float, sharing: ArmAllocator | None
     ) -> tuple[list[str], list[Arm]]:
         if round_number % self._curator.update_every == 0:
             self._tally = WindowTally()
@@ -161,7 +161,7 @@ class Planner:
         return [*tasks, *(task for task, _ in chosen)], [*assigned, *(arm for _, arm in chosen)]
 
     def _choosing_tasks(
-        self, arms: Sequence[Arm], slots: int, seed: int, category: Callable[[str], str], sharing: SharesOut | None
+        self, arms: Sequence[Arm], slots: int, seed: int, category: Callable[[str], str], sharing: ArmAllocator | None
     ) -> list[tuple[str, Arm]]:
         """Tasks that choose their arms, for half of `slots`; the other half tells arms apart. None where none does."""
         if sharing is None or not sharing.tasks_choose:

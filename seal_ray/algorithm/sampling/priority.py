@@ -10,7 +10,7 @@ LOWEST = 19
 """The lowest priority that a thread can have, as niceness."""
 
 
-def give_way() -> None:
+def lower_process_priority() -> None:
     """Gives all threads of this process the lowest priority; those that they start inherit it. Linux alone.
 
     A request's way through an env runner and an engine's front end takes little time, and halts an engine's core that

@@ -33,10 +33,10 @@ from policies.prompting import ChatFormat
 from policies.rollouts import Fault, Job, Rollouts
 from policies.solver import Budgets, Solver
 from policies.trajectory import Trajectory
-from policies.watch import Watch
+from policies.watchdog import Watchdog
 from seal_ray.algorithm.sampling.engine_pool import RemoteEngine
 from seal_ray.algorithm.sampling.groups import GroupPlan, PlayedGroup
-from seal_ray.algorithm.sampling.priority import give_way
+from seal_ray.algorithm.sampling.priority import lower_process_priority
 from seal_ray.config import sections
 
 STEP_TIMEOUT = "StepTimeout"
@@ -57,7 +57,7 @@ class Stuck:
     fault: Fault
 
 
-def unless_stuck(work: Callable[[], R], watch: Watch, *, limit: float, replaceable: bool) -> R | Stuck:
+def run_with_watchdog(work: Callable[[], R], watch: Watchdog, *, limit: float, replaceable: bool) -> R | Stuck:
     """What `work` returns or raises, which runs in a thread; or `Stuck`, with the thread left behind.
 
     A step that holds Python's lock leaves this guard no turn. A `replaceable` process is then ended from outside of
@@ -122,7 +122,7 @@ class _Player:
         )
 
     async def play(
-        self, plans: Sequence[GroupPlan], target: Target, watch: Watch, lost: Sequence[Fault] = ()
+        self, plans: Sequence[GroupPlan], target: Target, watch: Watchdog, lost: Sequence[Fault] = ()
     ) -> list[PlayedGroup]:
         """Plays the groups side by side. The dialogues in `lost` are not played: their outcomes are these faults."""
         known = {(fault.task, fault.seed): fault for fault in lost}
@@ -134,7 +134,7 @@ class _Player:
             await asyncio.sleep(0)  # its first requests are sent before the next group's task is looked up
         return list(await asyncio.gather(*playing))
 
-    def _rollouts(self, actor: Any, target: Target, plans: Sequence[GroupPlan], watch: Watch) -> Rollouts:
+    def _rollouts(self, actor: Any, target: Target, plans: Sequence[GroupPlan], watch: Watchdog) -> Rollouts:
         (temperature,) = {plan.temperature for plan in plans}  # a call is training or evaluation
         engine = RemoteEngine(actor, policy=target.policy, version=target.version, timeout=self.limits.engine_timeout)
         solver = Solver(engine, self._form, self._budgets, policy=target.policy, temperature=temperature, watch=watch)
@@ -146,7 +146,7 @@ class _Player:
         plan: GroupPlan,
         version: int,
         lost: Mapping[tuple[str, int], Fault],
-        watch: Watch,
+        watch: Watchdog,
     ) -> PlayedGroup:
         try:
             task = find_task(plan.task, self._sources)
@@ -167,7 +167,7 @@ class _Player:
         return PlayedGroup(plan, found, await self._views(task, plan, found, watch) if self._gives_views else ())
 
     async def _views(
-        self, task: Task, plan: GroupPlan, outcomes: Sequence[Trajectory | Fault], watch: Watch
+        self, task: Task, plan: GroupPlan, outcomes: Sequence[Trajectory | Fault], watch: Watchdog
     ) -> tuple[PlainView | NoView | None, ...]:
         """The plain views of the dialogues under an interface that is not plain."""
         views: list[PlainView | NoView | None] = []
@@ -217,8 +217,8 @@ class SealEnvRunner(EnvRunner, Checkpointable):
         Returns `Stuck` where a dialogue does not come back: this runner must then be replaced. Raises `StaleWeights`,
         or `EngineLost` where an engine does not come back.
         """
-        player, watch = self._player, Watch()  # a thread that was left behind keeps its own
-        return unless_stuck(
+        player, watch = self._player, Watchdog()  # a thread that was left behind keeps its own
+        return run_with_watchdog(
             lambda: asyncio.run(player.play(plans, target, watch, lost)),
             watch,
             limit=player.limits.step_timeout,
@@ -229,7 +229,7 @@ class SealEnvRunner(EnvRunner, Checkpointable):
     def _player(self) -> _Player:
         player = _Player(self.config)
         if self.worker_index:  # in a process of its own, in which nothing goes that is there by now
-            give_way()
+            lower_process_priority()
             gc.freeze()  # so that collections, which halt all dialogues, do not look through it
         return player
 

@@ -1,4 +1,4 @@
-"""`Authorship`: the writer's side of a run. It has tasks written, sees to it that they are played, and pays for them.
+"""`TaskWriterLoop`: has a task writer write tasks, sees to it that they are played, and rewards them.
 
 A window is `writer.update_every` rounds. At its start the writer writes specifications; those that have a task are
 added to the pool, whose tasks take the places of a share of the training tasks. At its end each written task has a
@@ -52,7 +52,7 @@ class Drafted:
         return self.task is None
 
 
-class Authorship:
+class TaskWriterLoop:
     """Owns the writer, the pool and the window of written tasks. `last_drafts` and `last_pool` are for people to read.
 
     A writer that is a language model is an `agent` of the run. Tasks share nothing with those that are `tested`.
@@ -66,7 +66,7 @@ class Authorship:
         *,
         tested: Iterable[Task] = (),
         play: Play | None = None,
-        make: Callable[[Authorship], TaskWriter] | None = None,
+        make: Callable[[TaskWriterLoop], TaskWriter] | None = None,
     ) -> None:
         self.settings = settings = config.section(sections.Writer)
         self._environment = config.section(sections.Environment)
@@ -350,23 +350,23 @@ class NoAuthorship:
         """Nothing to set."""
 
 
-def _plain_writer(config: Settings) -> Callable[[Authorship], TaskWriter]:
+def _plain_writer(config: Settings) -> Callable[[TaskWriterLoop], TaskWriter]:
     kind, windows = config.section(sections.Writer).kind, recorded_windows(config)
     return lambda mine: make_writer(kind, mine.source, mine.check, windows=windows, seed=int(config.seed))
 
 
-def start_authorship(
+def start_task_writer_loop(
     config: Settings, agent: Agent | None, *, tested: Iterable[Task], play: Play
-) -> Authorship | NoAuthorship:
+) -> TaskWriterLoop | NoAuthorship:
     """The writer's side of a run. `agent` is the writer where it is a language model, else None."""
     settings = config.section(sections.Writer)
     if not writes(settings.kind):
         return NoAuthorship()
     if agent is None:
-        return Authorship(config, tested=tested, play=play)
+        return TaskWriterLoop(config, tested=tested, play=play)
     kind_class: Any = WRITERS.find(settings.kind)
 
-    def make(authorship: Authorship) -> TaskWriter:
+    def make(authorship: TaskWriterLoop) -> TaskWriter:
         writer: TaskWriter = kind_class(
             agent.connect,
             ChatFormat.load(agent.model.path, agent.model.dialect),
@@ -378,7 +378,7 @@ def start_authorship(
         )
         return writer
 
-    return Authorship(config, agent, tested=tested, play=play, make=make)
+    return TaskWriterLoop(config, agent, tested=tested, play=play, make=make)
 
 
 def _hashable(value: Any) -> Any:

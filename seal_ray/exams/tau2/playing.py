@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from envs.errors import SealError, UserError, check_known
-from seal_ray.exams.sitting import Answer, Progress, Sheet, choose_items, cut_short
+from seal_ray.exams.sitting import Answer, AnswerLog, Progress, choose_items, cut_short
 from seal_ray.exams.tau2.inspecting import LOG, Interpreter, Job, Sides, inspecting
 from seal_ray.exams.tau2.servers import Endpoint, Server, Servers
 from seal_ray.exams.tau2.suites import PREFIX, Dialogue, row_of, task_of
@@ -67,7 +67,7 @@ class Play:
 
 
 def play(
-    suite: str, model: Party, how: Play, sheet: Sheet, servers: Servers, report: Callable[[Progress, str], None]
+    suite: str, model: Party, how: Play, sheet: AnswerLog, servers: Servers, report: Callable[[Progress, str], None]
 ) -> Progress:
     """Plays what was not yet played. Raises `SealError` with one sentence where it cannot go on; nothing is lost."""
     domain = suite.removeprefix(PREFIX)

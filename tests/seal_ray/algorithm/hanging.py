@@ -49,7 +49,7 @@ def runner_that(hangs: Callable[[], None]) -> type[SealEnvRunner]:
             super().__init__(**settings)
             token_dialogue.Dialogue = HangingDialogue  # type: ignore[attr-defined]
             if self.worker_index:  # its steps must not be late because other tests of this machine come first
-                runner.give_way = lambda: None  # type: ignore[attr-defined]
+                runner.lower_process_priority = lambda: None  # type: ignore[attr-defined]
 
     return HangingRunner
 

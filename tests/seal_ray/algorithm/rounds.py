@@ -12,7 +12,7 @@ from envs.interface import Interface
 from envs.trace import Trace
 from policies.trajectory import End, Trajectory
 from seal_ray.algorithm.config import SealConfig
-from seal_ray.algorithm.learning.weigh import Comparison
+from seal_ray.algorithm.learning.advantages_to_rows import GroupScorer
 from seal_ray.algorithm.sampling.groups import Arm, GroupPlan, PlayedGroup, number_arms
 from seal_ray.algorithm.sampling.planner import Planner
 from seal_ray.algorithm.sampling.waves import play_waves
@@ -22,7 +22,7 @@ from seal_ray.grpo.rewards.success import SuccessReward
 from tests.seal_ray.grpo.diagnoses import diagnosed
 
 ARMS = number_arms((Interface(guidelines=("Ask.",)), Interface(guidelines=("Abstain.",))))
-COMPARE = Comparison(SuccessReward(), group_advantages, 0.5)
+COMPARE = GroupScorer(SuccessReward(), group_advantages, 0.5)
 
 
 def sparse_config(

@@ -20,7 +20,7 @@ from policies.documents import both_ends
 from policies.sample import Sample
 from policies.trajectory import interface_id
 from seal_ray.algorithm.config import SealConfig
-from seal_ray.algorithm.curation.curation import Curation
+from seal_ray.algorithm.curation.curation import CuratorLoop
 from seal_ray.algorithm.curation.memory import cells_of
 from seal_ray.algorithm.curation.rewards.internalised import InternalisedReward, change_of
 from seal_ray.algorithm.curation.window import Window, first_distinct, shown_text
@@ -33,7 +33,7 @@ PLAIN = Interface.plain()
 SAMPLE = Sample(3, token_ids_T=(1, 2), mask_T=(False, True), sampled_logprobs_T=(0.0, -0.5), versions_T=(-1, 0))
 
 
-def telling(**settings: Any) -> Curation:
+def telling(**settings: Any) -> CuratorLoop:
     return judging(
         **{"choose": "posterior", "tasks": "common", "advantage": "centred", "proposals": 6, "played": 3, **settings}
     )
@@ -48,7 +48,7 @@ def written(*interfaces: Interface) -> tuple[Proposal, ...]:
     return tuple(Proposal(each, sample=SAMPLE) for each in interfaces)
 
 
-def asking(curation: Curation, monkeypatch: pytest.MonkeyPatch, *texts: Proposal) -> list[int]:
+def asking(curation: CuratorLoop, monkeypatch: pytest.MonkeyPatch, *texts: Proposal) -> list[int]:
     """Has the curator write these, and returns what it is asked for."""
     asked: list[int] = []
 
@@ -60,7 +60,7 @@ def asking(curation: Curation, monkeypatch: pytest.MonkeyPatch, *texts: Proposal
     return asked
 
 
-def propose(curation: Curation, rollouts: int | None = 400) -> None:
+def propose(curation: CuratorLoop, rollouts: int | None = 400) -> None:
     curation.propose(FailureProfile(), round_number=0, seed=0, rollouts=rollouts, heal=lambda: None)
 
 

@@ -18,7 +18,7 @@ from envs.specifications import Rejected, Specification, writable
 from policies.sample import Sample
 from policies.writer import Draft, TaskWriter
 from seal_ray.algorithm.config import SealConfig, make_config
-from seal_ray.algorithm.tasks.authorship import Authorship, NoAuthorship, start_authorship
+from seal_ray.algorithm.tasks.authorship import NoAuthorship, TaskWriterLoop, start_task_writer_loop
 from seal_ray.algorithm.tasks.held_out import HeldOut
 from seal_ray.config import sections
 from seal_ray.config.agents import all_engines, host_of, learning_agents, model_agents, model_of, training_of
@@ -78,7 +78,7 @@ class Scripted(TaskWriter):
 
     kind = "learning"
 
-    def __init__(self, authorship: Authorship, drafts: Sequence[Draft]) -> None:
+    def __init__(self, authorship: TaskWriterLoop, drafts: Sequence[Draft]) -> None:
         self._check = authorship.check
         self._drafts = drafts
         self.told: list[Any] = []
@@ -94,11 +94,11 @@ class Scripted(TaskWriter):
         )
 
 
-def begin(authorship: Authorship, round_number: int = 0) -> None:
+def begin(authorship: TaskWriterLoop, round_number: int = 0) -> None:
     authorship.write(FailureProfile(), round_number=round_number, heal=lambda: None)
 
 
-def close(authorship: Authorship, round_number: int, rates: Mapping[str, Sequence[float]]) -> dict[str, float]:
+def close(authorship: TaskWriterLoop, round_number: int, rates: Mapping[str, Sequence[float]]) -> dict[str, float]:
     groups: Any = [_Group(_Plan(task), rewards) for task, rewards in rates.items()]
     return authorship.close_round(round_number, groups)
 
@@ -117,7 +117,7 @@ def drafts(count: int) -> list[Draft]:
 
 
 def test_tasks_are_written_played_and_known() -> None:
-    authorship = Authorship(config())
+    authorship = TaskWriterLoop(config())
     stream = [f"own {number}" for number in range(16)]
     assert authorship.take_places(range(16), stream) == stream, "the pool is empty"
     begin(authorship)
@@ -153,11 +153,11 @@ def test_a_writer_is_paid_and_learns_and_a_rejection_costs() -> None:
     given = [*drafts(3), Draft(None, "specification: no.", Sample(9, (1, 2), (False, True), (0.0, -1.0), (-1, 0)))]
     writers: list[Scripted] = []
 
-    def make(authorship: Authorship) -> TaskWriter:
+    def make(authorship: TaskWriterLoop) -> TaskWriter:
         writers.append(Scripted(authorship, given))
         return writers[0]
 
-    authorship = Authorship(config(update_every=1), learner, make=make)
+    authorship = TaskWriterLoop(config(update_every=1), learner, make=make)
     begin(authorship)
     tasks = [each.task for each in authorship.drafts]
     assert tasks[3] is None
@@ -184,7 +184,7 @@ def test_a_writer_is_paid_and_learns_and_a_rejection_costs() -> None:
 
 def test_two_equal_drafts_of_a_window_are_one_task() -> None:
     twice = drafts(1) * 2
-    authorship = Authorship(config(), make=lambda each: Scripted(each, twice))
+    authorship = TaskWriterLoop(config(), make=lambda each: Scripted(each, twice))
     begin(authorship)
     assert len(authorship.pool) == 1
     assert [row["rejection"] for row in authorship.last_drafts] == [
@@ -194,7 +194,7 @@ def test_two_equal_drafts_of_a_window_are_one_task() -> None:
 
 
 def test_a_specification_that_is_too_deep_is_rejected() -> None:
-    authorship = Authorship(config(depth=1))
+    authorship = TaskWriterLoop(config(depth=1))
     deep = SOURCE.draw(random.Random(0), depth=3)
     assert authorship.check(deep) == "specification: 3 turns are more than the 1 that this run has."
     begin(authorship)
@@ -203,7 +203,7 @@ def test_a_specification_that_is_too_deep_is_rejected() -> None:
 
 def test_written_and_held_out_tasks_are_of_the_categories_that_are_played() -> None:
     settings = config(specifications=12, reward="probe", probes=6).environment(categories=["base", "miss_func"])
-    authorship = Authorship(settings, play=lambda plans: [])
+    authorship = TaskWriterLoop(settings, play=lambda plans: [])
     begin(authorship)
     assert {each.specification.category for each in authorship.pool.entries} == {"base", "miss_func"}
     assert authorship._held_out is not None
@@ -244,26 +244,26 @@ def test_a_probe_that_was_lost_at_one_end_pays_nothing() -> None:
 
     for probes, expected in ((1, None), (3, 0.5)):
         asked.clear()
-        authorship = Authorship(config(reward="probe", probes=probes, update_every=1), play=play)
+        authorship = TaskWriterLoop(config(reward="probe", probes=probes, update_every=1), play=play)
         begin(authorship)
         state = json.loads(json.dumps(authorship.get_state()))
-        resumed = Authorship(config(reward="probe", probes=probes, update_every=1), play=play)
+        resumed = TaskWriterLoop(config(reward="probe", probes=probes, update_every=1), play=play)
         resumed.set_state(state)
         close(resumed, 0, {resumed.pool.entries[0].task: [0.0] * 4})
         assert resumed.last_drafts[0]["reward"] == (None if expected is None else pytest.approx(expected))
 
 
 def test_it_goes_on_from_its_state_in_the_middle_of_a_window() -> None:
-    def make(each: Authorship) -> TaskWriter:
+    def make(each: TaskWriterLoop) -> TaskWriter:
         return Scripted(each, drafts(4))
 
     learners: list[Any] = [_Learner(), _Learner()]
-    one = Authorship(config(), learners[0], make=make)
+    one = TaskWriterLoop(config(), learners[0], make=make)
     begin(one)
     tasks = [str(each.task) for each in one.drafts]
     close(one, 0, {tasks[0]: [1.0, 0.0, 0.0, 1.0], tasks[1]: [0.0] * 4})
     state = json.loads(json.dumps(one.get_state()))
-    other = Authorship(config(), learners[1], make=make)
+    other = TaskWriterLoop(config(), learners[1], make=make)
     other.set_state(state)
     assert json.loads(json.dumps(other.get_state())) == state
     stream = [f"own {number}" for number in range(8)]
@@ -287,7 +287,7 @@ def test_the_probe_reward_plays_held_out_tasks_at_both_ends_of_a_window() -> Non
         rate = float(len(asked) > 1)
         return [_Group(_Plan(plan.task, plan.number), [rate] * len(plan.seeds)) for plan in plans]
 
-    authorship = Authorship(config(reward="probe", probes=3, update_every=1), play=play)
+    authorship = TaskWriterLoop(config(reward="probe", probes=3, update_every=1), play=play)
     begin(authorship)
     written = [each.task for each in authorship.pool.entries]
     close(authorship, 0, {written[0]: [0.0] * 4})
@@ -301,12 +301,12 @@ def test_the_probe_reward_plays_held_out_tasks_at_both_ends_of_a_window() -> Non
 
 
 def test_nobody_writes_by_default() -> None:
-    nobody = start_authorship(SealConfig(), None, tested=(), play=lambda _: ())
+    nobody = start_task_writer_loop(SealConfig(), None, tested=(), play=lambda _: ())
     assert isinstance(nobody, NoAuthorship)
     assert nobody.take_places(range(2), ["a", "b"]) == ["a", "b"]
     assert nobody.close_round(0, []) == nobody.get_state() == {}
-    started = start_authorship(config(), None, tested=get_source("bfcl").split().dev[:5], play=lambda _: ())
-    assert isinstance(started, Authorship)
+    started = start_task_writer_loop(config(), None, tested=get_source("bfcl").split().dev[:5], play=lambda _: ())
+    assert isinstance(started, TaskWriterLoop)
 
 
 def test_three_agents_learn_each_with_its_own_settings() -> None:
@@ -391,7 +391,7 @@ def test_the_placebo_plays_the_specifications_of_another_run_in_other_windows(tm
     settings = config(kind="shuffled", recorded=f"{tmp_path}/run-seed{{seed}}")
     settings.seed = 5
     settings.validate()
-    authorship = Authorship(settings)
+    authorship = TaskWriterLoop(settings)
     rows: list[Any] = RunFolder(tmp_path / "run-seed5").drafts.rows()
     texts = [row["drafts"][0]["specification"] for row in rows[::2]]
     found: list[Any] = []

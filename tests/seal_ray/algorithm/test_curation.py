@@ -17,7 +17,7 @@ from policies.models import open_model
 from policies.prompting import ChatFormat
 from policies.sample import Sample
 from seal_ray.algorithm.agent import Agent
-from seal_ray.algorithm.curation.curation import Curation
+from seal_ray.algorithm.curation.curation import CuratorLoop
 from seal_ray.algorithm.curation.rewards.gain import GainReward
 from seal_ray.algorithm.curation.window import Window, likeliest_first, most_varied
 from seal_ray.algorithm.sampling.groups import number_arms
@@ -27,7 +27,7 @@ from seal_ray.grpo.arms import ArmGroup
 FIRST, SECOND = Interface(guidelines=("First.",)), Interface(guidelines=("Second.",))
 
 
-def judging(**settings: Any) -> Curation:
+def judging(**settings: Any) -> CuratorLoop:
     """One with a language model that is not asked for anything."""
     model = open_model("tiny")
     form = ChatFormat.load(model.path, model.dialect)
@@ -47,7 +47,7 @@ def judging(**settings: Any) -> Curation:
         ratio_tolerance=1e-3,
         engine_timeout=1.0,
     )
-    return Curation(sections.Curator(kind="coevolved", **settings), curator, agent=agent)
+    return CuratorLoop(sections.Curator(kind="coevolved", **settings), curator, agent=agent)
 
 
 @pytest.mark.parametrize(

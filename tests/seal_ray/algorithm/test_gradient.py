@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from seal_ray.algorithm.learning.weigh import even_parts
+from seal_ray.algorithm.learning.advantages_to_rows import even_parts
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,14 @@ from policies.plain_view import NoView, PlainView
 from policies.rollouts import Fault
 from policies.trajectory import Trajectory
 from seal_ray.algorithm.curation.window import Window
-from seal_ray.algorithm.learning.weigh import ComparedGroup, Comparison, Dropped, Reweighter, RoundRows, make_rows
+from seal_ray.algorithm.learning.advantages_to_rows import (
+    ComparedGroup,
+    Dropped,
+    GroupScorer,
+    Reweighter,
+    RoundRows,
+    make_rows,
+)
 from seal_ray.algorithm.objects import make_advantages
 from seal_ray.algorithm.sampling.groups import GroupPlan, PlayedGroup, TaskStream, number_arms, of_rollouts
 from seal_ray.algorithm.sampling.planner import Planner
@@ -67,7 +74,7 @@ def rows_of(
 ) -> RoundRows:
     return make_rows(
         groups,
-        compare=Comparison(SuccessReward(), make_advantages(training), 0.5),
+        compare=GroupScorer(SuccessReward(), make_advantages(training), 0.5),
         training=training,
         reweighter=Reweighter(Reweighting(mode=mode, low=0.5, high=2.0, budget=1.0)),  # type: ignore[arg-type]
         round_number=round_number,

@@ -14,11 +14,11 @@ import pytest
 
 from policies import token_dialogue
 from policies.rollouts import Fault
-from policies.watch import Watch
+from policies.watchdog import Watchdog
 from seal_ray.algorithm.config import SealConfig
 from seal_ray.algorithm.sampling import dispatch
 from seal_ray.algorithm.sampling.dispatch import _Chunk
-from seal_ray.algorithm.sampling.runner import STEP_TIMEOUT, Stuck, unless_stuck
+from seal_ray.algorithm.sampling.runner import STEP_TIMEOUT, Stuck, run_with_watchdog
 from tests.seal_ray.algorithm.configs import ROUNDS_IN_RAY, small_config
 from tests.seal_ray.algorithm.engines import Half
 from tests.seal_ray.algorithm.hanging import RUNNERS
@@ -102,7 +102,7 @@ def test_a_chunk_is_split_before_a_group_is_given_up() -> None:
 def test_a_process_that_cannot_even_look_at_the_clock_ends_itself() -> None:
     script = """
         import sys
-        from policies.watch import Watch
+        from policies.watchdog import Watch
         from seal_ray.algorithm.sampling.runner import unless_stuck
         watch = Watch()
         def work():
@@ -120,7 +120,7 @@ def test_a_process_that_cannot_even_look_at_the_clock_ends_itself() -> None:
 
 
 def test_waiting_for_an_engine_is_no_work() -> None:
-    watch = Watch()
+    watch = Watchdog()
 
     async def patient() -> str:
         with watch.over("task", 7):
@@ -128,16 +128,16 @@ def test_waiting_for_an_engine_is_no_work() -> None:
         await asyncio.sleep(1.0)
         return "done"
 
-    assert unless_stuck(lambda: asyncio.run(patient()), watch, limit=0.3, replaceable=False) == "done"
+    assert run_with_watchdog(lambda: asyncio.run(patient()), watch, limit=0.3, replaceable=False) == "done"
 
 
 def test_what_the_work_raises_is_raised() -> None:
     with pytest.raises(ZeroDivisionError):
-        unless_stuck(lambda: 1 / 0, Watch(), limit=5.0, replaceable=False)
+        run_with_watchdog(lambda: 1 / 0, Watchdog(), limit=5.0, replaceable=False)
 
 
 def test_the_one_at_work_is_named() -> None:
-    watch = Watch()
+    watch = Watchdog()
 
     def work() -> None:
         with watch.over("first", 1):
@@ -145,6 +145,6 @@ def test_the_one_at_work_is_named() -> None:
         with watch.over("second", 2):
             time.sleep(3.0)
 
-    found = unless_stuck(work, watch, limit=0.5, replaceable=False)
+    found = run_with_watchdog(work, watch, limit=0.5, replaceable=False)
     reason = "a step did not come back within 0.5 s (fault_tolerance.step_timeout)"
     assert found == Stuck(Fault("second", 2, STEP_TIMEOUT, reason))

@@ -13,7 +13,7 @@ import pytest
 
 from policies.rollouts import Fault
 from policies.trajectory import derive_seed
-from seal_ray.algorithm.learning.weigh import Comparison, Reweighter, RoundRows, make_rows
+from seal_ray.algorithm.learning.advantages_to_rows import GroupScorer, Reweighter, RoundRows, make_rows
 from seal_ray.algorithm.sampling.groups import GroupPlan, PlayedGroup, TaskStream
 from seal_ray.algorithm.sampling.planner import Planner
 from seal_ray.algorithm.sampling.waves import play_waves
@@ -36,7 +36,7 @@ def digest(plans: Sequence[GroupPlan]) -> str:
     return hashlib.blake2b(repr(values).encode(), digest_size=8).hexdigest()
 
 
-def rows_of(groups: Sequence[PlayedGroup], compare: Comparison = COMPARE) -> RoundRows:
+def rows_of(groups: Sequence[PlayedGroup], compare: GroupScorer = COMPARE) -> RoundRows:
     return make_rows(
         groups, compare=compare, training=Training(), reweighter=Reweighter(Reweighting(mode="none")), round_number=0
     )
@@ -108,7 +108,7 @@ def test_where_there_is_room_for_fewer_the_first_are_replaced() -> None:
 
 def test_equal_is_what_the_reward_of_the_run_calls_so() -> None:
     groups = Solver(lambda _: 0.0).play(Planner(sparse_config()).plan(ARMS, 0))
-    by_seed = Comparison(lambda trajectory: float(trajectory.seed % 1000), group_advantages, 0.5)
+    by_seed = GroupScorer(lambda trajectory: float(trajectory.seed % 1000), group_advantages, 0.5)
     for compare, equal in ((COMPARE, 8), (by_seed, 0)):
         assert sum(map(compare.is_equal, groups)) == rows_of(groups, compare).dropped_equal == equal
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from envs.exams import Exam
 from policies.engine.scripted import ScriptedEngine
 from seal_ray.exams.logs import write_log
-from seal_ray.exams.sitting import Sheet
+from seal_ray.exams.sitting import AnswerLog
 from seal_ray.exams.tau2.inspecting import environment
 from tests.seal_ray.exams.tau2_script import interpreter, needs_inspect
 from tests.seal_ray.exams.test_sitting import EXAM, adds, sit
@@ -34,7 +34,7 @@ def written(folder: Path) -> Path:
     """The log of an exam whose second small sum was answered with nothing."""
     exam: Exam = EXAM
     sit(ScriptedEngine(adds(wrong=(" 1 and",))), folder)
-    return write_log(Sheet(folder, {"model": "x"}), "arithmetic", "tiny", [item.id for item in exam.items()])
+    return write_log(AnswerLog(folder, {"model": "x"}), "arithmetic", "tiny", [item.id for item in exam.items()])
 
 
 def test_a_log_has_every_item_with_what_was_asked_and_said(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_a_log_has_every_item_with_what_was_asked_and_said(tmp_path: Path) -> No
     assert samples["small_1"]["scores"]["right"] == {"value": "I", "answer": "", "explanation": "nothing"}
     assert log["results"]["scores"][0]["metrics"]["accuracy"]["value"] == 12 / 13
     content = path.read_bytes()
-    again = write_log(Sheet(tmp_path, {"model": "x"}), "arithmetic", "tiny", list(samples))
+    again = write_log(AnswerLog(tmp_path, {"model": "x"}), "arithmetic", "tiny", list(samples))
     assert (again, again.read_bytes()) == (path, content)
 
 

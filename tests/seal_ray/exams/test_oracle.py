@@ -18,7 +18,7 @@ from policies.engine import GenRequest
 from policies.engine.scripted import ScriptedEngine
 from policies.solver import Budgets
 from seal_ray.exams.report import rows_of
-from seal_ray.exams.sitting import Sheet, Sitting
+from seal_ray.exams.sitting import AnswerLog, ExamRun
 from tests.envs.apibank.folder import FOLDER, needs_data
 from tests.envs.single_turn.parity import ground_truth, verdict
 from tests.seal_ray.exams.test_sitting import FORM, SITTER
@@ -34,9 +34,9 @@ def share(exam: Exam, items: Sequence[Item], answers: Mapping[tuple[int, ...], s
         return FORM.completion(answers[request.prompt_ids])
 
     engine = ScriptedEngine(answer, context=CONTEXT)
-    sheet = Sheet(folder, {})
+    sheet = AnswerLog(folder, {})
     sheet.open()
-    done = asyncio.run(Sitting(exam, items, WIDE, engine, sheet, lambda _: None).finish())
+    done = asyncio.run(ExamRun(exam, items, WIDE, engine, sheet, lambda _: None).finish())
     row = rows_of(exam.name, list(done.answers.values()))[-1]
     return round(row.model.share * row.items), row.items
 

@@ -19,12 +19,12 @@ from policies.engine.scripted import ScriptedEngine
 from policies.models import open_model
 from policies.prompting import ChatFormat
 from policies.solver import Budgets
-from seal_ray.exams.sitting import Answer, Progress, Sheet, Sitter, Sitting, choose_items
+from seal_ray.exams.sitting import Answer, AnswerLog, ExamRun, ModelUnderTest, Progress, choose_items
 from tests.seal_ray.exams.arithmetic import Arithmetic, Sum
 
 MODEL = open_model("tiny")
 FORM = ChatFormat.load(MODEL.path, MODEL.dialect)
-SITTER = Sitter(MODEL, FORM, Budgets(1000, 20, 2000), "transformers", "float32", concurrent=4)
+SITTER = ModelUnderTest(MODEL, FORM, Budgets(1000, 20, 2000), "transformers", "float32", concurrent=4)
 EXAM = Arithmetic(Arithmetic.Settings())
 
 
@@ -40,10 +40,10 @@ def adds(wrong: Sequence[str] = ()) -> Callable[[GenRequest], Sequence[int]]:
 
 
 def sit(engine: ScriptedEngine, folder: Path, items: Sequence[Item] | None = None, **settings: Any) -> Progress:
-    sheet = Sheet(folder, {"model": "x", **settings})
+    sheet = AnswerLog(folder, {"model": "x", **settings})
     sheet.open()
     return asyncio.run(
-        Sitting(EXAM, EXAM.items() if items is None else items, SITTER, engine, sheet, lambda _: None).finish()
+        ExamRun(EXAM, EXAM.items() if items is None else items, SITTER, engine, sheet, lambda _: None).finish()
     )
 
 
@@ -57,7 +57,7 @@ def test_every_item_is_asked_and_kept_and_sees_what_it_comes_after(tmp_path: Pat
     done = sit(engine, tmp_path)
     assert all(answer.right for answer in done.answers.values())
     assert len(engine.requests) == 14
-    rows = Sheet(tmp_path, {"model": "x"}).lines.rows()
+    rows = AnswerLog(tmp_path, {"model": "x"}).lines.rows()
     assert {row["item"] for row in rows} == {item.id for item in EXAM.items()}
     then = next(row for row in rows if row["item"] == "then")
     assert then["said"] == ["14"]
@@ -83,7 +83,7 @@ def test_an_engine_that_dies_is_restarted_and_costs_no_answer(tmp_path: Path) ->
     done = sit(engine, tmp_path / "died")
     assert engine.restarts == done.restarts == 1
     assert done.answers == whole.answers
-    assert len(Sheet(tmp_path / "died", {"model": "x"}).lines.rows()) == 14
+    assert len(AnswerLog(tmp_path / "died", {"model": "x"}).lines.rows()) == 14
 
 
 def test_an_engine_that_keeps_dying_is_a_sentence_and_an_exam_that_goes_on(
@@ -99,7 +99,7 @@ def test_an_engine_that_keeps_dying_is_a_sentence_and_an_exam_that_goes_on(
     sentence = r"^arithmetic: the engine died again .* item; \d of 14 items are kept and no score was written; the same"
     with pytest.raises(SealError, match=sentence):
         sit(engine, tmp_path)
-    kept = Sheet(tmp_path, {"model": "x"}).answers()
+    kept = AnswerLog(tmp_path, {"model": "x"}).answers()
     assert 0 < len(kept) < 14
     later = ScriptedEngine(adds())
     assert len(sit(later, tmp_path).answers) == 14
@@ -109,8 +109,8 @@ def test_an_engine_that_keeps_dying_is_a_sentence_and_an_exam_that_goes_on(
 def test_answers_of_another_model_are_not_mixed_in(tmp_path: Path) -> None:
     sit(ScriptedEngine(adds()), tmp_path, EXAM.items()[:2])
     with pytest.raises(UserError, match="holds another exam; give another folder, or --fresh to replace it"):
-        Sheet(tmp_path, {"model": "y"})
-    fresh = Sheet(tmp_path, {"model": "y"}, fresh=True)
+        AnswerLog(tmp_path, {"model": "y"})
+    fresh = AnswerLog(tmp_path, {"model": "y"}, fresh=True)
     assert len(fresh.lines.rows()) == 2, "nothing is thrown away before it is opened"
     fresh.open()
     assert fresh.answers() == {}
@@ -143,4 +143,4 @@ class Odd(Sum):
 def test_whatever_is_kept_is_valid_text(tmp_path: Path) -> None:
     done = sit(ScriptedEngine(adds()), tmp_path, [Odd("odd", "c", "g", 1, 2)])
     assert done.answers["odd"].why == "called '\ufffd'"
-    assert Sheet(tmp_path, {"model": "x"}).answers() == done.answers
+    assert AnswerLog(tmp_path, {"model": "x"}).answers() == done.answers

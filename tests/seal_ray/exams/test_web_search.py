@@ -17,7 +17,7 @@ from policies.engine import GenRequest
 from policies.engine.scripted import ScriptedEngine
 from policies.solver import Budgets
 from seal_ray.cli.exam import _of_suite
-from seal_ray.exams.sitting import Progress, Sheet, Sitting, choose_items
+from seal_ray.exams.sitting import AnswerLog, ExamRun, Progress, choose_items
 from tests.command_line import Refusal
 from tests.envs.web_search.stand_in import StandIn, running
 from tests.seal_ray.exams.test_sitting import FORM, SITTER
@@ -68,9 +68,9 @@ def script(items: Sequence[Question]) -> ScriptedEngine:
 
 
 def sit(exam: WebSearchExam, items: Sequence[Question], engine: ScriptedEngine, folder: Path) -> Progress:
-    sheet = Sheet(folder, {})
+    sheet = AnswerLog(folder, {})
     sheet.open()
-    return asyncio.run(Sitting(exam, items, WIDE, engine, sheet, lambda _: None).finish())
+    return asyncio.run(ExamRun(exam, items, WIDE, engine, sheet, lambda _: None).finish())
 
 
 def test_a_script_that_reads_is_right_where_the_page_is_and_a_dead_service_is_no_score(
@@ -84,7 +84,7 @@ def test_a_script_that_reads_is_right_where_the_page_is_and_a_dead_service_is_no
     server.dies_after = 7
     with pytest.raises(SealError, match=r"search service does not answer .*; \d+ of 12 items are kept and no score"):
         sit(exam, items, engine, tmp_path)
-    kept = {row["item"] for row in Sheet(tmp_path, {}).lines.rows()}
+    kept = {row["item"] for row in AnswerLog(tmp_path, {}).lines.rows()}
     assert 0 < len(kept) < COUNT
     server.dies_after, searched = 10**9, len(server.asked)
     done = sit(exam, items, engine, tmp_path)
@@ -97,7 +97,7 @@ def test_a_script_that_reads_is_right_where_the_page_is_and_a_dead_service_is_no
     asked = len(engine.requests)
     assert sit(exam, items, engine, tmp_path).resumed == COUNT
     assert len(engine.requests) == asked
-    rows = Sheet(tmp_path, {}).lines.rows()
+    rows = AnswerLog(tmp_path, {}).lines.rows()
     shown = {row["item"]: "It has the answer." in str(row["asked"]) for row in rows}
     assert shown == {item.id: item.category == "base" for item in items}
     assert exam.notes()[0].startswith(f"searches were answered by http://{server.host}/search")

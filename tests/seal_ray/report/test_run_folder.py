@@ -215,7 +215,7 @@ def test_a_config_that_cannot_be_read_is_told_to_the_user(folder: RunFolder) -> 
 
 def test_the_report_loads_neither_ray_nor_what_only_some_need() -> None:
     program = (
-        "import sys, seal_ray.report.files, seal_ray.report.writers\n"
+        "import sys, seal_ray.report.files, seal_ray.report.trackers\n"
         "print([name for name in ('ray', 'torch', 'wandb', 'matplotlib') if name in sys.modules])\n"
         "import seal_ray.report.drawing\n"
         "print([name for name in ('ray', 'torch', 'wandb') if name in sys.modules])"

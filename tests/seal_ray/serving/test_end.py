@@ -11,7 +11,7 @@ from ray.serve.exceptions import RayServeException
 
 from envs.errors import UserError
 from seal_ray.cli.serve import _serve_until_interrupted
-from seal_ray.serving.app import ServingSettings, make_out
+from seal_ray.serving.app import ServingSettings, resolve
 from tests.processes import free_port
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("cluster")]
@@ -33,7 +33,7 @@ def port() -> Iterator[int]:
 
 
 def serve_until_interrupted(port: int, say: Callable[[str], None]) -> None:
-    served = make_out(ServingSettings(no_key=True))
+    served = resolve(ServingSettings(no_key=True))
     _serve_until_interrupted(served, host="127.0.0.1", port=port, key=None, say=say, own=False)
 
 

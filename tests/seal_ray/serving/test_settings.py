@@ -24,7 +24,7 @@ from starlette.websockets import WebSocket
 from envs.errors import UserError
 from seal_ray.cli.serve import check_address
 from seal_ray.serving.admission import Intake, RequireKey, digest_of
-from seal_ray.serving.app import KEY_VARIABLE, ServingSettings, build, llm_config, make_out, read_key
+from seal_ray.serving.app import KEY_VARIABLE, ServingSettings, build, llm_config, read_key, resolve
 from seal_ray.serving.hosts import KnownHosts, is_loopback
 from seal_ray.serving.limits import Limits
 from seal_ray.serving.queues import Places
@@ -132,7 +132,7 @@ def test_the_examples_of_config_files_are_valid(file: str, name: str, tmp_path: 
     if settings.model != "tiny":  # the same with another model of that architecture
         model = random_chat_model(tmp_path / "model", "qwen", context=32_768)
         settings = settings.model_copy(update={"model": str(model)})
-    served = make_out(settings)
+    served = resolve(settings)
     assert (served.name, served.folder.dialect.name) == (name, "qwen")
     assert settings.max_replicas
     assert document["http_options"]["host"] == "127.0.0.1"
@@ -147,7 +147,7 @@ def test_the_parser_follows_the_dialect_and_the_scale_the_settings(dialect: str,
     (adapter / "adapter_model.safetensors").write_bytes(b"")
     (adapter / "adapter_config.json").write_text(json.dumps({"r": 12}), "utf-8")
     settings = ServingSettings(model=str(folder), adapters={"a": str(adapter)}, replicas=2, max_replicas=4)
-    served = make_out(settings)
+    served = resolve(settings)
     config = llm_config(served, gpus=0)
     assert config.engine_kwargs["tool_call_parser"] == parser
     assert config.engine_kwargs["max_model_len"] == 512

@@ -82,7 +82,7 @@ class Dropped(Enum):
 
 
 @dataclass(frozen=True)
-class Comparison:
+class GroupScorer:
     """How the dialogues of a group are compared, and whether that teaches anything.
 
     `floor` is the share of a group's dialogues that must have been played; of a pair's, the share of each half.
@@ -192,7 +192,7 @@ class Reweighter:
 
 
 @dataclass(frozen=True, slots=True)
-class Taught:
+class RowSelector:
     """What of a compared group becomes rows in a round, by `training.view`.
 
     On the plain view a dialogue under an interface becomes an anchored row where its advantage is positive and it has a
@@ -204,7 +204,7 @@ class Taught:
     cap: float | None
 
     @classmethod
-    def of(cls, training: Training, round_number: int) -> Taught:
+    def of(cls, training: Training, round_number: int) -> RowSelector:
         """That of a round, counted from 0."""
 
         def now(start: float, end: float | None) -> float:
@@ -244,7 +244,7 @@ class Taught:
 def make_rows(
     groups: Sequence[PlayedGroup],
     *,
-    compare: Comparison,
+    compare: GroupScorer,
     training: Training,
     reweighter: Reweighter,
     round_number: int,
@@ -256,7 +256,7 @@ def make_rows(
     which too little was played. What is left is shared out evenly: AdamW moves as far for a
     minibatch of one left-over group as for a full one.
     """
-    taught = Taught.of(training, round_number)
+    taught = RowSelector.of(training, round_number)
     compared = [taught(compare(group)) for group in groups]
     kept = [group for group in compared if isinstance(group, ComparedGroup)]
     weighted, weights = reweighter.weigh(kept, round_number)

@@ -26,7 +26,7 @@ _LARGEST = 1 << 64
 Run = tuple[str, ...]
 
 
-class Crutch(StrEnum):
+class CueDependence(StrEnum):
     """What a completion has from a cue alone."""
 
     QUOTE = "crutch_quote"
@@ -58,7 +58,7 @@ class _Read:
         return run in runs
 
 
-class CrutchFinder:
+class CueDependenceFinder:
     """Follows a dialogue as it was shown beside its plain view, completion by completion."""
 
     def __init__(self, form: ChatFormat) -> None:
@@ -73,14 +73,14 @@ class CrutchFinder:
         if shown != plain:
             self._shown.spans.append(shown)
 
-    def crutch(self, completion: Sequence[int], calls: Sequence[ToolCall]) -> Crutch | None:
+    def crutch(self, completion: Sequence[int], calls: Sequence[ToolCall]) -> CueDependence | None:
         """The crutch of the next completion, if it has one. `calls` are those that it made."""
         parts = {run for call in calls for part in _parts(call) for run in _pieces(_words(part))}
         if self._shown.spans:
             said = _windows(_words(self._form.text(completion)), RUN_OF_WORDS)
             borrowed = set(filter(self._only_shown, chain(said, parts - self._own)))
             if borrowed:
-                return Crutch.QUOTE if max(map(len, borrowed)) == RUN_OF_WORDS else Crutch.VALUE
+                return CueDependence.QUOTE if max(map(len, borrowed)) == RUN_OF_WORDS else CueDependence.VALUE
         self._own |= parts
         return None
 

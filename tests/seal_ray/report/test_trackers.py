@@ -17,9 +17,9 @@ import pytest
 import wandb
 
 from envs.errors import UserError
-from seal_ray.report import writers
+from seal_ray.report import trackers
 from seal_ray.report.files import RunFolder
-from seal_ray.report.writers import Writers
+from seal_ray.report.trackers import Trackers
 from tests.processes import tree
 
 
@@ -66,7 +66,7 @@ def processes() -> set[str]:
 
 
 def test_tensorboard_gets_every_round_while_the_run_goes_on(folder: RunFolder) -> None:
-    each = Writers(folder, config={})
+    each = Trackers(folder, config={})
     each.write(1, {"solver/success": 0.25, "solver/kl": float("nan"), "evaluation/success/base": 0.5})
     until = time.monotonic() + 20
     while len(scalars(folder)) < 2 and time.monotonic() < until:
@@ -82,7 +82,7 @@ def test_tensorboard_gets_every_round_while_the_run_goes_on(folder: RunFolder) -
 
 def test_a_resumed_run_hides_the_later_rounds_in_tensorboard(folder: RunFolder) -> None:
     for after in (None, 3):
-        each = Writers(folder, config={}, after_round=after)
+        each = Trackers(folder, config={}, after_round=after)
         each.write((after or 0) + 1, {"solver/success": 0.25})
         each.close()
     assert [step for step, _, _ in scalars(folder)] == [1, 4]
@@ -91,7 +91,7 @@ def test_a_resumed_run_hides_the_later_rounds_in_tensorboard(folder: RunFolder) 
 
 
 def test_an_unknown_metric_is_refused(folder: RunFolder) -> None:
-    each = Writers(folder, config={})
+    each = Trackers(folder, config={})
     with pytest.raises(ValueError, match="metric: 'solver/sucess' is not known"):
         each.write(1, {"solver/success": 0.5, "solver/sucess": 0.5})
     each.close()
@@ -100,19 +100,19 @@ def test_an_unknown_metric_is_refused(folder: RunFolder) -> None:
 
 def test_an_unknown_mode_is_refused_before_anything_is_written(folder: RunFolder) -> None:
     with pytest.raises(UserError, match="wandb: 'onlin' is not known; did you mean 'online'"):
-        Writers(folder, config={}, wandb="onlin")
+        Trackers(folder, config={}, wandb="onlin")
     assert not folder.tensorboard.exists()
 
 
 def test_wandb_runs_offline_without_a_key_and_goes_on_under_its_id(folder: RunFolder) -> None:
-    each = Writers(folder, config={"lr": 1e-6, "path": folder.path}, wandb="auto")
+    each = Trackers(folder, config={"lr": 1e-6, "path": folder.path}, wandb="auto")
     name = folder.wandb_id.read_text()
     each.write(1, {"solver/success": 0.25})
     assert processes(), "no process of wandb is seen; then its end cannot be seen either"
     each.close()
     assert processes() == set()
     time.sleep(1.1)  # wandb names its folders by the second
-    again = Writers(folder, config={}, wandb="offline", after_round=1)
+    again = Trackers(folder, config={}, wandb="offline", after_round=1)
     again.write(2, {"solver/success": 0.375, "solver/kl": float("inf")})
     again.close()
     assert folder.wandb_id.read_text() == name
@@ -129,7 +129,7 @@ def test_what_the_process_was_started_with_is_not_recorded(folder: RunFolder, mo
     monkeypatch.setattr("sys.argv", ["seal-ray", "train", "--storage", "s3://planted-argument@bucket"])
     for name in ("WANDB_API_KEY", "HF_TOKEN"):
         monkeypatch.setenv(name, "planted-variable".ljust(40, "x"))
-    each = Writers(folder, config={"lr": 1e-6}, wandb="offline")
+    each = Trackers(folder, config={"lr": 1e-6}, wandb="offline")
     each.write(1, {"solver/success": 0.25})
     each.close()
     written = {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
@@ -143,7 +143,7 @@ def test_what_the_process_was_started_with_is_not_recorded(folder: RunFolder, mo
 def test_a_run_that_the_user_has_open_is_left_alone(folder: RunFolder, tmp_path: Path) -> None:
     own = wandb.init(mode="offline", dir=str(tmp_path), settings=wandb.Settings(silent=True, console="off"))
     try:
-        each = Writers(folder, config={}, wandb="offline")
+        each = Trackers(folder, config={}, wandb="offline")
         each.write(1, {"solver/success": 0.25})
         each.close()
         assert wandb.run is own
@@ -181,7 +181,7 @@ def test_wandb_gets_the_finite_metrics_by_round(folder: RunFolder, monkeypatch: 
         return run
 
     monkeypatch.setattr(wandb, "init", init)
-    each = Writers(folder, config={"lr": float("nan"), "path": Path("a")}, wandb="online")
+    each = Trackers(folder, config={"lr": float("nan"), "path": Path("a")}, wandb="online")
     each.write(3, {"solver/success": 0.5, "solver/kl": float("nan")})
     each.close()
     each.close()
@@ -206,8 +206,8 @@ def test_a_failure_of_wandb_is_said_once_and_harms_nothing(
         return Run(fails)
 
     monkeypatch.setattr(wandb, "init", init)
-    with caplog.at_level(logging.WARNING, logger=writers.__name__):
-        each = Writers(folder, config={}, wandb="offline")
+    with caplog.at_level(logging.WARNING, logger=trackers.__name__):
+        each = Trackers(folder, config={}, wandb="offline")
         each.write(1, {"solver/success": 0.25})
         each.write(2, {"solver/success": 0.5})
         each.close()
@@ -243,5 +243,5 @@ def test_auto_is_online_where_a_key_is_found(
         return Run()
 
     monkeypatch.setattr(wandb, "init", init)
-    Writers(folder, config={}, wandb="auto").close()
+    Trackers(folder, config={}, wandb="auto").close()
     assert modes == [mode]

@@ -1,4 +1,4 @@
-"""`Writers`: metrics to TensorBoard always, and to wandb where that is wanted."""
+"""`Trackers`: metrics to TensorBoard always, and to wandb where that is wanted."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ R = TypeVar("R")
 _LOG = logging.getLogger(__name__)
 
 
-class Writers:
+class Trackers:
     """Writes the metrics of each round where people look at them.
 
     wandb is optional: a failure is logged once, and the run goes on without it.
