@@ -21,7 +21,7 @@ from policies.engine.choice import start_engine
 from policies.engine.requests import checkpoint_shapes
 from policies.models import open_model
 from policies.prompting import ChatFormat
-from policies.rollouts import Job, Rollouts
+from policies.rollouts import RolloutJob, Rollouts
 from policies.solver import Budgets, Solver
 from policies.trajectory import Trajectory, derive_seed
 from seal_ray.grpo.advantages import group_advantages
@@ -39,7 +39,7 @@ GUIDED = Interface(guidelines=("Call nothing when a needed value is missing; ask
 """What the second half of the groups is shown, on the same tasks. A curator would propose it from earlier failures."""
 
 
-def jobs_of_round() -> list[list[Job]]:
+def jobs_of_round() -> list[list[RolloutJob]]:
     """Tasks, interfaces and seeds: a group is one task under one interface, played with several seeds."""
     groups = []
     source = get_source(GENERATED)
@@ -48,11 +48,11 @@ def jobs_of_round() -> list[list[Job]]:
         task = source.task(pool.task_id(number % (GROUPS // 2)))
         interface = Interface.plain() if number < GROUPS // 2 else GUIDED
         seeds = [derive_seed(SEED, number, member) for member in range(GROUP_SIZE)]
-        groups.append([Job(task, seed, interface, Protocol.SEAL) for seed in seeds])
+        groups.append([RolloutJob(task, seed, interface, Protocol.SEAL) for seed in seeds])
     return groups
 
 
-async def play(rollouts: Rollouts, groups: list[list[Job]]) -> list[list[Trajectory]]:
+async def play(rollouts: Rollouts, groups: list[list[RolloutJob]]) -> list[list[Trajectory]]:
     """Plays all dialogues side by side. Each is the same whenever it is played with the same weights."""
     jobs = [job for group in groups for job in group]
     played = {place: trajectory async for place, trajectory in rollouts.play(jobs)}

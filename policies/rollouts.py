@@ -53,7 +53,7 @@ class EngineRestarter:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class RolloutJob:
     """One dialogue to play. The seed repeats it."""
 
     task: Task
@@ -84,7 +84,7 @@ class Rollouts:
     def restarts(self) -> int:
         return self._patience.restarts
 
-    async def play(self, jobs: Sequence[Job]) -> AsyncGenerator[tuple[int, Trajectory], None]:
+    async def play(self, jobs: Sequence[RolloutJob]) -> AsyncGenerator[tuple[int, Trajectory], None]:
         """Yields (place in `jobs`, trajectory) as dialogues end.
 
         A dialogue whose engine died is played again from its start with the same seed, so that results do not depend on
@@ -101,7 +101,7 @@ class Rollouts:
                 yield await done
 
     async def play_or_fault(
-        self, jobs: Sequence[Job], *, retries: int, check: Callable[[Trajectory], None]
+        self, jobs: Sequence[RolloutJob], *, retries: int, check: Callable[[Trajectory], None]
     ) -> list[Trajectory | Fault]:
         """One trajectory or fault for each job, in their order.
 
@@ -109,7 +109,7 @@ class Rollouts:
         to `retries` times and then given as a `Fault`. Raises what an engine raises that cannot be restarted.
         """
 
-        async def play_one(job: Job) -> Trajectory | Fault:
+        async def play_one(job: RolloutJob) -> Trajectory | Fault:
             for left in range(retries, -1, -1):
                 try:
                     async with self._slots:
@@ -125,7 +125,7 @@ class Rollouts:
         async with _under_way(map(play_one, jobs)) as playing:
             return await asyncio.gather(*playing)
 
-    async def _until_done(self, job: Job) -> Trajectory:
+    async def _until_done(self, job: RolloutJob) -> Trajectory:
         while True:
             seen = self.restarts
             try:

@@ -30,13 +30,13 @@ from policies.curator import Proposal
 from policies.engine.scripted import ScriptedEngine
 from policies.models import open_model
 from policies.prompting import ChatFormat
-from policies.rollouts import Job, Rollouts
+from policies.rollouts import RolloutJob, Rollouts
 from policies.solver import Budgets, Solver
 from policies.trajectory import Trajectory
 from seal_ray.algorithm import objects
 from seal_ray.algorithm.config import SealConfig, apply, make_config
 from seal_ray.algorithm.curation.curation import CuratorLoop
-from seal_ray.algorithm.curation.window import Window
+from seal_ray.algorithm.curation.window import CuratorWindow
 from seal_ray.algorithm.sampling.groups import number_arms
 from seal_ray.config import sections
 from seal_ray.evaluation.suites import SUITES
@@ -99,12 +99,12 @@ def dialogues() -> list[Trajectory]:
     tasks = [generate(seed, split="dev") for seed in range(4)]
     wrong = form.completion('<tool_call>\n{"name": "nothing", "arguments": {}}\n</tool_call>')
 
-    async def play(answer: Callable[[Any], Any], jobs: list[Job]) -> list[Trajectory]:
+    async def play(answer: Callable[[Any], Any], jobs: list[RolloutJob]) -> list[Trajectory]:
         engine = ScriptedEngine(answer, context=8192, vocabulary=int(model.config["vocab_size"]))
         budgets = Budgets(prompt=4096, response=512, context=8192, steps=3 if len(jobs) == 1 else 40)
         return await collected(Rollouts(Solver(engine, form, budgets)), jobs)
 
-    jobs = [Job(task, 0, Interface.plain(), Protocol.OFFICIAL) for task in tasks]
+    jobs = [RolloutJob(task, 0, Interface.plain(), Protocol.OFFICIAL) for task in tasks]
     right = asyncio.run(play(oracle(form, tasks), jobs))
     return [*right, *asyncio.run(play(lambda request: wrong, jobs[:1]))]
 
@@ -200,7 +200,7 @@ class Update:
 def test_the_curators_reward_decides_which_arm_stays(written: Path) -> None:
     first, second = Interface(guidelines=("First.",)), Interface(guidelines=("Second.",))
     judged = judging(reward="weakest:WeakestReward")
-    judged.window = Window(
+    judged.window = CuratorWindow(
         number_arms([first, second]), (Proposal(first), Proposal(second), Proposal(first, rejection="No."))
     )
     judged.window.groups += [

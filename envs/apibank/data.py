@@ -36,7 +36,7 @@ Row = Text | Recorded
 
 
 @dataclass(frozen=True, slots=True)
-class Dialogue:
+class RecordedDialogue:
     """One file. `id` begins with `ID_PREFIX`; `level` is a key of `LEVELS`."""
 
     id: str
@@ -68,12 +68,12 @@ def folder_of(named: str | Path | None = None) -> Path:
     return folder
 
 
-def read_dialogues(folder: Path) -> tuple[Dialogue, ...]:
+def read_dialogues(folder: Path) -> tuple[RecordedDialogue, ...]:
     """All dialogues, by level and name; empty files are left out. Raises `UserError` for what is no dialogue."""
     return tuple(dialogue for level in LEVELS for dialogue in _of_level(folder, level) if dialogue.rows)
 
 
-def recorded_results(dialogues: Sequence[Dialogue]) -> dict[str, JSON]:
+def recorded_results(dialogues: Sequence[RecordedDialogue]) -> dict[str, JSON]:
     """The recorded result of every call, by `key_of` it; the first where one was made several times."""
     found: dict[str, JSON] = {}
     for dialogue in dialogues:
@@ -128,7 +128,7 @@ def _schema(parameter: Mapping[str, str]) -> dict[str, JSON]:
     return schema
 
 
-def _of_level(folder: Path, level: str) -> Iterator[Dialogue]:
+def _of_level(folder: Path, level: str) -> Iterator[RecordedDialogue]:
     for path in sorted((folder / "lv1-lv2-samples" / LEVELS[level]).glob("*.jsonl")):
         rows = []
         for number, line in enumerate(read_text(path, "api-bank").splitlines(), 1):
@@ -136,7 +136,7 @@ def _of_level(folder: Path, level: str) -> Iterator[Dialogue]:
                 rows.append(_row(parse_json(line)))
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise UserError(f"api-bank: line {number} of {path} is no part of a dialogue ({error!r}).") from None
-        yield Dialogue(ID_PREFIX + path.stem, level, tuple(rows))
+        yield RecordedDialogue(ID_PREFIX + path.stem, level, tuple(rows))
 
 
 def _row(row: Mapping[str, Any]) -> Row:

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from envs.apibank.data import (
     LEVELS,
     SEARCH,
-    Dialogue,
+    RecordedDialogue,
     Row,
     Text,
     folder_of,
@@ -28,7 +28,7 @@ from envs.apibank.data import (
     recorded_results,
     typed,
 )
-from envs.apibank.simulators import Recorded, Simulators
+from envs.apibank.simulators import ApiSimulators, Recorded
 from envs.dialects import Dialect
 from envs.dialogue import Message
 from envs.exams import Candidate, Conversation, Entry, Mark, Past, first_call
@@ -52,7 +52,7 @@ class ApiBankExam:
     def __init__(self, settings: Settings) -> None:
         folder = folder_of(settings.data)
         self._dialogues = read_dialogues(folder)
-        self.simulators = Simulators(folder, recorded_results(self._dialogues))
+        self.simulators = ApiSimulators(folder, recorded_results(self._dialogues))
 
     @cached_property
     def _described(self) -> dict[str, dict[str, JSON]]:
@@ -92,7 +92,7 @@ class ApiCall:
     """The call in row `place` of a dialogue, its `number`-th, from 0."""
 
     exam: ApiBankExam
-    dialogue: Dialogue
+    dialogue: RecordedDialogue
     place: int
     number: int
     after: str | None = field(default=None, init=False)

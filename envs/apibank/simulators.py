@@ -35,7 +35,7 @@ class Judged:
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class PlayedCalls:
     """The result of the last of several calls.
 
     `correct` has the places of the ground-truth calls that it is correct for; `changed` says if a database changed,
@@ -86,7 +86,7 @@ class _Folder(BaseModel):
     apis: dict[str, _Described]
 
 
-class Simulators:
+class ApiSimulators:
     """The process for one folder. Safe to use from several threads; requests are answered one after the other.
 
     `recorded` has results for APIs that cannot be executed here, by `key_of` a call. A call that ends the process or
@@ -126,7 +126,7 @@ class Simulators:
             return Judged(False, None, _REFUSED)
         return Judged(bool(reply.correct), reply.result, reply.error)
 
-    def play(self, before: Sequence[ToolCall], call: ToolCall, truths: Sequence[Recorded]) -> Played:
+    def play(self, before: Sequence[ToolCall], call: ToolCall, truths: Sequence[Recorded]) -> PlayedCalls:
         """Executes a call behind others, all from the databases of the beginning."""
         sent = [self._sent(each) for each in (*before, call)]
         calls = [each for each in sent if each is not None]
@@ -134,9 +134,9 @@ class Simulators:
         if sent[-1] is not None:
             reply = self._ask({"op": "play", "calls": calls, "truths": [each.truth() for each in truths]})
         if reply is None:
-            return Played(None, _REFUSED, frozenset(), changed=False, ended=sent[-1] is not None)
+            return PlayedCalls(None, _REFUSED, frozenset(), changed=False, ended=sent[-1] is not None)
         correct = reply.correct if isinstance(reply.correct, list) else []
-        return Played(reply.result, reply.error, frozenset(correct), reply.changed)
+        return PlayedCalls(reply.result, reply.error, frozenset(correct), reply.changed)
 
     def close(self) -> None:
         """Ends the process. The next request starts one anew."""

@@ -15,7 +15,7 @@ from envs.apibank.data import (
     ID_PREFIX,
     LEVELS,
     SEARCH,
-    Dialogue,
+    RecordedDialogue,
     Text,
     folder_of,
     read_dialogues,
@@ -23,7 +23,7 @@ from envs.apibank.data import (
     recorded_results,
     typed,
 )
-from envs.apibank.simulators import Recorded, Simulators
+from envs.apibank.simulators import ApiSimulators, Recorded
 from envs.apibank.world import Bank
 from envs.sources import Split, TaskSet, TaskSource
 from envs.task import Task, ToolDoc, Turn
@@ -53,13 +53,13 @@ class ApiBank(TaskSource):
     def _tasks(self) -> TaskSet:
         folder = folder_of()
         dialogues = read_dialogues(folder)
-        simulators = Simulators(folder, recorded_results(dialogues))
+        simulators = ApiSimulators(folder, recorded_results(dialogues))
         tools = read_tools(simulators.describe())
         played = [task_of(dialogue, simulators, tools) for dialogue in dialogues if dialogue.calls]
         return TaskSet(self.name, self.about, {"test": [task for task in played if task is not None]})
 
 
-def task_of(dialogue: Dialogue, simulators: Simulators, tools: Mapping[str, ToolDoc]) -> Task | None:
+def task_of(dialogue: RecordedDialogue, simulators: ApiSimulators, tools: Mapping[str, ToolDoc]) -> Task | None:
     """The task of a dialogue; None where its recorded calls, made one after the other, are not all correct."""
     truths = tuple(Recorded(typed(each.call, tools.get(each.call.name)), each.result) for each in dialogue.calls)
     bank = Bank(simulators, frozenset(tools), truths)
@@ -81,7 +81,7 @@ def task_of(dialogue: Dialogue, simulators: Simulators, tools: Mapping[str, Tool
     )
 
 
-def _turns(dialogue: Dialogue, truths: tuple[Recorded, ...]) -> tuple[Turn, ...]:
+def _turns(dialogue: RecordedDialogue, truths: tuple[Recorded, ...]) -> tuple[Turn, ...]:
     """A turn for each text of the user's, with the calls up to the next one."""
     waiting = list(truths)
     said: list[str] = []

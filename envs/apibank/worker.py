@@ -130,7 +130,7 @@ class Apis:
             return False
 
 
-class Session:
+class ApiSession:
     """The APIs on databases of their own, which calls change."""
 
     def __init__(self, apis: Apis) -> None:
@@ -213,7 +213,7 @@ def _processed(known: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[s
 
 def judge(apis: Apis, request: Mapping[str, Any]) -> dict[str, Any]:
     """One call on the databases of the beginning, and whether it is correct beside the recorded result."""
-    session = Session(apis)
+    session = ApiSession(apis)
     name = request["name"]
     try:
         result = session.call(name, request["arguments"], request["recorded"])
@@ -225,7 +225,7 @@ def judge(apis: Apis, request: Mapping[str, Any]) -> dict[str, Any]:
 
 def play(apis: Apis, request: Mapping[str, Any]) -> dict[str, Any]:
     """Calls one after the other. Of the last: its result, what it changed, and which of `truths` it is correct for."""
-    session = Session(apis)
+    session = ApiSession(apis)
     before, reply = "", {}
     for last, call in enumerate(request["calls"], 1 - len(request["calls"])):
         name = call["name"]

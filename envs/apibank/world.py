@@ -13,7 +13,7 @@ from typing import Any
 
 from envs.allowance import CALL, MAX_CALL_WORK, Cost, size
 from envs.apibank.exam import result_text
-from envs.apibank.simulators import Recorded, Simulators
+from envs.apibank.simulators import ApiSimulators, Recorded
 from envs.task import ToolCall
 from envs.world import CallResult
 
@@ -28,7 +28,7 @@ class Bank:
     `changing` has the places of those that change a database.
     """
 
-    simulators: Simulators
+    simulators: ApiSimulators
     names: frozenset[str]
     truths: tuple[Recorded, ...]
     changing: frozenset[int] = frozenset()

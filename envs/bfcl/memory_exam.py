@@ -39,7 +39,7 @@ class MemoryExam:
             row["id"]: row["ground_truth"] for row in read_rows(folder / "possible_answer" / "BFCL_v4_memory.json")
         }
         questions = read_rows(folder / "BFCL_v4_memory.json")
-        self._items: list[Session] = []
+        self._items: list[MemorySession] = []
         for backend, opens in backends.items():
             tools = tools_in(folder / "multi_turn_func_doc" / f"memory_{backend}.json")
             unified = default_prompts.MEMORY_BACKEND_INSTRUCTION_UNIFIED
@@ -47,11 +47,11 @@ class MemoryExam:
             for story, role in default_prompts.MEMORY_AGENT_SETTINGS.items():
                 last = None
                 for row in read_rows(folder / "memory_prereq_conversation" / f"memory_{story}.json"):
-                    found = Session(backend, opens, story, row, tools, instruction, role, after=last)
+                    found = MemorySession(backend, opens, story, row, tools, instruction, role, after=last)
                     self._items.append(found)
                     last = found.id
                 self._items += [
-                    Session(
+                    MemorySession(
                         backend,
                         opens,
                         story,
@@ -67,7 +67,7 @@ class MemoryExam:
                     if row["scenario"] == story
                 ]
 
-    def items(self) -> Sequence[Session]:
+    def items(self) -> Sequence[MemorySession]:
         return self._items
 
     def notes(self) -> Sequence[str]:
@@ -96,7 +96,7 @@ class VectorMemoryExam(MemoryExam):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Session:
+class MemorySession:
     """One conversation: of those that fill the memory, or, with `answers`, a question."""
 
     backend: str

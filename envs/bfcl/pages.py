@@ -68,7 +68,7 @@ class PageRefused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class PageLimits:
     """What a page may take: seconds without a byte, as officially, and in all; bytes; redirects, as `requests` has."""
 
     idle: float = 20.0
@@ -111,7 +111,7 @@ def _is_own(address: str) -> bool:
         return False
 
 
-async def fetch(url: str, limits: Limits, private: frozenset[str]) -> Page:
+async def fetch(url: str, limits: PageLimits, private: frozenset[str]) -> Page:
     """The page at a URL. `private` has the hosts, as host:port, that may have any address.
 
     Raises `PageRefused`, an error of httpx, or another exception where there is no page.
@@ -142,7 +142,7 @@ async def fetch(url: str, limits: Limits, private: frozenset[str]) -> Page:
         raise PageRefused(f"Exceeded {limits.redirects} redirects.") from None
 
 
-async def _body(response: httpx.Response, limits: Limits) -> bytes:
+async def _body(response: httpx.Response, limits: PageLimits) -> bytes:
     """The whole body, unpacked at most once and never beyond the limit."""
     too_large = PageRefused(f"the page has more than {limits.size:,} bytes")
     raw = bytearray()

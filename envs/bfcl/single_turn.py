@@ -55,9 +55,9 @@ class SingleTurnExam:
             path = folder / f"BFCL_v4_{category}.json"
             answers = folder / "possible_answer" / path.name
             known = {row["id"]: row["ground_truth"] for row in read_rows(answers)} if answers.exists() else {}
-            self._items += [Question(self, category, row, known.get(row["id"])) for row in read_rows(path)]
+            self._items += [SingleTurnItem(self, category, row, known.get(row["id"])) for row in read_rows(path)]
 
-    def items(self) -> Sequence[Question]:
+    def items(self) -> Sequence[SingleTurnItem]:
         return self._items
 
     def notes(self) -> Sequence[str]:
@@ -81,7 +81,7 @@ class SingleTurnExam:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Question:
+class SingleTurnItem:
     """One entry of the data files. `answers` is None where the answer is to call nothing, or anything."""
 
     exam: SingleTurnExam

@@ -49,12 +49,12 @@ class WebSearchExam:
         tools = tools_in(folder / "multi_turn_func_doc" / "web_search.json")
         system = default_prompts.ADDITIONAL_SYSTEM_PROMPT_FOR_AGENTIC_RESPONSE_FORMAT
         self._items = [
-            Question(self.web, category, row, tuple(answers[row["id"]]), tools, system)
+            WebSearchItem(self.web, category, row, tuple(answers[row["id"]]), tools, system)
             for category in CATEGORIES
             for row in read_rows(path)
         ]
 
-    def items(self) -> Sequence[Question]:
+    def items(self) -> Sequence[WebSearchItem]:
         return self._items
 
     def notes(self) -> Sequence[str]:
@@ -70,7 +70,7 @@ class WebSearchExam:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Question:
+class WebSearchItem:
     """One entry of the data file, with snippets or without."""
 
     web: Web = field(repr=False)

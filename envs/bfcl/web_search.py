@@ -88,10 +88,10 @@ class Web:
     """The tools, for all questions of an exam. `close` ends the process that reads pages."""
 
     def __init__(
-        self, service: Service, *, patience: Patience | None = None, limits: pages.Limits | None = None
+        self, service: Service, *, patience: Patience | None = None, limits: pages.PageLimits | None = None
     ) -> None:
         self.service = service
-        self._patience, self._limits = patience or Patience(), limits or pages.Limits()
+        self._patience, self._limits = patience or Patience(), limits or pages.PageLimits()
         self._reader = BoundedProcess(
             lambda: (sys.executable, "-P", "-s", "-B", page_reader.__file__), seconds=5.0 * page_reader.SECONDS
         )

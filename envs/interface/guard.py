@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 
-from envs.interface.leaks import Answers, Signs
+from envs.interface.leaks import ForbiddenAnswers, Signs
 from envs.interface.readings import Tangled, readings
 from envs.interface.show import guidelines_text
 from envs.interface.value import MAX_GUIDELINES, CueKind, Interface, guideline_fault
@@ -21,9 +21,9 @@ class LeakGuard:
 
     A proposal is rejected where it is not a valid interface (by the rules of an interface's JSON form, also for values
     that were built directly), uses a kind of schema cue that is not allowed, is longer than `max_tokens`, or contains
-    an answer of the tasks; `Answers` defines which texts do. Each guideline is read as it stands, with lookalike
-    letters and marks between letters undone, backwards, in rot13, and with base64, base32, hexadecimal, URL and
-    character codes decoded, two layers deep; then all guidelines are read as one text.
+    an answer of the tasks; `ForbiddenAnswers` defines which texts do. Each guideline is read as it stands, with
+    lookalike letters and marks between letters undone, backwards, in rot13, and with base64, base32, hexadecimal, URL
+    and character codes decoded, two layers deep; then all guidelines are read as one text.
 
     `max_tokens` bounds the text that the guidelines add to the prompt, heading included. `count_tokens` counts it;
     without one `estimate_tokens` does, which counts too many rather than too few.
@@ -40,7 +40,7 @@ class LeakGuard:
         self._allowed = frozenset(allowed_cues)
         self._max_tokens = max_tokens
         self._count = count_tokens or estimate_tokens
-        self._answers = Answers()
+        self._answers = ForbiddenAnswers()
         for task in tasks:
             self._answers.add(task)
 

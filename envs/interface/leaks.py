@@ -1,4 +1,4 @@
-"""`Answers`: the answers of some tasks, indexed so that a text is searched quickly for any of them."""
+"""`ForbiddenAnswers`: the answers of some tasks, indexed so that a text is searched quickly for any of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from envs.interface.letters import plain_letters, tokens
-from envs.interface.readings import Reading, Word, read_words
+from envs.interface.readings import ValueReading, Word, read_words
 from envs.interface.vocabulary import EVERYDAY, is_public, is_public_number, tool_names
 from envs.task import JSON, Task, ToolCall
 
@@ -54,9 +54,9 @@ class Leak(StrEnum):
 
 @dataclass(frozen=True)
 class Signs:
-    """What is looked up of a reading beside its words; worked out once for all `Answers`."""
+    """What is looked up of a reading beside its words; worked out once for all `ForbiddenAnswers`."""
 
-    reading: Reading
+    reading: ValueReading
     calls: frozenset[str]
     """The calls that are written out."""
     orders: frozenset[tuple[str, ...]]
@@ -65,7 +65,7 @@ class Signs:
     """The runs of words."""
 
     @classmethod
-    def of(cls, reading: Reading) -> Signs:
+    def of(cls, reading: ValueReading) -> Signs:
         named = _tools_named(reading.words)
         # "find", "add" and others are everyday words, too: a list may be interrupted by them, or may consist of them.
         lists = [named, [name for name in named if name not in EVERYDAY]]
@@ -77,7 +77,7 @@ class Signs:
         return cls(reading, frozenset(calls), frozenset(orders), frozenset(runs))
 
 
-class Answers:
+class ForbiddenAnswers:
     """The argument values, calls, orders of calls and user texts of tasks.
 
     * A value counts as told where its letters and digits follow each other, whatever stands between them. Values of the
@@ -174,7 +174,7 @@ class Answers:
         runs = _windows(tokens(plain, wide=not plain.isascii()), RUN_OF_WORDS)
         self._runs.update(_digest(run) for run in runs if not all(map(is_public, run)))
 
-    def _tells_value(self, reading: Reading) -> bool:
+    def _tells_value(self, reading: ValueReading) -> bool:
         compact = reading.compact
         for start in range(len(compact) - _HEAD + 1):
             for value in self._long.get(compact[start : start + _HEAD], ()):

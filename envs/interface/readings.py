@@ -65,7 +65,7 @@ class Word(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Reading:
+class ValueReading:
     """One way to read a text.
 
     `turned` says that it was written the other way round, or in rot13; `wide`, that letters of all scripts are read.
@@ -99,34 +99,34 @@ def read_words(text: str, *, ordinary: bool = True, wide: bool = False) -> tuple
     return tuple(found)
 
 
-def readings(text: str) -> Iterator[Reading]:
+def readings(text: str) -> Iterator[ValueReading]:
     """Every reading of a text, the plain one first. Raises `Tangled` where there are too many."""
     plain = plain_letters(text)
     words = read_words(plain)
-    yield Reading(plain, words)
+    yield ValueReading(plain, words)
     if not plain.isascii():
-        yield Reading(plain, read_words(plain, wide=True), wide=True)
+        yield ValueReading(plain, read_words(plain, wide=True), wide=True)
     yield from _turns(plain, words)
     if _DIGIT_WORDS.search(plain):
         spelled = _DIGIT_WORD.sub(lambda match: _DIGITS[match[0].lower()], plain)
-        yield Reading(spelled, read_words(spelled))
+        yield ValueReading(spelled, read_words(spelled))
     for piece in _decodings(plain):
         piece_words = read_words(piece, ordinary=False)
-        yield Reading(piece, piece_words)
+        yield ValueReading(piece, piece_words)
         yield from _turns(piece, piece_words)
 
 
-def _turns(text: str, words: Sequence[Word]) -> Iterator[Reading]:
+def _turns(text: str, words: Sequence[Word]) -> Iterator[ValueReading]:
     backwards = tuple(
         Word(word.text[::-1], word.written[::-1], word.after[::-1], word.before[::-1], word.ordinary)
         for word in reversed(words)
     )
-    yield Reading(text[::-1], backwards, turned=True)
+    yield ValueReading(text[::-1], backwards, turned=True)
     rotated = tuple(
         Word(word.text.translate(_ROT13), word.written.translate(_ROT13), word.before, word.after, word.ordinary)
         for word in words
     )
-    yield Reading(text.translate(_ROT13), rotated, turned=True)
+    yield ValueReading(text.translate(_ROT13), rotated, turned=True)
 
 
 def _decodings(text: str) -> Iterator[str]:

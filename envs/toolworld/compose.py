@@ -19,7 +19,7 @@ from envs.toolworld.scene import Beat
 from envs.toolworld.scenes import COMPANIONS, LARGE, MAIN
 from envs.toolworld.showing import further_scenes, some_tools, whole_tools
 from envs.toolworld.words import Words
-from envs.toolworld.writing import Stuck, Writer
+from envs.toolworld.writing import CannotWriteTurn, TurnWriter
 
 _TWO_SCENES = 0.25
 """Share of tasks that involve two simulators."""
@@ -43,7 +43,7 @@ class Composition:
 
 
 def compose(rng: random.Random, *, name: str, split: str, category: Category, difficulty: Difficulty) -> Composition:
-    """The task of id `name`, a function of the arguments. Raises `Stuck` or `UsedUp` where a draw leads nowhere."""
+    """The task of id `name`, a function of the arguments. Raises `CannotWriteTurn` or `UsedUp`."""
     words = Words(rng, split, apart=difficulty.apart)
     long = category is Category.LONG_CONTEXT
     size = rng.randint(*difficulty.state_size) * (LONGER if long else 1)
@@ -53,12 +53,12 @@ def compose(rng: random.Random, *, name: str, split: str, category: Category, di
         chosen.append(rng.choice([kind for kind in COMPANIONS if kind not in chosen]))
     scenes = [kind(words, size, rich=long) for kind in chosen]
     configs = {scene.class_name: scene.start_config() for scene in scenes}
-    requests, special = Writer(rng, scenes, difficulty).requests(category)
+    requests, special = TurnWriter(rng, scenes, difficulty).requests(category)
     hidden = None
     if category is Category.MISS_FUNC:
         choices = can_be_held_out(requests, special)
         if not choices:
-            raise Stuck
+            raise CannotWriteTurn
         hidden = rng.choice(choices)
     if whole is not None:
         further = [

@@ -12,7 +12,7 @@ from envs.toolworld.compose import Composition, compose
 from envs.toolworld.difficulty import DEFAULT, Difficulty, difficulty_of
 from envs.toolworld.soundness import fault_of
 from envs.toolworld.words import SPLITS, UsedUp
-from envs.toolworld.writing import Stuck
+from envs.toolworld.writing import CannotWriteTurn
 
 PREFIX = "toolworld_"
 """What the id of every generated task begins with."""
@@ -45,7 +45,7 @@ def generate_composition(
         rng = random.Random(f"{name} {attempt}")
         try:
             made = compose(rng, name=name, split=split, category=kind, difficulty=difficulty)
-        except (Stuck, UsedUp):
+        except (CannotWriteTurn, UsedUp):
             continue
         if fault_of(made) is None:
             return made

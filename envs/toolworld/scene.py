@@ -47,7 +47,7 @@ class Beat:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class SceneReading:
     """Calls that bring a value to light, for another call to use; `slots` say in a request what is to be read."""
 
     calls: tuple[ToolCall, ...]

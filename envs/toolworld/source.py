@@ -25,7 +25,7 @@ from envs.toolworld.words import SPLITS
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class SplitPool:
     """Generated tasks of one part. A seed has `BLOCK` of them, the categories in turn."""
 
     part: str
@@ -77,9 +77,9 @@ class Toolworld(TaskSource):
         division: str | None = None,  # noqa: ARG002 - parts are disjoint in one way
         difficulty: str | None = None,
         categories: Sequence[str] | None = None,
-    ) -> Pool:
+    ) -> SplitPool:
         kinds = tuple(Category(each) for each in (self.categories if categories is None else categories))
-        pool = Pool(part, difficulty_of(difficulty), kinds)
+        pool = SplitPool(part, difficulty_of(difficulty), kinds)
         pool.task_id(0)  # a part that there is not is one sentence, here
         return pool
 

@@ -34,7 +34,7 @@ _BULKY = 0.8
 """How often a request of a long_context task is sought among those with long results; one request always is."""
 
 
-class Stuck(Exception):
+class CannotWriteTurn(Exception):
     """Nothing that fits can be added to the task at hand; it is drawn anew."""
 
 
@@ -61,7 +61,7 @@ class _Said:
     without: str | None
 
 
-class Writer:
+class TurnWriter:
     """Strings requests into turns, keeping the scenes' pictures up to date."""
 
     def __init__(self, rng: random.Random, scenes: Sequence[Scene], difficulty: Difficulty) -> None:
@@ -121,7 +121,7 @@ class Writer:
                 needs = () if said else wish.needs
                 found = self._fitting(left, room, needs, omits=wish.omits, exact=exact, first=not said)
             if found is None:
-                raise Stuck
+                raise CannotWriteTurn
             found.beat.effect()
             self._asked.add(calls_as_text(found.beat))
             self._made.update(map(str, found.beat.calls))

@@ -30,7 +30,7 @@ class Slot:
 
 
 @dataclass(slots=True, eq=False)
-class Row:
+class BatchRow:
     """A request while it is being sampled."""
 
     request: GenRequest
@@ -67,10 +67,10 @@ class RunningBatch:
         self._model = model
         self._cache = DynamicCache()
         self._mask_BT = torch.zeros(0, 0, dtype=torch.long, device=model.device)
-        self.rows: list[Row] = []
+        self.rows: list[BatchRow] = []
 
     @torch.inference_mode()
-    def join(self, rows: Sequence[Row]) -> None:
+    def join(self, rows: Sequence[BatchRow]) -> None:
         """Computes the rows' caches and takes them in."""
         for group in _groups(rows):
             layers, mask_BT = self._prefill(group)
@@ -103,7 +103,7 @@ class RunningBatch:
         _sample(self.rows, logits_B1V[:, 0])
 
     @torch.inference_mode()
-    def drop(self) -> list[Row]:
+    def drop(self) -> list[BatchRow]:
         """Removes the rows that are finished, which it returns, and those whose request was cancelled."""
         kept = [index for index, row in enumerate(self.rows) if row.finish is None and not row.future.done()]
         finished = [row for row in self.rows if row.finish is not None]
@@ -119,7 +119,7 @@ class RunningBatch:
         self._cache = DynamicCache(layers)
         return finished
 
-    def _prefill(self, rows: Sequence[Row]) -> tuple[list[tuple[torch.Tensor, torch.Tensor]], torch.Tensor]:
+    def _prefill(self, rows: Sequence[BatchRow]) -> tuple[list[tuple[torch.Tensor, torch.Tensor]], torch.Tensor]:
         """The rows' caches and mask. What several rows have alike, the prompt of many samples, is computed once."""
         width = max(_cached(row) for row in rows)
         places: dict[tuple[str, tuple[int, ...]], int] = {}
@@ -140,7 +140,7 @@ class RunningBatch:
         return layers, mask_BT
 
 
-def _sample(rows: Sequence[Row], logits_BV: torch.Tensor) -> None:
+def _sample(rows: Sequence[BatchRow], logits_BV: torch.Tensor) -> None:
     """Draws a token for each row from its own noise.
 
     The token is the winner of an exponential race, argmax p/e with e ~ Exp(1): unlike the inverse of a cumulative sum,
@@ -175,9 +175,9 @@ def _nucleus(logprobs_BV: torch.Tensor, top_p_B1: torch.Tensor) -> torch.Tensor:
     return kept_BV.log_softmax(-1)
 
 
-def _groups(rows: Sequence[Row]) -> Iterator[list[Row]]:
+def _groups(rows: Sequence[BatchRow]) -> Iterator[list[BatchRow]]:
     """Rows of like length together, so that little is padded."""
-    group: list[Row] = []
+    group: list[BatchRow] = []
     computed: set[tuple[str, tuple[int, ...]]] = set()
     for row in sorted(rows, key=_cached):
         held = _held(row)
@@ -190,12 +190,12 @@ def _groups(rows: Sequence[Row]) -> Iterator[list[Row]]:
         yield group
 
 
-def _held(row: Row) -> tuple[str, tuple[int, ...]]:
+def _held(row: BatchRow) -> tuple[str, tuple[int, ...]]:
     """What the row's cache is a function of."""
     return row.slot.name, row.ids[:-1]
 
 
-def _cached(row: Row) -> int:
+def _cached(row: BatchRow) -> int:
     return max(1, len(row.request.prompt_ids) + len(row.token_ids_T) - 1)  # no forward pass takes an empty row
 
 

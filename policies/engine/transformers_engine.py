@@ -25,7 +25,7 @@ from policies.engine.requests import (
     vocabulary_of,
 )
 from policies.engine.stored import StoredWeights, store
-from policies.engine.transformers_batch import Row, RunningBatch, Slot
+from policies.engine.transformers_batch import BatchRow, RunningBatch, Slot
 from policies.engine.transformers_model import BASE_SLOT, ServedModel
 from policies.engine.types import (
     BASE,
@@ -206,16 +206,16 @@ class TransformersEngine:
 
     # What follows runs in the worker thread.
 
-    def _step(self) -> list[Row]:
+    def _step(self) -> list[BatchRow]:
         """Takes in what is queued, samples one token for each running row, and returns the rows that are finished."""
         if self._undelivered:
             return []
-        rows: list[Row] = []
+        rows: list[BatchRow] = []
         while self._queue and len(self._batch.rows) + len(rows) < self._settings.max_concurrent:
             request, future = self._queue.popleft()
             noise = torch.Generator(self._model.device).manual_seed(request.seed % _SEEDS)
             if not future.done():
-                rows.append(Row(request, self._slots[request.policy], future, noise))
+                rows.append(BatchRow(request, self._slots[request.policy], future, noise))
         self._batch.join(rows)
         self._batch.drop()  # requests that were cancelled
         if self._batch.rows:

@@ -103,7 +103,7 @@ def demonstrations(
         number += 1
         shown = _draw_shown(rng, table)
         protocol = rng.choice([Protocol.OFFICIAL, Protocol.SEAL])
-        demonstration = _Player(rng, made, shown, protocol).play()
+        demonstration = _DemonstrationPlayer(rng, made, shown, protocol).play()
         if demonstration is not None:
             yield demonstration
 
@@ -179,7 +179,7 @@ def _raised(rates: Mapping[Behaviour, float], least: Mapping[Behaviour, float | 
 
 
 @dataclass
-class _Player:
+class _DemonstrationPlayer:
     """Plays one task through the environment, deciding as the rates say."""
 
     rng: random.Random

@@ -14,7 +14,7 @@ from envs.interface import Interface
 from envs.interface.value import CueKind, RecoveryLevel, SchemaCue
 from envs.task import Category
 from envs.trace import CallRecord, Step
-from policies.rollouts import Job, Rollouts
+from policies.rollouts import RolloutJob, Rollouts
 from policies.tiny.behaviours import GUIDELINES, HARMFUL, Behaviour
 from policies.tiny.demonstrations import PRECONDITIONS
 from policies.tiny.world import Beat, Composition, generate_composition
@@ -75,7 +75,7 @@ async def measure(
 ) -> Measured:
     """Plays `tasks` generated tasks, the categories in turn, and counts."""
     made = [generate_composition(number, split=split) for number in range(tasks)]
-    jobs = [Job(each.task, derive_seed("measure", seed, each.task.id), interface) for each in made]
+    jobs = [RolloutJob(each.task, derive_seed("measure", seed, each.task.id), interface) for each in made]
     right: Counter[Behaviour] = Counter()
     needed: Counter[Behaviour] = Counter()
     won: Counter[str] = Counter()

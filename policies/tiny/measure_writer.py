@@ -16,7 +16,7 @@ from envs.specifications import Rejected, Specification, writable
 from policies.documents import Writing
 from policies.engine import Engine
 from policies.prompting import ChatFormat
-from policies.rollouts import Job, Rollouts
+from policies.rollouts import RolloutJob, Rollouts
 from policies.tiny.measure import Count
 from policies.tiny.proposals import draw_profile
 from policies.tiny.specifications import DEEPEST, draw_known
@@ -91,7 +91,7 @@ def made_up_profiles(count: int, *, seed: int = 0) -> list[FailureProfile]:
 async def played_profiles(rollouts: Rollouts, count: int, *, seed: int = 0) -> AsyncIterator[FailureProfile]:
     """Profiles of what a solver plays on generated tasks, as a run collects them: each goes on from the one before."""
     made = [generate_composition(number, split="train") for number in range(count * _PLAYED)]
-    jobs = [Job(each.task, derive_seed("profiles", seed, each.task.id)) for each in made]
+    jobs = [RolloutJob(each.task, derive_seed("profiles", seed, each.task.id)) for each in made]
     profile = FailureProfile()
     played = 0
     async for _, trajectory in rollouts.play(jobs):

@@ -21,9 +21,9 @@ from policies.solver import Budgets
 from seal_ray.cli.console import make_console
 from seal_ray.cli.options import Env, Trust, check_sampling, progress
 from seal_ray.config.fields import OFFICIAL_RESULTS, with_current_keys
-from seal_ray.evaluation.plan import MAX_CONTEXT, Plan, check_plan, choose_tasks
+from seal_ray.evaluation.plan import MAX_CONTEXT, EvaluationPlan, check_plan, choose_tasks
 from seal_ray.evaluation.records import (
-    Progress,
+    EvaluationProgress,
     claim_folder,
     evaluate,
     groups,
@@ -98,7 +98,7 @@ def command(
         raise UserError(f"--division: {source.name} has none; leave it out.")
     if division is None and not source.endless and _is_source(trained, source):
         division = trained.get("division")
-    plan = Plan(
+    plan = EvaluationPlan(
         model=opened,
         environment=env,
         split=split,
@@ -135,7 +135,7 @@ def command(
     console = make_console(markup=False)
     with progress(console) as update:
 
-        def show(at: Progress) -> None:
+        def show(at: EvaluationProgress) -> None:
             done = len(at.records)
             playing = done > at.resumed or done == at.total
             more = f"success {at.success:.1%}, {at.tokens_per_second:,.0f} tokens/s" if playing else ""
@@ -177,7 +177,7 @@ def _is_source(trained: Mapping[str, str], source: TaskSource) -> bool:
         return False
 
 
-def _print_ends(console: Console, done: Progress, out: Path) -> None:
+def _print_ends(console: Console, done: EvaluationProgress, out: Path) -> None:
     cut = len([record for record in done.records if record.end != "finished"])
     if cut:
         console.print(f"{cut} of {len(done.records)} dialogues were cut off by a token budget (not_reached)")

@@ -24,8 +24,8 @@ from seal_ray.cli.options import Trust, Update, check_sampling, progress
 from seal_ray.cli.played import check_playable, how_to_play, party_of, play_all, settings_of
 from seal_ray.evaluation.plan import MAX_CONTEXT
 from seal_ray.exams.logs import write_log
-from seal_ray.exams.report import Row, rows_of, table_of, write
-from seal_ray.exams.sitting import Answer, AnswerLog, ExamRun, ModelUnderTest, Progress, choose_items
+from seal_ray.exams.report import ExamRow, rows_of, table_of, write
+from seal_ray.exams.sitting import Answer, AnswerLog, ExamProgress, ExamRun, ModelUnderTest, choose_items
 from seal_ray.exams.tau2.inspecting import VARIABLE
 from seal_ray.exams.tau2.playing import TURNS
 from seal_ray.exams.tau2.suites import SUITES
@@ -121,7 +121,7 @@ def command(
         answers: Answers = {}
         with progress(console) as update:
 
-            def keep(who: str, suite: str, found: Progress) -> None:
+            def keep(who: str, suite: str, found: ExamProgress) -> None:
                 answers[who, suite] = found.answers
                 _tell(console, names[who], found)
 
@@ -214,14 +214,14 @@ async def _sit(
     chosen: dict[str, list[Item]],
     sheets: dict[str, AnswerLog],
     update: Update,
-) -> dict[str, Progress]:
+) -> dict[str, ExamProgress]:
     """All suites with one model, one after the other, on one engine; none is started where all is answered."""
 
-    def show(at: Progress) -> None:
+    def show(at: ExamProgress) -> None:
         right = sum(each.right for each in at.answers.values())
         update(f"{name}: {at.suite}", len(at.answers), at.total, f"{right} right, {at.tokens:,} tokens")
 
-    found: dict[str, Progress] = {}
+    found: dict[str, ExamProgress] = {}
     engine = None
     try:
         for each, exam in exams.items():
@@ -229,7 +229,7 @@ async def _sit(
             stored = sheets[each].answers()
             if all(item.id in stored for item in chosen[each]):
                 answers = {item.id: stored[item.id] for item in chosen[each]}
-                found[each] = Progress(exam.name, len(answers), answers, resumed=len(answers))
+                found[each] = ExamProgress(exam.name, len(answers), answers, resumed=len(answers))
                 continue
             if engine is None:
                 update(f"{name}: starting the engine", 0, 1, "")
@@ -247,14 +247,16 @@ async def _sit(
     return found
 
 
-def _rows(each: str, exams: Mapping[str, Exam], chosen: Mapping[str, Sequence[Item]], answers: Answers) -> list[Row]:
+def _rows(
+    each: str, exams: Mapping[str, Exam], chosen: Mapping[str, Sequence[Item]], answers: Answers
+) -> list[ExamRow]:
     model = answers["model", each]
     items = [item.id for item in chosen[each]] if each in chosen else list(model)
     name = exams[each].name if each in exams else each
     return rows_of(name, [model[item] for item in items], answers.get(("base", each)))
 
 
-def _tell(console: Console, name: str, done: Progress) -> None:
+def _tell(console: Console, name: str, done: ExamProgress) -> None:
     said = f"{name}: {done.suite}: {len(done.answers)} items"
     if done.resumed:
         said += f", {done.resumed} were already there"

@@ -11,7 +11,7 @@ from envs.errors import UserError
 from policies.models import open_model
 from seal_ray.cli.options import Update
 from seal_ray.evaluation.plan import MAX_CONTEXT
-from seal_ray.exams.sitting import AnswerLog, ModelUnderTest, Progress
+from seal_ray.exams.sitting import AnswerLog, ExamProgress, ModelUnderTest
 from seal_ray.exams.tau2.inspecting import find_interpreter
 from seal_ray.exams.tau2.playing import Party, Play, play
 from seal_ray.exams.tau2.servers import Servers, endpoint_at
@@ -75,14 +75,14 @@ def play_all(
     sheets: Mapping[tuple[str, str], AnswerLog],
     folder: Path,
     update: Update,
-    done: Callable[[str, str, Progress], None],
+    done: Callable[[str, str, ExamProgress], None],
 ) -> None:
     """All suites with all models. At most two servers run, the model's and the user's."""
     with closing(Servers(folder)) as servers:
         for (who, suite), sheet in sheets.items():
             party = parties[who]
 
-            def show(at: Progress, doing: str, called: str = party.called, suite: str = suite) -> None:
+            def show(at: ExamProgress, doing: str, called: str = party.called, suite: str = suite) -> None:
                 right = sum(each.right for each in at.answers.values())
                 stage = f"{called}: {suite}" + (f", {doing}" if doing else "")
                 update(stage, len(at.answers), at.total, "" if doing else f"{right} right, {at.tokens:,} tokens")

@@ -13,7 +13,7 @@ from envs.sources import TaskSource, get_source
 from envs.task import Task
 from policies.models import ModelFolder
 from policies.prompting import ChatFormat
-from policies.rollouts import Job
+from policies.rollouts import RolloutJob
 from policies.solver import Budgets
 from policies.trajectory import derive_seed
 from seal_ray.config.sections import Environment, Evaluation
@@ -25,7 +25,7 @@ MAX_CONTEXT = 32_768
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class EvaluationPlan:
     """An evaluation. Always on the plain interface and under the source's own `protocol`: no setting changes that."""
 
     model: ModelFolder
@@ -45,9 +45,9 @@ class Plan:
     gpu_memory_share: float = 0.9
     protocol: Protocol = Protocol.OFFICIAL
 
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[RolloutJob]:
         return [
-            Job(task, derive_seed(self.seed, task.id, member), protocol=self.protocol)
+            RolloutJob(task, derive_seed(self.seed, task.id, member), protocol=self.protocol)
             for member in range(self.seeds)
             for task in self.tasks
         ]
@@ -74,7 +74,7 @@ class Plan:
         }
 
 
-def check_plan(plan: Plan) -> ChatFormat:
+def check_plan(plan: EvaluationPlan) -> ChatFormat:
     """The model's chat format, once the plan is known to be possible. Raises `UserError` with one sentence."""
     if not plan.tasks:
         raise UserError("evaluation: no task is left to play; give a larger --limit or more categories.")

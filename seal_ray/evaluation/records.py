@@ -27,7 +27,7 @@ from policies.rollouts import Rollouts
 from policies.solver import Solver
 from policies.trajectory import Trajectory
 from seal_ray.evaluation.intervals import Interval, wilson
-from seal_ray.evaluation.plan import Plan
+from seal_ray.evaluation.plan import EvaluationPlan
 from seal_ray.report.files import JsonLines, replace_file
 
 
@@ -170,7 +170,7 @@ def label_table(counted: Sequence[Group]) -> Table:
 
 
 @dataclass
-class Progress:
+class EvaluationProgress:
     """How far an evaluation is. `tokens` are those sampled in this call, over `seconds`."""
 
     total: int
@@ -192,11 +192,11 @@ class Progress:
 _SETTINGS = "settings.json"
 
 
-def _settings(plan: Plan) -> str:
+def _settings(plan: EvaluationPlan) -> str:
     return json.dumps(plan.settings(), indent=1)
 
 
-def claim_folder(plan: Plan, folder: Path, option: str, *, fresh: bool = False) -> None:
+def claim_folder(plan: EvaluationPlan, folder: Path, option: str, *, fresh: bool = False) -> None:
     """Keeps a folder for what else this plan writes. Raises `UserError` where it holds anything of another.
 
     With `fresh` it is this plan's from now on, and what is there may be replaced.
@@ -210,7 +210,7 @@ def claim_folder(plan: Plan, folder: Path, option: str, *, fresh: bool = False) 
     replace_file(path, settings.encode("utf-8"))
 
 
-def open_folder(plan: Plan, out: Path, *, fresh: bool = False) -> Records:
+def open_folder(plan: EvaluationPlan, out: Path, *, fresh: bool = False) -> Records:
     """The folder's records, if they belong to this plan. Raises `UserError` where the folder holds another evaluation.
 
     `fresh` throws away what is there.
@@ -232,18 +232,18 @@ def open_folder(plan: Plan, out: Path, *, fresh: bool = False) -> Records:
 
 
 async def evaluate(
-    plan: Plan,
+    plan: EvaluationPlan,
     form: ChatFormat,
     records: Records,
     *,
-    report: Callable[[Progress], None],
-) -> Progress:
+    report: Callable[[EvaluationProgress], None],
+) -> EvaluationProgress:
     """Plays what is not yet stored and returns all records. `report` is called at the start and after each dialogue."""
     jobs = plan.jobs()
     wanted = {(job.task.id, job.seed) for job in jobs}
     stored = {(each.task, each.seed): each for each in records.load() if (each.task, each.seed) in wanted}
     left = [job for job in jobs if (job.task.id, job.seed) not in stored]
-    progress = Progress(len(jobs), list(stored.values()), resumed=len(stored))
+    progress = EvaluationProgress(len(jobs), list(stored.values()), resumed=len(stored))
     report(progress)
     if not left:
         return progress
@@ -272,7 +272,7 @@ async def evaluate(
     return progress
 
 
-def write_summary(plan: Plan, progress: Progress, out: Path) -> None:
+def write_summary(plan: EvaluationPlan, progress: EvaluationProgress, out: Path) -> None:
     """Writes `summary.json`: settings, counts by category, and this call's speed."""
     summary = {
         "settings": plan.settings(),

@@ -19,7 +19,7 @@ ALL = "all"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ExamRow:
     """One suite and category: `groups` are what intervals count. `difference` is the model's share less the base's."""
 
     suite: str
@@ -39,7 +39,7 @@ class Row:
         return found | {"ends": dict(sorted(self.ends.items()))}
 
 
-def rows_of(suite: str, model: Sequence[Answer], base: Mapping[str, Answer] | None = None) -> list[Row]:
+def rows_of(suite: str, model: Sequence[Answer], base: Mapping[str, Answer] | None = None) -> list[ExamRow]:
     """A row a category in the order of the answers, and one for all where there are several.
 
     `base` has the base's answers by item; only items that both have answered are counted then.
@@ -50,17 +50,17 @@ def rows_of(suite: str, model: Sequence[Answer], base: Mapping[str, Answer] | No
     return found if len(found) == 1 else [*found, _row(suite, ALL, counted, base)]
 
 
-def _row(suite: str, category: str, answers: Sequence[Answer], base: Mapping[str, Answer] | None) -> Row:
+def _row(suite: str, category: str, answers: Sequence[Answer], base: Mapping[str, Answer] | None) -> ExamRow:
     groups = {each.group for each in answers}
     ends = Counter(each.end for each in answers)
     model = _share([each.right for each in answers], len(groups))
     if base is None:
-        return Row(suite, category, len(answers), len(groups), model, ends)
+        return ExamRow(suite, category, len(answers), len(groups), model, ends)
     pairs = [(each.group, each.right, base[each.item].right) for each in answers]
     differences: dict[str, list[float]] = {}
     for group, right, was in pairs:
         differences.setdefault(group, []).append(float(right) - float(was))
-    return Row(
+    return ExamRow(
         suite,
         category,
         len(answers),
@@ -88,7 +88,7 @@ def _share(right: Sequence[bool], groups: int) -> Interval:
     return wilson(sum(right) / max(1, len(right)), groups)
 
 
-def table_of(rows: Sequence[Row], title: str) -> Table:
+def table_of(rows: Sequence[ExamRow], title: str) -> Table:
     """The rows for a terminal."""
     head, *body = _cells(rows)
     table = Table(*head[:2], title=title, title_justify="left")
@@ -101,7 +101,7 @@ def table_of(rows: Sequence[Row], title: str) -> Table:
 
 def write(
     out: Path,
-    rows: Sequence[Row],
+    rows: Sequence[ExamRow],
     *,
     model: str,
     base: str | None,
@@ -138,11 +138,11 @@ def write(
     replace_file(out / "exam.md", ("\n".join(lines) + "\n").encode())
 
 
-def _is_total(row: Row, rows: Sequence[Row]) -> bool:
+def _is_total(row: ExamRow, rows: Sequence[ExamRow]) -> bool:
     return row.category == ALL or sum(each.suite == row.suite for each in rows) == 1
 
 
-def _cells(rows: Sequence[Row]) -> list[list[str]]:
+def _cells(rows: Sequence[ExamRow]) -> list[list[str]]:
     paired = any(row.base is not None for row in rows)
     head = ["suite", "category", "items", "groups", "right %", "95 % interval"]
     head += ["base %", "base's interval", "difference", "its interval", "p"] if paired else []

@@ -141,7 +141,7 @@ class AnswerLog:
 
 
 @dataclass
-class Progress:
+class ExamProgress:
     """How far a suite is. `tokens` are those sampled in this call, over `seconds`."""
 
     suite: str
@@ -153,7 +153,7 @@ class Progress:
     restarts: int = 0
 
 
-def cut_short(progress: Progress, error: SealError) -> SealError:
+def cut_short(progress: ExamProgress, error: SealError) -> SealError:
     """The error of a suite that cannot go on, with what is kept."""
     return SealError(
         f"{progress.suite}: {str(error).rstrip('.')}; {len(progress.answers)} of {progress.total} items are kept and "
@@ -170,17 +170,17 @@ class ExamRun:
     sitter: ModelUnderTest
     engine: Engine
     sheet: AnswerLog
-    report: Callable[[Progress], None]
+    report: Callable[[ExamProgress], None]
     _left: dict[str, asyncio.Future[Answer]] = field(default_factory=dict, init=False)
 
-    async def finish(self) -> Progress:
+    async def finish(self) -> ExamProgress:
         """Asks what was not yet asked. Raises `SealError` with one sentence where the engine or the world cannot go on.
 
         What was answered until then is kept.
         """
         stored = self.sheet.answers()
         done = {item.id: stored[item.id] for item in self.items if item.id in stored}
-        progress = Progress(self.exam.name, len(self.items), done, resumed=len(done))
+        progress = ExamProgress(self.exam.name, len(self.items), done, resumed=len(done))
         self.report(progress)
         left = [item for item in self.items if item.id not in done]
         patience = EngineRestarter(self.engine, "item")
@@ -213,7 +213,7 @@ class ExamRun:
             await asyncio.gather(*tasks, return_exceptions=True)
         return progress
 
-    async def _before(self, item: str, progress: Progress) -> JSON:
+    async def _before(self, item: str, progress: ExamProgress) -> JSON:
         """What the item of that id kept, once it is done."""
         known = progress.answers.get(item)
         answer = known if known is not None else await asyncio.shield(self._left[item])

@@ -59,7 +59,7 @@ class _Row(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class ArmWindow:
     """One window in which an arm was there: its last round, what was played, and what was known of the arm after it."""
 
     round: int
@@ -79,10 +79,10 @@ class History:
 
     id: str
     shows: str
-    windows: tuple[Window, ...]
+    windows: tuple[ArmWindow, ...]
 
     @property
-    def last(self) -> Window:
+    def last(self) -> ArmWindow:
         return self.windows[-1]
 
     @property
@@ -98,7 +98,7 @@ def read_history(path: Path) -> list[History]:
     if not (path / "arms.jsonl").is_file():
         raise UserError(f"run: {str(path)!r:.200} has no arms.jsonl; no window of a curator has ended in it.")
     folder = RunFolder(path)
-    found: dict[str, tuple[str, list[Window]]] = {}
+    found: dict[str, tuple[str, list[ArmWindow]]] = {}
     for number, row in enumerate(folder.arms.rows(), 1):
         try:
             window = _Row.model_validate(row)
@@ -106,9 +106,9 @@ def read_history(path: Path) -> list[History]:
             place = ".".join(map(str, error.errors(include_url=False)[0]["loc"]))
             raise UserError(f"{folder.arms.path}: line {number} is no window of arms ({place:.80}).") from None
         for arm in window.arms:
-            values = arm.model_dump(include=set(Window.__slots__))
+            values = arm.model_dump(include=set(ArmWindow.__slots__))
             _, windows = found.setdefault(visible(arm.id), (_shown(arm), []))
-            windows.append(Window(round=window.round, rounds=window.rounds, **values))
+            windows.append(ArmWindow(round=window.round, rounds=window.rounds, **values))
     return [History(name, shows, tuple(windows)) for name, (shows, windows) in found.items()]
 
 
@@ -225,7 +225,7 @@ def _rounds(arm: History) -> str:
     return ", ".join(f"{first}–{last}" if first != last else str(last) for first, last in ranges)
 
 
-def _gain(window: Window) -> str:
+def _gain(window: ArmWindow) -> str:
     if window.gain is None or window.error is None:
         return "–"
     low, high = window.gain - _INTERVAL * window.error, window.gain + _INTERVAL * window.error

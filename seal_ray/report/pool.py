@@ -28,7 +28,7 @@ from seal_ray.report.files import RunFolder
 _COLOURS = (BLUE, RED, "#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#332288", "#7A3B5E")
 
 
-class Task(BaseModel):
+class PoolTask(BaseModel):
     """One written task, as `pool.jsonl` has it after a window."""
 
     model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
@@ -47,15 +47,15 @@ class Task(BaseModel):
     left_out: bool
 
 
-class Window(BaseModel):
+class PoolWindow(BaseModel):
     """The pool after a window that ended with this round."""
 
     model_config = ConfigDict(extra="ignore")
     round: int
-    tasks: list[Task]
+    tasks: list[PoolTask]
 
 
-def read_pool(path: Path) -> list[Window]:
+def read_pool(path: Path) -> list[PoolWindow]:
     """The pool of a run after each of its windows. Raises `UserError` for a folder that has none."""
     if not (path / "config.yaml").is_file():
         raise UserError(f"run: {str(path)!r:.200} is no folder of a run; it holds no config.yaml.")
@@ -65,7 +65,7 @@ def read_pool(path: Path) -> list[Window]:
     found = []
     for number, row in enumerate(folder.pool.rows(), 1):
         try:
-            found.append(Window.model_validate(row))
+            found.append(PoolWindow.model_validate(row))
         except ValidationError as error:
             place = ".".join(map(str, error.errors(include_url=False)[0]["loc"]))
             raise UserError(f"{folder.pool.path}: line {number} is no window of a pool ({place:.80}).") from None
@@ -74,13 +74,13 @@ def read_pool(path: Path) -> list[Window]:
     return found
 
 
-def newest(tasks: Sequence[Task], limit: int = 0) -> list[Task]:
+def newest(tasks: Sequence[PoolTask], limit: int = 0) -> list[PoolTask]:
     """The tasks written last, the newest first, `limit` of them (0 for all)."""
     found = sorted(tasks, key=lambda each: -each.written)
     return found[:limit] if limit else found
 
 
-def pool_table(tasks: Sequence[Task]) -> Table:
+def pool_table(tasks: Sequence[PoolTask]) -> Table:
     """A numbered row a task, without its specification. The interval of p is of 90 %."""
     table = Table()
     for name in ("task", "category", "depth", "p", "rollouts", "written", "played", "writer", "profile"):
@@ -103,7 +103,7 @@ def pool_table(tasks: Sequence[Task]) -> Table:
     return table
 
 
-def draw_pool(windows: Sequence[Window], path: Path, *, title: str = "") -> None:
+def draw_pool(windows: Sequence[PoolWindow], path: Path, *, title: str = "") -> None:
     """Draws four pictures over rounds as one PNG at `path`, in the place of any drawn before.
 
     Difficulty of all played tasks and of those just written; how it is spread; categories; depth.
@@ -129,9 +129,9 @@ def draw_pool(windows: Sequence[Window], path: Path, *, title: str = "") -> None
     save_picture(figure, path)
 
 
-def _difficulty(axes: Axes, windows: Sequence[Window]) -> None:
+def _difficulty(axes: Axes, windows: Sequence[PoolWindow]) -> None:
     """Mean success with the interval of the mean (two standard errors) over tasks."""
-    kinds: tuple[tuple[str, str, Callable[[Window, int], list[float]]], ...] = (
+    kinds: tuple[tuple[str, str, Callable[[PoolWindow, int], list[float]]], ...] = (
         ("all played tasks", BLUE, lambda window, _: [t.p for t in window.tasks if t.p is not None]),
         (
             "written in the window",
@@ -158,7 +158,7 @@ def _difficulty(axes: Axes, windows: Sequence[Window]) -> None:
         axes.legend(fontsize=8)
 
 
-def _spread(axes: Axes, windows: Sequence[Window]) -> None:
+def _spread(axes: Axes, windows: Sequence[PoolWindow]) -> None:
     """How success is spread in the first window and the last."""
     edges: Any = np.linspace(0.0, 1.0, 11)
     chosen = {windows[0].round: (windows[0], GREY), windows[-1].round: (windows[-1], BLUE)}
@@ -173,7 +173,7 @@ def _spread(axes: Axes, windows: Sequence[Window]) -> None:
         axes.legend(fontsize=8)
 
 
-def _shares(axes: Axes, windows: Sequence[Window], names: Sequence[str], of: Callable[[Task], str]) -> None:
+def _shares(axes: Axes, windows: Sequence[PoolWindow], names: Sequence[str], of: Callable[[PoolTask], str]) -> None:
     counts = [Counter(map(of, window.tasks)) for window in windows]
     total = sum(counts, Counter[str]())
     commonest = [name for name, _ in total.most_common(len(_COLOURS))]

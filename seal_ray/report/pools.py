@@ -19,7 +19,7 @@ from rich.table import Table
 from envs.errors import UserError
 from policies.writer.specification_text import SOUGHT
 from seal_ray.report.drawing import BLACK, BLUE, DPI, RED, save_picture
-from seal_ray.report.pool import Window
+from seal_ray.report.pool import PoolWindow
 
 KINDS = ("all played tasks", "written in the window")
 
@@ -47,7 +47,7 @@ def mean_of(values: Sequence[float]) -> Mean:
     return Mean(len(values), fmean(values), fmean(values) - half, fmean(values) + half)
 
 
-def success_by_window(windows: Sequence[Window]) -> dict[str, list[float | None]]:
+def success_by_window(windows: Sequence[PoolWindow]) -> dict[str, list[float | None]]:
     """Kind of mean → its value after each window of a run, None where no such task was played."""
     found: dict[str, list[float | None]] = {kind: [] for kind in KINDS}
     before = 0
@@ -71,7 +71,7 @@ class Movement:
     nearer: Mapping[str, Mean | None]
 
 
-def movement(pools: Sequence[Sequence[Window]]) -> Movement:
+def movement(pools: Sequence[Sequence[PoolWindow]]) -> Movement:
     """Of one run or more. Raises `UserError` where their windows are not the same."""
     rounds = [window.round for window in pools[0]]
     if any([window.round for window in pool] != rounds for pool in pools):

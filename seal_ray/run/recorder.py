@@ -157,7 +157,7 @@ def _is_ours(name: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TrainingOutcome:
     """How a job ended: rounds finished, and whether it was stopped before its last."""
 
     rounds: int
@@ -172,7 +172,7 @@ def train(
     wandb: str = "off",
     say: Callable[[str], None],
     report: Callable[[Mapping[str, float]], None],
-) -> Outcome:
+) -> TrainingOutcome:
     """Trains to the last round, from the start or from the checkpoint `resume`. Ray must be connected.
 
     `report` gets each round's metrics. A first interrupt lets the round end, writes a checkpoint and returns; a second
@@ -202,7 +202,7 @@ def train(
         found = checkpoints.stored(folder.checkpoints)
         if not found or checkpoints.round_of(found[-1]) < algorithm.round:
             checkpoints.keep(checkpoints.write(algorithm, folder), most=training.checkpoints_kept)
-        return Outcome(algorithm.round, stopped=algorithm.round < training.rounds)
+        return TrainingOutcome(algorithm.round, stopped=algorithm.round < training.rounds)
 
 
 def by_turns(groups: Iterable[PlayedGroup]) -> Iterator[Trajectory]:

@@ -176,7 +176,7 @@ def _results(config: Mapping[str, JSON], rows: Sequence[Mapping[str, JSON]]) -> 
     heads = [f"after round {row['round']}" if row["round"] else "before training" for row in columns]
     names = {"all": _SUCCESS, **{each: f"{_SUCCESS}/{each}" for each in categories_of(last)}, "single turns": _TURNS}
     return [
-        f"Success on {last.get('evaluation/dialogues', 0):g} tasks of `{source}`, split `{evaluation.get('split')}`, "
+        f"Success on {last.get('evaluation/dialogues') or 0:g} tasks of `{source}`, split `{evaluation.get('split')}`, "
         f"none of them trained on; plain interface{_rules(source)}.",
         *("", f"| category | {' | '.join(heads)} |", f"| --- |{' ---: |' * len(heads)}"),
         *(

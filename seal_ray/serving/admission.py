@@ -24,7 +24,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from seal_ray.serving.fields import checked
-from seal_ray.serving.limits import Limits, NoPlace, RefusedRequest, error_response, header, read_body
+from seal_ray.serving.limits import NoPlace, RefusedRequest, RequestLimits, error_response, header, read_body
 from seal_ray.serving.queues import MAX_WAITING, Places
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
@@ -154,7 +154,7 @@ class Intake:
     `seconds` is the time that a client has to send its body.
     """
 
-    def __init__(self, app: ASGIApp, *, limits: Limits, places: Places, seconds: float = 60.0) -> None:
+    def __init__(self, app: ASGIApp, *, limits: RequestLimits, places: Places, seconds: float = 60.0) -> None:
         self._app = app
         self._limits = limits
         self._places = places

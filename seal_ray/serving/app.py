@@ -17,7 +17,7 @@ from policies.models import ModelFolder, open_model
 from seal_ray.config.section import Count
 from seal_ray.run.checkpoints import model_of, name_of
 from seal_ray.serving.hosts import EVERYWHERE
-from seal_ray.serving.limits import Limits
+from seal_ray.serving.limits import RequestLimits
 
 MAX_CONTEXT = 32_768
 """Default context in tokens, for models that have more."""
@@ -195,7 +195,7 @@ def application(served: Served, *, key: str | None, host: str) -> Any:
 
     from seal_ray.serving.admission import digest_of
     from seal_ray.serving.front import make_ingress
-    from seal_ray.serving.server import Server
+    from seal_ray.serving.server import SolverServer
 
     settings = served.settings
     gpus = _gpus(settings)
@@ -203,7 +203,7 @@ def application(served: Served, *, key: str | None, host: str) -> Any:
     folder = served.folder
     replicas = build_llm_deployment(
         config,
-        deployment_cls=Server,
+        deployment_cls=SolverServer,
         bind_kwargs={
             "folder": str(folder.path.resolve()),
             "dialect": folder.dialect.name,
@@ -215,7 +215,7 @@ def application(served: Served, *, key: str | None, host: str) -> Any:
     ingress = make_ingress(
         key_digest=digest_of(key) if key else None,
         host=host,
-        limits=Limits(
+        limits=RequestLimits(
             body_bytes=settings.max_request_mib << 20,
             messages=settings.max_messages,
             tools=settings.max_tools,

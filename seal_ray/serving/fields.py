@@ -14,8 +14,8 @@ from typing import Any
 from envs.text import map_texts, valid_text
 from seal_ray.serving.limits import (
     Check,
-    Limits,
     RefusedRequest,
+    RequestLimits,
     check_schema,
     check_schema_size,
     flag,
@@ -37,7 +37,7 @@ _TOKEN_ID = 2**31 - 1
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 
 
-def checked(document: Any, *, chat: bool, limits: Limits) -> dict[str, Any]:
+def checked(document: Any, *, chat: bool, limits: RequestLimits) -> dict[str, Any]:
     """A request's document as it goes on: every field within its bounds, and all text valid Unicode.
 
     Raises `RefusedRequest` with one sentence for the first field that is not served or out of bounds.
@@ -87,12 +87,12 @@ def _check_together(document: Mapping[str, Any]) -> None:
         check_schema(parameters, "tools")
 
 
-def _stop(value: Any, place: str, limits: Limits) -> list[str]:
+def _stop(value: Any, place: str, limits: RequestLimits) -> list[str]:
     texts: list[str] = several(text(200, 1), 16)([value] if isinstance(value, str) else value, place, limits)
     return texts
 
 
-def _bias(value: Any, place: str, limits: Limits) -> dict[str, float]:
+def _bias(value: Any, place: str, limits: RequestLimits) -> dict[str, float]:
     entries = object_of(value, place)
     if len(entries) > 300:
         raise wrong(place, f"it has {len(entries)} entries; 300 are allowed", "array_above_max_length")
@@ -103,13 +103,13 @@ def _bias(value: Any, place: str, limits: Limits) -> dict[str, float]:
     return {key: amount(item, place, limits) for key, item in entries.items()}
 
 
-def _stream_options(value: Any, place: str, limits: Limits) -> dict[str, bool]:
+def _stream_options(value: Any, place: str, limits: RequestLimits) -> dict[str, bool]:
     known = ("include_usage", "continuous_usage_stats")
     options = object_of(value, place)
     return {name: flag(options[name], place, limits) for name in known if options.get(name) is not None}
 
 
-def _response_format(value: Any, place: str, _: Limits) -> dict[str, Any]:
+def _response_format(value: Any, place: str, _: RequestLimits) -> dict[str, Any]:
     kind = object_of(value, place).get("type")
     if kind in ("text", "json_object"):
         return {"type": kind}
@@ -121,7 +121,7 @@ def _response_format(value: Any, place: str, _: Limits) -> dict[str, Any]:
     return {"type": kind, "json_schema": {"name": "answer", "schema": schema}}
 
 
-def _structured_outputs(value: Any, place: str, limits: Limits) -> dict[str, Any]:
+def _structured_outputs(value: Any, place: str, limits: RequestLimits) -> dict[str, Any]:
     given = {key: item for key, item in object_of(value, place).items() if item is not None}
     if len(given) != 1:
         raise wrong(place, "it has exactly one of 'json', 'json_object' and 'choice'", "invalid_value")
@@ -146,7 +146,7 @@ def _parsed(schema: str, place: str) -> Any:
         raise wrong(place, f"it is no schema ({error})", "invalid_value") from None
 
 
-def _prompt(value: Any, place: str, limits: Limits) -> Any:
+def _prompt(value: Any, place: str, limits: RequestLimits) -> Any:
     """A text, token ids, or several of either."""
     if isinstance(value, str):
         return text(limits.body_bytes, 1)(value, place, limits)
@@ -165,7 +165,7 @@ def _prompt(value: Any, place: str, limits: Limits) -> Any:
     return several(_prompt, MAX_CHOICES)(value, place, limits)
 
 
-def _messages(value: Any, place: str, limits: Limits) -> list[dict[str, Any]]:
+def _messages(value: Any, place: str, limits: RequestLimits) -> list[dict[str, Any]]:
     _check_number(value, place, limits.messages, "too_many_messages")
     return [_message(each, f"{place}[{index}]") for index, each in enumerate(value)]
 
@@ -231,7 +231,7 @@ def call_of(value: Any, place: str) -> dict[str, Any]:
     }
 
 
-def _tools(value: Any, place: str, limits: Limits) -> list[dict[str, Any]]:
+def _tools(value: Any, place: str, limits: RequestLimits) -> list[dict[str, Any]]:
     _check_number(value, place, limits.tools, "too_many_tools")
     return [_tool(each, f"{place}[{index}].function") for index, each in enumerate(value)]
 
@@ -251,14 +251,14 @@ def _tool(value: Any, place: str) -> dict[str, Any]:
     return {"type": "function", "function": shown}
 
 
-def _model(value: Any, place: str, limits: Limits) -> str:
+def _model(value: Any, place: str, limits: RequestLimits) -> str:
     name: str = text(500)(value, place, limits)
     if ":" in name:  # Ray takes what is behind a colon for an adapter of its own
         raise RefusedRequest(f"model: {name!r:.80} is not served.", status=404, param=place, code="model_not_found")
     return name
 
 
-def _tool_choice(value: Any, place: str, _: Limits) -> Any:
+def _tool_choice(value: Any, place: str, _: RequestLimits) -> Any:
     if value in ("none", "auto", "required"):
         return value
     function = _named_function(value)

@@ -18,7 +18,7 @@ import seal_ray.serving.start  # noqa: F401 - replicas of the ingress import thi
 from envs.text import valid_text
 from seal_ray.serving.admission import CHAT, COMPLETIONS, Intake, RequireKey
 from seal_ray.serving.hosts import KnownHosts
-from seal_ray.serving.limits import SEND_AGAIN, Limits, error_response
+from seal_ray.serving.limits import SEND_AGAIN, RequestLimits, error_response
 from seal_ray.serving.queues import MAX_WAITING, Places
 
 _UNAVAILABLE = (RayActorError, BackPressureError, DeploymentUnavailableError)
@@ -32,7 +32,7 @@ _ENDPOINTS = {
 }
 
 
-def make_ingress(*, key_digest: str | None, host: str, limits: Limits, places: int) -> Any:
+def make_ingress(*, key_digest: str | None, host: str, limits: RequestLimits, places: int) -> Any:
     """The class of the ingress deployment, which has so many requests worked on at a time.
 
     Without a digest, requests need no key, and must be sent to the `host` that the server listens at.

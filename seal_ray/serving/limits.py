@@ -80,7 +80,7 @@ def header(scope: MutableMapping[str, Any], name: bytes) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RequestLimits:
     """What one request may hold at most: `body_bytes` in all, `messages`, `tools`, and `context` tokens."""
 
     body_bytes: int
@@ -131,7 +131,7 @@ def _values(text: str) -> int:
     return found + sum(text.count(mark, end) for mark in _SEPARATORS)
 
 
-Check = Callable[[Any, str, Limits], Any]
+Check = Callable[[Any, str, RequestLimits], Any]
 """Takes a field's value, its name and the limits; returns the value to go on with, or raises `RefusedRequest`."""
 
 
@@ -140,7 +140,7 @@ def wrong(place: str, reason: str, code: str = "invalid_type") -> RefusedRequest
 
 
 def number(low: float, high: float) -> Check:
-    def check(value: Any, place: str, _: Limits) -> float:
+    def check(value: Any, place: str, _: RequestLimits) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise wrong(place, "it is no number")
         if not low <= value <= high or not math.isfinite(value):
@@ -153,7 +153,7 @@ def number(low: float, high: float) -> Check:
 def whole(low: int, high: int | None) -> Check:
     """Whole numbers in these bounds; `high` None is the context."""
 
-    def check(value: Any, place: str, limits: Limits) -> int:
+    def check(value: Any, place: str, limits: RequestLimits) -> int:
         most = limits.context if high is None else high
         if isinstance(value, float) and value.is_integer():
             value = int(value)
@@ -166,14 +166,14 @@ def whole(low: int, high: int | None) -> Check:
     return check
 
 
-def flag(value: Any, place: str, _: Limits) -> bool:
+def flag(value: Any, place: str, _: RequestLimits) -> bool:
     if not isinstance(value, bool):
         raise wrong(place, "it is neither true nor false")
     return value
 
 
 def text(most: int, least: int = 0) -> Check:
-    def check(value: Any, place: str, _: Limits) -> str:
+    def check(value: Any, place: str, _: RequestLimits) -> str:
         if not isinstance(value, str):
             raise wrong(place, "it is no text")
         if not least <= len(value) <= most:
@@ -186,7 +186,7 @@ def text(most: int, least: int = 0) -> Check:
 
 
 def several(each: Check, most: int) -> Check:
-    def check(value: Any, place: str, limits: Limits) -> list[Any]:
+    def check(value: Any, place: str, limits: RequestLimits) -> list[Any]:
         if not isinstance(value, list):
             raise wrong(place, "it is no list")
         if len(value) > most:

@@ -47,7 +47,7 @@ class Prefix:
         return whole.digest()
 
 
-class Answers:
+class AnswerReader:
     """The newest `most` answers, each by the prompt that it was given to and the text that it is."""
 
     def __init__(self, most: int = 10_000) -> None:
@@ -185,8 +185,8 @@ class ServedFormat(ChatFormat):
         return content + joint + calls
 
     @cached_property
-    def _answers(self) -> Answers:
-        return Answers()
+    def _answers(self) -> AnswerReader:
+        return AnswerReader()
 
     def _calls(self, calls: Sequence[Mapping[str, Any]], place: str, shown: Callable[[str], str]) -> str:
         parts = [call_of(call, f"{place}[{number}]")["function"] for number, call in enumerate(calls)]

@@ -98,7 +98,7 @@ class Places(_Room):
             self._give(size, turn)
 
 
-class Reading(_Room):
+class ReadingQueue(_Room):
     """Lets prompts of so many tokens together be read at a time, or a single longer one; first come, first served.
 
     An engine reads prompts in the order in which they came, as many tokens a step as there is room for: behind four

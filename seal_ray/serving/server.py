@@ -20,7 +20,7 @@ from envs.errors import UserError
 from envs.text import valid_text
 from policies.models import open_model
 from seal_ray.serving.prompt import ServedFormat, TooLong, is_small
-from seal_ray.serving.queues import SHORT_PROMPT, Reading
+from seal_ray.serving.queues import SHORT_PROMPT, ReadingQueue
 from seal_ray.serving.start import ComputingCore
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _SWITCH_INTERVAL = 0.0005
 """Seconds after which a thread that renders gives way to the one that answers everybody."""
 
 
-class Server(LLMServer):
+class SolverServer(LLMServer):
     """Renders each chat by the model's `ServedFormat`; all else is Ray's and vLLM's.
 
     `context` and `response` are the tokens of a request and of an answer at most, `reading` those of prompts that the
@@ -50,7 +50,7 @@ class Server(LLMServer):
         self._format = ServedFormat.load(opened.path, opened.dialect)
         self._context = context
         self._response = response
-        self._reading = Reading(reading)
+        self._reading = ReadingQueue(reading)
         self._short = ThreadPoolExecutor(2, thread_name_prefix="short")
         self._long = ThreadPoolExecutor(1, thread_name_prefix="long")
         sys.setswitchinterval(_SWITCH_INTERVAL)

@@ -28,7 +28,7 @@ from seal_ray.algorithm.checks import check_config
 from seal_ray.algorithm.config import SealConfig
 from seal_ray.algorithm.learning.learner_group import SealLearnerGroup
 from seal_ray.config.sections import Engine, Learners, Solver
-from seal_ray.evaluation.plan import Plan, check_plan, choose_tasks
+from seal_ray.evaluation.plan import EvaluationPlan, check_plan, choose_tasks
 from seal_ray.evaluation.records import evaluate, groups, open_folder
 from seal_ray.grpo.rows import Minibatch
 from seal_ray.report.files import JsonLines, replace_file, replace_folder, settle_folder
@@ -52,7 +52,7 @@ Report = Callable[[str, int, int, str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Files:
+class WarmStartFiles:
     """What lies where in the folder of a warm start."""
 
     out: Path
@@ -71,9 +71,9 @@ class Files:
         return (self.out / "config.json").is_file()
 
 
-def prepare(plan: WarmStart, out: Path) -> Files:
+def prepare(plan: WarmStart, out: Path) -> WarmStartFiles:
     """The folder, for this plan. Raises `UserError` where it holds something else."""
-    files = Files(out)
+    files = WarmStartFiles(out)
     kept = files.work / PLAN
     if not kept.is_file() and out.is_dir() and any(out.iterdir()):
         raise UserError(f"--out: {out} holds something else; give an empty or new folder.")
@@ -107,7 +107,7 @@ class _Run:
         plan: WarmStart,
         config: SealConfig,
         model: ModelFolder,
-        files: Files,
+        files: WarmStartFiles,
         learners: SealLearnerGroup,
         report: Report,
     ) -> None:
@@ -192,7 +192,7 @@ class _Run:
         model = open_model(str(folder), dialect=self._model.dialect.name)
         room = min(self._context, tasks.context or self._context)
         difficulty = self._plan.difficulties[0] if tasks.takes_difficulty else None
-        plan = Plan(
+        plan = EvaluationPlan(
             model=model,
             environment=source,
             split="dev",

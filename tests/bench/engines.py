@@ -20,7 +20,7 @@ from policies.engine import Engine, GenRequest, GenResult
 from policies.engine.choice import start_engine
 from policies.models import open_model
 from policies.prompting import ChatFormat
-from policies.rollouts import Job, Rollouts
+from policies.rollouts import RolloutJob, Rollouts
 from policies.solver import Budgets, Solver
 
 DIALOGUES, CONCURRENT, CONTEXT, ROUNDS = 96, 64, 2048, 2
@@ -59,7 +59,9 @@ async def _dialogues(engine: Engine, form: ChatFormat) -> tuple[float, list[GenR
     rollouts = Rollouts(Solver(noted, form, budgets), concurrent=CONCURRENT)  # type: ignore[arg-type]
 
     async def play() -> int:
-        async for _ in rollouts.play([Job(task, place) for place, task in enumerate(tasks(DIALOGUES, split="dev"))]):
+        async for _ in rollouts.play(
+            [RolloutJob(task, place) for place, task in enumerate(tasks(DIALOGUES, split="dev"))]
+        ):
             pass
         return noted.tokens
 

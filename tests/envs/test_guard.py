@@ -358,7 +358,7 @@ def test_the_length_is_counted_by_the_tokenizer_that_is_given() -> None:
 
 def test_a_task_that_is_given_twice_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     added: list[str] = []
-    monkeypatch.setattr(leaks.Answers, "_index", lambda self, task: added.append(task.id))
+    monkeypatch.setattr(leaks.ForbiddenAnswers, "_index", lambda self, task: added.append(task.id))
     one, other = get_task("multi_turn_base_0"), generate(1)
     LeakGuard([one, other, one])
     assert added == [one.id, other.id]

@@ -47,10 +47,9 @@ from tuning.comparison.merge import merge
 from tuning.comparison.report import report_as_markdown
 from tuning.comparison.timeline import timeline_as_markdown
 from tuning.sweep.importance import importances
-from tuning.sweep.parameter import Parameter
-from tuning.sweep.results import Manifest as Sweep
+from tuning.sweep.parameter import SweptParameter
+from tuning.sweep.results import SweepManifest, ended, score, table_of
 from tuning.sweep.results import collect as collect_sweep
-from tuning.sweep.results import ended, score, table_of
 
 CHUNK = 250
 """Files in a chunk."""
@@ -134,11 +133,12 @@ def whole_files() -> Mapping[str, bytes]:
             trial = RunFolder(sweep / "trials" / str(number))
             trial.write_config({"seed": 0, "training": {"lr": 10.0 ** (-2 - number), "loss": "grpo"}})
             trial.metrics.append({"round": 2, "evaluation/success": number / 4})
-        rate = Parameter("training.lr", low=1e-5, high=1e-2, log=True)
-        loss = Parameter("training.loss", choices=("grpo", "cispo"))
-        Sweep(parameters=(rate, loss), scheduler="none", search="random", trials=4, rounds=2, folder="/sweep").write(
-            sweep
+        rate = SweptParameter("training.lr", low=1e-5, high=1e-2, log=True)
+        loss = SweptParameter("training.loss", choices=("grpo", "cispo"))
+        of_sweep = SweepManifest(
+            parameters=(rate, loss), scheduler="none", search="random", trials=4, rounds=2, folder="/sweep"
         )
+        of_sweep.write(sweep)
         write_state(root / "state", {"round": 1, "names": ("a", "b"), "numbers": {1: 2.5}})
         tensor = {"dtype": "float32", "size": [4], "chunks": [[[0], [4]]]}
         part = ["a", [0], 0, "__0_0.distcp", 0, 16]

@@ -16,7 +16,7 @@ from envs.dialects import DIALECTS
 from envs.errors import UserError
 from envs.task import JSON
 from seal_ray.serving.admission import CHAT, COMPLETIONS, Intake
-from seal_ray.serving.limits import Limits, error_response
+from seal_ray.serving.limits import RequestLimits, error_response
 from seal_ray.serving.prompt import ServedFormat
 from seal_ray.serving.queues import Places
 from tests.policies.chat_models import FAMILIES, control_ids, family_tokenizer
@@ -24,7 +24,7 @@ from tests.policies.chat_models import FAMILIES, control_ids, family_tokenizer
 CHUNK = 500
 """Requests in a chunk."""
 CONTEXT = 4_096
-_LIMITS = Limits(body_bytes=1 << 20, messages=512, tools=64, context=CONTEXT)
+_LIMITS = RequestLimits(body_bytes=1 << 20, messages=512, tools=64, context=CONTEXT)
 _STATUSES = {200, 400, 408, 413}
 
 _SCALARS: Sequence[JSON] = (

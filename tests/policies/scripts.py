@@ -9,14 +9,14 @@ from envs.dialogue import Dialogue
 from envs.task import Task
 from policies.engine import GenRequest
 from policies.prompting import ChatFormat
-from policies.rollouts import Job, Rollouts
+from policies.rollouts import RolloutJob, Rollouts
 from policies.trajectory import Trajectory
 
 Answer = Callable[[GenRequest], Sequence[int]]
 
 
 async def collected(
-    rollouts: Rollouts, jobs: Sequence[Job], *, after: Callable[[int], None] = lambda done: None
+    rollouts: Rollouts, jobs: Sequence[RolloutJob], *, after: Callable[[int], None] = lambda done: None
 ) -> list[Trajectory]:
     """Plays all jobs; `after` is told how many are done, each time one is."""
     done: dict[int, Trajectory] = {}

@@ -18,7 +18,7 @@ from envs.toolworld import tasks
 from policies.engine import EngineDead, GenRequest
 from policies.engine.scripted import ScriptedEngine
 from policies.prompting import ChatFormat
-from policies.rollouts import MAX_RESTARTS, Job, Rollouts
+from policies.rollouts import MAX_RESTARTS, RolloutJob, Rollouts
 from policies.solver import Budgets, Solver
 from policies.trajectory import End, Trajectory, derive_seed, interface_id
 from tests.policies.chat_models import chat_format, chat_tokenizer
@@ -34,7 +34,7 @@ def scripted(form: ChatFormat, *, ground_truth: bool = False) -> ScriptedEngine:
     return ScriptedEngine(answer, logprob=lambda _, token: -token / 1000, context=65_536, vocabulary=vocabulary)
 
 
-def play_all(rollouts: Rollouts, jobs: list[Job]) -> list[Trajectory]:
+def play_all(rollouts: Rollouts, jobs: list[RolloutJob]) -> list[Trajectory]:
     return asyncio.run(collected(rollouts, jobs))
 
 
@@ -136,7 +136,7 @@ def test_a_completion_cut_by_its_budget_is_not_acted_on() -> None:
 
 def test_many_dialogues_at_once_are_each_as_alone() -> None:
     form = chat_format("qwen")
-    jobs = [Job(task, seed) for seed in range(5) for task in TASKS]
+    jobs = [RolloutJob(task, seed) for seed in range(5) for task in TASKS]
     rollouts = Rollouts(Solver(scripted(form), form, BUDGETS), concurrent=16)
     for job, trajectory in zip(jobs, play_all(rollouts, jobs), strict=True):
         alone = asyncio.run(Solver(scripted(form), form, BUDGETS).play(job.task, seed=job.seed))
@@ -160,7 +160,7 @@ class CountsConcurrent(ScriptedEngine):
 def test_no_more_dialogues_than_allowed_are_under_way() -> None:
     form = chat_format("qwen")
     engine = CountsConcurrent(babble(form, 800, tasks=TASKS), context=65_536)
-    jobs = [Job(task, seed) for seed in range(4) for task in TASKS]
+    jobs = [RolloutJob(task, seed) for seed in range(4) for task in TASKS]
     play_all(Rollouts(Solver(engine, form, BUDGETS), concurrent=7), jobs)
     assert engine.most == 7
 
@@ -168,7 +168,7 @@ def test_no_more_dialogues_than_allowed_are_under_way() -> None:
 @pytest.mark.parametrize("death", [1, 2, 17, 60])
 def test_a_dead_engine_changes_no_result(death: int) -> None:
     form = chat_format("qwen")
-    jobs = [Job(task, seed) for seed in range(3) for task in TASKS]
+    jobs = [RolloutJob(task, seed) for seed in range(3) for task in TASKS]
     calm = play_all(Rollouts(Solver(scripted(form), form, BUDGETS)), jobs)
     engine = scripted(form)
     engine.die_after(death)
@@ -190,7 +190,7 @@ def test_an_engine_that_keeps_dying_is_given_up() -> None:
     engine = DiesAtOnce(oracle(form, TASKS), context=65_536)
     engine.die_after(1)
     with pytest.raises(EngineDead, match=f"after {MAX_RESTARTS} restarts"):
-        play_all(Rollouts(Solver(engine, form, BUDGETS)), [Job(task, 0) for task in TASKS])
+        play_all(Rollouts(Solver(engine, form, BUDGETS)), [RolloutJob(task, 0) for task in TASKS])
     assert engine.restarts == MAX_RESTARTS
 
 
@@ -200,7 +200,7 @@ def test_closing_the_iterator_cancels_what_is_under_way() -> None:
 
     async def first_only() -> None:
         rollouts = Rollouts(Solver(engine, form, BUDGETS), concurrent=4)
-        played = rollouts.play([Job(task, seed) for seed in range(20) for task in TASKS])
+        played = rollouts.play([RolloutJob(task, seed) for seed in range(20) for task in TASKS])
         async for _ in played:
             break
         await played.aclose()

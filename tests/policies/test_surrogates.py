@@ -22,7 +22,7 @@ from envs.text import map_texts, valid_text
 from policies.curator.proposal_text import read_proposal
 from policies.engine import GenRequest
 from policies.engine.scripted import ScriptedEngine
-from policies.rollouts import Job, Rollouts
+from policies.rollouts import RolloutJob, Rollouts
 from policies.solver import Budgets, Solver
 from policies.trajectory import Trajectory
 from seal_ray.evaluation.records import Records
@@ -60,7 +60,7 @@ def played(family: str, protocol: Protocol) -> list[Trajectory]:
 
     engine = ScriptedEngine(answer, context=BUDGETS.context, vocabulary=len(family_tokenizer(family)))
     rollouts = Rollouts(Solver(engine, form, BUDGETS), concurrent=4)
-    jobs = [Job(TASK, seed, protocol=protocol) for seed in range(20)]
+    jobs = [RolloutJob(TASK, seed, protocol=protocol) for seed in range(20)]
     outcomes = asyncio.run(rollouts.play_or_fault(jobs, retries=0, check=lambda _: None))
     trajectories = [outcome for outcome in outcomes if isinstance(outcome, Trajectory)]
     assert trajectories == outcomes, "no dialogue is a fault"

@@ -16,7 +16,7 @@ from policies.engine import GenRequest, GenResult
 from policies.engine.vllm_engine import VllmEngine, VllmSettings
 from policies.models import open_model
 from policies.prompting import ChatFormat
-from policies.rollouts import Job, Rollouts
+from policies.rollouts import RolloutJob, Rollouts
 from policies.solver import Budgets, Solver
 from policies.tiny.measure import PLAIN, interfaces, measure
 from policies.trajectory import Trajectory
@@ -52,7 +52,7 @@ class Playing(Served[RemembersAll]):
         form = ChatFormat.load(tiny.FOLDER, open_model(tiny.NAME).dialect)
         self.solver = Solver(self.engine, form, BUDGETS)
 
-    def play(self, jobs: Sequence[Job], concurrent: int = 64) -> list[Trajectory]:
+    def play(self, jobs: Sequence[RolloutJob], concurrent: int = 64) -> list[Trajectory]:
         return self.runner.run(collected(Rollouts(self.solver, concurrent=concurrent), jobs))
 
 
@@ -63,9 +63,9 @@ def playing() -> Iterator[Playing]:
     playing.close()
 
 
-def jobs_of(count: int, seed: int) -> list[Job]:
+def jobs_of(count: int, seed: int) -> list[RolloutJob]:
     shown = (Interface.plain(), GUIDED)
-    return [Job(task, seed + place, shown[place % 2]) for place, task in enumerate(tasks(count, split="dev"))]
+    return [RolloutJob(task, seed + place, shown[place % 2]) for place, task in enumerate(tasks(count, split="dev"))]
 
 
 def test_trajectories_are_the_engines_inputs_and_outputs_and_their_logprobs_are_hugging_faces(playing: Playing) -> None:

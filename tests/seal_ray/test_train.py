@@ -21,7 +21,7 @@ from seal_ray.algorithm.config import SealConfig, make_config
 from seal_ray.config.memory import Available
 from seal_ray.report.files import RunFolder
 from seal_ray.run.cluster import connected
-from seal_ray.run.recorder import Outcome
+from seal_ray.run.recorder import TrainingOutcome
 from tests.command_line import Refusal, run_main
 from tests.processes import read_until
 from tests.readme import example
@@ -137,10 +137,10 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_begins_anew(
 ) -> None:
     begun: list[tuple[object, ...]] = []
 
-    def train(config: SealConfig, folder: RunFolder, *, resume: Path | None, **_: Any) -> Outcome:
+    def train(config: SealConfig, folder: RunFolder, *, resume: Path | None, **_: Any) -> TrainingOutcome:
         begun.append((config.seed, folder.path, resume))
         (folder.checkpoints / "round_000001").mkdir(parents=True)
-        return Outcome(1, stopped=True)
+        return TrainingOutcome(1, stopped=True)
 
     monkeypatch.setattr("seal_ray.run.recorder.train", train)
     monkeypatch.setattr("seal_ray.run.cluster.connected", nullcontext)

@@ -30,7 +30,7 @@ from seal_ray.run.signature import FILE, KEY_VARIABLE, Signature, trust_signed_n
 from tests.command_line import run_main
 from tests.policies.chat_models import random_chat_model
 from tests.tuning.comparison.folders import make_comparison
-from tuning.comparison.collect import Manifest
+from tuning.comparison.collect import ComparisonManifest
 from tuning.trust import sign_tune_files, trust_trials
 
 ROOT = Path(__file__).parents[2]
@@ -266,16 +266,16 @@ def test_pickles_of_tune_are_loaded_only_if_they_are_signed(home: Path) -> None:
     state.parent.mkdir()
     state.write_text("{}")
     with restricted([]), pytest.raises(UserError, match=r"1 files with pickles of Ray Tune, for instance tune/exp"):
-        trust_trials(out, Manifest)
+        trust_trials(out, ComparisonManifest)
     sign_tune_files(out, out / "tune")
     with restricted([]):
-        trust_trials(out, Manifest)
+        trust_trials(out, ComparisonManifest)
     for planted in ("tune/error.pkl", "tune/vanilla-seed0/checkpoint_000001/_dict_checkpoint.pkl"):
         path = out / planted
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"cos\nsystem\n")
         with restricted([]), pytest.raises(UserError, match=planted):
-            trust_trials(out, Manifest)
+            trust_trials(out, ComparisonManifest)
         path.unlink()
     for content in ("{} ", "{}", "{}  ", "{}   ", "{}    "):
         state.write_text(content)
@@ -284,7 +284,7 @@ def test_pickles_of_tune_are_loaded_only_if_they_are_signed(home: Path) -> None:
     assert not Signature(out).holds_file("tune/experiment_state-1.json", b"{} ")
     state.write_text("changed by somebody else")
     with restricted([]), pytest.raises(UserError, match="--trust"):
-        trust_trials(out, Manifest)
+        trust_trials(out, ComparisonManifest)
 
 
 def test_a_link_hides_no_pickle_of_tune(home: Path) -> None:
@@ -293,7 +293,7 @@ def test_a_link_hides_no_pickle_of_tune(home: Path) -> None:
     (out / "tune" / "t").mkdir(parents=True)
     (out / "tune" / "t" / "checkpoint_000000").symlink_to("../../trials")
     with restricted([]), pytest.raises(UserError, match="is a link"):
-        trust_trials(out, Manifest)
+        trust_trials(out, ComparisonManifest)
 
 
 @pytest.mark.parametrize(

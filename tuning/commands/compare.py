@@ -67,7 +67,7 @@ def command(
     _trust: Trust = False,
 ) -> None:
     """Compare curators: arms × seeds, with intervals and paired differences. Ctrl-C stops; --resume goes on."""
-    from tuning.comparison.collect import Manifest, check_unmerged, collect, set_threshold
+    from tuning.comparison.collect import ComparisonManifest, check_unmerged, collect, set_threshold
     from tuning.comparison.report import write_results
 
     console = make_console()
@@ -100,8 +100,8 @@ def command(
     if resume is not None:
         folder, storage = fetched(resume, runs, storage)
         check_unmerged(folder)
-        check_resumable(folder, Manifest)
-        job = partial(resume_trials, folder, Manifest)
+        check_resumable(folder, ComparisonManifest)
+        job = partial(resume_trials, folder, ComparisonManifest)
     else:
         folder = new_folder(out, name, runs, prefix="compare")
         plan = compare.make_plan(

@@ -51,7 +51,7 @@ def command(
     _trust: Trust = False,
 ) -> None:
     """Sweep settings: reweighting, curator, learning rate. Ctrl-C stops; --resume goes on."""
-    from tuning.sweep.results import Manifest, write_results
+    from tuning.sweep.results import SweepManifest, write_results
 
     console = make_console()
     new = [overrides or None, preset or None, space, scheduler, search, trials, rounds, seed, out, name]
@@ -67,8 +67,8 @@ def command(
     job: Callable[..., None]
     if resume is not None:
         folder, storage = fetched(resume, runs, storage)
-        check_resumable(folder, Manifest)
-        job = partial(resume_trials, folder, Manifest)
+        check_resumable(folder, SweepManifest)
+        job = partial(resume_trials, folder, SweepManifest)
     else:
         folder = new_folder(out, name, runs, prefix="sweep")
         plan = sweep.make_plan(

@@ -51,7 +51,7 @@ class _Exam(BaseModel):
         return self
 
 
-class Manifest(TrialsManifest):
+class ComparisonManifest(TrialsManifest):
     """What a comparison runs: `arms`, name → what it is, each with all `seeds`.
 
     `threshold` is the success, as a share, that the report holds trials to, where one was given. A comparison that was
@@ -88,12 +88,12 @@ class Manifest(TrialsManifest):
 
 def set_threshold(out: Path, threshold: float) -> None:
     """Has the reports of a comparison hold trials to this success, as a share, from now on."""
-    Manifest.read(out).model_copy(update={"threshold": threshold}).write(out)
+    ComparisonManifest.read(out).model_copy(update={"threshold": threshold}).write(out)
 
 
 def check_unmerged(out: Path) -> None:
     """Raises `UserError` for a comparison that was joined from others: its trials cannot go on."""
-    merged = Manifest.read(out).merged
+    merged = ComparisonManifest.read(out).merged
     if merged:
         raise UserError(f"{out} was merged from {', '.join(merged)}; go on with these, and merge them again.")
 
@@ -161,7 +161,7 @@ class Comparison:
     """A comparison as it stands."""
 
     folder: Path
-    manifest: Manifest
+    manifest: ComparisonManifest
     trials: Sequence[ArmTrial]
 
     def of(self, arm: str, *states: State) -> list[ArmTrial]:
@@ -175,8 +175,8 @@ def trial_folder(out: Path, arm: str, seed: int) -> Path:
 
 
 def collect(out: Path) -> Comparison:
-    """Reads the comparison in a folder, finished or not. Nothing is written. Raises `UserError` as `Manifest.read`."""
-    manifest = Manifest.read(out)
+    """Reads the comparison in a folder, finished or not. Raises `UserError` as `ComparisonManifest.read`."""
+    manifest = ComparisonManifest.read(out)
     trials = [
         ArmTrial.read(trial_folder(out, arm, seed), of_rounds=manifest.rounds, arm=arm, seed=seed)
         for arm, seed in manifest.trials()

@@ -12,7 +12,7 @@ from envs.errors import UserError, unknown_value
 from envs.folders import make_folder
 from envs.received import check_no_links, read_archive, read_bytes, write_new
 from seal_ray.report.files import TRIALS, WANDB_FOLDER, replace_file
-from tuning.comparison.collect import ARM_NAME, ArmTrial, Comparison, Manifest, collect, trial_folder
+from tuning.comparison.collect import ARM_NAME, ArmTrial, Comparison, ComparisonManifest, collect, trial_folder
 from tuning.comparison.exams import examined_suites
 from tuning.recipe import check_arms, differences
 from tuning.record import READ, State
@@ -50,7 +50,7 @@ def unpacked(piece: Path, scratch: Path) -> Path:
         return piece
     name = piece.name.removesuffix(PACKED)
     known = re.compile(
-        rf"(\./)?{re.escape(name)}/({re.escape(Manifest.FILE)}|{TRIALS}/{ARM_NAME}-seed[0-9]{{1,20}}/({_READ}))"
+        rf"(\./)?{re.escape(name)}/({re.escape(ComparisonManifest.FILE)}|{TRIALS}/{ARM_NAME}-seed[0-9]{{1,20}}/({_READ}))"
     )
     files = read_archive(piece, known.fullmatch)
     if not files:
@@ -85,7 +85,7 @@ def _merge(pieces: Sequence[Path], out: Path, baseline: str | None, threshold: f
                 target = trial_folder(out, trial.arm, trial.seed) / name
                 target.parent.mkdir(parents=True, exist_ok=True)
                 replace_file(target, read_bytes(trial.folder / name))
-    Manifest(
+    ComparisonManifest(
         arms={arm: arms[arm] for arm in order},
         seeds=seeds,
         rounds=first.rounds,

@@ -20,14 +20,14 @@ from seal_ray.config.presets import about, is_preset_file, kind_of, preset_names
 from seal_ray.report.files import Row, RunFolder
 from seal_ray.run.signature import Signature
 from tuning.comparison.beginning import beginnings
-from tuning.comparison.collect import ARM_NAME, Manifest, trial_folder
+from tuning.comparison.collect import ARM_NAME, ComparisonManifest, trial_folder
 from tuning.recipe import check_arms
 from tuning.running import RETRIES, OnEvent, cpus_of_main, run_trials
 from tuning.trial import MAIN, RUN
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ComparisonPlan:
     """What is to be compared: arm → its settings, each with every seed. The settings' own seed is the first.
 
     `threshold` is the success that the report holds trials to, as a share, where it is not the baseline's own.
@@ -58,7 +58,7 @@ def make_plan(
     threshold: float | None = None,
     overrides: Sequence[str] = (),
     like: Path | None = None,
-) -> Plan:
+) -> ComparisonPlan:
     """The plan for method presets as arms, on a model preset, with `overrides` in all of them.
 
     Presets are those of the package and YAML files, whose arms are called as the files are, without the ending. The
@@ -92,7 +92,7 @@ def make_plan(
     against = baseline or ("vanilla" if "vanilla" in presets else next(iter(presets)))
     found = {} if like is None else beginnings(like, {arm: config.to_sections() for arm, config in configs.items()})
     abouts = {arm: about(preset) for arm, preset in presets.items()}
-    return Plan(configs, range(first_seed, first_seed + seeds), against, threshold, found, abouts)
+    return ComparisonPlan(configs, range(first_seed, first_seed + seeds), against, threshold, found, abouts)
 
 
 def _check_preset(option: str, preset: str, kind: str) -> None:
@@ -116,7 +116,7 @@ def _name_of(preset: str) -> str:
     return name
 
 
-def check_plan(plan: Plan, *, memory: bool = True) -> None:
+def check_plan(plan: ComparisonPlan, *, memory: bool = True) -> None:
     """Raises `UserError` where an arm cannot run, or arms differ in what must be equal."""
     for config in plan.arms.values():
         model = check_config(config)
@@ -132,7 +132,9 @@ def check_plan(plan: Plan, *, memory: bool = True) -> None:
     check_arms({arm: config.to_sections() for arm, config in plan.arms.items()})
 
 
-def start(plan: Plan, out: Path, *, tell: OnEvent, retries: int = RETRIES, engine_factory: Any = None) -> None:
+def start(
+    plan: ComparisonPlan, out: Path, *, tell: OnEvent, retries: int = RETRIES, engine_factory: Any = None
+) -> None:
     """Runs a comparison in a new folder, until its end or an interrupt. Ray must be connected.
 
     Raises `UserError` where the folder exists, or the cluster can hold no trial.
@@ -142,7 +144,7 @@ def start(plan: Plan, out: Path, *, tell: OnEvent, retries: int = RETRIES, engin
     main = cpus_of_main(plan.arms)
     names = {arm: plan.abouts.get(arm, "") for arm in plan.arms}
     seeds, here = tuple(plan.seeds), str(out.resolve())
-    manifest = Manifest(
+    manifest = ComparisonManifest(
         arms=names,
         seeds=seeds,
         rounds=plan.rounds,

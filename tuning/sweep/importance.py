@@ -14,7 +14,7 @@ from optuna.trial import create_trial
 
 from tuning.statistics import LEVEL, Estimate
 from tuning.sweep.anova import Axis, Floats, main_effects
-from tuning.sweep.parameter import Parameter, Value
+from tuning.sweep.parameter import SweptParameter, Value
 
 FEWEST = 4
 """Trials under which nothing is said."""
@@ -27,7 +27,7 @@ _TREES = 32
 
 
 def importances(
-    parameters: Sequence[Parameter],
+    parameters: Sequence[SweptParameter],
     points: Sequence[Sequence[Value]],
     scores: Sequence[float],
     *,
@@ -58,7 +58,7 @@ def importances(
     }
 
 
-def study_of(parameters: Sequence[Parameter], points: Sequence[Sequence[Value]], scores: Sequence[float]) -> Study:
+def study_of(parameters: Sequence[SweptParameter], points: Sequence[Sequence[Value]], scores: Sequence[float]) -> Study:
     """The trials as a study of Optuna, which maximises the scores."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     with warnings.catch_warnings():
@@ -72,7 +72,7 @@ def study_of(parameters: Sequence[Parameter], points: Sequence[Sequence[Value]],
 
 
 def _shares(
-    parameters: Sequence[Parameter],
+    parameters: Sequence[SweptParameter],
     points: Sequence[Sequence[Value]],
     scores: Sequence[float],
     rng: np.random.Generator,
@@ -81,7 +81,7 @@ def _shares(
     return main_effects(axes, np.array(scores, dtype=np.float64), trees=_TREES, rng=rng)
 
 
-def _axis(parameter: Parameter, values: Sequence[Value]) -> Axis:
+def _axis(parameter: SweptParameter, values: Sequence[Value]) -> Axis:
     if parameter.choices is not None:
         return Axis.of_choices([parameter.choices.index(value) for value in values], len(parameter.choices))
     # A whole number stands for all that are rounded to it.
@@ -93,7 +93,7 @@ def _axis(parameter: Parameter, values: Sequence[Value]) -> Axis:
     return Axis.of_numbers((scaled[2:] - low) / ((high - low) or 1.0))
 
 
-def _distribution(parameter: Parameter) -> BaseDistribution:
+def _distribution(parameter: SweptParameter) -> BaseDistribution:
     if parameter.choices is not None:
         return CategoricalDistribution(parameter.choices)
     if parameter.whole:

@@ -17,7 +17,7 @@ Choice = Annotated[str, Field(max_length=200)] | float | int | bool | None
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class SweptParameter:
     """A setting of a sweep: `section.key`, or `section.key.entry` of a setting that is a table.
 
     Where `choices` is None it takes the numbers from `low` to `high`, `whole` ones or all.

@@ -13,13 +13,13 @@ from matplotlib.ticker import PercentFormatter
 from seal_ray.report.drawing import BLUE, save_picture
 from tuning.statistics import Estimate
 from tuning.sweep.importance import FEWEST, study_of
-from tuning.sweep.parameter import Parameter, Value
+from tuning.sweep.parameter import SweptParameter, Value
 
 _DPI = 100
 
 
 def draw_parallel(
-    parameters: Sequence[Parameter], points: Sequence[Sequence[Value]], scores: Sequence[float], path: Path
+    parameters: Sequence[SweptParameter], points: Sequence[Sequence[Value]], scores: Sequence[float], path: Path
 ) -> None:
     """Draws each trial as a line through its values, coloured by its last evaluation success."""
     if not points:

@@ -26,7 +26,7 @@ from seal_ray.report.files import replace_yaml
 from seal_ray.run.signature import Signature
 from tuning.running import CHECKPOINTS, RETRIES, OnEvent, cpus_of_main, run_trials
 from tuning.sweep.parameter import Value
-from tuning.sweep.results import CONFIG_FILE, METRIC, Manifest
+from tuning.sweep.results import CONFIG_FILE, METRIC, SweepManifest
 from tuning.sweep.space import DEFAULT_SPACE, Space, read_space, with_values
 from tuning.trial import CONFIG, MAIN
 
@@ -38,7 +38,7 @@ REDUCTION = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SweepPlan:
     """What is to be swept: `trials` points of a space, on top of a config."""
 
     config: SealConfig
@@ -63,7 +63,7 @@ def make_plan(
     trials: int | None = None,
     rounds: int | None = None,
     seed: int | None = None,
-) -> Plan:
+) -> SweepPlan:
     """The plan for a config and a space file. Raises `UserError` for what cannot be swept."""
     if scheduler not in _SCHEDULERS:
         raise unknown_value("--scheduler", scheduler, _SCHEDULERS)
@@ -88,10 +88,10 @@ def make_plan(
         if trials is not None:
             raise UserError(f"--trials: the grid has {found.grid_size} points, each a trial; leave the number out.")
         trials = found.grid_size
-    return Plan(config, found, scheduler, search, trials or TRIALS)
+    return SweepPlan(config, found, scheduler, search, trials or TRIALS)
 
 
-def check_plan(plan: Plan, *, memory: bool = True) -> None:
+def check_plan(plan: SweepPlan, *, memory: bool = True) -> None:
     """Raises `UserError` where a trial cannot run, or could not be held against others."""
     model = check_config(plan.config)
     if memory:
@@ -107,7 +107,7 @@ def check_plan(plan: Plan, *, memory: bool = True) -> None:
         )
 
 
-def _costliest(plan: Plan) -> dict[str, SealConfig]:
+def _costliest(plan: SweepPlan) -> dict[str, SealConfig]:
     """The config with each parameter at the edge where a trial asks for most, and with all of them there."""
     edges: dict[str, Value] = {}
     for each in plan.space.parameters:
@@ -122,7 +122,7 @@ def _asked(config: SealConfig) -> tuple[float, float]:
     return asked.get("GPU", 0.0), asked.get("CPU", 0.0)
 
 
-def start(plan: Plan, out: Path, *, tell: OnEvent, retries: int = RETRIES, engine_factory: Any = None) -> None:
+def start(plan: SweepPlan, out: Path, *, tell: OnEvent, retries: int = RETRIES, engine_factory: Any = None) -> None:
     """Runs a sweep in a new folder, until its end or an interrupt. Ray must be connected.
 
     Raises `UserError` where the folder exists, or the cluster can hold no trial.
@@ -133,7 +133,7 @@ def start(plan: Plan, out: Path, *, tell: OnEvent, retries: int = RETRIES, engin
     make_folder(out)
     file = out.resolve() / CONFIG_FILE
     replace_yaml(file, {"seed": plan.config.seed, **plan.config.to_sections()})
-    Manifest(
+    SweepManifest(
         parameters=plan.space.parameters,
         scheduler=plan.scheduler,
         search=plan.search,
@@ -165,7 +165,7 @@ def start(plan: Plan, out: Path, *, tell: OnEvent, retries: int = RETRIES, engin
     )
 
 
-def _asha(plan: Plan) -> TrialScheduler:
+def _asha(plan: SweepPlan) -> TrialScheduler:
     interval = plan.config.section(sections.Evaluation).interval
     return AsyncHyperBandScheduler(
         time_attr="round",
@@ -177,7 +177,7 @@ def _asha(plan: Plan) -> TrialScheduler:
     )
 
 
-def _pbt(plan: Plan) -> TrialScheduler:
+def _pbt(plan: SweepPlan) -> TrialScheduler:
     return PopulationBasedTraining(
         time_attr="round",
         metric=METRIC,
@@ -199,18 +199,18 @@ def _inside(space: Space, config: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-_SCHEDULERS: Mapping[str, Callable[[Plan], TrialScheduler | None]] = {
+_SCHEDULERS: Mapping[str, Callable[[SweepPlan], TrialScheduler | None]] = {
     "asha": _asha,
     "pbt": _pbt,
     "none": lambda _: None,
 }
 
 
-def _variants(plan: Plan) -> Any:
+def _variants(plan: SweepPlan) -> Any:
     return BasicVariantGenerator(constant_grid_search=True, random_state=plan.config.seed)
 
 
-_SEARCHES: Mapping[str, Callable[[Plan], Any]] = {
+_SEARCHES: Mapping[str, Callable[[SweepPlan], Any]] = {
     "random": _variants,
     "optuna": lambda plan: OptunaSearch(metric=METRIC, mode="max", seed=plan.config.seed),
     "grid": _variants,

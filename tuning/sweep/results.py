@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from seal_ray.report.files import TRIALS, replace_yaml
 from tuning.record import State, TrialRecord, TrialsManifest, write_csv
 from tuning.sweep.importance import importances
-from tuning.sweep.parameter import Parameter
+from tuning.sweep.parameter import SweptParameter
 from tuning.sweep.pictures import draw_importances, draw_parallel
 
 METRIC = "evaluation/success"
@@ -25,12 +25,12 @@ TABLE, BEST, PARALLEL, IMPORTANCE = "results.csv", "best.yaml", "parallel.png", 
 """Names of the files that are written; without a finished trial there is no `BEST`."""
 
 
-class Manifest(TrialsManifest):
+class SweepManifest(TrialsManifest):
     """What a sweep runs."""
 
     FILE, WHAT, COMMAND = "sweep.yaml", "sweep", "sweep"
 
-    parameters: tuple[Parameter, ...] = Field(min_length=1, max_length=100)
+    parameters: tuple[SweptParameter, ...] = Field(min_length=1, max_length=100)
     scheduler: str
     search: str
     trials: int = Field(ge=1)
@@ -48,7 +48,7 @@ class Sweep:
     """A sweep as it stands: the trials that have started, the best first."""
 
     folder: Path
-    manifest: Manifest
+    manifest: SweepManifest
     trials: Sequence[TrialRecord]
 
     @property
@@ -77,8 +77,8 @@ def score(trial: TrialRecord) -> float | None:
 
 
 def collect(out: Path) -> Sweep:
-    """Reads the sweep in a folder, finished or not. Nothing is written. Raises `UserError` as `Manifest.read`."""
-    manifest = Manifest.read(out)
+    """Reads the sweep in a folder, finished or not. Nothing is written. Raises `UserError` as `SweepManifest.read`."""
+    manifest = SweepManifest.read(out)
     folders = sorted(path for path in (out / TRIALS).glob("*") if path.is_dir())
     trials = [TrialRecord.read(path, of_rounds=manifest.rounds) for path in folders]
     return Sweep(out, manifest, sorted(trials, key=_place))

@@ -19,7 +19,7 @@ from seal_ray.algorithm.config import SealConfig, apply
 from seal_ray.config.fields import attribute, current
 from seal_ray.config.sections import SECTIONS, check_key, make_section
 from tuning.recipe import SAME
-from tuning.sweep.parameter import Parameter, Value
+from tuning.sweep.parameter import SweptParameter, Value
 
 DEFAULT_SPACE = Path(__file__).with_name("default_space.yaml")
 
@@ -60,7 +60,7 @@ class Entry(BaseModel):
 class Space:
     """The parameters of a sweep; `left_out` are names of those that have no effect on the swept config."""
 
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[SweptParameter, ...]
     left_out: tuple[str, ...] = ()
 
     def for_tune(self, *, choices: Callable[[list[Value]], Any] = tune.choice) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def with_values(config: SealConfig, values: Mapping[str, Value]) -> SealConfig:
     sections = config.to_sections()
     changed: dict[str, dict[str, Any]] = {}
     for name, value in values.items():
-        section, key, *entry = Parameter(name).path
+        section, key, *entry = SweptParameter(name).path
         settings = changed.setdefault(section, {})
         settings[key] = {**settings.get(key, sections[section][key]), entry[0]: value} if entry else value
     return apply(config.copy(copy_frozen=False), changed)
@@ -128,7 +128,7 @@ def _entry(name: str, written: Any) -> Entry:
         raise UserError(f"--space: {name}: {where + ': ' if where else ''}{said}.") from None
     for setting in (name, *entry.when):
         _check_name(setting)
-    section, key, *_ = Parameter(name).path
+    section, key, *_ = SweptParameter(name).path
     if current(section, key) in SAME.get(section, ()):
         raise UserError(
             f"--space: {name}: it must be the same in all trials, or they cannot be held against each other."
@@ -137,7 +137,7 @@ def _entry(name: str, written: Any) -> Entry:
 
 
 def _check_name(name: str) -> None:
-    section, *rest = Parameter(name).path
+    section, *rest = SweptParameter(name).path
     if not rest:
         raise UserError(f"--space: {name!r:.80} is no setting; write section.key, for instance training.lr.")
     check_key(section, rest[0])
@@ -150,15 +150,15 @@ def _check_name(name: str) -> None:
 
 def _has_effect(entry: Entry, config: SealConfig) -> bool:
     sections = config.to_sections()
-    return all(Parameter(name).value_in(sections) in allowed for name, allowed in entry.when.items())
+    return all(SweptParameter(name).value_in(sections) in allowed for name, allowed in entry.when.items())
 
 
-def _parameter(name: str, entry: Entry, config: SealConfig) -> Parameter:
+def _parameter(name: str, entry: Entry, config: SealConfig) -> SweptParameter:
     if entry.values is not None:
-        return Parameter(name, choices=tuple(entry.values))
+        return SweptParameter(name, choices=tuple(entry.values))
     whole = not _takes_fractions(name)
     if entry.around is not None:
-        own = Parameter(name).value_in(config.to_sections())
+        own = SweptParameter(name).value_in(config.to_sections())
         if not isinstance(own, int | float) or own <= 0:
             raise UserError(f"--space: {name}: it is {own!r:.40}, and around takes numbers above 0.")
         low, high, log = own / entry.around, own * entry.around, True
@@ -170,12 +170,12 @@ def _parameter(name: str, entry: Entry, config: SealConfig) -> Parameter:
         low, high, log = entry.low, entry.high, entry.log
         if whole and not (float(low).is_integer() and float(high).is_integer()):
             raise UserError(f"--space: {name}: it takes whole numbers; give whole numbers as low and high.")
-    return Parameter(name, low=float(low), high=float(high), log=log, whole=whole)
+    return SweptParameter(name, low=float(low), high=float(high), log=log, whole=whole)
 
 
 def _takes_fractions(name: str) -> bool:
     """Whether the setting is a number with a fraction. What lies in its bounds is asked elsewhere."""
-    section, key, *entry = Parameter(name).path
+    section, key, *entry = SweptParameter(name).path
     for fraction in (0.5, 1.5):
         try:
             make_section(section, {key: {entry[0]: fraction} if entry else fraction})
@@ -185,7 +185,7 @@ def _takes_fractions(name: str) -> bool:
     return False
 
 
-def _domain(parameter: Parameter, choices: Callable[[list[Value]], Any]) -> Any:
+def _domain(parameter: SweptParameter, choices: Callable[[list[Value]], Any]) -> Any:
     """How Tune draws the parameter, or goes through its values."""
     if parameter.choices is not None:
         return choices(list(parameter.choices))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from envs.task import JSON, ToolCall
-from envs.toolworld.scene import Beat, Intent, Reading, Scene, call, known
+from envs.toolworld.scene import Beat, Intent, Scene, SceneReading, call, known
 
 _OF_TWO = ("add", "subtract", "multiply")
 _OF_MANY = ("mean", "max_value", "min_value", "sum_values")
@@ -49,7 +49,7 @@ class Arithmetic(Scene):
         a, b, factor = self.words.number(100, 900), self.words.number(10, 99), self.words.number(3, 99)
         return self._then_times("difference_times", call("subtract", a=a, b=b), a - b, factor)
 
-    def mean_of(self, intent: str, read: Reading) -> Beat:
+    def mean_of(self, intent: str, read: SceneReading) -> Beat:
         """The average of numbers that are read."""
         assert isinstance(read.value, list)
         calls = (*read.calls, call("mean", numbers=read.value))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from envs.toolworld.scene import Beat, Intent, Reading, call, require
+from envs.toolworld.scene import Beat, Intent, SceneReading, call, require
 from envs.toolworld.scenes.folders import Folder, Folders
 
 
-class Files(Folders):
+class FileScene(Folders):
     @property
     def intents(self) -> tuple[Intent, ...]:
         return (
@@ -194,9 +194,9 @@ class Files(Folders):
         """The number of a file's words, written into a new one."""
         file = self._any_file()
         counted = call("wc", file_name=file, mode="w")
-        return self.keep("keep_count", Reading((counted,), {"file": file}, str(len(self._here[file].split()))))
+        return self.keep("keep_count", SceneReading((counted,), {"file": file}, str(len(self._here[file].split()))))
 
-    def keep(self, intent: str, read: Reading) -> Beat:
+    def keep(self, intent: str, read: SceneReading) -> Beat:
         """What is read, written into a new file."""
         name, text, here = self.words.draw("file"), str(read.value), self._here
         calls = (*read.calls, call("touch", file_name=name), call("echo", content=text, file_name=name))

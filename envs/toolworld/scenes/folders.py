@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from envs.task import JSON
-from envs.toolworld.scene import Reading, Scene, call, known, require
+from envs.toolworld.scene import Scene, SceneReading, call, known, require
 from envs.toolworld.words import Words
 
 Folder = dict[str, str]
@@ -37,12 +37,12 @@ class Folders(Scene):
         tree |= {file: _file(text) for file, text in self._root.items()}
         return {"root": {self._name: {"type": "directory", "contents": tree}}}
 
-    def line(self) -> Reading:
+    def line(self) -> SceneReading:
         """A file that has one line, shown."""
         file = self._any_file()
         text = self._here[file]
         require("\n" not in text)
-        return Reading((call("cat", file_name=file),), {"file": file}, text)
+        return SceneReading((call("cat", file_name=file),), {"file": file}, text)
 
     @property
     def _here(self) -> Folder:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from envs.task import JSON
-from envs.toolworld.scene import Beat, Intent, Reading, SceneWithLogin, call, known, require
+from envs.toolworld.scene import Beat, Intent, SceneReading, SceneWithLogin, call, known, require
 from envs.toolworld.words import Words
 
 
@@ -141,7 +141,7 @@ class Messages(SceneWithLogin):
         calls = (call("delete_message", receiver_id=number),)
         return self.with_login("unsend_last", calls, {}, lambda: self._delete(number), reads=(number,))
 
-    def send_file(self, read: Reading) -> Beat:
+    def send_file(self, read: SceneReading) -> Beat:
         """The text of a file, to somebody."""
         name, text = known(self._someone(brought_up=False)), str(read.value)
         number = self._ids[name]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from envs.task import JSON
-from envs.toolworld.scene import Beat, Intent, Reading, SceneWithLogin, call, known, require
+from envs.toolworld.scene import Beat, Intent, SceneReading, SceneWithLogin, call, known, require
 from envs.toolworld.words import Words
 
 
@@ -153,7 +153,7 @@ class Tickets(SceneWithLogin):
         calls = (call("edit_ticket", ticket_id=number, updates={"priority": priority}),)
         return Beat("tickets.raise_listed", calls, {"priority": str(priority)}, reads=(str(number),))
 
-    def resolve_with_file(self, read: Reading) -> Beat:
+    def resolve_with_file(self, read: SceneReading) -> Beat:
         """A ticket resolved with the text of a file."""
         require(self._open)
         number, text = self.rng.choice(self._open), str(read.value)

@@ -7,7 +7,7 @@ from functools import partial
 from types import MappingProxyType
 
 from envs.task import JSON
-from envs.toolworld.scene import Beat, Intent, Reading, SceneWithLogin, call, known, require
+from envs.toolworld.scene import Beat, Intent, SceneReading, SceneWithLogin, call, known, require
 from envs.toolworld.words import Words
 
 
@@ -152,17 +152,17 @@ class Trading(SceneWithLogin):
         calls = (call("get_order_details", order_id=number),)
         return Beat("trading.details_listed", calls, {}, reads=(str(number),))
 
-    def price(self) -> Reading:
+    def price(self) -> SceneReading:
         """The price of a stock, looked up."""
         symbol = self.words.pick(self._symbols)
         calls = (call("get_stock_info", symbol=symbol),)
-        return Reading(calls, {"symbol": symbol}, self._prices[symbol], partial(self._quote, symbol))
+        return SceneReading(calls, {"symbol": symbol}, self._prices[symbol], partial(self._quote, symbol))
 
-    def two_prices(self) -> Reading:
+    def two_prices(self) -> SceneReading:
         first, second = self.rng.sample(self._symbols, 2)
         calls = (call("get_stock_info", symbol=first), call("get_stock_info", symbol=second))
         prices: JSON = [self._prices[first], self._prices[second]]
-        return Reading(calls, {"first": first, "second": second}, prices, partial(self._quote, second))
+        return SceneReading(calls, {"first": first, "second": second}, prices, partial(self._quote, second))
 
     def watch(self) -> Beat:
         symbol = self.words.pick(self._symbols)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from envs.task import JSON
-from envs.toolworld.scene import Beat, Intent, Reading, SceneWithLogin, call, known, require
+from envs.toolworld.scene import Beat, Intent, SceneReading, SceneWithLogin, call, known, require
 from envs.toolworld.words import Words
 
 
@@ -202,7 +202,7 @@ class Twitter(SceneWithLogin):
         effect = partial(self._retweeted.add, number)
         return self.with_login("retweet_posted", calls, {}, effect, reads=(str(number),))
 
-    def post_file(self, read: Reading) -> Beat:
+    def post_file(self, read: SceneReading) -> Beat:
         """The text of a file, posted."""
         calls = (*read.calls, call("post_tweet", content=read.value))
         return self.with_login("post_file", calls, read.slots, self._post, reads=(str(read.value),))

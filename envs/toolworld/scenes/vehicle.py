@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from envs.task import JSON, ToolCall
-from envs.toolworld.scene import Beat, Intent, Reading, Scene, call, known, require
+from envs.toolworld.scene import Beat, Intent, Scene, SceneReading, call, known, require
 from envs.toolworld.words import Words
 
 _DOORS = ("driver", "passenger", "rear_left", "rear_right")
@@ -190,9 +190,9 @@ class Vehicle(Scene):
         calls = (call("gallon_to_liter", gallon=fuel),)
         return Beat("vehicle.gauge_in_liters", calls, {}, reads=(str(fuel),))
 
-    def pressures(self) -> Reading:
+    def pressures(self) -> SceneReading:
         """The pressure of the four tires, shown."""
-        return Reading((call("check_tire_pressure"),), {}, list(self._pressures))
+        return SceneReading((call("check_tire_pressure"),), {}, list(self._pressures))
 
     def _start_calls(self) -> tuple[ToolCall, ...]:
         calls = [_lock(*_DOORS)] if self._unlocked else []

@@ -27,8 +27,8 @@ from seal_ray.algorithm.curation.memory import ArmMemory
 from seal_ray.algorithm.curation.rewards import by_rounds, needs_internalised
 from seal_ray.algorithm.curation.rewards.gain import GainReward
 from seal_ray.algorithm.curation.window import (
+    CuratorWindow,
     Verdict,
-    Window,
     arms_as_rows,
     first_distinct,
     likeliest_first,
@@ -61,7 +61,7 @@ class CuratorLoop:
         self.agent = agent
         self.reward = make_curator_reward(settings)
         self.incumbent = Interface.plain()
-        self.window = Window()
+        self.window = CuratorWindow()
         self.memory = ArmMemory(settings, self.reward)
         self.last_proposals: list[dict[str, JSON]] = []
         self.last_arms: list[dict[str, JSON]] = []
@@ -142,7 +142,7 @@ class CuratorLoop:
             self.incumbent, accepted = (accepted or [before])[0], []
         elif self._by_posterior or self.settings.played is not None:
             accepted = self._picked(proposals, [Interface.plain(), before, *earlier], new)
-        self.window = Window(number_arms([self.incumbent, *earlier, *accepted]), proposals)
+        self.window = CuratorWindow(number_arms([self.incumbent, *earlier, *accepted]), proposals)
         return self.incumbent != shown
 
     def _room(self, rollouts: int | None) -> tuple[list[Interface], int]:
@@ -283,7 +283,7 @@ class CuratorLoop:
         self.curator.set_state(state["curator"])
         self.incumbent = interface_from_dict(state["incumbent"])
         self.memory.set_state(state.get("memory", {}))
-        self.window = Window.from_dict(state)
+        self.window = CuratorWindow.from_dict(state)
 
 
 def start_curator_loop(

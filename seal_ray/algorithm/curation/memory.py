@@ -19,7 +19,7 @@ from policies.curator.base import Tried
 from policies.trajectory import interface_id
 from seal_ray.algorithm.curation.rewards import CuratorReward, by_rounds, needs_internalised
 from seal_ray.algorithm.curation.rewards.gain import GainReward
-from seal_ray.algorithm.curation.window import Window
+from seal_ray.algorithm.curation.window import CuratorWindow
 from seal_ray.config.sections import Curator
 from seal_ray.grpo.arms import PLAIN, ArmGroup
 from seal_ray.grpo.posterior import NOISE, Cell, Posterior, choose_by_posterior, max_distinguishable_arms
@@ -45,13 +45,13 @@ class ArmMemory:
         self.interfaces: dict[str, Interface] = {}
         """Id → interface, of the arms that the posterior knows."""
 
-    def observe(self, window: Window) -> None:
+    def observe(self, window: CuratorWindow) -> None:
         """Takes in a window that has ended."""
         self.posterior = self.posterior.after(cells_of(window, self._reward))
         found = self.interfaces | {interface_id(arm.interface): arm.interface for arm in window.arms}
         self.interfaces = {name: found[name] for name in self.posterior.arms}
 
-    def values(self, window: Window) -> dict[int, float]:
+    def values(self, window: CuratorWindow) -> dict[int, float]:
         """Number of an arm → posterior mean, for the plain arm and those that are known."""
         names = {arm.number: interface_id(arm.interface) for arm in window.arms}
         known = [number for number, name in names.items() if number == PLAIN or self.posterior.knows(name)]
@@ -63,7 +63,7 @@ class ArmMemory:
         means_A, covariances_AA = self.posterior.moments([interface_id(interface)])
         return float(means_A[0]), float(covariances_AA[0, 0]) ** 0.5
 
-    def choose(self, window: Window, incumbent: Interface) -> tuple[Interface, float]:
+    def choose(self, window: CuratorWindow, incumbent: Interface) -> tuple[Interface, float]:
         """The interface that stays, and the largest probability with which one is better than the incumbent."""
         names = {interface_id(arm.interface): arm.interface for arm in window.arms}
         before, settings = interface_id(incumbent), self._settings
@@ -96,13 +96,13 @@ class ArmMemory:
             promote_at=settings.promote_at,
         )
 
-    def share_out(self, window: Window, slots: int, seed: int) -> list[int]:
+    def share_out(self, window: CuratorWindow, slots: int, seed: int) -> list[int]:
         """How many of `slots` groups each arm but the plain one gets, from all that was seen, in this window too."""
         seen = self.posterior.after(cells_of(window, self._reward))
         names = [interface_id(arm.interface) for arm in window.arms if not arm.plain]
         return seen.share_out(names, slots, np.random.default_rng(seed))
 
-    def arms_for(self, window: Window, categories: Sequence[str], seed: int) -> list[int]:
+    def arms_for(self, window: CuratorWindow, categories: Sequence[str], seed: int) -> list[int]:
         """The arm, beside the plain one, that plays each task of these categories, by what arms do for a category."""
         seen = self.posterior.after(cells_of(window, self._reward))
         shown = [arm for arm in window.arms if not arm.plain]
@@ -128,7 +128,7 @@ class ArmMemory:
             self.interfaces = {name: interface_from_dict(each) for name, each in state["interfaces"].items()}
 
 
-def cells_of(window: Window, reward: CuratorReward) -> list[Cell]:
+def cells_of(window: CuratorWindow, reward: CuratorReward) -> list[Cell]:
     """What each arm did on each task, or in each round where the reward is by rounds; all groups of a task together."""
     names = {arm.number: interface_id(arm.interface) for arm in window.arms}
     if by_rounds(reward):

@@ -1,4 +1,4 @@
-"""`Window`: the arms of some rounds, what was played under them, and how proposals become arms."""
+"""`CuratorWindow`: the arms of some rounds, what was played under them, and how proposals become arms."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ByRound = dict[int, dict[int, float]]
 
 
 @dataclass
-class Window:
+class CuratorWindow:
     """The arms of a window, the plain one first, and the groups that were played under them."""
 
     arms: tuple[Arm, ...] = (PLAIN_ARM,)
@@ -80,7 +80,7 @@ class Window:
         }
 
     @classmethod
-    def from_dict(cls, value: Mapping[str, JSON]) -> Window:
+    def from_dict(cls, value: Mapping[str, JSON]) -> CuratorWindow:
         """The inverse of `to_dict`. Checkpoints of earlier versions know neither tasks nor rounds."""
         return cls(
             number_arms(map(interface_from_dict, value["interfaces"])),
@@ -117,7 +117,7 @@ class Verdict:
     """The largest probability with which an arm is better than the incumbent was; 0 without a posterior."""
 
 
-def proposals_as_rows(window: Window, verdict: Verdict | None) -> list[dict[str, JSON]]:
+def proposals_as_rows(window: CuratorWindow, verdict: Verdict | None) -> list[dict[str, JSON]]:
     """The window's proposals for people to read: the interface, the reason of a rejection, and the reward."""
     rewards = verdict.rewards if verdict else (None,) * len(window.proposals)
     return [
@@ -132,7 +132,7 @@ def proposals_as_rows(window: Window, verdict: Verdict | None) -> list[dict[str,
 
 
 def arms_as_rows(
-    window: Window, known: Mapping[int, tuple[float, float]], *, before: Interface, after: Interface
+    window: CuratorWindow, known: Mapping[int, tuple[float, float]], *, before: Interface, after: Interface
 ) -> list[dict[str, JSON]]:
     """The arms of a window that has ended, for people to read: what was played and what is known of them.
 

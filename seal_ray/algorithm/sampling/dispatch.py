@@ -17,7 +17,7 @@ from envs.errors import SealError
 from policies.rollouts import Fault
 from seal_ray.algorithm.rllib import answers, cause_of, replace_runner, send
 from seal_ray.algorithm.sampling.groups import GroupPlan, PlayedGroup
-from seal_ray.algorithm.sampling.runner import Stuck, Target
+from seal_ray.algorithm.sampling.runner import StuckDialogue, Target
 
 _PULSE = 0.2
 """Seconds between two looks at runners and engines."""
@@ -67,7 +67,7 @@ def _play_here(runner: Any, plans: Sequence[GroupPlan], target: Target, heal: Ca
     lost: list[Fault] = []
     while True:
         found = while_healing(lambda: runner.sample(plans=plans, target=target, lost=lost), heal)
-        if not isinstance(found, Stuck):
+        if not isinstance(found, StuckDialogue):
             played: list[PlayedGroup] = found
             return played
         _log.warning("a dialogue of %s hangs in this process, and takes its time until the run ends", found.fault.task)
@@ -95,7 +95,7 @@ def _play_remotely(
                 continue  # the group marks the runner as not healthy
             if isinstance(answer, Exception):
                 raise cause_of(answer)
-            if isinstance(answer, Stuck):
+            if isinstance(answer, StuckDialogue):
                 lost.append(answer.fault)
                 queue.append(under_way.pop(runner))
                 replace_runner(group, runner)

@@ -30,7 +30,7 @@ from envs.task import Task
 from policies.models import open_model
 from policies.plain_view import NoView, PlainView, plain_view
 from policies.prompting import ChatFormat
-from policies.rollouts import Fault, Job, Rollouts
+from policies.rollouts import Fault, RolloutJob, Rollouts
 from policies.solver import Budgets, Solver
 from policies.trajectory import Trajectory
 from policies.watchdog import Watchdog
@@ -51,14 +51,14 @@ _ROUNDING = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
-class Stuck:
+class StuckDialogue:
     """A dialogue whose step takes too long, as the fault that it becomes. Its process must not be used any more."""
 
     fault: Fault
 
 
-def run_with_watchdog(work: Callable[[], R], watch: Watchdog, *, limit: float, replaceable: bool) -> R | Stuck:
-    """What `work` returns or raises, which runs in a thread; or `Stuck`, with the thread left behind.
+def run_with_watchdog(work: Callable[[], R], watch: Watchdog, *, limit: float, replaceable: bool) -> R | StuckDialogue:
+    """What `work` returns or raises, which runs in a thread; or `StuckDialogue`, with the thread left behind.
 
     A step that holds Python's lock leaves this guard no turn. A `replaceable` process is then ended from outside of
     Python, after twice the limit.
@@ -83,7 +83,7 @@ def run_with_watchdog(work: Callable[[], R], watch: Watchdog, *, limit: float, r
             late = watch.overdue(limit)
             if late is not None:
                 reason = f"a step did not come back within {limit:g} s (fault_tolerance.step_timeout)"
-                return Stuck(Fault(late.task, late.seed, STEP_TIMEOUT, reason))
+                return StuckDialogue(Fault(late.task, late.seed, STEP_TIMEOUT, reason))
     finally:
         if replaceable:
             faulthandler.cancel_dump_traceback_later()
@@ -155,7 +155,7 @@ class _Player:
             return PlayedGroup(plan, (fault,) * len(plan.seeds))
         outcomes = await rollouts.play_or_fault(
             [
-                Job(task, seed, arm.interface, plan.protocol)
+                RolloutJob(task, seed, arm.interface, plan.protocol)
                 for seed, arm in zip(plan.seeds, plan.arms, strict=True)
                 if (plan.task, seed) not in lost
             ],
@@ -211,11 +211,11 @@ class SealEnvRunner(EnvRunner, Checkpointable):
 
     def sample(  # type: ignore[override] # RLlib's takes options
         self, *, plans: Sequence[GroupPlan], target: Target, lost: Sequence[Fault] = (), **_: Any
-    ) -> list[PlayedGroup] | Stuck:
+    ) -> list[PlayedGroup] | StuckDialogue:
         """Plays these groups. Dialogues that are `lost` already are not played: their outcomes are those faults.
 
-        Returns `Stuck` where a dialogue does not come back: this runner must then be replaced. Raises `StaleWeights`,
-        or `EngineLost` where an engine does not come back.
+        Returns `StuckDialogue` if a dialogue does not come back: this runner must then be replaced. Raises
+        `StaleWeights`, or `EngineLost` if an engine does not come back.
         """
         player, watch = self._player, Watchdog()  # a thread that was left behind keeps its own
         return run_with_watchdog(

@@ -27,9 +27,9 @@ from seal_ray.algorithm.objects import make_writer_reward, make_writer_update
 from seal_ray.algorithm.sampling.dispatch import while_healing
 from seal_ray.algorithm.sampling.groups import PlayedGroup
 from seal_ray.algorithm.tasks.held_out import HeldOut, Play
-from seal_ray.algorithm.tasks.pool import Pool, Provenance, written_slots
+from seal_ray.algorithm.tasks.pool import Provenance, TaskPool, written_slots
 from seal_ray.algorithm.tasks.recorded import recorded_windows
-from seal_ray.algorithm.tasks.rewards import Outcome, Probe, WindowOutcomes
+from seal_ray.algorithm.tasks.rewards import Probe, TaskOutcome, WindowOutcomes
 from seal_ray.config import sections
 from seal_ray.config.agents import Settings
 from seal_ray.grpo.arms import PLAIN
@@ -76,7 +76,7 @@ class TaskWriterLoop:
         chosen = self._environment.categories
         self.source: Writable = source if chosen is None else OfCategories(source, chosen)
         self.agent = agent
-        self.pool = Pool(
+        self.pool = TaskPool(
             settings.capacity,
             filtering=settings.filtering,
             discount=settings.discount,
@@ -285,8 +285,8 @@ class TaskWriterLoop:
         ]
 
     def _outcomes(self, round_number: int) -> WindowOutcomes:
-        def now(task: str, specification: Specification) -> Outcome:
-            return Outcome(specification, *self._window.get(task, (0.0, 0.0)))
+        def now(task: str, specification: Specification) -> TaskOutcome:
+            return TaskOutcome(specification, *self._window.get(task, (0.0, 0.0)))
 
         mine = {each.task for each in self.drafts}
         entries = {each.task: each.specification for each in self.pool.entries}
@@ -306,7 +306,7 @@ class TaskWriterLoop:
                 for each in self.drafts
                 if each.task is not None and each.draft.specification is not None
             ],
-            earlier=[Outcome(entries[task], *counts) for task, counts in self._earlier.items() if task in entries],
+            earlier=[TaskOutcome(entries[task], *counts) for task, counts in self._earlier.items() if task in entries],
             now=[now(task, specification) for task, specification in old.items()],
             probes=probes,
         )

@@ -11,7 +11,7 @@ LEVEL = 0.9
 
 
 @dataclass(frozen=True, slots=True)
-class Difficulty:
+class TaskDifficulty:
     """p̂ and its interval, from 0 to 1; p̂ is None where nothing was played."""
 
     p: float | None
@@ -19,7 +19,7 @@ class Difficulty:
     high: float
 
 
-def difficulty(successes: float, rollouts: float, level: float = LEVEL) -> Difficulty:
+def difficulty(successes: float, rollouts: float, level: float = LEVEL) -> TaskDifficulty:
     """p̂ of a task with so many successes in so many rollouts, and Jeffreys' interval.
 
     The interval is the middle `level` of Beta(successes + ½, failures + ½), whose end is 0 where nothing succeeded and
@@ -30,8 +30,8 @@ def difficulty(successes: float, rollouts: float, level: float = LEVEL) -> Diffi
     if not 0 <= successes <= rollouts + 1e-9:
         raise ValueError(f"{successes} successes in {rollouts} rollouts")
     if rollouts <= 0:
-        return Difficulty(None, 0.0, 1.0)
+        return TaskDifficulty(None, 0.0, 1.0)
     failures, tail = max(0.0, rollouts - successes), (1 - level) / 2
     low = 0.0 if successes <= 0 else float(betaincinv(successes + 0.5, failures + 0.5, tail))
     high = 1.0 if failures <= 0 else float(betaincinv(successes + 0.5, failures + 0.5, 1 - tail))
-    return Difficulty(min(1.0, successes / rollouts), low, high)
+    return TaskDifficulty(min(1.0, successes / rollouts), low, high)

@@ -1,4 +1,4 @@
-"""`Pool`: the tasks that were written, where they come from, and how hard they are for the solver now."""
+"""`TaskPool`: the tasks that were written, where they come from, and how hard they are for the solver now."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from envs.specifications import Specification, Writable
 from envs.task import JSON, Task
-from seal_ray.algorithm.tasks.difficulty import Difficulty, difficulty
+from seal_ray.algorithm.tasks.difficulty import TaskDifficulty, difficulty
 
 FILTERING = 0.1
 """Share of the played tasks that are left out at either end, the easiest and the hardest: GenEnv's `filtering_k`."""
@@ -42,11 +42,11 @@ class Written:
     """The round in which it was played last, on whichever interface, counted from 1."""
 
     @property
-    def difficulty(self) -> Difficulty:
+    def difficulty(self) -> TaskDifficulty:
         return difficulty(self.successes, self.counted)
 
 
-class Pool:
+class TaskPool:
     """Written tasks, `capacity` at most, each specification once.
 
     It is a plain value: what is drawn from it follows from what was added, observed and aged, and from a seed. Counts

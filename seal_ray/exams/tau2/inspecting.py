@@ -72,7 +72,7 @@ def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class InspectJob:
     """What is played, and where its logs lie.
 
     `turns` bounds the times that the user speaks, `calls` the answers of both sides, `retries` how often a request is
@@ -164,7 +164,7 @@ def inspect_cache(folder: Path) -> Path:
 
 
 @contextmanager
-def inspecting(interpreter: Interpreter, job: Job) -> Iterator[Inspecting]:
+def inspecting(interpreter: Interpreter, job: InspectJob) -> Iterator[Inspecting]:
     """A process with this job, ended at the end of the block."""
     job.folder.mkdir(parents=True, exist_ok=True)
     log = job.folder / LOG

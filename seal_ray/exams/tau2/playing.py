@@ -10,10 +10,10 @@ from functools import partial
 from typing import Any
 
 from envs.errors import SealError, UserError, check_known
-from seal_ray.exams.sitting import Answer, AnswerLog, Progress, choose_items, cut_short
-from seal_ray.exams.tau2.inspecting import LOG, Interpreter, Job, Sides, inspecting
-from seal_ray.exams.tau2.servers import Endpoint, Server, Servers
-from seal_ray.exams.tau2.suites import PREFIX, Dialogue, row_of, task_of
+from seal_ray.exams.sitting import Answer, AnswerLog, ExamProgress, choose_items, cut_short
+from seal_ray.exams.tau2.inspecting import LOG, InspectJob, Interpreter, Sides, inspecting
+from seal_ray.exams.tau2.servers import Endpoint, ServerProcess, Servers
+from seal_ray.exams.tau2.suites import PREFIX, Tau2Dialogue, row_of, task_of
 
 TURNS = 100
 """Times that the user speaks in a dialogue at most, as in the benchmark."""
@@ -67,16 +67,16 @@ class Play:
 
 
 def play(
-    suite: str, model: Party, how: Play, sheet: AnswerLog, servers: Servers, report: Callable[[Progress, str], None]
-) -> Progress:
+    suite: str, model: Party, how: Play, sheet: AnswerLog, servers: Servers, report: Callable[[ExamProgress, str], None]
+) -> ExamProgress:
     """Plays what was not yet played. Raises `SealError` with one sentence where it cannot go on; nothing is lost."""
     domain = suite.removeprefix(PREFIX)
-    progress = Progress(suite, 0, {})
-    job = Job(task_of(suite), sheet.inspect, turns=how.turns, concurrent=how.concurrent, retries=RETRIES)
+    progress = ExamProgress(suite, 0, {})
+    job = InspectJob(task_of(suite), sheet.inspect, turns=how.turns, concurrent=how.concurrent, retries=RETRIES)
     try:
         report(progress, "loading the tasks")
         with inspecting(how.interpreter, job) as running:
-            items = _chosen([Dialogue(each, domain) for each in running.ids], how)
+            items = _chosen([Tau2Dialogue(each, domain) for each in running.ids], how)
             stored = sheet.answers()
             progress.total = len(items)
             progress.answers |= {each: stored[each] for each in items if each in stored}
@@ -103,17 +103,19 @@ def play(
     return progress
 
 
-def _chosen(dialogues: Sequence[Dialogue], how: Play) -> dict[str, Dialogue]:
+def _chosen(dialogues: Sequence[Tau2Dialogue], how: Play) -> dict[str, Tau2Dialogue]:
     check_known("category", list(dict.fromkeys(each.category for each in dialogues)), *how.categories)
     chosen = choose_items(dialogues, limit=how.limit, categories=how.categories)
     return {each.id: each for each in chosen}
 
 
-def _sides(model: Party, user: Party, servers: Servers, starting: Callable[[str], None]) -> tuple[Sides, list[Server]]:
+def _sides(
+    model: Party, user: Party, servers: Servers, starting: Callable[[str], None]
+) -> tuple[Sides, list[ServerProcess]]:
     """What Inspect calls both, and the servers of ours that answer for them now."""
     names: list[str] = []
     variables: dict[str, str] = {}
-    ours: list[Server] = []
+    ours: list[ServerProcess] = []
     for party, service in ((model, "seal-ray"), (user, "seal-ray-user")):
         endpoint = party.endpoint
         if endpoint is None and party.folder is not None:
@@ -131,6 +133,6 @@ def _sides(model: Party, user: Party, servers: Servers, starting: Callable[[str]
     return Sides(names[0], names[1], variables), ours
 
 
-def _check(servers: Sequence[Server]) -> None:
+def _check(servers: Sequence[ServerProcess]) -> None:
     for server in servers:
         server.check()

@@ -43,7 +43,7 @@ class Endpoint:
     key: str
 
 
-class Server:
+class ServerProcess:
     """A server that was started. `options` are those of `seal-ray serve`."""
 
     def __init__(self, model: str, name: str, options: Sequence[str], port: int, log: Path) -> None:
@@ -97,18 +97,18 @@ class Servers:
     """
 
     folder: Path
-    _running: dict[str, Server] = field(default_factory=dict, init=False)
+    _running: dict[str, ServerProcess] = field(default_factory=dict, init=False)
 
     def get(
         self, model: str, name: str, options: Sequence[str], starting: Callable[[], None], *, exactly: bool
-    ) -> Server:
+    ) -> ServerProcess:
         """The model's server, which answers. One with other options does too, unless it must have these `exactly`."""
         if exactly and model in self._running and self._running[model].options != tuple(options):
             self._running.pop(model).close()
         if model not in self._running:
             starting()
             log = self.folder / "servers" / f"{name}.log"
-            self._running[model] = Server(model, name, options, self._port(model), log)
+            self._running[model] = ServerProcess(model, name, options, self._port(model), log)
             self._running[model].wait()
         return self._running[model]
 

@@ -20,7 +20,7 @@ _KIND = re.compile(r"\[(\w+)\]")
 
 
 @dataclass(frozen=True, slots=True)
-class Dialogue:
+class Tau2Dialogue:
     """A task of a domain, as an item of an exam. Telecom's ids begin with the kind of what is wrong."""
 
     id: str
@@ -43,7 +43,7 @@ def task_of(suite: str) -> str:
     return f"tau2_{suite.removeprefix(PREFIX)}"
 
 
-def row_of(item: Dialogue, played: Mapping[str, Any]) -> dict[str, Any]:
+def row_of(item: Tau2Dialogue, played: Mapping[str, Any]) -> dict[str, Any]:
     """The line of a dialogue in `answers.jsonl`.
 
     The verdict is that of the task's scorer. A dialogue that the user did not end is wrong whatever the scorer says, as

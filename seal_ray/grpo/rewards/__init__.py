@@ -23,7 +23,7 @@ REWARDS: Registry[type[Reward]] = Registry(
     "seal_ray.rewards",
     {
         "success": "seal_ray.grpo.rewards.success:SuccessReward",
-        "progress": "seal_ray.grpo.rewards.progress:ProgressReward",
+        "progress": "seal_ray.grpo.rewards.progress:TurnShareReward",
     },
 )
 """The rewards. A class takes its `Settings` from the environment section and `environment.reward_settings`."""

@@ -13,7 +13,7 @@ from envs.verifier import Outcome
 from policies.trajectory import Trajectory
 
 
-class ProgressReward:
+class TurnShareReward:
     """`progress_reward` of a dialogue's diagnosis."""
 
     class Settings(BaseModel):

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any
 
 from envs.apibank.data import read_dialogues, read_tools, recorded_results, typed
-from envs.apibank.simulators import Recorded, Simulators
+from envs.apibank.simulators import ApiSimulators, Recorded
 from envs.task import ToolCall
 from tests.envs.apibank.folder import FOLDER
 
@@ -198,7 +198,7 @@ def compared(perturbed: int) -> Iterator[Compared]:
     """Every ground truth, and so many perturbed calls of each."""
     dialogues = read_dialogues(FOLDER)
     truths = [each for dialogue in dialogues for each in dialogue.calls]
-    simulators = Simulators(FOLDER, recorded_results(dialogues))
+    simulators = ApiSimulators(FOLDER, recorded_results(dialogues))
     described = simulators.describe()
     tools = read_tools(described)
     kinds = [*CHANGES]

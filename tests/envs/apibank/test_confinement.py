@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from envs.apibank import program
-from envs.apibank.simulators import Simulators
+from envs.apibank.simulators import ApiSimulators
 from envs.errors import UserError
 from envs.task import ToolCall
 from tests.envs.apibank.fake import write_folder
@@ -86,7 +86,7 @@ def test_planted_code_can_neither_read_nor_write_nor_connect_nor_start_anything(
     with socket.create_server(("127.0.0.1", 0)) as server:
         values = {"outside": str(outside), "secret": str(secret), "port": server.getsockname()[1]}
         (folder / "apis" / "planted.py").write_text(PLANTED.format(**values))
-        simulators = Simulators(folder)
+        simulators = ApiSimulators(folder)
         judged = simulators.judge(ToolCall("Planted", {"deed": "all"}), {})
         server.settimeout(0.1)
         with pytest.raises(TimeoutError):
@@ -118,7 +118,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @needs_data
 def test_the_published_files_are_known_and_no_others_run_without_trust(asked: list[str], tmp_path: Path) -> None:
-    Simulators(FOLDER)
+    ApiSimulators(FOLDER)
     assert asked == []
     changes: dict[str, Callable[[Path], object]] = {
         "apis/calculator.py": lambda file: file.write_text(file.read_text() + "\n"),
@@ -132,7 +132,7 @@ def test_the_published_files_are_known_and_no_others_run_without_trust(asked: li
             (folder / part).chmod(0o755)
         change(folder / name)
         with pytest.raises(UserError, match="is not trusted"):
-            Simulators(folder)
+            ApiSimulators(folder)
         assert asked[number] == f"files that are not the published ones, such as {name}"
 
 
@@ -140,4 +140,4 @@ def test_a_file_that_is_no_text_is_refused_in_a_sentence(tmp_path: Path) -> None
     folder = write_folder(tmp_path / "api-bank")
     (folder / "apis" / "lamp.py").write_bytes(b"\xff\xfe")
     with pytest.raises(UserError, match="is no UTF-8 text"):
-        Simulators(folder)
+        ApiSimulators(folder)

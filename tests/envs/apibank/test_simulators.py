@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from envs.apibank import worker
-from envs.apibank.simulators import MAX_CHARACTERS, Recorded, Simulators, key_of
+from envs.apibank.simulators import MAX_CHARACTERS, ApiSimulators, Recorded, key_of
 from envs.errors import EnvironmentFault
 from envs.task import JSON, ToolCall
 from tests.envs.apibank.fake import write_folder
@@ -19,9 +19,9 @@ SEARCHED = ToolCall("ToolSearcher", {"keywords": "read lamp"})
 
 
 @pytest.fixture(scope="module")
-def simulators(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulators]:
+def simulators(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiSimulators]:
     folder = write_folder(tmp_path_factory.mktemp("api-bank"))
-    found = Simulators(folder, {key_of(SEARCHED): {"output": "ReadLamp", "exception": None}})
+    found = ApiSimulators(folder, {key_of(SEARCHED): {"output": "ReadLamp", "exception": None}})
     yield found
     found.close()
 
@@ -33,7 +33,7 @@ def lamp(room: JSON = "hall", level: JSON = 5, token: JSON = "t1", **more: JSON)
 TRUTH = {"input": {"room": "hall"}, "output": "7777", "exception": None}
 
 
-def test_the_documents_say_what_a_call_may_leave_out_and_what_cannot_run(simulators: Simulators) -> None:
+def test_the_documents_say_what_a_call_may_leave_out_and_what_cannot_run(simulators: ApiSimulators) -> None:
     described = simulators.describe()
     assert set(described) == {"CheckToken", "SetLamp", "ReadLamp", "Rogue", "ToolSearcher"}
     assert [name for name, each in described.items() if not each["runs"]] == ["ToolSearcher"]
@@ -41,7 +41,7 @@ def test_the_documents_say_what_a_call_may_leave_out_and_what_cannot_run(simulat
     assert described["SetLamp"]["optional"] == []
 
 
-def test_a_call_is_judged_by_the_rule_of_its_api(simulators: Simulators) -> None:
+def test_a_call_is_judged_by_the_rule_of_its_api(simulators: ApiSimulators) -> None:
     assert simulators.judge(lamp(), TRUTH).correct
     assert simulators.judge(lamp("hall", "5"), TRUTH).correct
     assert not simulators.judge(lamp("kitchen"), TRUTH).correct
@@ -49,12 +49,12 @@ def test_a_call_is_judged_by_the_rule_of_its_api(simulators: Simulators) -> None
     assert not simulators.judge(lamp(), {"nothing": "of what the rule reads"}).correct
 
 
-def test_every_judgement_begins_with_the_databases_of_the_beginning(simulators: Simulators) -> None:
+def test_every_judgement_begins_with_the_databases_of_the_beginning(simulators: ApiSimulators) -> None:
     read, truth = ToolCall("ReadLamp", {"room": "hall"}), {"output": 3}
     assert [simulators.judge(call, truth).correct for call in (read, lamp(), read)] == [True, False, True]
 
 
-def test_calls_that_are_played_see_what_was_changed_before(simulators: Simulators) -> None:
+def test_calls_that_are_played_see_what_was_changed_before(simulators: ApiSimulators) -> None:
     read = ToolCall("ReadLamp", {"room": "hall"})
     truths = [Recorded(lamp(), TRUTH), Recorded(read, {"output": 5})]
     first = simulators.play([], lamp(), truths)
@@ -65,7 +65,7 @@ def test_calls_that_are_played_see_what_was_changed_before(simulators: Simulator
     assert simulators.play([lamp(token="no"), read], lamp(), truths).result == first.result
 
 
-def test_what_cannot_run_answers_with_what_was_recorded(simulators: Simulators) -> None:
+def test_what_cannot_run_answers_with_what_was_recorded(simulators: ApiSimulators) -> None:
     truth = {"output": "ReadLamp", "exception": None}
     assert simulators.judge(SEARCHED, truth).correct
     assert simulators.judge(ToolCall("ToolSearcher", {"keywords": " read lamp\n"}), truth).correct
@@ -102,7 +102,7 @@ HOSTILE: list[ToolCall] = [
 
 
 @pytest.mark.parametrize("place", range(len(HOSTILE)))
-def test_a_hostile_call_is_only_wrong(simulators: Simulators, place: int) -> None:
+def test_a_hostile_call_is_only_wrong(simulators: ApiSimulators, place: int) -> None:
     ended, started = simulators.process.ended, time.process_time()
     assert not simulators.judge(HOSTILE[place], TRUTH).correct
     assert simulators.play([HOSTILE[place]], HOSTILE[place], [Recorded(lamp(), TRUTH)]).correct == frozenset()
@@ -111,7 +111,7 @@ def test_a_hostile_call_is_only_wrong(simulators: Simulators, place: int) -> Non
     assert simulators.judge(lamp(), TRUTH).correct
 
 
-def test_arguments_that_are_nested_too_deep_are_refused(simulators: Simulators) -> None:
+def test_arguments_that_are_nested_too_deep_are_refused(simulators: ApiSimulators) -> None:
     deep: JSON = "x"
     for _ in range(5_000):
         deep = [deep]
@@ -122,7 +122,7 @@ def test_arguments_that_are_nested_too_deep_are_refused(simulators: Simulators) 
     "deed",
     ["write", "write here", "read", "remove", "start", "shell", "fork", "connect", "evaluate", "memory", "recurse"],
 )
-def test_a_simulator_can_do_nothing_but_compute(simulators: Simulators, deed: str) -> None:
+def test_a_simulator_can_do_nothing_but_compute(simulators: ApiSimulators, deed: str) -> None:
     judged = simulators.judge(ToolCall("Rogue", {"deed": deed}), {"output": "done"})
     assert not judged.correct
     assert judged.error is not None
@@ -133,7 +133,7 @@ def test_a_simulator_can_do_nothing_but_compute(simulators: Simulators, deed: st
 
 @pytest.mark.parametrize("deed", ["sleep", "loop", "exit"])
 def test_a_call_that_does_not_come_back_is_an_error_and_the_next_one_works(
-    simulators: Simulators, deed: str, monkeypatch: pytest.MonkeyPatch
+    simulators: ApiSimulators, deed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert simulators.judge(lamp(), TRUTH).correct, "a process that starts has longer"
     if deed == "sleep":
@@ -147,7 +147,7 @@ def test_a_call_that_does_not_come_back_is_an_error_and_the_next_one_works(
     assert simulators.judge(lamp(), TRUTH).correct
 
 
-def test_neither_noise_nor_length_of_an_answer_does_harm(simulators: Simulators) -> None:
+def test_neither_noise_nor_length_of_an_answer_does_harm(simulators: ApiSimulators) -> None:
     assert simulators.judge(ToolCall("Rogue", {"deed": "print"}), {"output": "done"}).correct
     assert simulators.judge(ToolCall("Rogue", {"deed": "shout"}), {"output": "done"}).error == "too long"
     assert simulators.judge(lamp(), TRUTH).correct
@@ -157,7 +157,7 @@ def test_the_process_ends_with_its_owner_and_leaves_no_folder(tmp_path: Path, mo
     monkeypatch.setenv("TMPDIR", str(tmp_path / "homes"))
     (tmp_path / "homes").mkdir()
     monkeypatch.setattr("tempfile.tempdir", None)
-    found = Simulators(write_folder(tmp_path / "api-bank"))
+    found = ApiSimulators(write_folder(tmp_path / "api-bank"))
     assert found.judge(lamp(), TRUTH).correct
     pid = found.process.pid
     assert pid is not None
@@ -177,4 +177,4 @@ def test_a_folder_that_cannot_be_loaded_is_a_fault(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "api-bank")
     (folder / "apis" / "lamp.py").write_text("this is no Python")
     with pytest.raises(EnvironmentFault, match="cannot be loaded"):
-        Simulators(folder).describe()
+        ApiSimulators(folder).describe()

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from envs.bfcl.memory import BACKENDS, MAX_TEXT, Memory
-from envs.bfcl.memory_exam import MemoryExam, Session
+from envs.bfcl.memory_exam import MemoryExam, MemorySession
 from envs.dialects import DIALECTS, Dialect
 from envs.dialogue import MAX_STEPS, Message
 from envs.exams import EXAMS, Conversation, Mark, Said
@@ -44,7 +44,7 @@ class Clever:
         return Said(self.says(conversation), end=self.end)
 
 
-def sit(item: Session, candidate: Clever, before: Any = None) -> Mark:
+def sit(item: MemorySession, candidate: Clever, before: Any = None) -> Mark:
     return asyncio.run(item.sit(candidate, before))
 
 

@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Any
 
 from envs.bfcl.answers import check
-from envs.bfcl.single_turn import Question, SingleTurnExam
+from envs.bfcl.single_turn import SingleTurnExam, SingleTurnItem
 from envs.task import ToolCall
 
 Values = dict[str, Any]
@@ -63,7 +63,7 @@ class Official:
         self._process.stdin.flush()
         return json.loads(self._process.stdout.readline())
 
-    def judge(self, question: Question, calls: Sequence[ToolCall]) -> bool | str:
+    def judge(self, question: SingleTurnItem, calls: Sequence[ToolCall]) -> bool | str:
         """The verdict, or what was raised."""
         verdict: bool | str = self.ask(
             functions=question.entry["function"],
@@ -75,7 +75,7 @@ class Official:
         return verdict
 
 
-def ground_truth(question: Question, rng: random.Random) -> list[ToolCall]:
+def ground_truth(question: SingleTurnItem, rng: random.Random) -> list[ToolCall]:
     """One of the possible answers: of each argument one of its values, or nothing where that is among them."""
     calls = []
     by_name = {each["name"]: each for each in question.entry["function"]}
@@ -203,7 +203,7 @@ class Compared:
     """One answer and its verdicts; the official one is a text where the checker raised."""
 
     kind: str
-    question: Question
+    question: SingleTurnItem
     calls: Sequence[ToolCall]
     ours: str | None
     official: bool | str
@@ -238,7 +238,7 @@ def compared(exam: SingleTurnExam, perturbed: int) -> Iterator[Compared]:
                 yield Compared(kind, question, calls, verdict(question, calls), official.judge(question, calls))
 
 
-def verdict(question: Question, calls: Sequence[ToolCall]) -> str | None:
+def verdict(question: SingleTurnItem, calls: Sequence[ToolCall]) -> str | None:
     """Why the calls are wrong; None where they are right."""
     assert question.answers is not None
     return check(

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from envs.bfcl.answers import check
-from envs.bfcl.single_turn import CATEGORIES, MAX_TEXT, Question, SingleTurnExam
+from envs.bfcl.single_turn import CATEGORIES, MAX_TEXT, SingleTurnExam, SingleTurnItem
 from envs.dialects import DIALECTS
 from envs.dialogue import Message
 from envs.exams import EXAMS, Mark
@@ -28,11 +28,11 @@ def exam() -> Iterator[SingleTurnExam]:
     found.close()
 
 
-def one(exam: SingleTurnExam, category: str, place: int = 0) -> Question:
+def one(exam: SingleTurnExam, category: str, place: int = 0) -> SingleTurnItem:
     return [question for question in exam.items() if question.category == category][place]
 
 
-def mark(question: Question, says: str, dialect: str = "qwen", end: str = "stop") -> Mark:
+def mark(question: SingleTurnItem, says: str, dialect: str = "qwen", end: str = "stop") -> Mark:
     return asyncio.run(question.sit(Scripted(says, DIALECTS[dialect], end), None))
 
 

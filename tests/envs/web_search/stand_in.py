@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from envs.bfcl.pages import Limits
+from envs.bfcl.pages import PageLimits
 from envs.bfcl.web_search import Patience, Service, Web
 
 HTML = (
@@ -23,7 +23,7 @@ HTML = (
     "<p>Ünïcode “quotes” 漢字</p></body></html>"
 )
 PATIENCE = Patience(pause=0.01, longest=0.02, tries=3, throttled=0.1, answer=5.0)
-LIMITS = Limits(idle=2.0, seconds=3.0, size=200_000, redirects=30)
+LIMITS = PageLimits(idle=2.0, seconds=3.0, size=200_000, redirects=30)
 PAGES: dict[str, tuple[bytes, dict[str, str]]] = {
     "/plain": (HTML.encode(), {"Content-Type": "text/html; charset=utf-8"}),
     "/quoted": (HTML.encode(), {"Content-Type": 'text/html; x=y; Charset="UTF-8"'}),
@@ -81,7 +81,7 @@ class StandIn:
         """The tools on this server."""
         allowed = frozenset({self.host}) if private else frozenset()
         service = Service(KEY, f"http://{self.host}/search", allowed)
-        return Web(service, patience=PATIENCE, limits=Limits(**limits) if limits else LIMITS)
+        return Web(service, patience=PATIENCE, limits=PageLimits(**limits) if limits else LIMITS)
 
     def _search(self, to: BaseHTTPRequestHandler) -> None:
         if not self.alive or len(self.asked) > self.dies_after:

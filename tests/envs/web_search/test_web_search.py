@@ -199,12 +199,12 @@ def test_a_name_is_connected_to_where_it_was_checked(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(pages, "_addresses", addresses)
     port = server.host.partition(":")[2]
     page = asyncio.run(
-        pages.fetch(f"http://rebinding.test:{port}/plain", pages.Limits(), frozenset({f"rebinding.test:{port}"}))
+        pages.fetch(f"http://rebinding.test:{port}/plain", pages.PageLimits(), frozenset({f"rebinding.test:{port}"}))
     )
     assert page.body == HTML.encode()
     assert looked_up == ["rebinding.test"]
     with pytest.raises(pages.PageRefused, match="not on the public internet"):
-        asyncio.run(pages.fetch(f"http://other.test:{port}/plain", pages.Limits(), frozenset()))
+        asyncio.run(pages.fetch(f"http://other.test:{port}/plain", pages.PageLimits(), frozenset()))
 
 
 PAGES = {

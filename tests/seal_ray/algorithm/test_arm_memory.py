@@ -23,7 +23,7 @@ from seal_ray.algorithm.config import SealConfig
 from seal_ray.algorithm.curation.curation import CuratorLoop
 from seal_ray.algorithm.curation.memory import cells_of
 from seal_ray.algorithm.curation.rewards.internalised import InternalisedReward, change_of
-from seal_ray.algorithm.curation.window import Window, first_distinct, shown_text
+from seal_ray.algorithm.curation.window import CuratorWindow, first_distinct, shown_text
 from seal_ray.algorithm.sampling.groups import number_arms
 from seal_ray.grpo.arms import ArmGroup
 from tests.seal_ray.algorithm.test_curation import judging
@@ -66,7 +66,7 @@ def propose(curation: CuratorLoop, rollouts: int | None = 400) -> None:
 
 def test_the_better_arm_is_promoted_and_the_rewards_are_what_it_is_worth() -> None:
     judged = telling()
-    judged.window = Window(number_arms([A, B]), written(A, B))
+    judged.window = CuratorWindow(number_arms([A, B]), written(A, B))
     judged.window.groups += played(0.25, 0.45, 0.25)
     verdict = judged.judge()
     assert verdict.promoted
@@ -92,7 +92,7 @@ def test_a_windows_end_is_counted(choose: str, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(type(judged.agent), "learn_documents", learn_documents)
     refused = Proposal(C, rejection="it tells an answer.")
-    judged.window = Window(number_arms([A, B]), (*written(A, B), refused))
+    judged.window = CuratorWindow(number_arms([A, B]), (*written(A, B), refused))
     judged.window.groups += played(0.25, 0.45, 0.25)
     counted = judged.close_round(0, [], {})
     assert {name: counted[f"curator/{name}"] for name in ("proposals", "rejections", "arms", "promoted")} == {
@@ -114,7 +114,7 @@ def test_a_windows_end_is_counted(choose: str, monkeypatch: pytest.MonkeyPatch) 
     assert len(learnt) == 1
     # Nothing is judged in the middle of a window.
     other = telling(choose=choose, update_every=2)
-    other.window = Window(number_arms([A]), written(A))
+    other.window = CuratorWindow(number_arms([A]), written(A))
     assert not {"curator/promoted", "curator/reward"} & other.close_round(0, [], {}).keys()
 
 
@@ -122,18 +122,18 @@ def test_what_was_seen_counts_in_the_next_window_too() -> None:
     judged = telling()
     promoted = []
     for _ in range(3):
-        judged.window = Window(number_arms([A]), written(A))
+        judged.window = CuratorWindow(number_arms([A]), written(A))
         judged.window.groups += played(0.25, 0.4, tasks=4)
         promoted.append(judged.judge().promoted)
     assert promoted in ([False, True, False], [False, False, True])
     assert judged.incumbent == A
     # It lasts where it does no harm, and is given up where it does.
-    judged.window = Window(number_arms([A, B]), written(B))
+    judged.window = CuratorWindow(number_arms([A, B]), written(B))
     judged.window.groups += played(0.25, 0.25, 0.25, tasks=4)
     judged.judge()
     assert judged.incumbent == A
     for _ in range(3):
-        judged.window = Window(number_arms([A]), ())
+        judged.window = CuratorWindow(number_arms([A]), ())
         judged.window.groups += played(0.4, 0.1, tasks=8)
         judged.judge()
     assert judged.incumbent == PLAIN
@@ -142,7 +142,7 @@ def test_what_was_seen_counts_in_the_next_window_too() -> None:
 def test_an_incumbent_that_did_not_play_bars_nothing() -> None:
     judged = telling()
     judged.incumbent = C
-    judged.window = Window(number_arms([C, A]), written(A))
+    judged.window = CuratorWindow(number_arms([C, A]), written(A))
     judged.window.groups += [group for group in played(0.25, 0.0, 0.6) if group.arm != 1]
     assert judged.judge().promoted
     assert judged.incumbent == A
@@ -190,7 +190,7 @@ def test_no_proposals_where_arms_cannot_be_told_apart(monkeypatch: pytest.Monkey
 def test_an_arm_that_may_be_better_plays_again(monkeypatch: pytest.MonkeyPatch) -> None:
     judged = telling()
     asking(judged, monkeypatch, *written(B, C, Interface(guidelines=("Fourth.",))))
-    judged.window = Window(number_arms([A]), written(A))
+    judged.window = CuratorWindow(number_arms([A]), written(A))
     judged.window.groups += played(0.25, 0.4, tasks=3)
     assert not judged.judge().promoted
     propose(judged)
@@ -205,7 +205,7 @@ def test_an_arm_that_may_be_better_plays_again(monkeypatch: pytest.MonkeyPatch) 
 def test_one_of_an_earlier_window_is_held_against_this_windows_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     judged = telling()
     asking(judged, monkeypatch, *written(B))
-    judged.window = Window(number_arms([A]), written(A))
+    judged.window = CuratorWindow(number_arms([A]), written(A))
     judged.window.groups += played(0.25, 0.4, tasks=3)
     judged.judge()
 
@@ -245,7 +245,7 @@ def test_an_incumbent_that_tells_an_answer_of_the_next_tasks_is_withdrawn(
 
 def test_thompson_sampling_goes_on_after_a_restart() -> None:
     judged = telling(share_out="thompson")
-    judged.window = Window(number_arms([A, B, C]), written(A, B, C))
+    judged.window = CuratorWindow(number_arms([A, B, C]), written(A, B, C))
     judged.window.groups += played(0.25, 0.6, 0.0, 0.25, tasks=6)
     counts = judged.share_out(30, 5)
     assert counts is not None
@@ -265,7 +265,7 @@ def test_thompson_sampling_goes_on_after_a_restart() -> None:
 
 def test_a_task_gets_the_arm_that_has_helped_its_category() -> None:
     judged = telling(share_out="by_category")
-    judged.window = Window(number_arms([A, B]), written(A, B))
+    judged.window = CuratorWindow(number_arms([A, B]), written(A, B))
     for place in range(24):
         for arm, rate in ((0, 0.0), (1, 0.75), (2, 0.0)):
             judged.window.groups.append(ArmGroup(arm, "miss_func", rate, f"f{place}", 4))
@@ -275,7 +275,7 @@ def test_a_task_gets_the_arm_that_has_helped_its_category() -> None:
     assert judged.arms_for([], 5) == []
     assert judged.arms_for(["miss_func"] * 20, 5) == [1] * 20
     assert judged.arms_for(["base"] * 20, 5) == [2] * 20
-    judged.window = Window()
+    judged.window = CuratorWindow()
     assert judged.arms_for(["base"], 5) is None
 
 
@@ -300,7 +300,7 @@ def test_internalised_is_what_training_on_an_arms_views_did() -> None:
 
 def test_arms_are_compared_within_a_round_whichever_rounds_they_have() -> None:
     judged = telling(reward="internalised", tasks="drawn")
-    judged.window = Window(number_arms([A, B]), written(A, B))
+    judged.window = CuratorWindow(number_arms([A, B]), written(A, B))
     judged.window.observe([], {}, {1: 0.3})
     judged.window.observe([], {}, {1: 0.05, 2: 0.1})
     blocks = {(cell.arm, cell.block): cell.value for cell in cells_of(judged.window, judged.reward)}
@@ -316,12 +316,12 @@ def test_the_arm_that_is_internalised_is_promoted(choose: str) -> None:
     assert judged.needs_internalised
     assert not judged.compares_gradients
     for _ in range(3):
-        judged.window = Window(number_arms([A, B]), written(A, B))
+        judged.window = CuratorWindow(number_arms([A, B]), written(A, B))
         for _ in range(2):
             judged.window.observe([], {}, {1: 0.4, 2: 0.0})
         judged.judge()
     assert judged.incumbent == A
-    assert Window.from_dict(json.loads(json.dumps(judged.window.to_dict()))) == judged.window
+    assert CuratorWindow.from_dict(json.loads(json.dumps(judged.window.to_dict()))) == judged.window
 
 
 def test_the_prompt_shows_the_best_and_the_worst_and_keeps_to_its_room() -> None:

@@ -19,7 +19,7 @@ from policies.sample import Sample
 from seal_ray.algorithm.agent import Agent
 from seal_ray.algorithm.curation.curation import CuratorLoop
 from seal_ray.algorithm.curation.rewards.gain import GainReward
-from seal_ray.algorithm.curation.window import Window, likeliest_first, most_varied
+from seal_ray.algorithm.curation.window import CuratorWindow, likeliest_first, most_varied
 from seal_ray.algorithm.sampling.groups import number_arms
 from seal_ray.config import sections
 from seal_ray.grpo.arms import ArmGroup
@@ -68,7 +68,7 @@ def test_transfer_compares_proposals_with_the_incumbent_and_with_nothing(
 ) -> None:
     judged = judging(reward="transfer")
     judged.incumbent = incumbent
-    judged.window = Window(number_arms([FIRST, SECOND]), (Proposal(FIRST), Proposal(SECOND)))
+    judged.window = CuratorWindow(number_arms([FIRST, SECOND]), (Proposal(FIRST), Proposal(SECOND)))
     judged.window.alignments.update({arm: dict(enumerate(values)) for arm, values in alignments.items()})
     verdict = judged.judge()
     assert judged.incumbent == kept
@@ -122,8 +122,8 @@ def test_what_is_played_says_something_else() -> None:
 
 def test_a_window_is_stored_and_read_back_with_samples_of_earlier_checkpoints_too() -> None:
     sample = Sample(3, token_ids_T=(1, 2), mask_T=(False, True), sampled_logprobs_T=(0.0, -0.5), versions_T=(-1, 0))
-    window = Window(number_arms([FIRST]), (Proposal(FIRST, sample=sample), Proposal(SECOND, "too long")))
+    window = CuratorWindow(number_arms([FIRST]), (Proposal(FIRST, sample=sample), Proposal(SECOND, "too long")))
     stored = json.loads(json.dumps(window.to_dict()))
-    assert Window.from_dict(stored) == window
+    assert CuratorWindow.from_dict(stored) == window
     stored["proposals"][0]["sample"]["logprobs_T"] = stored["proposals"][0]["sample"].pop("sampled_logprobs_T")
-    assert Window.from_dict(stored) == window
+    assert CuratorWindow.from_dict(stored) == window

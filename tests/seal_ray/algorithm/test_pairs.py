@@ -12,7 +12,7 @@ from envs.interface import Interface
 from policies.plain_view import NoView, PlainView
 from policies.rollouts import Fault
 from policies.trajectory import Trajectory
-from seal_ray.algorithm.curation.window import Window
+from seal_ray.algorithm.curation.window import CuratorWindow
 from seal_ray.algorithm.learning.advantages_to_rows import (
     ComparedGroup,
     Dropped,
@@ -214,7 +214,7 @@ def test_without_reweighting_all_labels_weigh_one() -> None:
 
 def test_a_pair_counts_for_both_of_its_arms() -> None:
     groups = [played(planned(), [1.0, 0.0, 1.0, 1.0]), played(planned(1), [0.0, None, 1.0, 0.0])]
-    window = Window(ARMS)
+    window = CuratorWindow(ARMS)
     window.observe(groups, {})
     assert [(group.arm, group.category, group.success) for group in window.groups] == [
         *((0, "base", 0.5), (1, "base", 1.0)),

@@ -12,7 +12,7 @@ from envs.sources import find_task
 from envs.specifications import Rejected, Specification, writable
 from envs.task import Task
 from seal_ray.algorithm.tasks.difficulty import difficulty
-from seal_ray.algorithm.tasks.pool import Pool, Provenance, story_of, written_slots
+from seal_ray.algorithm.tasks.pool import Provenance, TaskPool, story_of, written_slots
 from tests.envs.test_toolworld import content
 
 SOURCE = writable("toolworld")
@@ -31,20 +31,20 @@ def some(count: int, *, seed: int = 0) -> list[tuple[Task, Specification]]:
     return found
 
 
-def filled(count: int, *, capacity: int = 1_000, **settings: float) -> Pool:
-    pool = Pool(capacity, **settings)  # type: ignore[arg-type]
+def filled(count: int, *, capacity: int = 1_000, **settings: float) -> TaskPool:
+    pool = TaskPool(capacity, **settings)  # type: ignore[arg-type]
     for place, (task, specification) in enumerate(some(count)):
         assert pool.add(task, specification, Provenance("random", "none", place // 10)) is None
     return pool
 
 
-def play(pool: Pool, rates: list[float], rollouts: int = 8, round_number: int = 0) -> None:
+def play(pool: TaskPool, rates: list[float], rollouts: int = 8, round_number: int = 0) -> None:
     for entry, rate in zip(pool.entries, rates, strict=True):
         pool.observe(entry.task, successes=rate * rollouts, rollouts=rollouts, round_number=round_number)
 
 
 def test_a_task_is_added_once_with_where_it_comes_from() -> None:
-    pool = Pool(10)
+    pool = TaskPool(10)
     (task, specification), (other, another) = some(2)
     assert pool.add(task, specification, Provenance("llm", "abc", 3)) is None
     again = pool.add(task, specification, Provenance("llm", "abc", 4))
@@ -129,7 +129,7 @@ def test_a_pool_goes_on_from_its_state_and_its_tasks_replay_bit_equal() -> None:
     play(pool, [place % 9 / 8 for place in range(100)])
     pool.age()
     state = json.loads(json.dumps(pool.get_state()))
-    again = Pool(1_000)
+    again = TaskPool(1_000)
     again.set_state(state, SOURCE)
     assert again.get_state() == pool.get_state()
     assert again.entries == pool.entries
@@ -145,7 +145,7 @@ def test_a_pool_goes_on_from_its_state_and_its_tasks_replay_bit_equal() -> None:
         assert content(task) == tasks[entry.task]
         assert story_of(task) == entry.story
         assert SOURCE.specification_in(entry.task) == entry.specification
-    empty = Pool(5)
+    empty = TaskPool(5)
     empty.set_state({}, SOURCE)
     assert len(empty) == 0
     assert empty.measures()["pool/tasks"] == 0

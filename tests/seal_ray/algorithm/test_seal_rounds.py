@@ -393,5 +393,5 @@ def test_an_interrupt_between_two_rounds_leaves_a_checkpoint_too(tmp_path: Path)
         os.kill(os.getpid(), signal.SIGINT)
 
     outcome = recorder.train(config, folder, say=lambda _: None, report=interrupt)
-    assert outcome == recorder.Outcome(rounds=1, stopped=True)
+    assert outcome == recorder.TrainingOutcome(rounds=1, stopped=True)
     assert newest(folder.path).name == "round_000001"

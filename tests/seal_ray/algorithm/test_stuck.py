@@ -18,7 +18,7 @@ from policies.watchdog import Watchdog
 from seal_ray.algorithm.config import SealConfig
 from seal_ray.algorithm.sampling import dispatch
 from seal_ray.algorithm.sampling.dispatch import _Chunk
-from seal_ray.algorithm.sampling.runner import STEP_TIMEOUT, Stuck, run_with_watchdog
+from seal_ray.algorithm.sampling.runner import STEP_TIMEOUT, StuckDialogue, run_with_watchdog
 from tests.seal_ray.algorithm.configs import ROUNDS_IN_RAY, small_config
 from tests.seal_ray.algorithm.engines import Half
 from tests.seal_ray.algorithm.hanging import RUNNERS
@@ -147,4 +147,4 @@ def test_the_one_at_work_is_named() -> None:
 
     found = run_with_watchdog(work, watch, limit=0.5, replaceable=False)
     reason = "a step did not come back within 0.5 s (fault_tolerance.step_timeout)"
-    assert found == Stuck(Fault("second", 2, STEP_TIMEOUT, reason))
+    assert found == StuckDialogue(Fault("second", 2, STEP_TIMEOUT, reason))

@@ -16,10 +16,10 @@ from envs.specifications import Specification, likeness
 from envs.task import Category
 from envs.toolworld.specification import TaskSpecification
 from seal_ray.algorithm.objects import make_writer_update
-from seal_ray.algorithm.tasks.rewards import WRITER_REWARDS, Outcome, Probe, WindowOutcomes, success_near
-from seal_ray.algorithm.tasks.rewards.alpha import AlphaReward
+from seal_ray.algorithm.tasks.rewards import WRITER_REWARDS, Probe, TaskOutcome, WindowOutcomes, success_near
+from seal_ray.algorithm.tasks.rewards.alpha import AlphaTaskReward
 from seal_ray.algorithm.tasks.rewards.probe import ProbeReward
-from seal_ray.algorithm.tasks.rewards.progress import ProgressReward
+from seal_ray.algorithm.tasks.rewards.progress import LearningProgressReward
 from seal_ray.config.sections import Writer
 from seal_ray.grpo.losses import LOSSES
 from seal_ray.grpo.writer_updates import WRITER_UPDATES
@@ -37,9 +37,9 @@ OTHER = spec("trading.quote", scenes=("trading",))
 
 
 def test_alpha_is_genenvs_formula_and_at_its_top_at_alpha() -> None:
-    reward = AlphaReward()
-    written = [Outcome(SHOW, successes, 4) for successes in range(5)]
-    assert reward(WindowOutcomes([*written, Outcome(COPY, 0, 0)])) == [
+    reward = AlphaTaskReward()
+    written = [TaskOutcome(SHOW, successes, 4) for successes in range(5)]
+    assert reward(WindowOutcomes([*written, TaskOutcome(COPY, 0, 0)])) == [
         pytest.approx(math.exp(-0.5)),
         pytest.approx(math.exp(-0.125)),
         1.0,
@@ -47,7 +47,7 @@ def test_alpha_is_genenvs_formula_and_at_its_top_at_alpha() -> None:
         pytest.approx(math.exp(-0.5)),
         None,
     ]
-    assert WRITER_REWARDS.make("alpha").settings == AlphaReward.Settings(alpha=0.5, beta=2.0)
+    assert WRITER_REWARDS.make("alpha").settings == AlphaTaskReward.Settings(alpha=0.5, beta=2.0)
 
 
 @pytest.mark.parametrize("alpha", [0.25, 0.5, 0.75])
@@ -58,7 +58,7 @@ def test_a_pool_at_alpha_is_paid_most(alpha: float, rollouts: int) -> None:
     p̂ of a few rollouts varies most in the middle, so that the top is flat and lies a little further out for an alpha
     beside the middle.
     """
-    reward = AlphaReward(AlphaReward.Settings(alpha=alpha))
+    reward = AlphaTaskReward(AlphaTaskReward.Settings(alpha=alpha))
     rates = np.linspace(0, 1, 101)
     paid = [sum(binom.pmf(k, rollouts, rate) * reward.of(k / rollouts) for k in range(rollouts + 1)) for rate in rates]
     best = float(rates[int(np.argmax(paid))])
@@ -68,7 +68,7 @@ def test_a_pool_at_alpha_is_paid_most(alpha: float, rollouts: int) -> None:
 
 
 def test_neighbours_are_of_the_category_and_alike() -> None:
-    outcomes = [Outcome(SHOW, 4, 4), Outcome(LIKE, 0, 4), Outcome(OTHER, 4, 4)]
+    outcomes = [TaskOutcome(SHOW, 4, 4), TaskOutcome(LIKE, 0, 4), TaskOutcome(OTHER, 4, 4)]
     assert likeness(COPY, SHOW) == pytest.approx(3 / 5)
     assert likeness(COPY, LIKE) == pytest.approx(5 / 7)
     assert likeness(COPY, OTHER) == pytest.approx(1 / 7)
@@ -76,32 +76,34 @@ def test_neighbours_are_of_the_category_and_alike() -> None:
     assert success_near(COPY, outcomes) == pytest.approx(weights[0] / sum(weights))
     assert success_near(spec("files.show", category="long_context"), outcomes) is None
     assert success_near(OTHER, outcomes) == 1.0
-    assert success_near(COPY, [Outcome(COPY, 0, 0)]) is None
+    assert success_near(COPY, [TaskOutcome(COPY, 0, 0)]) is None
 
 
 def test_progress_is_the_change_near_a_specification() -> None:
     window = WindowOutcomes(
-        written=[Outcome(COPY, 3, 4), Outcome(OTHER, 4, 4), Outcome(COPY, 0, 0)],
-        earlier=[Outcome(SHOW, 1, 4), Outcome(LIKE, 1, 4)],
-        now=[Outcome(SHOW, 0, 0), Outcome(LIKE, 3, 4)],
+        written=[TaskOutcome(COPY, 3, 4), TaskOutcome(OTHER, 4, 4), TaskOutcome(COPY, 0, 0)],
+        earlier=[TaskOutcome(SHOW, 1, 4), TaskOutcome(LIKE, 1, 4)],
+        now=[TaskOutcome(SHOW, 0, 0), TaskOutcome(LIKE, 3, 4)],
     )
-    found = ProgressReward()(window)
+    found = LearningProgressReward()(window)
     assert found == [pytest.approx(0.5), None, None], "what was not played is paid nothing"
-    strict = ProgressReward(ProgressReward.Settings(near=0.7))(window)
+    strict = LearningProgressReward(LearningProgressReward.Settings(near=0.7))(window)
     assert strict[0] == pytest.approx(0.5)
-    assert ProgressReward(ProgressReward.Settings(near=0.9))(window) == [None, None, None]
+    assert LearningProgressReward(LearningProgressReward.Settings(near=0.9))(window) == [None, None, None]
 
 
 def test_probe_is_the_gain_on_held_out_tasks_that_are_alike() -> None:
     probes = [Probe(SHOW, 0.25, 0.75), Probe(spec("tickets.read", scenes=("tickets",)), 0.5, 0.25)]
-    window = WindowOutcomes([Outcome(COPY, 1, 4), Outcome(OTHER, 1, 4), Outcome(SHOW, 0, 0)], probes=probes)
+    window = WindowOutcomes([TaskOutcome(COPY, 1, 4), TaskOutcome(OTHER, 1, 4), TaskOutcome(SHOW, 0, 0)], probes=probes)
     close, far, unplayed = ProbeReward()(window)
     assert close == pytest.approx((3 / 5 * 0.5 - 1 / 7 * 0.25) / (3 / 5 + 1 / 7))
     assert far is not None
     assert far < close  # type: ignore[operator]
     assert unplayed is None
-    assert ProbeReward()(WindowOutcomes([Outcome(COPY, 1, 4)])) == [None]
-    nothing = ProbeReward()(WindowOutcomes([Outcome(spec("files.show", category="long_context"), 1, 4)], probes=probes))
+    assert ProbeReward()(WindowOutcomes([TaskOutcome(COPY, 1, 4)])) == [None]
+    nothing = ProbeReward()(
+        WindowOutcomes([TaskOutcome(spec("files.show", category="long_context"), 1, 4)], probes=probes)
+    )
     assert nothing == [pytest.approx(0.125)]
 
 
@@ -176,7 +178,7 @@ def moved(
     logits = torch.tensor([1.5, 1.5, 1.0, 0.5, 0.0, -0.5, -0.5, -0.5], dtype=torch.float64, requires_grad=True)
     reference = torch.log_softmax(logits.detach().clone(), dim=0)
     optimizer = torch.optim.Adam([logits], lr=0.3)
-    reward, rule = AlphaReward(), WRITER_UPDATES.make(update, own=settings)
+    reward, rule = AlphaTaskReward(), WRITER_UPDATES.make(update, own=settings)
     loss = LOSSES.make(rule.loss, own={"kl": 0.01})
     means = []
     for _ in range(windows):

@@ -31,7 +31,7 @@ from seal_ray.config.sections import (
 )
 from seal_ray.grpo.losses.cispo import CISPOLoss
 from seal_ray.grpo.losses.grpo import GRPOLoss
-from seal_ray.grpo.rewards.progress import ProgressReward
+from seal_ray.grpo.rewards.progress import TurnShareReward
 from seal_ray.grpo.reweighting import ReweightingSettings
 
 
@@ -164,7 +164,7 @@ def test_choices_are_those_of_the_floors_below() -> None:
     for key in ("min_count", "min_prevalence", "max_reward", "keep"):
         assert getattr(curator, key) == getattr(rules, key)
     assert make_section("curator", {"keep": MAX_GUIDELINES})
-    training, reward = Training(), ProgressReward.Settings()
+    training, reward = Training(), TurnShareReward.Settings()
     assert Environment().abstention_weight == reward.abstention_weight
     for kind in (GRPOLoss, CISPOLoss):
         for key, value in kind.Settings():

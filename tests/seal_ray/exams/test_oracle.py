@@ -10,7 +10,7 @@ from pathlib import Path
 
 from envs.apibank.data import typed
 from envs.apibank.exam import ApiBankExam, ApiCall
-from envs.bfcl.single_turn import Question, SingleTurnExam
+from envs.bfcl.single_turn import SingleTurnExam, SingleTurnItem
 from envs.exams import EXAMS, Conversation, Exam, Item
 from envs.task import ToolCall
 from policies.candidate import prompt_of
@@ -47,7 +47,7 @@ def prompt(conversation: Conversation) -> tuple[int, ...]:
 
 def test_single_turn_questions(tmp_path: Path) -> None:
     exam: SingleTurnExam = EXAMS.make("bfcl-v3-single-turn")
-    items: list[Question] = list(exam.items()[::40])
+    items: list[SingleTurnItem] = list(exam.items()[::40])
     right, flawed, expected = {}, {}, []
     for number, item in enumerate(items):
         calls = ground_truth(item, random.Random(0)) if item.answers is not None else []

@@ -19,7 +19,7 @@ from policies.engine.scripted import ScriptedEngine
 from policies.models import open_model
 from policies.prompting import ChatFormat
 from policies.solver import Budgets
-from seal_ray.exams.sitting import Answer, AnswerLog, ExamRun, ModelUnderTest, Progress, choose_items
+from seal_ray.exams.sitting import Answer, AnswerLog, ExamProgress, ExamRun, ModelUnderTest, choose_items
 from tests.seal_ray.exams.arithmetic import Arithmetic, Sum
 
 MODEL = open_model("tiny")
@@ -39,7 +39,7 @@ def adds(wrong: Sequence[str] = ()) -> Callable[[GenRequest], Sequence[int]]:
     return answer
 
 
-def sit(engine: ScriptedEngine, folder: Path, items: Sequence[Item] | None = None, **settings: Any) -> Progress:
+def sit(engine: ScriptedEngine, folder: Path, items: Sequence[Item] | None = None, **settings: Any) -> ExamProgress:
     sheet = AnswerLog(folder, {"model": "x", **settings})
     sheet.open()
     return asyncio.run(

@@ -16,14 +16,14 @@ from envs.errors import SealError, UserError
 from policies.models import open_model
 from seal_ray.cli.played import how_to_play
 from seal_ray.exams.sitting import Answer, choose_items
-from seal_ray.exams.tau2.inspecting import Interpreter, Job, Sides, find_interpreter, inspecting
-from seal_ray.exams.tau2.servers import Server, Servers, endpoint_at
-from seal_ray.exams.tau2.suites import Dialogue, row_of, task_of
+from seal_ray.exams.tau2.inspecting import InspectJob, Interpreter, Sides, find_interpreter, inspecting
+from seal_ray.exams.tau2.servers import ServerProcess, Servers, endpoint_at
+from seal_ray.exams.tau2.suites import Tau2Dialogue, row_of, task_of
 from tests.command_line import Refusal
 from tests.processes import free_port
 from tests.seal_ray.exams.tau2_script import Script, serving
 
-ITEM = Dialogue("7", "airline")
+ITEM = Tau2Dialogue("7", "airline")
 USER = {"who": "user", "text": "Hi.", "calls": [], "end": "stop", "input": 5, "output": 1}
 MODEL = {
     "who": "model",
@@ -74,9 +74,9 @@ def test_tokens_are_those_of_the_model_and_all_that_was_said_is_kept() -> None:
 
 def test_telecom_has_a_category_for_each_kind_of_trouble() -> None:
     ids = ["[mms_issue]a|b[PERSONA:None]", "[mobile_data_issue]a[PERSONA:Hard]", "[mms_issue]c[PERSONA:Easy]", "odd"]
-    items = [Dialogue(each, "telecom") for each in ids]
+    items = [Tau2Dialogue(each, "telecom") for each in ids]
     assert [item.category for item in items] == ["mms_issue", "mobile_data_issue", "mms_issue", "telecom"]
-    assert Dialogue("[mms_issue]", "retail").category == "retail"
+    assert Tau2Dialogue("[mms_issue]", "retail").category == "retail"
     assert {item.category for item in choose_items(items, limit=3)} == {"mms_issue", "mobile_data_issue", "telecom"}
     assert task_of("tau2-telecom") == "tau2_telecom"
 
@@ -96,7 +96,7 @@ def interpreter(folder: Path, lines: Sequence[str], ending: str = "") -> Interpr
 
 
 def play(folder: Path, lines: Sequence[str], ending: str = "") -> list[dict[str, Any]]:
-    job = Job("tau2_airline", folder / "inspect", turns=3, concurrent=1)
+    job = InspectJob("tau2_airline", folder / "inspect", turns=3, concurrent=1)
     with inspecting(interpreter(folder, lines, ending), job) as running:
         assert running.ids == ["1", "2"]
         return list(running.play(["2"], Sides("a", "b", {}), lambda: None))
@@ -127,14 +127,14 @@ def test_tasks_that_cannot_be_loaded_are_a_sentence(tmp_path: Path) -> None:
     path = tmp_path / "python"
     path.write_text("#!/bin/sh\necho broken >&2\n")
     path.chmod(0o755)
-    job = Job("tau2_airline", tmp_path / "inspect", turns=3, concurrent=1)
+    job = InspectJob("tau2_airline", tmp_path / "inspect", turns=3, concurrent=1)
     with pytest.raises(SealError, match="Inspect could not load the tasks"), inspecting(Interpreter(path, {}), job):
         pass
     assert (tmp_path / "inspect" / "inspect.log").read_text() == "broken\n"
 
 
 def test_a_server_that_does_not_start_is_a_sentence(tmp_path: Path) -> None:
-    server = Server(str(tmp_path / "nowhere"), "nowhere", (), free_port(), tmp_path / "server.log")
+    server = ServerProcess(str(tmp_path / "nowhere"), "nowhere", (), free_port(), tmp_path / "server.log")
     try:
         with pytest.raises(SealError, match=r"the server of nowhere has ended; its log is .*server.log"):
             server.wait()

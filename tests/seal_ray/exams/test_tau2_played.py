@@ -13,7 +13,7 @@ import pytest
 
 from seal_ray.exams.sitting import choose_items
 from seal_ray.exams.tau2.inspecting import environment
-from seal_ray.exams.tau2.suites import Dialogue
+from seal_ray.exams.tau2.suites import Tau2Dialogue
 from tests.command_line import run_main
 from tests.seal_ray.exams.tau2_script import Script, actions, changes, interpreter, needs_inspect, serving, tasks
 
@@ -23,7 +23,7 @@ LIMIT = 4
 def script(domain: str, **settings: object) -> Script:
     """Plays the tasks that `--limit` takes, and does nothing in every third of those where that is wrong."""
     known = {task["id"]: task for task in tasks(domain)}
-    chosen = [known[item.id] for item in choose_items([Dialogue(each, domain) for each in known], limit=LIMIT)]
+    chosen = [known[item.id] for item in choose_items([Tau2Dialogue(each, domain) for each in known], limit=LIMIT)]
     wrong = frozenset([task["id"] for task in chosen if changes(task)][::3])
     assert 0 < len(wrong) < LIMIT
     return Script(chosen, wrong, **settings)  # type: ignore[arg-type]
@@ -117,7 +117,7 @@ def test_hostile_calls_are_answered_and_change_nothing(
     monkeypatch.setenv("SCRIPT_API_KEY", "none")
     monkeypatch.chdir(tmp_path)
     known = {task["id"]: task for task in tasks("airline")}
-    (item,) = choose_items([Dialogue(each, "airline") for each in known], limit=1)
+    (item,) = choose_items([Tau2Dialogue(each, "airline") for each in known], limit=1)
     asked = HostileScript([known[item.id]])
     with serving(asked) as url:
         monkeypatch.setenv("SCRIPT_BASE_URL", url)

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from envs.bfcl.web_exam import Question, WebSearchExam
+from envs.bfcl.web_exam import WebSearchExam, WebSearchItem
 from envs.errors import SealError
 from envs.task import ToolCall
 from policies.engine import GenRequest
 from policies.engine.scripted import ScriptedEngine
 from policies.solver import Budgets
 from seal_ray.cli.exam import _of_suite
-from seal_ray.exams.sitting import AnswerLog, ExamRun, Progress, choose_items
+from seal_ray.exams.sitting import AnswerLog, ExamProgress, ExamRun, choose_items
 from tests.command_line import Refusal
 from tests.envs.web_search.stand_in import StandIn, running
 from tests.seal_ray.exams.test_sitting import FORM, SITTER
@@ -33,7 +33,7 @@ def server() -> Iterator[StandIn]:
         yield found
 
 
-def written(server: StandIn, exam: WebSearchExam) -> list[Question]:
+def written(server: StandIn, exam: WebSearchExam) -> list[WebSearchItem]:
     """The first items; for each question a page on the server with its answer, but without it for every third."""
     items = choose_items(exam.items(), limit=COUNT)
     for number, group in enumerate(dict.fromkeys(item.group for item in items)):
@@ -45,11 +45,11 @@ def written(server: StandIn, exam: WebSearchExam) -> list[Question]:
     return items
 
 
-def asked_by(item: Question) -> str:
+def asked_by(item: WebSearchItem) -> str:
     return str(item.entry["question"][0][0]["content"])[:60]
 
 
-def script(items: Sequence[Question]) -> ScriptedEngine:
+def script(items: Sequence[WebSearchItem]) -> ScriptedEngine:
     """Searches for the beginning of the question, fetches the first result, and says what stands on that page."""
     known = [asked_by(item) for item in items]
 
@@ -67,7 +67,7 @@ def script(items: Sequence[Question]) -> ScriptedEngine:
     return ScriptedEngine(answer, context=CONTEXT)
 
 
-def sit(exam: WebSearchExam, items: Sequence[Question], engine: ScriptedEngine, folder: Path) -> Progress:
+def sit(exam: WebSearchExam, items: Sequence[WebSearchItem], engine: ScriptedEngine, folder: Path) -> ExamProgress:
     sheet = AnswerLog(folder, {})
     sheet.open()
     return asyncio.run(ExamRun(exam, items, WIDE, engine, sheet, lambda _: None).finish())

@@ -13,7 +13,7 @@ from rich.console import Console
 from envs.errors import UserError
 from envs.interface import Interface
 from envs.text import visible
-from seal_ray.algorithm.curation.window import Window, arms_as_rows
+from seal_ray.algorithm.curation.window import CuratorWindow, arms_as_rows
 from seal_ray.algorithm.sampling.groups import number_arms
 from seal_ray.grpo.arms import ArmGroup
 from seal_ray.report.arms import draw_history, history_as_rows, history_table, incumbent_of, read_history
@@ -25,7 +25,7 @@ HOSTILE = "\x1b[31mred\x1b]0;title\x07 \u202e \x9b2J \ud800"
 
 
 def row(interfaces: list[Interface], gains: dict[int, tuple[float, float]], before: Interface, after: Interface) -> Any:
-    window = Window(number_arms(interfaces))
+    window = CuratorWindow(number_arms(interfaces))
     window.groups += [ArmGroup(arm.number, "base", 0.5, f"t{task}", 8) for arm in window.arms for task in range(4)]
     return {"rounds": 2, "arms": arms_as_rows(window, gains, before=before, after=after)}
 

@@ -18,11 +18,11 @@ from starlette.testclient import TestClient
 from policies.models import open_model
 from seal_ray.serving.admission import CHAT, COMPLETIONS, Intake
 from seal_ray.serving.fields import checked
-from seal_ray.serving.limits import Limits, NoPlace, RefusedRequest, check_schema, read_body
+from seal_ray.serving.limits import NoPlace, RefusedRequest, RequestLimits, check_schema, read_body
 from seal_ray.serving.prompt import ServedFormat
-from seal_ray.serving.queues import Places, Reading
+from seal_ray.serving.queues import Places, ReadingQueue
 
-LIMITS = Limits(body_bytes=8 << 20, messages=100, tools=10, context=1_000)
+LIMITS = RequestLimits(body_bytes=8 << 20, messages=100, tools=10, context=1_000)
 HELLO = {"role": "user", "content": "Hello."}
 TOOL = {"type": "function", "function": {"name": "ls", "parameters": {"type": "object", "properties": {}}}}
 
@@ -341,7 +341,7 @@ def test_those_that_come_first_leave_the_others_a_place_in_four() -> None:
 def test_short_prompts_are_read_together_and_long_ones_alone() -> None:
     async def play() -> list[str]:
         order: list[str] = []
-        reading = Reading(100)
+        reading = ReadingQueue(100)
         async with reading.of(60), reading.of(40):
             tasks = [asyncio.ensure_future(passes(lambda: reading.of(10_000), order, name)) for name in "abc"]
             await asyncio.sleep(0)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from seal_ray.serving.queues import SHORT_PROMPT, Reading
-from seal_ray.serving.server import Server, _listened_to
+from seal_ray.serving.queues import SHORT_PROMPT, ReadingQueue
+from seal_ray.serving.server import SolverServer, _listened_to
 
 
 class Asked:
@@ -20,7 +20,7 @@ class Asked:
         self.events: list[str] = []
         self.may_end = asyncio.Event()
         self.engine = SimpleNamespace(_oai_models=SimpleNamespace(lora_requests={}), _engine_client=self)
-        self._reading = Reading(SHORT_PROMPT + 1)
+        self._reading = ReadingQueue(SHORT_PROMPT + 1)
 
     async def generate(self, prompt: Any, *_: Any, **__: Any) -> AsyncGenerator[None, None]:
         self.events.append("reads")
@@ -40,7 +40,7 @@ class Asked:
         return said()
 
     def answers(self, length: int) -> AsyncGenerator[Any, None]:
-        read_first: Any = Server._read_first
+        read_first: Any = SolverServer._read_first
         answers: AsyncGenerator[Any, None] = read_first(self, [[1] * length], SimpleNamespace(model="m"), self.ask)
         return answers
 

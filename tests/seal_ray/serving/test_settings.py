@@ -26,7 +26,7 @@ from seal_ray.cli.serve import check_address
 from seal_ray.serving.admission import Intake, RequireKey, digest_of
 from seal_ray.serving.app import KEY_VARIABLE, ServingSettings, build, llm_config, read_key, resolve
 from seal_ray.serving.hosts import KnownHosts, is_loopback
-from seal_ray.serving.limits import Limits
+from seal_ray.serving.limits import RequestLimits
 from seal_ray.serving.queues import Places
 from tests.command_line import Refusal
 from tests.policies.chat_models import random_chat_model
@@ -192,7 +192,7 @@ def test_without_a_key_no_page_of_another_host_is_answered(
     listens: str, host: str, origin: str | None, status: int, front: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(front, "make_fastapi_ingress", lambda *_, app, **__: app)
-    limits = Limits(body_bytes=64, messages=8, tools=8, context=64)
+    limits = RequestLimits(body_bytes=64, messages=8, tools=8, context=64)
     headers = {"Host": host} if origin is None else {"Host": host, "Origin": origin}
     app = front.make_ingress(key_digest=None, host=listens, limits=limits, places=1)
     answer = TestClient(app).get("/nothing", headers=headers)
@@ -222,7 +222,7 @@ def test_the_key_is_asked_for_before_the_request_is_read() -> None:
 
     body = b'{"prompt": "x"}'
     path = "/v1/completions"
-    limits = Limits(body_bytes=len(body), messages=8, tools=8, context=64)
+    limits = RequestLimits(body_bytes=len(body), messages=8, tools=8, context=64)
     app = Starlette(routes=[Route(path, length, methods=["POST"])])
     app.add_middleware(Intake, limits=limits, places=Places(1, waiting=1))
     app.add_middleware(RequireKey, digest=digest_of("sesame"))

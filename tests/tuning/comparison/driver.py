@@ -17,8 +17,8 @@ from tests.seal_ray.algorithm.configs import small_config
 from tests.seal_ray.algorithm.engines import Half
 from tuning.commands import compare as cli
 from tuning.commands.shared import tell_end, teller
-from tuning.comparison.collect import Manifest, collect
-from tuning.comparison.plan import Plan, check_plan, start
+from tuning.comparison.collect import ComparisonManifest, collect
+from tuning.comparison.plan import ComparisonPlan, check_plan, start
 from tuning.comparison.report import write_results
 from tuning.running import resume_trials
 
@@ -30,17 +30,17 @@ KNOWN: Row = {
 """What a comparison has of the model before training; no engine here comes to it."""
 
 
-def plan(engine: Half) -> Plan:
+def plan(engine: Half) -> ComparisonPlan:
     """Two arms with one and the same settings, so that the second must come to what the first does."""
     config = small_config(engine).curator(kind="fixed").evaluation(interval=2, tasks=4)
     config.training(rounds=ROUNDS, checkpoint_every=1)
-    return Plan({"cues": config, "twin": config}, range(1), baseline="cues")
+    return ComparisonPlan({"cues": config, "twin": config}, range(1), baseline="cues")
 
 
-def failing(engine: Half) -> Plan:
+def failing(engine: Half) -> ComparisonPlan:
     """One arm, whose learner cannot agree with a script as closely as it is told to. Its start is known, as `KNOWN`."""
     config = small_config(engine).evaluation(interval=2, tasks=4).training(rounds=ROUNDS, ratio_tolerance=1e-9)
-    return Plan({"strict": config}, range(1), baseline="strict", starts={"strict": KNOWN})
+    return ComparisonPlan({"strict": config}, range(1), baseline="strict", starts={"strict": KNOWN})
 
 
 def main() -> int:
@@ -49,7 +49,7 @@ def main() -> int:
     with connected():
         tell = teller(console, lambda: cli._standing(collect(out)))
         if command == "resume":
-            resume_trials(out, Manifest, tell=tell)
+            resume_trials(out, ComparisonManifest, tell=tell)
         else:
             planned = plan(engine) if command == "start" else failing(engine)
             check_plan(planned, memory=False)

@@ -12,7 +12,7 @@ from envs.interface import CueKind, Interface, RecoveryLevel, SchemaCue
 from envs.task import Category
 from seal_ray.report.files import RunFolder
 from seal_ray.report.metrics import mean
-from tuning.comparison.collect import Manifest, trial_folder
+from tuning.comparison.collect import ComparisonManifest, trial_folder
 
 ROUNDS = 8
 ROLLOUTS = 16
@@ -37,7 +37,7 @@ def make_comparison(
     **changes: object,
 ) -> None:
     """A comparison of which no trial has started. `settings` are those of all trials beside the curator's."""
-    manifest = Manifest(
+    manifest = ComparisonManifest(
         arms={arm: f"About {arm}." for arm in arms},
         seeds=tuple(range(first_seed, first_seed + seeds)),
         rounds=ROUNDS,

@@ -16,7 +16,7 @@ from seal_ray.config.sections import Curator, Solver
 from seal_ray.report.files import RunFolder
 from tests.command_line import Refusal, run_main
 from tests.tuning.comparison.folders import constant, make_comparison, play
-from tuning.comparison.plan import Plan, check_plan, make_plan
+from tuning.comparison.plan import ComparisonPlan, check_plan, make_plan
 from tuning.running import cpus_of_main, last_error
 from tuning.trial import with_main
 
@@ -179,7 +179,7 @@ def test_every_seed_of_a_placebo_has_a_run_to_replay(tmp_path: Path) -> None:
 def test_arms_of_unequal_budgets_are_refused(word: str) -> None:
     arms = {"one": make_config(["vanilla"]), "other": make_config(["rules"], overrides=[word])}
     with pytest.raises(UserError, match=rf"^{word.split('=')[0]}: .* equal rounds and rollouts, from the same tasks"):
-        check_plan(Plan(arms, range(1), "one"), memory=False)
+        check_plan(ComparisonPlan(arms, range(1), "one"), memory=False)
 
 
 def cluster(cpus: float, gpus: float = 0.0) -> dict[str, float]:

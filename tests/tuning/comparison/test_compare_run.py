@@ -14,7 +14,7 @@ from seal_ray.report.files import RunFolder
 from tests.processes import read_until
 from tests.tuning.comparison.driver import KNOWN, ROUNDS
 from tests.tuning.processes import drive, ended, kill
-from tuning.comparison.collect import Manifest, collect
+from tuning.comparison.collect import ComparisonManifest, collect
 from tuning.comparison.report import INTERFACES, REPORT, TABLE
 from tuning.record import State
 from tuning.running import check_resumable
@@ -82,7 +82,7 @@ def test_ctrl_c_lets_the_round_end_and_says_how_to_go_on(tmp_path: Path) -> None
     assert f"go on with: seal-ray compare --resume {out}" in said.replace("\n", "")
     assert [each.state for each in collect(out).trials] == [State.UNFINISHED, State.NOT_STARTED]
     assert "in no number below" in (out / REPORT).read_text("utf-8")
-    check_resumable(out, Manifest)
+    check_resumable(out, ComparisonManifest)
 
 
 def test_a_trial_that_stays_failed_is_retried_listed_and_a_fault(cluster: str, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from envs.errors import UserError
 from seal_ray.report.files import RunFolder
 from tests.command_line import run_main
 from tests.tuning.comparison.folders import ROUNDS, constant, drawn, make_comparison, play
-from tuning.comparison.collect import Manifest, collect, trial_folder
+from tuning.comparison.collect import ComparisonManifest, collect, trial_folder
 from tuning.comparison.merge import merge
 from tuning.comparison.report import INTERFACES, REPORT, TABLE, write_results
 from tuning.recipe import differences
@@ -59,7 +59,9 @@ def test_seeds_in_pieces_are_what_they_would_have_been_in_one(tmp_path: Path) ->
     text = (out / REPORT).read_text("utf-8")
     assert "Merged from first, second." in text
     assert text.replace("Merged from first, second.\n\n", "") == (whole / REPORT).read_text("utf-8")
-    assert merged.manifest == Manifest.read(whole).model_copy(update={"folder": "", "merged": ("first", "second")})
+    assert merged.manifest == ComparisonManifest.read(whole).model_copy(
+        update={"folder": "", "merged": ("first", "second")}
+    )
 
 
 def test_packed_pieces_can_have_one_name(tmp_path: Path) -> None:
@@ -70,7 +72,7 @@ def test_packed_pieces_can_have_one_name(tmp_path: Path) -> None:
         with tarfile.open(packed[-1], "w:xz") as archive:
             archive.add(folder, "part")
     merge(packed, tmp_path / "both")
-    assert Manifest.read(tmp_path / "both").seeds == (0, 1)
+    assert ComparisonManifest.read(tmp_path / "both").seeds == (0, 1)
 
 
 def test_pieces_can_be_packed(tmp_path: Path) -> None:
@@ -120,9 +122,9 @@ def test_baseline_and_threshold_are_the_first_pieces_or_as_given(tmp_path: Path)
     fixed = piece(tmp_path / "fixed", arms=("fixed",))
     vanilla = piece(tmp_path / "vanilla", arms=("vanilla",))
     merge([fixed, vanilla], tmp_path / "one")
-    assert Manifest.read(tmp_path / "one").baseline == "fixed"
+    assert ComparisonManifest.read(tmp_path / "one").baseline == "fixed"
     merge([fixed, vanilla], tmp_path / "other", baseline="vanilla", threshold=0.4)
-    manifest = Manifest.read(tmp_path / "other")
+    manifest = ComparisonManifest.read(tmp_path / "other")
     assert (manifest.baseline, manifest.threshold) == ("vanilla", 0.4)
     with pytest.raises(UserError, match="--baseline: 'rules' is not known"):
         merge([fixed, vanilla], tmp_path / "third", baseline="rules")
@@ -162,7 +164,7 @@ def test_a_piece_that_lacks_a_later_setting_has_its_default(tmp_path: Path) -> N
     first = piece(tmp_path / "first", settings={"engine": {"concurrent": 9}})
     second = piece(tmp_path / "second", first_seed=2, settings={"engine": {"dtype": "bfloat16"}})
     merge([first, second], tmp_path / "both")
-    assert len(Manifest.read(tmp_path / "both").seeds) == 4
+    assert len(ComparisonManifest.read(tmp_path / "both").seeds) == 4
     third = piece(tmp_path / "third", first_seed=4, settings={"engine": {"dtype": "float32"}})
     with pytest.raises(UserError, match=r"engine.dtype is 'bfloat16' in .* and 'float32' in vanilla-seed4"):
         merge([first, third], tmp_path / "more")
@@ -227,7 +229,7 @@ def test_the_command_merges_draws_again_and_refuses(
 
     code, said = run("--merge", first, second, "--out", out, "--threshold", "60")
     assert (code, "4 of 4" in said) == (0, True)
-    assert Manifest.read(Path(out)).threshold == 0.6
+    assert ComparisonManifest.read(Path(out)).threshold == 0.6
     before = table(Path(out))
     code, said = run("--report", out)
     assert (code, table(Path(out)) == before) == (0, True)

@@ -17,21 +17,21 @@ from tests.seal_ray.algorithm.engines import Half
 from tuning.commands import sweep as cli
 from tuning.commands.shared import tell_end
 from tuning.running import resume_trials
-from tuning.sweep.parameter import Parameter
-from tuning.sweep.plan import Plan, check_plan, start
-from tuning.sweep.results import Manifest, write_results
+from tuning.sweep.parameter import SweptParameter
+from tuning.sweep.plan import SweepPlan, check_plan, start
+from tuning.sweep.results import SweepManifest, write_results
 from tuning.sweep.space import Space
 
 ROUNDS = 2
 """Rounds of a trial that is not stopped early."""
 
-STEPS = Parameter("solver.steps", choices=(20, 1))
+STEPS = SweptParameter("solver.steps", choices=(20, 1))
 
 
-def plan(engine: Half) -> Plan:
+def plan(engine: Half) -> SweepPlan:
     """Two points, evaluated after each of two rounds: ASHA's one rung is the first."""
     config = small_config(engine).evaluation(interval=1, tasks=8).training(rounds=ROUNDS, checkpoint_every=1)
-    return Plan(config, Space((STEPS,)), scheduler="asha", search="grid", trials=2)
+    return SweepPlan(config, Space((STEPS,)), scheduler="asha", search="grid", trials=2)
 
 
 def main() -> int:
@@ -40,7 +40,7 @@ def main() -> int:
     with connected():
         tell = cli._teller(console, out)
         if command == "resume":
-            resume_trials(out, Manifest, tell=tell)
+            resume_trials(out, SweepManifest, tell=tell)
         else:
             planned = plan(engine)
             check_plan(planned, memory=False)

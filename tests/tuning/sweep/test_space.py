@@ -12,7 +12,7 @@ from ray.tune.search.variant_generator import generate_variants
 from envs.errors import UserError
 from seal_ray.algorithm.config import make_config
 from seal_ray.config.presets import preset_names
-from tuning.sweep.parameter import Parameter
+from tuning.sweep.parameter import SweptParameter
 from tuning.sweep.space import DEFAULT_SPACE, Space, read_space, with_values
 from tuning.trial import _settings
 
@@ -140,14 +140,14 @@ def test_the_default_space_fits_every_method(method: str) -> None:
 def test_values_are_set_on_a_copy() -> None:
     changed = with_values(CONFIG, {"training.lr": 0.5, "reweighting.overrides.pass": 1.5, "curator.keep": 1})
     sections = changed.to_sections()
-    assert Parameter("reweighting.overrides.pass").value_in(sections) == 1.5
-    assert Parameter("training.lr").value_in(sections) == 0.5
-    assert Parameter("curator.keep").value_in(sections) == 1
+    assert SweptParameter("reweighting.overrides.pass").value_in(sections) == 1.5
+    assert SweptParameter("training.lr").value_in(sections) == 0.5
+    assert SweptParameter("curator.keep").value_in(sections) == 1
     assert CONFIG.to_sections()["reweighting"]["overrides"] == {}
 
 
 def test_values_are_brought_back_into_the_space() -> None:
-    assert Parameter("training.lr", low=0.1, high=1.0).clamped(1.2) == 1.0
-    assert Parameter("curator.keep", low=1, high=5, whole=True).clamped(5.7) == 5
-    assert Parameter("curator.keep", low=1, high=5, whole=True).clamped(2.4) == 2
-    assert Parameter("reweighting.mode", choices=("none", "fixed")).clamped("fixed") == "fixed"
+    assert SweptParameter("training.lr", low=0.1, high=1.0).clamped(1.2) == 1.0
+    assert SweptParameter("curator.keep", low=1, high=5, whole=True).clamped(5.7) == 5
+    assert SweptParameter("curator.keep", low=1, high=5, whole=True).clamped(2.4) == 2
+    assert SweptParameter("reweighting.mode", choices=("none", "fixed")).clamped("fixed") == "fixed"

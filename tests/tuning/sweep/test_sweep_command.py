@@ -16,7 +16,7 @@ from seal_ray.algorithm.config import make_config
 from seal_ray.config.sections import Evaluation, Solver, Training
 from tests.command_line import Refusal
 from tuning.running import cpus_of_main
-from tuning.sweep.parameter import Parameter
+from tuning.sweep.parameter import SweptParameter
 from tuning.sweep.plan import _SCHEDULERS, _SEARCHES, TRIALS, _costliest, _inside, check_plan, make_plan
 from tuning.sweep.results import METRIC
 from tuning.sweep.space import Space
@@ -113,7 +113,10 @@ def test_what_pbt_perturbs_stays_in_the_space(tmp_path: Path) -> None:
 
 def test_pbt_moves_a_choice_to_another_choice() -> None:
     space = Space(
-        (Parameter("solver.steps", choices=(20, 1, 7)), Parameter("reweighting.mode", choices=("none", "fixed")))
+        (
+            SweptParameter("solver.steps", choices=(20, 1, 7)),
+            SweptParameter("reweighting.mode", choices=("none", "fixed")),
+        )
     )
     before = {"solver_steps": 20, "reweighting_mode": "none"}
     moved = set()

@@ -16,29 +16,29 @@ from seal_ray.report.files import RunFolder
 from tuning.record import State, mark_ended, mark_failed
 from tuning.sweep.anova import Axis, main_effects
 from tuning.sweep.importance import FEWEST, importances
-from tuning.sweep.parameter import Parameter, Value
+from tuning.sweep.parameter import SweptParameter, Value
 from tuning.sweep.results import (
     BEST,
     IMPORTANCE,
     METRIC,
     PARALLEL,
     TABLE,
-    Manifest,
+    SweepManifest,
     collect,
     table_of,
     write_results,
 )
 
-RATE = Parameter("training.lr", low=1e-5, high=1e-3, log=True)
-MODE = Parameter("reweighting.mode", choices=("none", "fixed", "dynamic"))
-KEEP = Parameter("curator.keep", low=1, high=5, whole=True)
+RATE = SweptParameter("training.lr", low=1e-5, high=1e-3, log=True)
+MODE = SweptParameter("reweighting.mode", choices=("none", "fixed", "dynamic"))
+KEEP = SweptParameter("curator.keep", low=1, high=5, whole=True)
 ROUNDS = 4
 
 
 def make_sweep(out: Path) -> None:
     out.mkdir()
     parameters = (RATE, MODE)
-    found = Manifest(
+    found = SweepManifest(
         parameters=parameters, scheduler="asha", search="random", trials=6, rounds=ROUNDS, folder=str(out.resolve())
     )
     found.write(out)

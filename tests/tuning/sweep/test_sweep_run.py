@@ -14,7 +14,7 @@ from tests.tuning.processes import drive, ended, kill
 from tests.tuning.sweep.driver import ROUNDS, STEPS
 from tuning.record import State
 from tuning.running import check_resumable
-from tuning.sweep.results import BEST, IMPORTANCE, PARALLEL, TABLE, Manifest, collect, score
+from tuning.sweep.results import BEST, IMPORTANCE, PARALLEL, TABLE, SweepManifest, collect, score
 
 pytestmark = pytest.mark.long
 
@@ -27,7 +27,7 @@ def test_killed_it_goes_on_and_a_bad_point_is_still_stopped(cluster: str, tmp_pa
     read_until(process, ": started", times=2)
     kill(process)
     (first,) = [each for each in collect(out).trials if each.state is State.FINISHED]
-    check_resumable(out, Manifest)
+    check_resumable(out, SweepManifest)
 
     said = ended(drive(DRIVER, "resume", out, cluster=cluster))
     assert f"{first.name}: started" not in said, "what has ended is not run again"

@@ -35,7 +35,7 @@ CURATOR_REWARDS: Registry[type[CuratorReward]] = Registry(
     {
         "gain": "seal_ray.algorithm.curation.rewards.gain:GainReward",
         "frontier": "seal_ray.algorithm.curation.rewards.frontier:FrontierReward",
-        "alpha": "seal_ray.algorithm.curation.rewards.alpha:AlphaReward",
+        "alpha": "seal_ray.algorithm.curation.rewards.alpha:AlphaProposalReward",
         "transfer": "seal_ray.algorithm.curation.rewards.transfer:TransferReward",
         "internalised": "seal_ray.algorithm.curation.rewards.internalised:InternalisedReward",
     },

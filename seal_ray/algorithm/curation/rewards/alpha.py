@@ -11,7 +11,7 @@ ALPHA, BETA = 0.5, 2.0
 """GenEnv's α and β in its released configuration."""
 
 
-class AlphaReward:
+class AlphaProposalReward:
     """Arm → mean of exp(−β·(p − α)²) over its groups: GenEnv's reward of the environment.
 
     It is GenEnv's formula as it stands: a group of few rollouts, as half of a pair, gets a little less.

@@ -14,7 +14,7 @@ NEAR = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TaskOutcome:
     """A task, by its specification, and its rollouts on the plain interface in some rounds."""
 
     specification: Specification
@@ -47,9 +47,9 @@ class WindowOutcomes:
     before, with what was known of them when it began, and `now` the same tasks with their rollouts in it.
     """
 
-    written: Sequence[Outcome]
-    earlier: Sequence[Outcome] = ()
-    now: Sequence[Outcome] = ()
+    written: Sequence[TaskOutcome]
+    earlier: Sequence[TaskOutcome] = ()
+    now: Sequence[TaskOutcome] = ()
     probes: Sequence[Probe] = ()
 
 
@@ -72,15 +72,15 @@ WRITER_REWARDS: Registry[type[WriterReward]] = Registry(
     "writer.reward",
     "seal_ray.writer_rewards",
     {
-        "alpha": "seal_ray.algorithm.tasks.rewards.alpha:AlphaReward",
-        "progress": "seal_ray.algorithm.tasks.rewards.progress:ProgressReward",
+        "alpha": "seal_ray.algorithm.tasks.rewards.alpha:AlphaTaskReward",
+        "progress": "seal_ray.algorithm.tasks.rewards.progress:LearningProgressReward",
         "probe": "seal_ray.algorithm.tasks.rewards.probe:ProbeReward",
     },
 )
 """The writer's rewards. A class takes its `Settings` from the writer section and `writer.reward_settings`."""
 
 
-def success_near(specification: Specification, outcomes: Sequence[Outcome], *, near: float = NEAR) -> float | None:
+def success_near(specification: Specification, outcomes: Sequence[TaskOutcome], *, near: float = NEAR) -> float | None:
     """Success on the neighbours of a specification, each rollout weighed by likeness; None where there is none.
 
     An equal specification is a neighbour too.

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from seal_ray.algorithm.tasks.rewards import WindowOutcomes
 
 
-class AlphaReward:
+class AlphaTaskReward:
     """A task is worth exp(−β·(p̂ − α)²), p̂ its success over its rollouts in the window."""
 
     worst = 0.0

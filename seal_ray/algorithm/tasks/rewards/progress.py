@@ -7,10 +7,10 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from seal_ray.algorithm.tasks.rewards import NEAR, Outcome, WindowOutcomes, success_near
+from seal_ray.algorithm.tasks.rewards import NEAR, TaskOutcome, WindowOutcomes, success_near
 
 
-class ProgressReward:
+class LearningProgressReward:
     """A task is worth the change of plain success on the neighbours of its specification, from -1 to 1.
 
     Neighbours are tasks whose specification is of the same category and at least `near` like it: scenes, intents and
@@ -39,7 +39,7 @@ class ProgressReward:
         now = [*window.written, *window.now]
         return [self._change(each, now, window.earlier) if each.rollouts else None for each in window.written]
 
-    def _change(self, task: Outcome, now: Sequence[Outcome], earlier: Sequence[Outcome]) -> float | None:
+    def _change(self, task: TaskOutcome, now: Sequence[TaskOutcome], earlier: Sequence[TaskOutcome]) -> float | None:
         before = success_near(task.specification, earlier, near=self._near)
         after = success_near(task.specification, now, near=self._near)
         return None if before is None or after is None else after - before
