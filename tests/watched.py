@@ -59,5 +59,5 @@ def watch(process: subprocess.Popen[str], *folders: Path) -> tuple[set[str], set
         pids = tree(process.pid)
         leaked |= leaking_commands(pids) | leaking_files(*folders)
         opened |= open_addresses(pids)
-        time.sleep(0.2)
+        time.sleep(1.0)
     return leaked | leaking_files(*folders), opened

@@ -1,7 +1,6 @@
 """The Serve application: `build` for `serve deploy` and `serve run`, its settings, and what it is put together from."""
 
 # Annotations are not postponed here: Serve looks at that of `build` to read a config file's arguments.
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Annotated, Any, get_args
 from pydantic import BaseModel, ConfigDict, Field
 
 from envs.errors import UserError, check_known
+from envs.received import check_no_links, followed, read_json_object
 from policies import tiny
 from policies.engine.adapters import CONFIG_FILE, TENSOR_FILE
 from policies.engine.choice import DTYPES, cache_bytes, choose_dtype
@@ -147,11 +147,8 @@ def resolve(settings: ServingSettings) -> Served:
 def _rank(name: str, folder: Path) -> int:
     if not (folder / TENSOR_FILE).is_file():
         raise UserError(f"adapter: {folder} of {name!r} has no {TENSOR_FILE}; give a folder in PEFT's format.")
-    try:
-        config: Any = json.loads((folder / CONFIG_FILE).read_text("utf-8"))
-        rank = config["r"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"adapter: {folder / CONFIG_FILE} cannot be read ({error!r}).") from None
+    check_no_links(folder)
+    rank = read_json_object(followed(folder / CONFIG_FILE), "adapter").get("r")
     if type(rank) is not int or rank < 1:
         raise UserError(f"adapter: {folder / CONFIG_FILE} says that r is {rank!r}; it is a whole number above 0.")
     return rank

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from envs.toolworld.scene import Intent, Scene
 from envs.toolworld.scenes.arithmetic import Arithmetic
-from envs.toolworld.scenes.files import FileScene
+from envs.toolworld.scenes.files import Files
 from envs.toolworld.scenes.messages import Messages
 from envs.toolworld.scenes.tickets import Tickets
 from envs.toolworld.scenes.trading import Trading
@@ -20,13 +20,13 @@ def bridges(scenes: Sequence[Scene]) -> tuple[Intent, ...]:
     for one in scenes:
         for other in scenes:
             match one, other:
-                case FileScene() as files, Twitter() as twitter:
+                case Files() as files, Twitter() as twitter:
                     found.append(lambda: twitter.post_file(files.line()))
-                case FileScene() as files, Messages() as messages:
+                case Files() as files, Messages() as messages:
                     found.append(lambda: messages.send_file(files.line()))
-                case FileScene() as files, Tickets() as tickets:
+                case Files() as files, Tickets() as tickets:
                     found.append(lambda: tickets.resolve_with_file(files.line()))
-                case FileScene() as files, Trading() as trading:
+                case Files() as files, Trading() as trading:
                     found.append(lambda: files.keep("keep_price", trading.price()))
                 case Arithmetic() as numbers, Trading() as trading:
                     found.append(lambda: numbers.mean_of("mean_prices", trading.two_prices()))

@@ -9,7 +9,7 @@ from envs.toolworld.scene import Beat, Intent, SceneReading, call, require
 from envs.toolworld.scenes.folders import Folder, Folders
 
 
-class FileScene(Folders):
+class Files(Folders):
     @property
     def intents(self) -> tuple[Intent, ...]:
         return (

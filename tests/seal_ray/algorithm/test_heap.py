@@ -7,13 +7,13 @@ import pytest
 
 _PROGRAM = """
 import sys, psutil, torch
-from seal_ray.algorithm.learning.heap import give_back_freed_memory
+from seal_ray.algorithm.learning.heap import release_memory
 torch.zeros(24 << 20, dtype=torch.uint8)  # freed: glibc takes smaller blocks from its heap from here on
 blocks = [torch.ones(4 << 20, dtype=torch.uint8) for _ in range(64)]
 full = psutil.Process().memory_info().rss
 del blocks[:-1]
 if sys.argv[1] == "given back":
-    give_back_freed_memory()
+    release_memory()
 print((full - psutil.Process().memory_info().rss) >> 20)
 """
 

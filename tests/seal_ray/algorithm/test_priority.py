@@ -30,7 +30,7 @@ def test_all_threads_give_way_and_those_that_start_later() -> None:
     program = """
         import os, threading
         from pathlib import Path
-        from seal_ray.algorithm.sampling.priority import give_way
+        from seal_ray.algorithm.sampling.priority import lower_process_priority
 
         def found():
             return sorted(os.getpriority(os.PRIO_PROCESS, int(each.name)) for each in Path("/proc/self/task").iterdir())
@@ -38,7 +38,7 @@ def test_all_threads_give_way_and_those_that_start_later() -> None:
         end = threading.Event()
         threading.Thread(target=end.wait).start()
         print(*found())
-        give_way()
+        lower_process_priority()
         threading.Thread(target=end.wait).start()
         print(*found())
         end.set()

@@ -102,13 +102,13 @@ def test_a_chunk_is_split_before_a_group_is_given_up() -> None:
 def test_a_process_that_cannot_even_look_at_the_clock_ends_itself() -> None:
     script = """
         import sys
-        from policies.watchdog import Watch
-        from seal_ray.algorithm.sampling.runner import unless_stuck
-        watch = Watch()
+        from policies.watchdog import Watchdog
+        from seal_ray.algorithm.sampling.runner import run_with_watchdog
+        watch = Watchdog()
         def work():
             with watch.over("task", 7):
                 sum(range(10**13))  # one instruction, which lets no other thread run
-        unless_stuck(work, watch, limit=1.0, replaceable=True)
+        run_with_watchdog(work, watch, limit=1.0, replaceable=True)
     """
     started = time.monotonic()
     ended = subprocess.run(

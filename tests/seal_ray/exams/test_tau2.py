@@ -166,7 +166,7 @@ def test_what_is_examined_has_a_server_with_its_own_options(tmp_path: Path, monk
         def close(self) -> None:
             self.closed = True
 
-    monkeypatch.setattr("seal_ray.exams.tau2.servers.Server", Started)
+    monkeypatch.setattr("seal_ray.exams.tau2.servers.ServerProcess", Started)
     servers = Servers(tmp_path)
     examined, asked = ("--response", "1024"), ("--concurrent", "64")
     user = servers.get("b", "b", asked, lambda: None, exactly=False)
