@@ -192,7 +192,7 @@ def application(served: Served, *, key: str | None, host: str) -> Any:
 
     from seal_ray.serving.admission import digest_of
     from seal_ray.serving.front import make_ingress
-    from seal_ray.serving.server import SolverServer
+    from seal_ray.serving.server import Server
 
     settings = served.settings
     gpus = _gpus(settings)
@@ -200,7 +200,7 @@ def application(served: Served, *, key: str | None, host: str) -> Any:
     folder = served.folder
     replicas = build_llm_deployment(
         config,
-        deployment_cls=SolverServer,
+        deployment_cls=Server,
         bind_kwargs={
             "folder": str(folder.path.resolve()),
             "dialect": folder.dialect.name,

@@ -36,7 +36,7 @@ _SWITCH_INTERVAL = 0.0005
 """Seconds after which a thread that renders gives way to the one that answers everybody."""
 
 
-class SolverServer(LLMServer):
+class Server(LLMServer):
     """Renders each chat by the model's `ServedFormat`; all else is Ray's and vLLM's.
 
     `context` and `response` are the tokens of a request and of an answer at most, `reading` those of prompts that the

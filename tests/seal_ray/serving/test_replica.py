@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from seal_ray.serving.queues import SHORT_PROMPT, ReadingQueue
-from seal_ray.serving.server import SolverServer, _listened_to
+from seal_ray.serving.server import Server, _listened_to
 
 
 class Asked:
@@ -40,7 +40,7 @@ class Asked:
         return said()
 
     def answers(self, length: int) -> AsyncGenerator[Any, None]:
-        read_first: Any = SolverServer._read_first
+        read_first: Any = Server._read_first
         answers: AsyncGenerator[Any, None] = read_first(self, [[1] * length], SimpleNamespace(model="m"), self.ask)
         return answers
 
