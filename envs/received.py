@@ -171,7 +171,7 @@ _PLAIN = {
 
 
 class _TextLoader(yaml.BaseLoader):  # type: ignore[misc]
-    """Reads every scalar as text. Aliases, which can stand for a document of any size, and deep nesting are errors."""
+    """Reads every scalar as text. Aliases, which can expand to any size, and deep nesting are errors."""
 
     _levels = 0
 
@@ -199,7 +199,7 @@ class _Loader(_TextLoader, yaml.SafeLoader):  # type: ignore[misc]
         for key, _ in node.value:
             name = str(key.value)
             if name in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"{name!r} stands there twice", key.start_mark)
+                raise yaml.constructor.ConstructorError(None, None, f"{name!r} is given twice", key.start_mark)
             seen.add(name)
         found: dict[Any, Any] = super().construct_mapping(node, deep)
         return found
@@ -227,7 +227,7 @@ _Loader.add_constructor(None, yaml.SafeLoader.construct_undefined)
 
 
 def parse_yaml(text: str, *, as_text: bool = False) -> Any:
-    """The value of a YAML text; with `as_text` every scalar as it is written. Raises `yaml.YAMLError`."""
+    """The value of a YAML text; with `as_text` all scalars are text. Raises `yaml.YAMLError`."""
     if len(text) > MAX_YAML_BYTES:
         raise yaml.YAMLError(f"it is longer than {MAX_YAML_BYTES:,} characters")
     try:
@@ -238,7 +238,7 @@ def parse_yaml(text: str, *, as_text: bool = False) -> Any:
 
 
 def read_yaml(path: Path, key: str = "", *, as_text: bool = False) -> Any:
-    """The value of a YAML file. Raises `UserError` as `read_text` does, and for what is not YAML."""
+    """The value of a YAML file. Raises `UserError` as `read_text` does, and for other text."""
     try:
         return parse_yaml(read_text(path, key, MAX_YAML_BYTES), as_text=as_text)
     except yaml.YAMLError as error:
@@ -262,7 +262,7 @@ def write_yaml(document: Any) -> str:
 
 
 def problem_of(error: yaml.YAMLError) -> str:
-    """What is wrong, and where, in a few words."""
+    """The problem and its line, in a few words."""
     mark = getattr(error, "problem_mark", None)
     what = str(getattr(error, "problem", None) or str(error).split("\n")[0])
     return visible(what if mark is None else f"line {mark.line + 1}: {what}")[:300]

@@ -1,8 +1,8 @@
-"""Trust: whether code that a file names, or that came with a folder, may run. It is asked for, never assumed.
+"""Trust: whether code that a file names, or that came with a folder, may run. The user decides.
 
-A command runs in `restricted`, in which only these names are imported: those on its command line, and those that the
-user allowed. In other processes (a Python program that uses this package, workers of a command)
-nothing is restricted: what they import was chosen by code, or checked by the command.
+A command runs in `restricted`, in which only names on its command line, and names that the user allowed, are imported.
+Other processes (a Python program that uses this package, workers of a command) are not restricted: code chose their
+imports, or the command checked them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _RUN_FILES = ("comparison.yaml", "sweep.yaml", "mirror.json", "metrics.jsonl")
 
 @dataclass
 class _Trust:
-    """What this process may import and load. `ask` puts a question to the user; None where nobody is there."""
+    """What this process may import and load. `ask` puts a question to the user; None without a terminal."""
 
     restricted: bool = False
     names: set[str] = field(default_factory=set)
@@ -108,8 +108,8 @@ def trust_names(value: JSON, where: Path, *, run: Path | None = None) -> None:
 def prepare_import(name: str, key: str) -> None:
     """Lets a name be imported that lies in the working directory, if Python finds it nowhere else.
 
-    `key` is the setting that has the name. Raises `UserError` for what is no import name, for a name that nobody
-    allowed, and for a module in the folder of a run.
+    `key` is the setting that has the name. Raises `UserError` for a malformed name, for a name without
+    permission, and for a module in the folder of a run.
     """
     if not IMPORT_NAME.fullmatch(name):
         raise UserError(f"{key}: {name!r:.120} is no name of Python code; write package.module:Name.")

@@ -24,7 +24,7 @@ from envs.confinement import confine
 SECONDS = 1
 """Processor time of a rendering."""
 MEMORY = 256 << 20
-"""Bytes beside those that the process has at its start."""
+"""Bytes that a process may take in addition to its size at the start."""
 
 
 def render_chat(template: str, values: Mapping[str, Any]) -> str:
@@ -86,7 +86,7 @@ def _environment() -> Any:
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     class Generation(Extension):
-        """`{% generation %}…{% endgeneration %}`, which marks what a model wrote, gives what is between."""
+        """`{% generation %}…{% endgeneration %}`, which marks a model's text, gives its content."""
 
         tags = {"generation"}  # noqa: RUF012 - as Jinja declares it
 

@@ -1,4 +1,4 @@
-"""Trust in trials that are gone on with: code that their settings name, and files that Ray Tune unpickles. No Ray."""
+"""Trust in resumed trials: code that their settings name, and files that Ray Tune unpickles. No Ray."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from seal_ray.run.signature import Signature, trust_signed_names
 from tuning.record import TrialsManifest
 
 TUNE = "tune"
-"""Tune's own folder: its state, and the checkpoints to go on from."""
+"""Tune's own folder: its state, and the checkpoints to resume from."""
 _MAX_BYTES = 512 * MIB
 
 

@@ -17,8 +17,7 @@ _MAX_BYTES = 50_000_000
 def read_program(folder: Path) -> dict[str, dict[str, str]]:
     """The texts of the folder's `sources` and `databases`, by the names of the files without their suffix.
 
-    Raises `UserError` for files that are not the published ones, if the user does not trust them, and for what is no
-    text.
+    Raises `UserError` for unpublished files that the user does not trust, and for files that are no text.
     """
     files = {"sources": "apis/*.py", "databases": "init_database/*.json"}
     content = {kind: dict(_files(folder, pattern)) for kind, pattern in files.items()}

@@ -40,7 +40,7 @@ _IMPORTABLE = (
     *("itertools", "logging", "math", "re", "socket", "statistics", "string", "subprocess", "textwrap", "threading"),
     *("time", "typing", "urllib.parse", "uuid", "encodings.ascii", "encodings.idna", "encodings.latin_1"),
 )
-"""Modules of the standard library that APIs may import, beside those that this file imports."""
+"""Modules of the standard library that APIs may import, in addition to the imports of this file."""
 
 
 class Missing(types.ModuleType):
@@ -62,7 +62,7 @@ class Nothing:
 
 
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
-    """Finds the folder's modules in their texts, and gives a `Missing` module for everything that nobody else has."""
+    """Finds the folder's modules in their texts, and gives a `Missing` module for all unknown names."""
 
     def __init__(self, sources: Mapping[str, str]) -> None:
         self._sources = {f"apis.{name}": text for name, text in sources.items()}

@@ -58,7 +58,7 @@ _NETWORKS = [ipaddress.ip_network(each) for each in _SPECIAL]
 _UNICAST = ipaddress.IPv6Network("2000::/3")
 """All that IANA has given out of IPv6."""
 _HOLD_IPV4 = [ipaddress.IPv6Network(each) for each in ("::ffff:0:0/96", "64:ff9b::/96")]
-"""Mapped addresses, and those of translators (NAT64)."""
+"""IPv4-mapped and NAT64 addresses."""
 _PORTS = {"http": 80, "https": 443}
 _TRIES = 4
 

@@ -123,7 +123,7 @@ def _tasks_from(value: JSON, key: str) -> tuple[Task, ...]:
             raise UserError(f"{key}: {error}") from None
     if len({task.id for task in tasks}) != len(tasks):
         repeated = next(task.id for task in tasks if sum(other is task for other in tasks) > 1)
-        raise UserError(f"{key}: {repeated!r} stands there twice; each task may stand once.")
+        raise UserError(f"{key}: {repeated!r} is given twice; give each task once.")
     return tuple(tasks)
 
 

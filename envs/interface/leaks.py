@@ -54,7 +54,7 @@ class Leak(StrEnum):
 
 @dataclass(frozen=True)
 class Signs:
-    """What is looked up of a reading beside its words; worked out once for all `ForbiddenAnswers`."""
+    """The lookups of a reading besides its words; worked out once for all `ForbiddenAnswers`."""
 
     reading: ValueReading
     calls: frozenset[str]

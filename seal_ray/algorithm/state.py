@@ -20,7 +20,7 @@ from policies.models.writing import unshared
 _VALUES, _TENSORS = "state.json", "state.safetensors"
 _MAX_BYTES = 1024 * MIB
 _OWN = "$"
-"""Begins the key of an object that stands for something that JSON has not."""
+"""Begins the key of an object that encodes a type that JSON lacks."""
 
 
 def write_state(folder: Path, state: Mapping[str, Any]) -> None:

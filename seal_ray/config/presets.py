@@ -100,7 +100,7 @@ def _read_file(path: Path) -> tuple[Values, Any]:
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """The resolved configuration of a run: `seed`, and the settings by section, as they were written.
+    """The resolved configuration of a run: `seed`, and the settings by section, unchanged.
 
     Settings that are known today have values that fit; a run of another version may have others. Raises `UserError`.
     """

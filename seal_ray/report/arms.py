@@ -27,7 +27,7 @@ _INTERVAL = 1.96
 _NAMED = 8
 """Arms that have their text in the picture."""
 _DRAWN = 200
-"""Arms in the picture at most: those that came up last."""
+"""The newest arms, at most so many, are in the picture."""
 _MAX_GAIN = 1e6
 
 

@@ -58,7 +58,7 @@ class _WithoutWorkingDirectory(JobConfig):
 def without_working_directory() -> dict[str, Any]:
     """Settings of `ray.init` with which workers do not search the working directory for modules before all else.
 
-    Files in it could stand for modules of packages. A job has its config from the job server.
+    Files in it could shadow modules of packages. A job has its config from the job server.
     """
     is_job = RAY_JOB_CONFIG_JSON_ENV_VAR in os.environ
     return {} if is_job else {"job_config": _WithoutWorkingDirectory()}

@@ -1,6 +1,6 @@
 """A user's signature under what a command may load again without a question: import names, and files with pickles.
 
-It is an HMAC-SHA256 with a key that the user's other commands have and nobody else: in the user's config folder, or in
+It is an HMAC-SHA256 with a key that only this user's commands have: in the user's config folder, or in
 the file that the environment variable `SEAL_RAY_KEY_FILE` names, as in a job that was handed a secret.
 """
 
@@ -84,7 +84,7 @@ class Signature:
 
 
 def trust_signed_names(sections: JSON, where: Path, *, run: Path) -> None:
-    """Allows the import names of a run's settings: those that are signed, and others with the user's consent.
+    """Allows the import names of a run's settings: signed ones, and others with the user's consent.
 
     Raises `UserError` as `trust_names` does.
     """

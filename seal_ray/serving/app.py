@@ -167,7 +167,7 @@ def read_key(file: str | None) -> str | None:
             reason = error.strerror if isinstance(error, OSError) else "it is no text"
             raise UserError(f"api_key_file: {file} cannot be read ({reason}).") from None
     if key is not None and (len(key.split()) != 1 or not key.isascii()):
-        raise UserError(f"{file or KEY_VARIABLE}: the key is empty, or holds blanks or letters that are not ASCII.")
+        raise UserError(f"{file or KEY_VARIABLE}: the key is empty, or holds spaces or letters that are not ASCII.")
     return key
 
 

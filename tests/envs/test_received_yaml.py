@@ -46,8 +46,8 @@ def test_what_is_written_is_read_back_by_us_and_by_pyyaml(value: Any) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("a: 1\nb: 2\na: 3", "line 3: 'a' stands there twice"),
-        ("{a: {b: 1, b: 2}}", "line 1: 'b' stands there twice"),
+        ("a: 1\nb: 2\na: 3", "line 3: 'a' is given twice"),
+        ("{a: {b: 1, b: 2}}", "line 1: 'b' is given twice"),
         ("a: [1", "line 1: expected ',' or ']'"),
         ("a: 1\n\tb", "line 2: found character"),
         ("a: *x", "line 1: aliases are not allowed"),

@@ -197,7 +197,7 @@ REFUSED: Sequence[tuple[JSON, str]] = (
     ({"test": ["base_0"]}, "key 'train' is missing; train and test are needed, dev is optional."),
     ({"train": [], "eval": []}, "key 'test' is missing; train and test are needed, dev is optional."),
     ({"train": ["base_0"], "test": ["base_200"]}, "test: task: 'base_200' is not known; did you mean 'base_20' or"),
-    ({"train": ["base_0", "multi_turn_base_0"], "test": []}, "train: 'multi_turn_base_0' stands there twice"),
+    ({"train": ["base_0", "multi_turn_base_0"], "test": []}, "train: 'multi_turn_base_0' is given twice"),
     (
         {"train": ["base_0"], "test": ["base_1", "base_0"]},
         "train and test share 1 task(s), 'multi_turn_base_0' for one",

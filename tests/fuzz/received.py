@@ -177,14 +177,14 @@ def readers(root: Path) -> dict[str, Callable[[], object]]:
 
 
 def _report(root: Path, piece: Path) -> str:
-    """What is written of merged comparisons, but for the pictures, which take ten times as long."""
+    """The report of a merged comparison without pictures, which take ten times as long."""
     merge([piece], root / "out")
     comparison = collect(root / "out")
     return report_as_markdown(comparison) + timeline_as_markdown(comparison)
 
 
 def _sweep(root: Path) -> object:
-    """What is counted of a sweep, but for the pictures."""
+    """The results of a sweep without pictures."""
     sweep = collect_sweep(root / "sweep")
     points = [[each.value_in(trial.config) for each in sweep.manifest.parameters] for trial in ended(sweep)]
     found = importances(sweep.manifest.parameters, points, [score(trial) or 0.0 for trial in ended(sweep)], draws=2)

@@ -36,7 +36,7 @@ Groups = Mapping[str, tuple[int, int]]
 
 
 class _Exam(BaseModel):
-    """What is read of the results of exams."""
+    """The part of an exam's results that reports read."""
 
     groups: dict[str, dict[str, tuple[NonNegativeInt, PositiveInt]]] = Field(default_factory=dict)
     settings: dict[str, Any] = Field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""`CuratorLoop`: the curator's side of a run. It asks for proposals, compares their arms, and has the curator learn.
+"""`CuratorLoop`: the curator's side of a run. It requests proposals, compares their arms, and has the curator learn.
 
 A window is `curator.update_every` rounds. At its start the curator proposes; its proposals, the incumbent and the plain
 interface are the window's arms. At its end each arm has a value, the best may become the incumbent, and a curator that

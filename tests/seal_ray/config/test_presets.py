@@ -284,7 +284,7 @@ def test_presets_that_cannot_be(presets: list[str], sentence: str) -> None:
         ),
         (
             "training: {rounds: 3}\ntraining: {groups: 3}",
-            "config: {file} is not valid YAML (line 2: 'training' stands there twice).",
+            "config: {file} is not valid YAML (line 2: 'training' is given twice).",
         ),
     ],
 )
