@@ -11,8 +11,12 @@ import ctypes
 import os
 import socket
 import struct
+import subprocess
 import sys
-from typing import Any
+from functools import cache
+from typing import Any, NoReturn
+
+from envs.bounded import program_of
 
 _MACHINES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
 """The kernel's name for a machine, and the column of its numbers in `_ALLOWED`."""
@@ -60,6 +64,18 @@ def confine() -> bool:
         _refuse_files(libc)
         _refuse_system_calls(libc, machine)
     return _is_confined()
+
+
+@cache
+def can_confine() -> bool:
+    """Whether this machine's kernel confines a process, tried out in another one."""
+    program = program_of(__name__)
+    return subprocess.run(program, stdin=subprocess.DEVNULL, check=False).returncode == 0  # noqa: S603 - this file
+
+
+def main() -> NoReturn:
+    """Ends with 0 if this process was confined."""
+    sys.exit(0 if confine() else 1)
 
 
 def _refuse_files(libc: Any) -> None:

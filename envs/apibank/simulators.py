@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +13,10 @@ from pydantic import BaseModel, ValidationError
 from envs.apibank import worker
 from envs.apibank.program import read_program
 from envs.bounded import BoundedProcess, program_of
+from envs.confinement import can_confine
 from envs.errors import EnvironmentFault
 from envs.task import JSON, ToolCall
-
-_LOG = logging.getLogger(__name__)
+from envs.trusting import require_trust
 
 MAX_CHARACTERS = 4_000
 """Characters of a call that are handed on, as JSON; the longest of a ground truth has 500. Beyond, it is an error."""
@@ -80,9 +79,8 @@ class _Described(BaseModel):
 
 
 class _Folder(BaseModel):
-    """What it says of its APIs, and whether the kernel confines it."""
+    """The folder's APIs by name."""
 
-    confined: bool
     apis: dict[str, _Described]
 
 
@@ -91,10 +89,13 @@ class ApiSimulators:
 
     `recorded` has results for APIs that cannot be executed here, by `key_of` a call. A call that ends the process or
     takes longer than `worker.SECONDS` of a processor, is an error; the next one gets a new process.
-    Raises `UserError` for files that are not the published ones and that the user does not trust.
+    Raises `UserError` for files that the user does not trust: others than the published ones, and all of them on a
+    machine whose kernel cannot confine a process.
     """
 
     def __init__(self, folder: Path, recorded: Mapping[str, JSON] | None = None) -> None:
+        if not can_confine():
+            require_trust("Python files of API-Bank, which the kernel of this machine cannot confine", str(folder))
         self.folder = folder
         self.recorded = dict(recorded or {})
         self.process = BoundedProcess(
@@ -112,10 +113,6 @@ class ApiSimulators:
             reply = _Folder.model_validate(self.process.ask({"op": "describe"}))
         except ValidationError:
             raise EnvironmentFault(f"API-Bank: the simulators in {self.folder} cannot be loaded") from None
-        if not reply.confined:
-            _LOG.warning(
-                "api-bank: this kernel cannot confine the simulators in %s; they run as any program", self.folder
-            )
         return {name: each.model_dump() for name, each in reply.apis.items()}
 
     def judge(self, call: ToolCall, truth: JSON) -> Judged:

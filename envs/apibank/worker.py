@@ -264,7 +264,7 @@ def main() -> NoReturn:
     for name in _IMPORTABLE:
         _load(name)
     _limit()
-    confined = confine()
+    confine()
     folder = json.loads(sys.stdin.readline())
     sys.meta_path.append(Finder(folder["sources"]))
     apis = Apis(**folder)
@@ -274,7 +274,7 @@ def main() -> NoReturn:
         request = json.loads(line)
         reply: Any
         if request["op"] == "describe":
-            reply = {"confined": confined, "apis": apis.describe()}
+            reply = {"apis": apis.describe()}
         else:
             reply = (judge if request["op"] == "judge" else play)(apis, request)
         text = json.dumps(reply, default=str)

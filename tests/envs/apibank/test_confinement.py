@@ -13,8 +13,10 @@ import pytest
 
 from envs.apibank import program
 from envs.apibank.simulators import ApiSimulators
+from envs.confinement import can_confine
 from envs.errors import UserError
 from envs.task import ToolCall
+from envs.trusting import restricted, trust_everything
 from tests.envs.apibank.fake import write_folder
 from tests.envs.apibank.folder import FOLDER, needs_data
 
@@ -94,6 +96,18 @@ def test_planted_code_can_neither_read_nor_write_nor_connect_nor_start_anything(
     assert judged.result == {"output": [], "exception": None}, "these deeds were done"
     assert not outside.exists()
     simulators.close()
+
+
+def test_without_confinement_every_folder_needs_trust(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert can_confine()
+    folder = write_folder(tmp_path / "api-bank")
+    monkeypatch.setattr("envs.apibank.simulators.can_confine", lambda: False)
+    monkeypatch.setattr("envs.apibank.simulators.read_program", lambda folder: {})
+    with restricted([]), pytest.raises(UserError, match="which the kernel of this machine cannot confine"):
+        ApiSimulators(folder)
+    with restricted([]):
+        trust_everything()
+        ApiSimulators(folder)
 
 
 def test_a_machine_that_cannot_be_confined_is_reported() -> None:
