@@ -33,7 +33,7 @@ format: setup ## lay the code out
 	$(BIN)/ruff format .
 
 fuzz: setup ## play N hostile completions, send a twentieth as many hostile requests, and read half as many hostile files (N=20000)
-	$(BIN)/python -m tests.fuzz -n $(N)
+	$(BIN)/python -m tests.fuzz -n $(N) $(MORE)
 
 inspect: setup ## make .venv/inspect, with which seal-ray exam plays the suites tau2-* (a minute, 1 GB)
 	@test -x .venv/inspect/bin/python || $(BIN)/python -m venv .venv/inspect
