@@ -3,7 +3,7 @@
 N ?= 20000
 TRL := trl==1.16.0 datasets==5.2.0 multiprocess==0.70.19 dill==0.4.1 xxhash==4.1.0
 BEFORE := a780687
-.PHONY: help setup demo test lint format bench fuzz inspect warm
+.PHONY: help setup demo test lint format bench fuzz secrets inspect warm
 
 BIN := .venv/bin
 
@@ -34,6 +34,9 @@ format: setup ## lay the code out
 
 fuzz: setup ## play N hostile completions, send a twentieth as many hostile requests, and read half as many hostile files (N=20000)
 	$(BIN)/python -m tests.fuzz -n $(N) $(MORE)
+
+secrets: setup ## watch a run, an exam and a sweep for planted secrets and open ports
+	SEAL_RAY_LONG=1 $(BIN)/python -m pytest tests/seal_ray/test_own_cluster.py
 
 inspect: setup ## make .venv/inspect, with which seal-ray exam plays the suites tau2-* (a minute, 1 GB)
 	@test -x .venv/inspect/bin/python || $(BIN)/python -m venv .venv/inspect
