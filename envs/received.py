@@ -118,7 +118,8 @@ def parse_json(text: str | bytes) -> JSON:
         value: JSON = json.loads(text, parse_int=_whole_number, parse_float=_finite, parse_constant=_finite)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-    _check_depth(value)
+    if depth(value) > MAX_DEPTH:
+        raise ValueError(f"it is nested more than {MAX_DEPTH} levels deep")
     return value
 
 
@@ -150,11 +151,6 @@ def _finite(text: str) -> float:
     if not math.isfinite(value):
         raise ValueError(f"{text[:20]} is no finite number")
     return value
-
-
-def _check_depth(value: JSON) -> None:
-    if depth(value) > MAX_DEPTH:
-        raise ValueError(f"it is nested more than {MAX_DEPTH} levels deep")
 
 
 _TAG = "tag:yaml.org,2002:"

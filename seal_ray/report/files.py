@@ -165,7 +165,7 @@ class JsonLines:
 class RunFolder:
     """The folder of a run; it is created where it does not exist, and nothing in it is changed by opening it.
 
-    Raises `UserError` if it cannot be created, or holds a link that leads out of it.
+    Raises `UserError` if it cannot be created, or holds a link.
     """
 
     def __init__(self, path: Path) -> None:

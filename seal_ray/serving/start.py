@@ -1,4 +1,4 @@
-"""How a replica starts: without a task that has nothing to download, on CPU with one process of vLLM beside it.
+"""How a replica starts: without a task that has nothing to download, on CPU with one process of vLLM.
 
 Importing this file has replicas in this process listen where their node does (`_add_port`).
 """

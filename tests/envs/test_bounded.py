@@ -1,4 +1,4 @@
-"""Processes that answer too much, something else, or nothing: there is no answer, and the owner goes on."""
+"""Processes that answer too much, something else, or nothing: there is no answer, and the owner continues."""
 
 from __future__ import annotations
 

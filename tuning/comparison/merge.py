@@ -43,7 +43,7 @@ def merge(pieces: Sequence[Path], out: Path, *, baseline: str | None = None, thr
 def unpacked(piece: Path, scratch: Path) -> Path:
     """The folder of a piece; of an archive, the files that reports are made of are written to `scratch`.
 
-    Raises `UserError` for an archive that cannot be read, and for a folder with links that lead out of it.
+    Raises `UserError` for an archive that cannot be read, and for a folder with links.
     """
     if not piece.name.endswith(PACKED) or piece.is_dir():
         check_no_links(piece, leave_out=WANDB_FOLDER)
