@@ -23,12 +23,10 @@ from envs.interface.document import interface_from_json
 from envs.interface.guard import LeakGuard
 from envs.interface.value import Interface
 from envs.profile import FailureProfile
+from envs.roles import CURATOR, SOLVER
 from envs.spaces import UnicodeText
 from envs.task import Task
 
-CURATOR = "curator"
-SOLVER = "solver"
-WRITER = "writer"
 """The agent that writes tasks, in version 1 of the game."""
 
 Observation = dict[str, str]

@@ -12,8 +12,9 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from envs.co_evolution import CURATOR, SOLVER, WRITER, CoEvolutionGame, GameOutcome, ParallelCoEvolutionGame
+from envs.co_evolution import CoEvolutionGame, GameOutcome, ParallelCoEvolutionGame
 from envs.errors import UserError
+from envs.roles import CURATOR, SOLVER, TASK_WRITER
 from envs.sources import GENERATED
 from envs.specifications import Rejected, Writable, writable
 from envs.task import Task
@@ -38,7 +39,7 @@ class WrittenTasksGame(CoEvolutionGame):
     """
 
     metadata: ClassVar[dict[str, Any]] = {**CoEvolutionGame.metadata, "name": "co_evolution_v1"}
-    order: ClassVar[tuple[str, ...]] = (WRITER, CURATOR, SOLVER)
+    order: ClassVar[tuple[str, ...]] = (TASK_WRITER, CURATOR, SOLVER)
 
     def __init__(
         self,
@@ -61,10 +62,10 @@ class WrittenTasksGame(CoEvolutionGame):
             self._played = {}
         self._seed = self._rng.randrange(_SEEDS)
         self._key = None
-        self._texts[WRITER] = f"{self._source.specification_help}\n{self.profile.render()}"
+        self._texts[TASK_WRITER] = f"{self._source.specification_help}\n{self.profile.render()}"
 
     def _move(self, agent: str, text: str) -> None:
-        if agent == WRITER:
+        if agent == TASK_WRITER:
             self._move_writer(text)
         else:
             super()._move(agent, text)
@@ -83,7 +84,7 @@ class WrittenTasksGame(CoEvolutionGame):
                 self._task, self._key = made, specification.key
         for agent in self.agents:
             self.infos[agent] = {"task": self._task.id}
-        self.infos[WRITER]["rejection"] = rejection
+        self.infos[TASK_WRITER]["rejection"] = rejection
         self.agent_selection = CURATOR
 
     def _rewards_of(self, outcome: GameOutcome) -> dict[str, float]:
@@ -92,7 +93,7 @@ class WrittenTasksGame(CoEvolutionGame):
             games = self._played.setdefault(self._key, [])
             games.append(outcome.reward)
             paid = float(self._writer_reward(sum(games) / len(games)))
-        return {WRITER: paid, **super()._rewards_of(outcome)}
+        return {TASK_WRITER: paid, **super()._rewards_of(outcome)}
 
 
 class ParallelWrittenTasksGame(ParallelCoEvolutionGame):
@@ -102,4 +103,4 @@ class ParallelWrittenTasksGame(ParallelCoEvolutionGame):
     kind: ClassVar[type[CoEvolutionGame]] = WrittenTasksGame
 
 
-__all__ = ["CURATOR", "SOLVER", "WRITER", "ParallelWrittenTasksGame", "WrittenTasksGame", "near_the_middle"]
+__all__ = ["ParallelWrittenTasksGame", "WrittenTasksGame", "near_the_middle"]

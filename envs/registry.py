@@ -12,7 +12,6 @@ from typing import Any, Generic, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from envs.errors import UserError, unknown_value
-from envs.task import JSON
 from envs.trusting import prepare_import
 
 T = TypeVar("T")
@@ -53,28 +52,20 @@ class Registry(Generic[T]):
             self._found[name] = self._load(name)
         return self._found[name]
 
-    def make(self, name: str, known: Mapping[str, Any] | None = None, own: Mapping[str, JSON] | None = None) -> Any:
-        """An instance of the class that has this name, with its settings.
+    def make(self, name: str, known: Mapping[str, Any] | None = None) -> Any:
+        """What has this name; of a class, an instance.
 
-        A class with settings has a pydantic model of them as its attribute `Settings`, and takes one when it is made;
-        other classes take nothing. A setting's value is that of `own`, else that of `known`, else the model's default.
-        Keys of `known` that the model does not have are left out. Raises `UserError` for a key of `own` that it does
-        not have, for a value that does not fit, and for a name that is no class.
+        A class with a pydantic model as its attribute `Settings` is made with one, whose values are those of `known`
+        that it has, else its defaults; other classes are made with nothing. Raises `UserError` for a value that does
+        not fit.
         """
         found: Any = self.find(name)
         if not isinstance(found, type):
-            raise UserError(f"{self.key}: {name} is no class.")
+            return found
         model: type[BaseModel] | None = getattr(found, "Settings", None)
-        given = dict(own or {})
-        fields = model.model_fields if model is not None else {}
-        for key in given:
-            if key not in fields:
-                if not fields:
-                    raise UserError(f"{self.key}: {name} takes no settings, and {key!r:.80} was given.")
-                raise unknown_value(f"{self.key}: setting of {name}", key, fields)
         if model is None:
             return found()
-        values = {key: value for key, value in (known or {}).items() if key in fields} | given
+        values = {key: value for key, value in (known or {}).items() if key in model.model_fields}
         try:
             return found(model.model_validate(values))
         except ValidationError as error:

@@ -24,13 +24,13 @@ from policies.prompting import ChatFormat
 from policies.rollouts import RolloutJob, Rollouts
 from policies.solver import Budgets, Solver
 from policies.trajectory import Trajectory, derive_seed
+from seal_ray.config.schema import ReweightingSection
 from seal_ray.grpo.advantages import group_advantages
 from seal_ray.grpo.attention import choose_attention
 from seal_ray.grpo.forward import token_logprobs
-from seal_ray.grpo.losses.grpo import GRPOLoss
-from seal_ray.grpo.losses.sums import global_mean
+from seal_ray.grpo.losses import GRPOLoss, global_mean
 from seal_ray.grpo.packing import collate
-from seal_ray.grpo.reweighting import ReweightingSettings, labels_of, reweighted, rho_table
+from seal_ray.grpo.reweighting import RHO_PAPER, labels_of, reweighted
 from seal_ray.grpo.rows import Row, row_of
 
 SEED, GROUPS, GROUP_SIZE, LEARNING_RATE = 0, 8, 8, 3e-4
@@ -68,7 +68,7 @@ def rows_of(groups: list[list[Trajectory]]) -> list[list[Row]]:
         if advantages_G is None:  # all succeeded, or all failed: nothing to compare
             continue
         labels_G = [labels_of(each.diagnosis, "paper") for each in trajectories]
-        weighted_G, _ = reweighted(advantages_G, labels_G, ReweightingSettings(), rho_table("paper"), step=0)
+        weighted_G, _ = reweighted(advantages_G, labels_G, ReweightingSection(), RHO_PAPER)
         rows.append([row_of(each, float(advantage)) for each, advantage in zip(trajectories, weighted_G, strict=True)])
     return rows
 

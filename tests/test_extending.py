@@ -18,6 +18,10 @@ from typing import Any
 import pytest
 import torch
 import yaml  # type: ignore[import-untyped]
+from seal_ray.algorithm.curation.curation import CuratorLoop
+from seal_ray.algorithm.curation.window import CuratorWindow
+from seal_ray.grpo.arms import ArmGroup
+from seal_ray.rollout.groups import number_arms
 
 from envs import registry
 from envs.dialogue import Protocol
@@ -35,15 +39,11 @@ from policies.solver import Budgets, Solver
 from policies.trajectory import Trajectory
 from seal_ray.algorithm import objects
 from seal_ray.algorithm.config import SealConfig, apply, make_config
-from seal_ray.algorithm.curation.curation import CuratorLoop
-from seal_ray.algorithm.curation.window import CuratorWindow
-from seal_ray.algorithm.sampling.groups import number_arms
 from seal_ray.config import sections
 from seal_ray.evaluation.suites import SUITES
-from seal_ray.grpo.arms import ArmGroup
 from seal_ray.grpo.losses import LOSSES, Loss
+from seal_ray.metrics import describe
 from seal_ray.report.files import RunFolder
-from seal_ray.report.metrics import describe
 from tests.conftest import STARTUP
 from tests.policies.scripts import collected, oracle
 from tests.seal_ray.algorithm.test_curation import judging

@@ -7,44 +7,25 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from envs.errors import UserError
-from seal_ray.config import sections
-from seal_ray.config.fields import with_current_keys
+from seal_ray.config import schema
+from seal_ray.config.sections import fields_of
 from seal_ray.report.files import as_json
 
 Sections = Mapping[str, Any]
 """The settings of a trial, section → setting → value."""
 
 SAME = {
-    "environment": (
-        "source",
-        "split",
-        "division",
-        "categories",
-        "difficulty",
-        "tasks",
-        "sampler",
-        "sampler_floor",
-        "protocol",
-    ),
-    "training": ("rounds", "groups", "group_size", "fill", "fill_limit"),
-    "curator": ("show",),
-    "evaluation": tuple(sections.Evaluation.model_fields),
+    "environment": tuple(key for key in schema.EnvironmentSection.model_fields if key != "reward"),
+    "training": ("rounds", "groups", "group_size", "dynamic_sampling", "fill", "fill_limit"),
+    "evaluation": tuple(schema.EvaluationSection.model_fields),
     "solver": ("model",),
 }
-"""Section → settings that trials must share to be held against each other."""
+"""Section → settings that trials must share to be compared, those of earlier versions included."""
 
 PLACE: Mapping[str, tuple[str, ...]] = {
-    "engine": (
-        "num_engines",
-        "concurrent",
-        "num_cpus_per_engine",
-        "threads",
-        "cache_share",
-        "num_gpus_per_engine",
-        "gpu_memory_share",
-    ),
-    "env_runners": tuple(sections.EnvRunners.model_fields),
-    "learners": tuple(sections.Learners.model_fields),
+    "engine": tuple(key for key in schema.EngineSection.model_fields if key not in ("kind", "dtype")),
+    "env_runners": tuple(schema.EnvRunnersSection.model_fields),
+    "learners": tuple(schema.LearnersSection.model_fields),
     "training": ("microbatch_tokens",),
 }
 """Section → settings of where and how fast a run computes, on which its results depend by rounding alone."""
@@ -71,7 +52,7 @@ def differences(left: Sections, right: Sections, *, places: bool = True) -> Iter
     """
     for section in dict.fromkeys([*left, *right]):
         if section != "seed":
-            for key in dict.fromkeys([*_own(left, section), *_own(right, section)]):
+            for key in dict.fromkeys([*(left.get(section) or {}), *(right.get(section) or {})]):
                 if not places and key in PLACE.get(section, ()):
                     continue
                 left_value, right_value = (_value(each, section, key) for each in (left, right))
@@ -91,16 +72,10 @@ def other_places(trials: Iterable[Sections]) -> Mapping[str, Mapping[str, int]]:
     return found
 
 
-def _own(settings: Sections, section: str) -> Mapping[str, Any]:
-    """A section as it is written down, under the names that its settings have."""
-    return with_current_keys(section, settings.get(section) or {})
-
-
 def _value(settings: Sections, section: str, key: str) -> Any:
-    """The value of a setting as it is written down, or else its default; None for one that there is not."""
-    own = _own(settings, section)
+    """The value of a setting as it was written, or its default; None for one that does not exist."""
+    own = settings.get(section) or {}
     if key in own:
         return own[key]
-    kind = sections.SECTIONS.get(section)
-    field = kind.model_fields.get(key) if kind is not None else None
+    field = fields_of(section).get(key) if section in schema.SECTIONS else None
     return None if field is None else as_json(field.get_default(call_default_factory=True))

@@ -11,7 +11,6 @@ from ray.tune.result import DONE, TRIAL_INFO
 
 from seal_ray.algorithm.config import make_config
 from seal_ray.algorithm.seal import Seal
-from seal_ray.config import sections
 from seal_ray.config.fields import attribute
 from seal_ray.report.files import TRIALS, RunFolder
 from seal_ray.run.recorder import Metrics, Recorder
@@ -26,7 +25,7 @@ folder is `trials/<trial id>` beside the file."""
 class SealTrial(Seal):
     """A training run as a trial. Its config holds `RUN` or `CONFIG`, and flat settings (`lr`) that win over the file's.
 
-    Each step is a round; its result has the metrics of `seal_ray/report/metrics.py`, those of an evaluation from the
+    Each step is a round; its result has the metrics of `seal_ray/metrics.py`, those of an evaluation from the
     last one until the next. Before the first round the model is evaluated as it is, unless a trial beside it has done
     that; the last is always evaluated, and after it the solver is written to the run folder. A trial that goes on from
     a checkpoint drops from its run folder what lies after it.
@@ -48,7 +47,7 @@ class SealTrial(Seal):
         return with_main(found, config[MAIN]) if MAIN in config else found
 
     def step(self) -> Metrics:
-        rounds = self.config.section(sections.Training).rounds
+        rounds = self.spec.training.rounds
         recorder = self._recorder or self._open()
         if self.round >= rounds:  # it was stopped between its last checkpoint and its end
             return {**self._evaluated, DONE: True}
@@ -72,7 +71,7 @@ class SealTrial(Seal):
         if resumed:
             for row in folder.metrics.rows():
                 self._keep(row)
-        elif self.config.section(sections.Evaluation).interval:
+        elif self.spec.evaluation.interval:
             self._share_beginning(folder)
             self._keep(recorder.write_start())
         return recorder
@@ -109,6 +108,4 @@ def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
     base = make_config(None, file=file)
     flat = {attribute(name, key): value for name, keys in base.to_sections().items() for key, value in keys.items()}
     own = {key: value for key, value in config.items() if key not in (RUN, CONFIG, MAIN)}
-    # Of a setting that is a table, a trial may set some entries.
-    tables = {key: {**flat[key], **value} for key, value in own.items() if isinstance(flat.get(key), dict)}
-    return {**flat, "seed": base.seed, **own, **tables}
+    return {**flat, "seed": base.seed, **own}

@@ -1,4 +1,4 @@
-"""`NoCurator`, `FixedCurator` and `PlaceboCurator`: one static interface from the start, whatever the solver does."""
+"""Curators with one static interface: `NoCurator`, `FixedCurator` and `PlaceboCurator`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, InstanceOf
 from envs.interface import CueKind, Interface, SchemaCue
 from envs.interface.document import load_interface
 from envs.profile import FailureProfile
-from policies.curator.base import Curator, Proposal
+from policies.curator.base import Curator
+from policies.proposer import Proposal
 
 STATIC_CUES = Interface(schema_cues=(SchemaCue(CueKind.ENUM), SchemaCue(CueKind.REQUIRED)))
 """The schema cues that the main recipe of SEAL (arXiv 2605.24426) shows throughout training."""
@@ -21,14 +22,13 @@ IDLE = Interface(
         "Keep to the documented names of arguments. The user speaks English.",
     )
 )
-"""Guidelines as many and as long as a curator's, which tell the solver nothing that it does not know."""
-
+"""As many guidelines of the same length as a curator's, without new information for the solver."""
 
 GivenInterface = Annotated[
     InstanceOf[Interface] | None,
     BeforeValidator(lambda given: load_interface(Path(given)) if isinstance(given, str) else given),
 ]
-"""Type of a setting: an interface, the path of its JSON file, or None for the kind's own."""
+"""Type of a setting: an interface, the path of its JSON file, or None for the kind's default."""
 
 
 class ConstantCurator(Curator):
@@ -38,42 +38,35 @@ class ConstantCurator(Curator):
 
     async def propose(
         self, profile: FailureProfile, *, incumbent: Interface, n: int, round_number: int, seed: int
-    ) -> tuple[Proposal, ...]:
+    ) -> tuple[Proposal[Interface], ...]:
         del profile, incumbent, round_number, seed  # nothing changes the interface
         return (Proposal(self.interface),) if n else ()
 
 
 class NoCurator(ConstantCurator):
-    """Always proposes the plain interface, so that the solver trains on the benchmark as published.
-
-    It has no settings, so that a run can be repeated without its curator by changing the kind alone.
-    """
+    """Always proposes the plain interface. Without settings, so that changing the kind alone removes a curator."""
 
     kind = "none"
     interface = Interface.plain()
 
 
 class FixedCurator(ConstantCurator):
-    """Always proposes the interface that it was given."""
+    """Always proposes the given interface."""
 
     kind = "fixed"
 
     class Settings(BaseModel):
-        """What is shown."""
+        """The interface; None is `STATIC_CUES`."""
 
         model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
         interface: GivenInterface = None
-        """The interface; None is `STATIC_CUES`."""
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.interface = (settings or self.Settings()).interface or STATIC_CUES
 
 
 class PlaceboCurator(ConstantCurator):
-    """Always proposes `IDLE`: what a run gains under it is the machinery's, and not the guidance's.
-
-    It has no settings.
-    """
+    """Always proposes `IDLE`: a run's gain under it comes from the machinery, not from the guidance."""
 
     kind = "placebo"
     interface = IDLE

@@ -1,6 +1,6 @@
-"""`RulesCurator`: SEAL's released closed loop, which picks guidelines from the failure profile by fixed rules.
+"""`RulesCurator` picks guidelines from the failure profile by the rules of SEAL's released code (arXiv 2605.24426).
 
-The rules are those of the code released with SEAL (arXiv 2605.24426); the guidelines' words are our own.
+The wording of the guidelines is our own.
 """
 
 from __future__ import annotations
@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from envs.diagnosis import Label
 from envs.errors import UserError
 from envs.interface import Interface, RecoveryLevel
 from envs.interface.value import MAX_GUIDELINES
 from envs.profile import FailureProfile
-from policies.curator.base import Curator, Proposal
-from policies.curator.fixed import STATIC_CUES, GivenInterface
+from policies.curator.base import Curator
+from policies.curator.fixed import STATIC_CUES, ConstantCurator, GivenInterface
+from policies.proposer import Proposal
 
 _EVERY_PART = "Before you end the turn, check that every part of the request has been done."
 
@@ -42,67 +42,70 @@ GUIDELINE_FOR: Mapping[Label, str] = MappingProxyType(
 """Failure label → its guideline. An inherited state has none: the fault lies in an earlier turn."""
 
 RULES_BASE = replace(STATIC_CUES, recovery=RecoveryLevel.CLASS)
-"""What the rules show beside the guidelines where nothing else is given."""
+"""The interface to which the rules add guidelines by default."""
 
 
-class RulesSettings(BaseModel):
-    """When a label's guideline is active, and how many are shown.
-
-    Over the window, a label must have at least `min_count` turns and the share `min_prevalence` (0 to 1) of all failed
-    turns, and the rollouts with it a mean reward below `max_reward` (0 to 1). `interface` is what the guidelines are
-    added to; None is `RULES_BASE`.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
-    min_count: Annotated[int, Field(ge=1)] = 8
-    min_prevalence: Annotated[float, Field(ge=0.0, le=1.0)] = 0.10
-    max_reward: Annotated[float, Field(ge=0.0, le=1.0)] = 0.6
-    keep: Annotated[int, Field(ge=0, le=MAX_GUIDELINES)] = 3
-    interface: GivenInterface = None
+MIN_COUNT, MIN_PREVALENCE, MAX_REWARD = 8, 0.10, 0.6
+"""When a label's guideline is active: turns with it in the window, their share of all failed turns, and the mean reward
+of its rollouts (all 0 to 1), below which it must lie."""
+MAX_CHOSEN = 3
+"""Largest number of guidelines that the rules add."""
 
 
 class RulesCurator(Curator):
-    """Proposes the base interface with the guidelines that the window calls for, worked out anew each time."""
+    """Proposes the base interface with the guidelines for the window's failures."""
 
     kind = "rules"
-    Settings = RulesSettings
 
-    def __init__(self, settings: RulesSettings | None = None) -> None:
-        """Raises `UserError` where the guidelines of the base leave no room for those that the rules add."""
-        self.settings = settings or RulesSettings()
-        self.base = self.settings.interface or RULES_BASE
-        if len(self.base.guidelines) + self.settings.keep > MAX_GUIDELINES:
+    class Settings(BaseModel):
+        """What the guidelines are added to."""
+
+        model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+        interface: GivenInterface = None
+        """The base interface; None is `RULES_BASE`."""
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        """Raises `UserError` if the guidelines of the base leave no room for those of the rules."""
+        self.base = (settings or self.Settings()).interface or RULES_BASE
+        if len(self.base.guidelines) + MAX_CHOSEN > MAX_GUIDELINES:
             raise UserError(
-                f"rules.keep: {self.settings.keep} guidelines do not fit beside the {len(self.base.guidelines)} of the "
-                f"base interface; an interface shows at most {MAX_GUIDELINES}."
+                f"curator.interface: the rules add {MAX_CHOSEN} guidelines to its {len(self.base.guidelines)}; an "
+                f"interface has at most {MAX_GUIDELINES}."
             )
 
     async def propose(
         self, profile: FailureProfile, *, incumbent: Interface, n: int, round_number: int, seed: int
-    ) -> tuple[Proposal, ...]:
+    ) -> tuple[Proposal[Interface], ...]:
         del round_number, seed  # the rules read nothing but the window
         if not n:
             return ()
         if not profile.window.get("all").rollouts:
-            # Nothing was seen, so nothing speaks against what is shown.
+            # There is no evidence against the interface in force.
             return (Proposal(self.base if incumbent.is_plain else incumbent),)
-        chosen = (text for text in select_guidelines(profile, self.settings) if text not in self.base.guidelines)
+        chosen = (text for text in select_guidelines(profile) if text not in self.base.guidelines)
         return (Proposal(replace(self.base, guidelines=(*self.base.guidelines, *chosen))),)
 
 
-def select_guidelines(profile: FailureProfile, settings: RulesSettings) -> tuple[str, ...]:
-    """The guidelines of the labels with the most pressure, at most `keep`; one that two labels share counts once."""
-    texts = dict.fromkeys(GUIDELINE_FOR[label] for label in pressures(profile, settings))
-    return tuple(texts)[: settings.keep]
+def select_guidelines(profile: FailureProfile) -> tuple[str, ...]:
+    """The guidelines of the labels with the most pressure; one that two labels share counts once."""
+    texts = dict.fromkeys(GUIDELINE_FOR[label] for label in pressures(profile))
+    return tuple(texts)[:MAX_CHOSEN]
 
 
-def pressures(profile: FailureProfile, settings: RulesSettings) -> dict[Label, float]:
+def pressures(profile: FailureProfile) -> dict[Label, float]:
     """The active labels with their pressure = prevalence · (1 − mean reward), the greatest first."""
-    found = {}
+    active = {}
     for label in GUIDELINE_FOR:
         tally, prevalence = profile.window.get(f"label/{label}"), profile.prevalence(label)
-        frequent = tally.turns >= settings.min_count and prevalence >= settings.min_prevalence
-        if frequent and tally.reward_mean < settings.max_reward:
-            found[label] = prevalence * (1 - tally.reward_mean)
+        frequent = tally.turns >= MIN_COUNT and prevalence >= MIN_PREVALENCE
+        if frequent and tally.reward_mean < MAX_REWARD:
+            active[label] = prevalence * (1 - tally.reward_mean)
     # Sorting is stable: equal pressures keep the order of the table.
-    return dict(sorted(found.items(), key=lambda item: -item[1]))
+    return dict(sorted(active.items(), key=lambda item: -item[1]))
+
+
+class StaticRulesCurator(ConstantCurator):
+    """The base interface of the rules, without their guidelines: SEAL without the closed loop."""
+
+    kind = "rules-static"
+    interface = RULES_BASE

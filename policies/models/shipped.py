@@ -19,5 +19,5 @@ class ShippedModel:
 
 
 TINY = ShippedModel(tiny.SHIPPED[tiny.NAME])
-TINY_WRITER = ShippedModel(tiny.SHIPPED[tiny.WRITER])
+TINY_WRITER = ShippedModel(tiny.SHIPPED[tiny.TASK_WRITER])
 TINY_RARE = ShippedModel(tiny.SHIPPED[tiny.RARE])

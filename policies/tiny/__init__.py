@@ -14,9 +14,9 @@ NAME = "tiny"
 """What the shipped model is called where a model is asked for."""
 RARE = "tiny-rare"
 """The variant that plain sampling hardly ever sees abstain or recover (`training.RARE_RECIPE`)."""
-WRITER = "tiny-writer"
+TASK_WRITER = "tiny-writer"
 """The one that writes task specifications, and plays no dialogues (`training.WRITER_RECIPE`)."""
 SHIPPED: Mapping[str, Path] = MappingProxyType(
-    {NAME: FOLDER, RARE: Path(__file__).parent / "model_rare", WRITER: Path(__file__).parent / "model_writer"}
+    {NAME: FOLDER, RARE: Path(__file__).parent / "model_rare", TASK_WRITER: Path(__file__).parent / "model_writer"}
 )
 """Name → folder of every shipped model."""

@@ -16,16 +16,17 @@ from envs.specifications import Rejected, Specification, writable
 from policies.documents import Writing
 from policies.engine import Engine
 from policies.prompting import ChatFormat
+from policies.proposer import Proposal
 from policies.rollouts import RolloutJob, Rollouts
+from policies.task_writer import Known
+from policies.task_writer.llm import LLMTaskWriter
 from policies.tiny.measure import Count
 from policies.tiny.proposals import draw_profile
 from policies.tiny.specifications import DEEPEST, draw_known
 from policies.tiny.world import generate_composition
 from policies.trajectory import derive_seed
-from policies.writer import Draft, Known
-from policies.writer.llm import LLMWriter
 
-WRITING = Writing(context=4_096, max_tokens=256, temperature=1.0, constrained=False, retries=0)
+WRITING = Writing(context=4_096, max_tokens=256, constrained=False, retries=0)
 """How it is sampled."""
 AT_ONCE = 12
 """Specifications for one profile, as many as a run's writer writes."""
@@ -61,20 +62,20 @@ async def measure_writer(
         made = source.compose(specification, derive_seed(seed, "measured task") % 10**9)
         return made.reason if isinstance(made, Rejected) else None
 
-    writer = LLMWriter(lambda: engine, form, WRITING, source=source, check=check)
-    drafts: list[Draft] = []
+    writer = LLMTaskWriter(lambda: engine, form, WRITING, source=source, check=check)
+    drafts: list[Proposal[Specification]] = []
     for number, profile in enumerate(profiles):
         known: Sequence[Known] = draw_known(random.Random(f"measured {seed} {number}")) if number % 2 else ()
         at = derive_seed(seed, "measured window", number)
-        drafts += await writer.write(profile, known=known, n=AT_ONCE, seed=at)
+        drafts += await writer.propose(profile, known=known, n=AT_ONCE, seed=at)
     return counted(drafts)
 
 
-def counted(drafts: Sequence[Draft]) -> WriterMeasured:
+def counted(drafts: Sequence[Proposal[Specification]]) -> WriterMeasured:
     """What was measured, of these drafts."""
-    made = [each.specification for each in drafts if each.specification is not None and each.rejection is None]
+    made = [each.value for each in drafts if each.value is not None and each.rejection is None]
     return WriterMeasured(
-        read=Count(sum(each.specification is not None for each in drafts), len(drafts)),
+        read=Count(sum(each.value is not None for each in drafts), len(drafts)),
         made=Count(len(made), len(drafts)),
         distinct=len({each.key for each in made}),
         categories=Counter(str(each.category) for each in made),

@@ -16,14 +16,14 @@ from envs.profile import FailureProfile
 from envs.sources import GENERATED
 from envs.specifications import Rejected, Specification, Writable, writable
 from envs.task import Category
+from policies.task_writer.base import Known
+from policies.task_writer.specification_text import SOUGHT, messages_for, most_informative
 from policies.tiny.proposals import draw_profile
-from policies.writer.base import Known
-from policies.writer.specification_text import SOUGHT, messages_for, telling
 
 _FITTING = 0.6
 """Share of specifications whose category and depth are drawn for what is solved; the others are drawn from all."""
 DEEPEST = 2
-"""The user's requests at most, as many as the small presets allow (`writer.depth`)."""
+"""The user's requests at most, as many as the small presets allow (`task_writer.depth`)."""
 _NOTHING_PLAYED = 0.1
 """Share of the profiles that are empty, as that of a run's first window is."""
 _SHOWN = 6
@@ -51,7 +51,7 @@ def specification_demonstrations(seed: int, *, answers: int = 1) -> Iterator[Spe
         number += 1
         profile = FailureProfile() if rng.random() < _NOTHING_PLAYED else draw_profile(rng)
         known = draw_known(rng)
-        messages = messages_for(profile, grammar=source.specification_help, known=telling(known, _SHOWN))
+        messages = messages_for(profile, grammar=source.specification_help, known=most_informative(known, _SHOWN))
         found = tuple(_draw(rng, source, profile).dump() for _ in range(answers))
         yield SpecificationDemonstration(messages, found)
 

@@ -1,44 +1,30 @@
-"""`Agent`: a language model that acts in a run: the solver, the curator or the writer. It samples, and may learn."""
+"""`Agent`: a language model that acts in a run: the solver, the curator or the task writer."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
 from typing import Any
 
 import ray.util
 
-from envs.co_evolution import SOLVER
 from envs.errors import SealError
 from policies.documents import Writing
 from policies.engine import BASE
 from policies.engine.choice import default_kind
 from policies.engine.requests import checkpoint_shapes
 from policies.models import ModelFolder, open_model
-from seal_ray.algorithm.learning.anchoring import Internalised
-from seal_ray.algorithm.learning.learner_group import SealLearnerGroup
-from seal_ray.algorithm.learning.weights import lora_adapter
-from seal_ray.algorithm.sampling.engine_actor import EngineSpec, Payload
-from seal_ray.algorithm.sampling.engine_pool import EnginePool, RemoteEngine
-from seal_ray.algorithm.sampling.runner import Target
-from seal_ray.config import sections
-from seal_ray.config.agents import (
-    Settings,
-    adapters_of,
-    all_engines,
-    documents_of,
-    engines_of,
-    helper_section,
-    host_of,
-    learning_agents,
-    model_agents,
-    model_of,
-)
+from seal_ray.config.resolve import AgentSpec, RunSpec
 from seal_ray.grpo.rows import Minibatch, Row
+from seal_ray.rollout.engine_actor import EngineSpec, Payload
+from seal_ray.rollout.engine_pool import EnginePool, RemoteEngine
+from seal_ray.rollout.runner import Target
+from seal_ray.training.hint_stripped import Internalisation
+from seal_ray.training.learner_group import SealLearnerGroup
+from seal_ray.training.weights import lora_adapter
 
-_OF_DOCUMENTS = ("loss", "kl", "ratio_first_error", "gradient_norm", "learning_rate")
-"""What is logged of the update of an agent that writes documents."""
+_PROPOSER_METRICS = ("loss", "kl", "ratio_first_error", "gradient_norm", "learning_rate")
+"""Metrics of the update of an agent that proposes."""
 
 
 class RatioError(SealError, RuntimeError):
@@ -49,28 +35,27 @@ class RatioError(SealError, RuntimeError):
 class Agent:
     """One agent: its model, the engines that serve it, and the version of the weights that they must have.
 
-    An agent that does not `learn` keeps version 0, the model's own weights. One that does not `own` its engines is an
-    adapter on those of another agent. `policy` is what samples on the engines: the agent's adapter, or the base.
+    An agent that is not trainable keeps version 0, the model's own weights. `learners` is set once RLlib has built
+    them.
     """
 
-    name: str
-    settings: sections.Solver
-    """The agent's model and how it is sampled, in the words of the solver's section."""
+    spec: AgentSpec
     model: ModelFolder
     engines: EnginePool
-    owns: bool
-    learns: bool
-    dtype: str
+    engine_dtype: str
     ratio_tolerance: float
     engine_timeout: float
     version: int = 0
     learners: SealLearnerGroup | None = None
-    """What computes its gradients; known once RLlib has built it."""
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
 
     @property
     def policy(self) -> str:
-        """The name under which it samples on its engines."""
-        return self.name if self.learns and self.settings.lora_rank else BASE
+        """The name under which it samples on its engines: its adapter, or the base."""
+        return self.name if self.spec.has_adapter else BASE
 
     def target(self) -> Target:
         return Target(self.engines.actors, self.policy, self.version)
@@ -82,13 +67,13 @@ class Agent:
         )
 
     def weights(self) -> Mapping[str, Any]:
-        """What it has learnt, by name, as whole tensors on the CPU."""
+        """Its learnt weights by name, as whole tensors on the CPU."""
         return self._learners.module_weights(self.name)
 
     def learn(self, minibatches: Sequence[Minibatch]) -> dict[str, float]:
-        """A gradient step for each minibatch. Returns what `SealLearner` counted; nothing where there is no minibatch.
+        """A gradient step for each minibatch. Returns the metrics of `SealLearner`; none without a minibatch.
 
-        Raises `RatioError` where the learner does not hold the weights that the rows were sampled with.
+        Raises `RatioError` if the learner does not hold the weights that the rows were sampled with.
         """
         if not minibatches:
             return {}
@@ -102,51 +87,51 @@ class Agent:
         self.version += 1
         return learnt
 
-    def learn_documents(self, rows: list[Row]) -> dict[str, float]:
-        """One step on documents that it wrote; its engines are sent the weights. Returns what is logged, by metric.
+    def learn_proposals(self, rows: list[Row]) -> dict[str, float]:
+        """One step on its proposals; its engines get the new weights. Returns the metrics of the update.
 
-        Nothing happens, and nothing is logged, where there are no rows or the agent does not learn.
+        Nothing happens without rows, or if the agent is not trainable.
         """
-        if not rows or not self.learns:
+        if not rows or not self.spec.trainable:
             return {}
         learnt = self.learn([Minibatch.of([rows])])
         self.deliver()
-        return {f"{self.name}/{key}": learnt[key] for key in _OF_DOCUMENTS}
+        return {f"{self.name}/{key}": learnt[key] for key in _PROPOSER_METRICS}
 
-    def alignments(self, arms: Sequence[int]) -> tuple[list[list[float]], float]:
+    def alignments(self, arms: Sequence[str]) -> tuple[list[list[float]], float]:
         """As `SealLearnerGroup.alignments`, of the update that it made last."""
         return self._learners.alignments(self.name, arms)
 
-    def internalised(self) -> dict[int, Internalised]:
-        """Arm → what became of its anchored rows in the update that it made last."""
-        return self._learners.internalised(self.name)
+    def internalisation(self) -> dict[str, Internalisation]:
+        """Arm → how the log-probs of its hint-stripped rows changed in the last update."""
+        return self._learners.internalisation(self.name)
 
     def deliver(self) -> None:
-        """Sends its engines the weights that it has learnt. Each proves that it computes with them before it answers.
+        """Sends its engines the learnt weights, in the background. An engine proves them before it answers again.
 
-        That runs beside what follows; `heal` and `settle` raise what came of it.
+        `heal` and `settle` raise what went wrong.
         """
-        if not self.learns:
+        if not self.spec.trainable:
             return
-        if self.settings.lora_rank:
-            adapter = lora_adapter(self.weights(), rank=self.settings.lora_rank, alpha=self.settings.lora_alpha)
+        if self.spec.has_adapter:
+            adapter = lora_adapter(self.weights(), rank=self.spec.lora_rank, alpha=self.spec.lora_alpha)
             self.engines.deliver(Payload(self.name, self.version, adapter=adapter))
             return
-        stored = self._learners.store(self.name, checkpoint_shapes(self.model.path), self.dtype)
+        stored = self._learners.store(self.name, checkpoint_shapes(self.model.path), self.engine_dtype)
         payload = Payload(BASE, self.version, weights=stored)
         self.engines.deliver(payload, elsewhere=lambda: replace(payload, weights=self._learners.copied(stored)))
 
     def settle(self) -> None:
-        """Waits until all engines that it samples on have the weights that they were sent. Raises as `heal`."""
+        """Blocks until its engines have the weights that they were sent. Raises as `heal`."""
         self.engines.settle()
 
     def heal(self) -> None:
-        """Looks after the engines that it owns, and starts them, without waiting. Raises as `EnginePool.heal`."""
-        if self.owns:
+        """Starts and restarts the engines that it owns, without blocking. Raises as `EnginePool.heal`."""
+        if self.spec.owns_engines:
             self.engines.heal()
 
     def close(self) -> None:
-        if self.owns:
+        if self.spec.owns_engines:
             self.engines.close()
 
     @property
@@ -155,84 +140,62 @@ class Agent:
         return self.learners
 
 
-def start_agents(config: Settings) -> dict[str, Agent]:
-    """The agents of a run that are language models, by name, the solver first. Their engines start meanwhile."""
-    solver, engine = config.section(sections.Solver), config.section(sections.Engine)
+def start_agents(spec: RunSpec) -> dict[str, Agent]:
+    """The agents of a run by name, the solver first. Their engines start in the background."""
     # On GPUs vLLM's attention rounds float32 to TF32.
-    exact = solver.dtype == "float32" == engine.dtype and not engine.num_gpus_per_engine
-    tolerance = config.section(sections.Training).ratio_tolerance or (1e-3 if exact else 0.2)
+    exact = spec.solver.dtype == "float32" == spec.engine.dtype and not spec.engine.num_gpus_per_engine
+    tolerance = spec.training.ratio_tolerance or (1e-3 if exact else 0.2)
     agents: dict[str, Agent] = {}
-    for name in model_agents(config):
-        settings = model_of(config, name)
-        host = agents.get(host_of(config, name))
+    for name, agent in spec.agents.items():
         agents[name] = Agent(
-            name=name,
-            settings=settings,
-            model=open_model(settings.model, dialect=settings.dialect),
-            engines=host.engines if host is not None else start_engines(config, name),
-            owns=host is None,
-            learns=name in learning_agents(config),
-            dtype=engine.dtype,
+            spec=agent,
+            model=open_model(agent.model, dialect=agent.dialect),
+            engines=start_engines(spec, agent) if agent.owns_engines else agents[agent.host].engines,
+            engine_dtype=spec.engine.dtype,
             ratio_tolerance=tolerance,
-            engine_timeout=config.section(sections.FaultTolerance).engine_timeout,
+            engine_timeout=spec.fault_tolerance.engine_timeout,
         )
         agents[name].heal()
     return agents
 
 
-def start_engines(config: Settings, agent: str) -> EnginePool:
-    engine = config.section(sections.Engine)
-    model = model_of(config, agent)
-    mine = agent == SOLVER
-    spec = EngineSpec(
-        kind=engine.kind if mine else helper_section(config, agent).engine,
-        model=model.model,
-        dialect=model.dialect,
-        context=model.context,
-        dtype=engine.dtype,
-        concurrent=engine.concurrent if mine else documents_of(config, agent),
-        adapters=adapters_of(config, agent),
-        lora_rank=model.lora_rank,
-        cache_share=engine.cache_share if mine else 1.0,
-        gpu_memory_share=engine.gpu_memory_share,
-        threads=engine.threads,
-        factory=config.engine_factory,
-        agent=agent,
+def start_engines(spec: RunSpec, agent: AgentSpec) -> EnginePool:
+    engine = EngineSpec(
+        kind=agent.engine_kind,
+        model=agent.model,
+        dialect=agent.dialect,
+        context=agent.context,
+        dtype=spec.engine.dtype,
+        concurrent=agent.concurrent,
+        adapters=spec.adapters_on(agent.name),
+        lora_rank=agent.lora_rank,
+        cache_share=agent.cache_share,
+        gpu_memory_share=spec.engine.gpu_memory_share,
+        threads=spec.engine.threads,
+        factory=spec.engine_factory,
+        agent=agent.name,
     )
-    return EnginePool(spec, _bundles(config, agent), engine, config.section(sections.FaultTolerance))
+    return EnginePool(engine, _bundles(spec, agent), spec.engine, timeout=spec.fault_tolerance.engine_timeout)
 
 
-def _bundles(config: Settings, agent: str) -> list[int]:
-    """Where each of the agent's engines goes in a trial's placement group: the last bundles are the engines', in the
-    order of the agents. Without a group each is -1, anywhere.
+def _bundles(spec: RunSpec, agent: AgentSpec) -> list[int]:
+    """Bundle of each of the agent's engines in a trial's placement group: the last ones, in the order of the agents.
 
-    RLlib's actors have bundles of their own: an engine that took one of these would keep them waiting for ever. Its
-    learners take any bundle that has room, and so must come after the engines.
+    Without a placement group each is -1, anywhere. RLlib's actors have bundles of their own: an engine that took one of
+    these would block them forever. Its learners take any bundle that has room, and so must come after the engines.
     """
-    own = engines_of(config, agent)
     group = ray.util.get_current_placement_group()
     if group is None:
-        return [-1] * own
-    before = sum(engines_of(config, each) for each in takewhile(lambda each: each != agent, model_agents(config)))
-    first = group.bundle_count - all_engines(config) + before
-    return list(range(first, first + own))
+        return [-1] * agent.num_engines
+    first = group.bundle_count - spec.num_engines
+    for other in spec.agents.values():
+        if other.name == agent.name:
+            break
+        first += other.num_engines
+    return list(range(first, first + agent.num_engines))
 
 
-def writing_of(config: Settings, agent: Agent, settings: sections.Curator | sections.Writer) -> Writing:
-    """How an agent that writes documents samples them: on engines of its own, or on those that it shares."""
-    kind = settings.engine if agent.owns else config.section(sections.Engine).kind
-    host = agent.settings if agent.owns else config.section(sections.Solver)
-    return Writing(
-        context=min(settings.context, host.context),
-        max_tokens=settings.response,
-        temperature=settings.temperature,
-        constrained=(default_kind() if kind == "auto" else kind) == "vllm",
-        retries=settings.retries,
-    )
-
-
-def version_in(state: Mapping[str, Any], agent: str) -> int:
-    """The version of an agent's weights. Checkpoints of earlier versions have a key for each of two agents."""
-    if "versions" in state:
-        return int(state["versions"][agent])
-    return int(state["version" if agent == SOLVER else "curator_version"])
+def writing_of(agent: AgentSpec) -> Writing:
+    """How an agent that proposes samples its texts."""
+    kind = default_kind() if agent.engine_kind == "auto" else agent.engine_kind
+    return Writing(context=agent.context, max_tokens=agent.response, constrained=kind == "vllm")

@@ -1,4 +1,4 @@
-"""What must fit together in a config: checked before anything is started, each mistake in one sentence."""
+"""What must fit together in a run: checked before anything is started, each mistake in one sentence."""
 
 from __future__ import annotations
 
@@ -10,80 +10,74 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from envs.co_evolution import CURATOR, WRITER
 from envs.dialects import DIALECTS
 from envs.errors import UserError, check_known
 from envs.interface.document import load_interface
-from envs.interface.value import MAX_GUIDELINES
 from envs.sources import PARTS, SEEDS, get_source
 from envs.specifications import writable
-from policies.curator.choice import is_model, learns, shows_given_interface
-from policies.engine.requests import check_temperature, checkpoint_shapes, linear_layers
+from policies.curator.choice import CURATORS
+from policies.engine.requests import checkpoint_shapes, linear_layers
 from policies.models import ModelFolder, open_model
-from policies.writer.choice import learns as writer_learns
-from policies.writer.choice import writes
-from seal_ray.algorithm.curation.rewards import by_rounds, needs_internalised
-from seal_ray.algorithm.objects import check_objects, check_writer_objects, make_curator_reward, make_suites
-from seal_ray.algorithm.sampling.groups import TaskStream, plain_groups, training_pool
-from seal_ray.algorithm.tasks.recorded import recorded_windows
-from seal_ray.config import sections
-from seal_ray.config.agents import (
-    Settings,
-    curator_is_model,
-    helper_section,
-    learning_agents,
-    model_agents,
-    model_of,
-    shares_engines,
-    training_of,
+from policies.task_writer.choice import TASK_WRITERS
+from seal_ray.config.resolve import LORA_TARGETS, AgentSpec, RunSpec
+from seal_ray.config.schema import (
+    EnvironmentSection,
+    EvaluationSection,
+    GuidingCuratorSection,
+    InterfaceCuratorSection,
+    LearnersSection,
+    LLMCuratorSection,
+    LLMTaskWriterSection,
+    ProposerSection,
+    SolverSection,
+    TrainingSection,
+    WritingTaskWriterSection,
 )
-from seal_ray.config.sections import SECTIONS
 from seal_ray.evaluation.plan import evaluation_ids
-from seal_ray.evaluation.suites import PLAIN
-from seal_ray.grpo.reweighting import rho_table
+from seal_ray.evaluation.suites import PLAIN, make_suites
+from seal_ray.grpo.advantages import ADVANTAGES
+from seal_ray.grpo.rewards import REWARDS
+from seal_ray.proposing.curator_rewards import CURATOR_REWARDS, CuratorReward
+from seal_ray.proposing.recorded import recorded_windows
+from seal_ray.proposing.task_rewards import TASK_REWARDS
+from seal_ray.rollout.planner import plain_groups
+from seal_ray.rollout.tasks import TaskStream, training_pool
 
 _OWN_WORD = re.compile(r"^(split|split part|difficulty|interface|model): ")
 
 
-def check_config(config: Settings, *, weights: bool = True) -> ModelFolder:
-    """Checks all sections and what must fit together. Returns the solver's model.
+def check_run(spec: RunSpec, *, weights: bool = True) -> ModelFolder:
+    """Checks what must fit together. Returns the solver's model.
 
-    Without `weights`, models of a hub need not be at hand: for plans. Raises `UserError` with one sentence.
+    Without `weights`, models of a hub need not be downloaded: for plans. Raises `UserError` with one sentence.
     """
-    for kind in SECTIONS.values():
-        config.section(kind)
-    check_seed(config.seed)
-    model = check_model(config.section(sections.Solver), weights=weights)
-    _check_engine("engine.kind", config.section(sections.Engine).kind)
-    _check_training(config.section(sections.Training), config.section(sections.Learners))
-    reweighting = config.section(sections.Reweighting)
-    check_known("reweighting.overrides", rho_table(reweighting.rho), *reweighting.overrides)
-    _check_curator(config.section(sections.Curator), config.section(sections.Learners))
-    _check_pairs(config.section(sections.Curator), config.section(sections.Training))
-    check_objects(
-        config.section(sections.Environment), config.section(sections.Training), config.section(sections.Curator)
-    )
-    check_writer_objects(config.section(sections.Writer))
-    _check_losses(config)
-    _check_curator_model(config, weights=weights)
-    _check_writer(config, weights=weights)
-    _check_tasks(config.section(sections.Environment), config.section(sections.Evaluation))
-    check_temperature("evaluation.temperature", config.section(sections.Evaluation).temperature)
+    check_seed(spec.seed)
+    model = check_model(spec.solver, weights=weights)
+    _check_engine("engine.kind", spec.engine.kind)
+    _check_training(spec.training, spec.learners)
+    _check_called("environment.reward", spec.environment.reward, REWARDS.make(spec.environment.reward))
+    _check_called("training.advantage", spec.training.advantage, ADVANTAGES.make(spec.training.advantage))
+    _check_losses(spec)
+    _check_curator(spec)
+    for agent in list(spec.agents.values())[1:]:
+        _check_proposer_model(agent, weights=weights)
+    _check_task_writer(spec)
+    _check_tasks(spec.environment, spec.evaluation)
     return model
 
 
-def check_memory(config: Settings, model: ModelFolder) -> None:
-    """Raises `UserError` where this machine's memory, or that of its GPUs, cannot hold the run.
+def check_memory(spec: RunSpec, model: ModelFolder) -> None:
+    """Raises `UserError` if this machine's memory, or that of its GPUs, cannot hold the run.
 
-    Where `RAY_ADDRESS` names a cluster its other machines may hold it, and nothing is checked.
+    If `RAY_ADDRESS` names a cluster, its other machines may hold it, and nothing is checked.
     """
     from seal_ray.config.memory import available, check_parts, parts
 
     if (os.environ.get("RAY_ADDRESS") or "local") == "local":
-        check_parts(parts(config, model), available(), engine=config.section(sections.Engine))
+        check_parts(parts(spec, model), available(), engine=spec.engine)
 
 
-def check_model(solver: sections.Solver, *, weights: bool) -> ModelFolder:
+def check_model(solver: SolverSection, *, weights: bool) -> ModelFolder:
     """Opens the solver's model, and checks what must fit it. Raises `UserError`."""
     check_known("solver.dialect", DIALECTS, solver.dialect)
     model = open_model(solver.model, dialect=solver.dialect, weights=weights)
@@ -92,16 +86,23 @@ def check_model(solver: sections.Solver, *, weights: bool) -> ModelFolder:
             raise UserError(f"solver.{key}: {getattr(solver, key)} is more than solver.context, {solver.context}.")
     if solver.context > model.context:
         raise UserError(f"solver.context: {solver.context} is more than the model's {model.context} tokens.")
-    if solver.lora_rank:
-        check_known("solver.lora_targets", linear_layers(checkpoint_shapes(model.path)), *solver.lora_targets)
+    if solver.lora_rank and (missing := set(LORA_TARGETS) - set(linear_layers(checkpoint_shapes(model.path)))):
+        raise UserError(
+            f"solver.lora_rank: {solver.model} has no layers named {', '.join(sorted(missing))}; set it to 0."
+        )
     return model
 
 
-def _check_losses(config: Settings) -> None:
-    from seal_ray.algorithm.learning.anchoring import RowLoss  # it loads torch
+def _check_called(key: str, name: str, made: Any) -> None:
+    if not callable(made):
+        raise UserError(f"{key}: {name} cannot be called.")
 
-    for agent in learning_agents(config):
-        RowLoss(training_of(config, agent))
+
+def _check_losses(spec: RunSpec) -> None:
+    from seal_ray.training.hint_stripped import RowLoss  # it loads torch
+
+    for name in spec.learning_agents:
+        RowLoss(spec.agents[name].training)
 
 
 def _check_engine(key: str, kind: str) -> None:
@@ -109,7 +110,7 @@ def _check_engine(key: str, kind: str) -> None:
         raise UserError(f"{key}: vllm is not installed; install the cpu or gpu extra, or take transformers.")
 
 
-def _check_training(training: sections.Training, learners: sections.Learners) -> None:
+def _check_training(training: TrainingSection, learners: LearnersSection) -> None:
     if training.minibatch_groups > training.groups:
         raise UserError(
             f"training.minibatch_groups: {training.minibatch_groups} is more than training.groups, {training.groups}."
@@ -125,56 +126,35 @@ def _check_training(training: sections.Training, learners: sections.Learners) ->
         )
 
 
-def _check_pairs(curator: sections.Curator, training: sections.Training) -> None:
-    if curator.pairs and curator.kind != "none" and training.group_size % 2:
-        raise UserError(
-            f"training.group_size: {training.group_size} is odd; curator.pairs plays half of a group plain."
-        )
-    share = curator.plain_share
-    if curator.kind != "none" and share < 1 and plain_groups(share, training.groups, shown=True) == training.groups:
-        raise UserError(
-            f"training.groups: {training.groups}, with a curator.plain_share of {share:g} and one plain group a round "
-            "at least, leaves none for the curator's interface; give more, or curator.kind=none."
-        )
-    if curator.show == "when_failing" and not curator.pairs:
-        raise UserError("curator.show: when_failing plays the plain half of a group first; set curator.pairs to true.")
-    if training.anchor_cap_end is not None and training.anchor_cap is None:
-        raise UserError("training.anchor_cap_end: there is no training.anchor_cap that could move there.")
-
-
-def _check_curator_model(config: Settings, *, weights: bool) -> None:
-    """What must fit where the curator is a language model."""
-    if not curator_is_model(config):
+def _check_curator(spec: RunSpec) -> None:
+    curator, training = spec.curator, spec.training
+    if isinstance(curator, InterfaceCuratorSection):
+        _check_interface(curator)
+    if isinstance(curator, GuidingCuratorSection):
+        _check_groups(curator, training)
+    if not isinstance(curator, LLMCuratorSection):
+        CURATORS.make(curator.kind, dict(curator))
         return
-    curator, training = config.section(sections.Curator), config.section(sections.Training)
-    anchored = max(training.anchor_share, training.anchor_share_end or 0.0) > 0
-    views = training.view == "plain" and training.internalised and anchored
-    if needs_internalised(make_curator_reward(curator)) and not views:
-        raise UserError(
-            f"curator.reward: {curator.reward} is about rows on plain views; set training.view to plain, "
-            "training.internalised to true and training.anchor_share above 0."
-        )
-    _check_helper_model(config, CURATOR, weights=weights)
-    if not learns(curator.kind):
-        return
-    if curator.temperature != 1.0:
-        # What a grammar has restricted is scored by the policy itself, which engines do at temperature 1 only.
-        raise UserError("curator.temperature: a curator that learns samples at temperature 1.")
-    if curator.proposals < 2:
-        raise UserError("curator.proposals: a curator that learns needs 2 proposals or more to compare.")
+    from policies.curator.llm import LLMCurator  # it loads what engines need
 
-
-def _check_curator(curator: sections.Curator, learners: sections.Learners) -> None:
-    if make_curator_reward(curator).needs_gradients and learners.fsdp:
+    if not issubclass(CURATORS.find(curator.kind), LLMCurator):
+        raise UserError(f"curator.kind: {curator.kind} has is_model; it must be a subclass of LLMCurator.")
+    reward = CURATOR_REWARDS.make(curator.reward)
+    if not isinstance(reward, CuratorReward):
+        raise UserError(f"curator.reward: {curator.reward} is no CuratorReward.")
+    if reward.by == "gradients" and spec.learners.fsdp:
         raise UserError(
             f"curator.reward: {curator.reward} compares whole gradients, which learners.fsdp does not hold."
         )
-    _check_posterior(curator)
+    if reward.by == "internalisation" and training.view != "plain":
+        raise UserError(f"curator.reward: {curator.reward} is measured on plain views; set training.view=plain.")
+    if curator.trainable and curator.proposals < 2:
+        raise UserError("curator.proposals: a curator that learns needs 2 proposals or more to compare.")
+
+
+def _check_interface(curator: InterfaceCuratorSection) -> None:
     if curator.interface is None:
         return
-    if not shows_given_interface(curator.kind):
-        shows = "no interface" if curator.kind == "none" else "its own proposals"
-        raise UserError(f"curator.interface: the curator {curator.kind} shows {shows}; take fixed or rules.")
     with _naming("curator.interface"):
         interface = load_interface(Path(curator.interface))
     if interface.fade:
@@ -182,74 +162,60 @@ def _check_curator(curator: sections.Curator, learners: sections.Learners) -> No
             f"curator.interface: its fade is {interface.fade:g}, and training has none of an interface; "
             "curator.plain_share says how many groups play plain."
         )
-    if curator.kind == "rules" and len(interface.guidelines) + curator.keep > MAX_GUIDELINES:
+
+
+def _check_groups(curator: GuidingCuratorSection, training: TrainingSection) -> None:
+    if curator.pairs and training.group_size % 2:
         raise UserError(
-            f"curator.keep: {curator.keep} guidelines do not fit beside the {len(interface.guidelines)} of "
-            f"curator.interface; an interface shows at most {MAX_GUIDELINES}."
+            f"training.group_size: {training.group_size} is odd; curator.pairs plays half of a group plain."
+        )
+    share = curator.plain_share
+    if share < 1 and plain_groups(share, training.groups, shown=True) == training.groups:
+        raise UserError(
+            f"training.groups: {training.groups}, with a curator.plain_share of {share:g} and one plain group a round "
+            "at least, leaves none for the curator's interface; give more, or curator.kind=none."
         )
 
 
-def _check_posterior(curator: sections.Curator) -> None:
-    if curator.choose == "posterior" and curator.tasks != "common" and not by_rounds(make_curator_reward(curator)):
+def _check_proposer_model(agent: AgentSpec, *, weights: bool) -> None:
+    """What must fit for a proposer that is a language model."""
+    with _naming(f"{agent.name}.model"):
+        folder = open_model(agent.model, dialect=agent.dialect, weights=weights)
+    if agent.owns_engines:
+        _check_engine(f"{agent.name}.engine", agent.engine_kind)
+        if agent.context > folder.context:
+            raise UserError(f"{agent.name}.context: {agent.context} is more than the model's {folder.context} tokens.")
+    if agent.response >= agent.context:
         raise UserError(
-            "curator.choose: the posterior compares arms on tasks that they share; set curator.tasks=common."
-        )
-    compared = is_model(curator.kind) and not by_rounds(make_curator_reward(curator))
-    if curator.show == "when_failing" and (compared or curator.choose == "posterior"):
-        other = " and curator.reward to transfer or internalised" if compared else ""
-        raise UserError(
-            "curator.show: when_failing plays an arm only where plain has failed, so that the two cannot be compared; "
-            f"set it to always, or curator.choose to margin{other}."
-        )
-    if curator.share_out != "turns" and (curator.choose, curator.tasks) != ("posterior", "common"):
-        raise UserError(
-            f"curator.share_out: {curator.share_out} draws from the posterior over common tasks; "
-            "set curator.choose=posterior and curator.tasks=common."
+            f"{agent.name}.response: {agent.response} of {agent.context} tokens leaves no room for a prompt."
         )
 
 
-def _check_helper_model(config: Settings, agent: str, *, weights: bool) -> None:
-    """What must fit where an agent beside the solver is a language model."""
-    section, solver = helper_section(config, agent), config.section(sections.Solver)
-    settings = model_of(config, agent)
-    with _naming(f"{agent}.model"):
-        folder = open_model(settings.model, dialect=settings.dialect, weights=weights)
-    shares = shares_engines(config, agent)
-    if not shares:
-        _check_engine(f"{agent}.engine", section.engine)
-    if not shares and section.context > folder.context:
-        raise UserError(f"{agent}.context: {section.context} is more than the model's {folder.context} tokens.")
-    room = min(section.context, solver.context) if shares else section.context
-    if section.response >= room:
-        raise UserError(f"{agent}.response: {section.response} of {room} tokens leaves no room for a prompt.")
-
-
-def _check_writer(config: Settings, *, weights: bool) -> None:
-    writer, environment = config.section(sections.Writer), config.section(sections.Environment)
-    if not writes(writer.kind):
+def _check_task_writer(spec: RunSpec) -> None:
+    section, environment = spec.task_writer, spec.environment
+    if not isinstance(section, WritingTaskWriterSection):
         return
     writable(environment.source)
     if environment.split != "train":
         raise UserError(f"environment.split: {environment.split!r} is given, and tasks are written for train alone.")
-    recorded_windows(config)
-    curator = config.section(sections.Curator)
-    if curator_is_model(config) and writer.update_every % curator.update_every:
+    recorded_windows(spec)
+    if isinstance(spec.curator, ProposerSection) and section.update_every % spec.curator.update_every:
         raise UserError(
-            f"writer.update_every: {writer.update_every} is no multiple of curator.update_every, "
-            f"{curator.update_every}; proposals are held against the tasks of their window, which must be there."
+            f"task_writer.update_every: {section.update_every} is no multiple of curator.update_every, "
+            f"{spec.curator.update_every}; proposals are checked against the tasks of their window, which must exist."
         )
-    if WRITER not in model_agents(config):
+    if not isinstance(section, LLMTaskWriterSection):
         return
-    _check_helper_model(config, WRITER, weights=weights)
-    if not writer_learns(writer.kind):
-        return
-    if writer.temperature != 1.0:
-        raise UserError("writer.temperature: a writer that learns samples at temperature 1.")
-    if writer.specifications < 2:
-        raise UserError("writer.specifications: a writer that learns needs 2 specifications or more to compare.")
+    from policies.task_writer.llm import LLMTaskWriter  # it loads what engines need
+
+    if not issubclass(TASK_WRITERS.find(section.kind), LLMTaskWriter):
+        raise UserError(f"task_writer.kind: {section.kind} has is_model; it must be a subclass of LLMTaskWriter.")
+    TASK_REWARDS.make(section.reward)
+    if section.trainable and section.specifications < 2:
+        raise UserError("task_writer.specifications: a task writer that learns needs 2 or more to compare.")
 
 
-def _check_tasks(environment: sections.Environment, evaluation: sections.Evaluation) -> None:
+def _check_tasks(environment: EnvironmentSection, evaluation: EvaluationSection) -> None:
     source = get_source(environment.source)
     tested_source = get_source(evaluation.source, key="evaluation.source") if evaluation.source else source
     difficulty = environment.difficulty
@@ -264,8 +230,8 @@ def _check_tasks(environment: sections.Environment, evaluation: sections.Evaluat
         check_known("environment.split", source.parts, environment.split)
         TaskStream(environment, 0)
     else:
-        with _naming("environment.division"):
-            split = source.split(environment.division)
+        with _naming("environment.split_scheme"):
+            split = source.split(environment.split_scheme)
         with _naming("environment.split"):
             part = split.part(environment.split)
         if not any(task.category in categories for task in part):
@@ -284,13 +250,13 @@ def _check_tasks(environment: sections.Environment, evaluation: sections.Evaluat
     check_known("evaluation.split", tested_source.parts, evaluation.split)
     tested = evaluation_ids(environment, evaluation)
     if not tested:
-        division = environment.division if tested_source is source and environment.division else ""
+        scheme = environment.split_scheme if tested_source is source and environment.split_scheme else ""
         raise UserError(
-            f"evaluation.split: {evaluation.split!r} of the split {(division or tested_source.split().name)!r} has "
+            f"evaluation.split: {evaluation.split!r} of the split {(scheme or tested_source.split().name)!r} has "
             "no tasks; take another, or set evaluation.interval to 0."
         )
-    learnt = training_pool(environment)
-    trained_on = [task_id for task_id in tested if learnt.holds(task_id)]
+    trained = training_pool(environment)
+    trained_on = [task_id for task_id in tested if trained.holds(task_id)]
     if trained_on:
         raise UserError(
             f"evaluation.split: {len(trained_on)} of {len(tested)} tasks are trained on, {trained_on[0]!r:.80} for "
@@ -299,21 +265,21 @@ def _check_tasks(environment: sections.Environment, evaluation: sections.Evaluat
     if evaluation.suites == [PLAIN]:
         return
     for task in suites.tasks:
-        if learnt.holds(task.id):
+        if trained.holds(task.id):
             raise UserError(
                 f"evaluation.suites: {task.id} is trained on; evaluation tasks must be others than training tasks."
             )
 
 
 def check_seed(seed: Any) -> None:
-    """Raises `UserError` where a run cannot have this seed."""
+    """Raises `UserError` if a run cannot have this seed."""
     if type(seed) is not int or not 0 <= seed < SEEDS:
         raise UserError(f"seed: {seed!r:.80} does not fit; it must be a whole number from 0 to {SEEDS - 1}.")
 
 
 @contextmanager
 def _naming(key: str) -> Iterator[None]:
-    """Names the setting in the sentences of what is called, in place of the word that they begin with."""
+    """Names the setting in the sentences of what is called, instead of the word that they begin with."""
     try:
         yield
     except UserError as error:

@@ -20,7 +20,6 @@ from policies.models import ModelFolder, open_model
 from policies.solver import Budgets
 from seal_ray.cli.console import make_console
 from seal_ray.cli.options import Env, Trust, check_sampling, progress
-from seal_ray.config.fields import OFFICIAL_RESULTS, with_current_keys
 from seal_ray.evaluation.plan import MAX_CONTEXT, EvaluationPlan, check_plan, choose_tasks
 from seal_ray.evaluation.records import (
     EvaluationProgress,
@@ -48,9 +47,9 @@ def command(
         str | None,
         typer.Option(help="Difficulty of generated tasks, a code or long; else the run's, or the default one."),
     ] = None,
-    division: Annotated[
+    split_scheme: Annotated[
         str | None,
-        typer.Option(help="How tasks are divided into parts; else as for the run's training, or by default."),
+        typer.Option(help="How the source divides tasks into splits; the default is the run's, or the source's."),
     ] = None,
     seeds: Annotated[int, typer.Option(help="Dialogues of each task, for sampling.", min=1)] = 1,
     seed: Annotated[int, typer.Option(help="Seed of the evaluation.")] = 0,
@@ -71,13 +70,12 @@ def command(
     official_results: Annotated[
         Path | None, typer.Option(help="Folder for result files that the benchmark's own grader reads.")
     ] = None,
-    old_official_results: Annotated[Path | None, typer.Option(OFFICIAL_RESULTS, hidden=True)] = None,
     _trust: Trust = False,
 ) -> None:
     """Evaluate a model on the plain benchmark. Stopped with Ctrl-C, the same command goes on where it was."""
     source = get_source(env, key="env")
     grader = source if isinstance(source, OfficialResults) else None
-    results = official_results or old_official_results
+    results = official_results
     if results is not None and (grader is None or seeds > 1):
         raise UserError(
             "--official-results: the files hold tasks of a benchmark that has a grader, once each; give "
@@ -94,10 +92,10 @@ def command(
     opened = open_model(model_of(model), dialect=dialect)
     name = name_of(model, opened)
     trained = _environment_of(model)
-    if division is not None and source.endless:
-        raise UserError(f"--division: {source.name} has none; leave it out.")
-    if division is None and not source.endless and _is_source(trained, source):
-        division = trained.get("division")
+    if split_scheme is not None and source.endless:
+        raise UserError(f"--split-scheme: {source.name} has none; leave it out.")
+    if split_scheme is None and not source.endless and _is_source(trained, source):
+        split_scheme = trained.get("split_scheme")
     plan = EvaluationPlan(
         model=opened,
         environment=env,
@@ -107,9 +105,9 @@ def command(
             limit=limit,
             categories=category or (),
             difficulty=difficulty or (trained.get("difficulty") if source.takes_difficulty else None),
-            division=division,
+            division=split_scheme,
         ),
-        division=division,
+        division=split_scheme,
         budgets=_budgets(opened, context or source.context, response),
         engine=engine or default_kind(),
         dtype=choose_dtype(dtype),
@@ -143,7 +141,7 @@ def command(
 
         done = asyncio.run(evaluate(plan, form, records, report=show))
     counted = groups(done.records, source.categories)
-    part = split if division is None else f"{split} (as {division} divides)"
+    part = split if split_scheme is None else f"{split} ({split_scheme})"
     title = f"{name} on {source.name} {part}, plain interface, {plan.protocol} protocol"
     console.print(success_table(counted, title))
     console.print(label_table(counted))
@@ -164,13 +162,12 @@ def _environment_of(model: str) -> Mapping[str, str]:
     run = run_of(Path(model))
     if not (run / "checkpoints").is_dir():
         return {}
-    environment = RunFolder(run).read_config().get("environment")
-    given = with_current_keys("environment", environment if isinstance(environment, dict) else {})
-    return {key: value for key, value in given.items() if isinstance(value, str)}
+    environment = RunFolder(run).read_config().get("environment") or {}
+    return {key: value for key, value in environment.items() if isinstance(value, str)}
 
 
 def _is_source(trained: Mapping[str, str], source: TaskSource) -> bool:
-    """Whether this source was trained on: another division's parts may hold training tasks."""
+    """Whether this source was trained on: another scheme's splits may hold training tasks."""
     try:
         return bool(trained) and get_source(trained.get("source", GENERATED)) is source
     except UserError:  # one's own, which cannot be imported here

@@ -56,8 +56,8 @@ def build(
         raise UserError("--rare and --writer are two models; give one of them.")
     if writer and tasks is not None:
         raise UserError("--tasks: the card of a model that only writes has no tables of tasks; leave it out.")
-    name = tiny.RARE if rare else tiny.WRITER if writer else tiny.NAME
-    recipe = {tiny.RARE: RARE_RECIPE, tiny.WRITER: WRITER_RECIPE}.get(name, Recipe())
+    name = tiny.RARE if rare else tiny.TASK_WRITER if writer else tiny.NAME
+    recipe = {tiny.RARE: RARE_RECIPE, tiny.TASK_WRITER: WRITER_RECIPE}.get(name, Recipe())
     out = out or Path("runs") / name
     torch.set_num_threads(threads)
     console = make_console(markup=False)

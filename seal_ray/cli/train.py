@@ -18,8 +18,8 @@ from envs.errors import UserError
 from envs.trusting import import_names, require_trust, trust_names, untrusted
 from seal_ray.cli.console import make_console
 from seal_ray.cli.options import Runs, Storage, Trust
+from seal_ray.metrics import categories_of
 from seal_ray.report.files import TRIALS
-from seal_ray.report.metrics import categories_of
 
 if TYPE_CHECKING:
     from policies.models import ModelFolder
@@ -75,21 +75,19 @@ def command(
         if not dry_run:
             _check_new(folder_path)
             trust_names(made.to_sections(), config or Path(", ".join(preset or [])))
-    from seal_ray.algorithm.checks import check_config, check_memory, check_model
-    from seal_ray.config.sections import Solver
+    from seal_ray.algorithm.checks import check_memory, check_model, check_run
 
     if dry_run:
         if names := untrusted(import_names(made.to_sections())):
             console.print(f"neither imported nor checked: {', '.join(names)}", soft_wrap=True, markup=False)
-            model = check_model(made.section(Solver), weights=False)
+            model = check_model(made.spec.solver, weights=False)
         else:
-            model = check_config(made, weights=False)
+            model = check_run(made.spec, weights=False)
         _show_plan(console, made, model)
         _show_fit(console, made, model)
         return
-    model = check_config(made)
-    check_memory(made, model)
-    from seal_ray.config.sections import Training
+    spec = made.spec
+    check_memory(spec, check_run(spec))
     from seal_ray.report.files import RunFolder
     from seal_ray.report.trackers import WANDB
     from seal_ray.run import checkpoints
@@ -106,8 +104,8 @@ def command(
     if resume is not None:
         checkpoint = next(reversed(checkpoints.stored(folder_path / "checkpoints")), None)
         if checkpoint is None:
-            say(f"run {folder_path} had come to no checkpoint; it begins anew")
-    progress = _Progress(console, made.section(Training).rounds)
+            say(f"no checkpoint in {folder_path}; starting from scratch")
+    progress = _Progress(console, spec.training.rounds)
     with mirrored(folder_path, storage, say, new=resume is None) as push:
 
         def report(metrics: Mapping[str, float]) -> None:
@@ -117,7 +115,7 @@ def command(
 
         say(f"run {folder_path}: connecting to Ray")
         with connected():
-            check_fits(made)
+            check_fits(spec)
             folder = RunFolder(folder_path)
             folder.write_config({"seed": made.seed, **made.to_sections()})
             Signature(folder.path).sign(imports=import_names(made.to_sections()))
@@ -196,7 +194,7 @@ def _show_fit(console: Console, made: SealConfig, model: ModelFolder) -> None:
     from seal_ray.algorithm.checks import check_memory
 
     try:
-        check_memory(made, model)
+        check_memory(made.spec, model)
     except UserError as error:
         console.print(f"not on this machine: {error}", soft_wrap=True, markup=False)
 
@@ -208,11 +206,11 @@ def _show_plan(console: Console, made: SealConfig, model: ModelFolder) -> None:
 
     console.print(write_yaml({"seed": made.seed, **made.to_sections()}), soft_wrap=True, markup=False)
     placement = Table("actors", "CPUs", "GPUs", title="placement")
-    for actors, asked in resources(made).items():
+    for actors, asked in resources(made.spec).items():
         placement.add_row(actors, f"{asked['CPU']:g}", f"{asked['GPU']:g}")
     console.print(placement)
     memory = Table("part", "where", "GiB at least", title="memory")
-    needed = parts(made, model)
+    needed = parts(made.spec, model)
     for part in needed:
         memory.add_row(part.name, part.place, f"{part.size / 2**30:.2f}")
     for place in Place:

@@ -1,4 +1,4 @@
-"""Settings in plain English: what a field allows, the one sentence for a value that it does not, and their names."""
+"""Fields of settings in plain English: what one allows, and the sentence for a value that it does not."""
 
 from __future__ import annotations
 
@@ -11,12 +11,6 @@ from pydantic_core import ErrorDetails
 
 from envs.errors import UserError, unknown_value
 
-KEYS: Mapping[str, Mapping[str, str]] = {"environment": {"bfcl_split": "division"}}
-"""Section → old key → key."""
-
-OFFICIAL_RESULTS = "--bfcl-results"
-"""The old name of `--official-results` of `seal-ray evaluate`."""
-
 _NATIVE = {"training.lr", "training.grad_clip"}
 _NATIVE_SECTIONS = {"env_runners", "learners", "fault_tolerance"}
 
@@ -25,23 +19,6 @@ def attribute(section: str, key: str) -> str:
     """The config's attribute for a setting. RLlib's own settings keep RLlib's names, others begin with the section."""
     native = section in _NATIVE_SECTIONS or f"{section}.{key}" in _NATIVE
     return key if native else f"{section}_{key}"
-
-
-def current(section: str, key: str) -> str:
-    """The name of a key, which may be given by an old one."""
-    return KEYS.get(section, {}).get(key, key)
-
-
-def with_current_keys(section: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """A section's values under the names that their keys have. Raises `UserError` where a setting is given twice."""
-    found: dict[str, Any] = {}
-    for key, value in values.items():
-        name = current(section, str(key))
-        if name in found:
-            old = next(each for each in values if current(section, str(each)) == name != each)
-            raise UserError(f"{section}.{old}: this is the old name of {section}.{name}; give one of them.")
-        found[name] = value
-    return found
 
 
 def allowed(field: FieldInfo) -> str:
@@ -62,11 +39,7 @@ def complaint(
     name, value, wanted = f"{section}.{key}", problem["input"], _words(schema)
     if problem["type"] == "literal_error" and isinstance(value, str):
         return unknown_value(name, value, next(filter(None, map(_choices, _members(schema)))))
-    if inside and isinstance(values[str(key)], Mapping):
-        if inside[-1] == "[key]":
-            return UserError(f"{name}: {value!r:.80} does not fit; its keys must be text.")
-        name, wanted = f"{name}.{inside[0]}", _words(schema["additionalProperties"])
-    elif inside:
+    if inside:
         value = values[str(key)]
     if problem["type"] == "finite_number":
         wanted = wanted.replace("a number", "a finite number", 1)
@@ -108,10 +81,6 @@ def _words(schema: Any) -> str:
         case {"type": "array", "items": items}:
             what = f"of {', '.join(_choices(items))}" if _choices(items) else "texts"
             return f"a list of {'one' if schema.get('minItems') else 'zero'} or more {what}"
-        case {"type": "object", "additionalProperties": items}:
-            return f"a mapping from text to {_words(items)}"
-        case True:
-            return "any value"
     raise TypeError(f"no words for {schema}")
 
 

@@ -11,27 +11,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from envs.co_evolution import SOLVER
 from envs.errors import UserError
+from envs.roles import SOLVER
 from policies.engine.choice import DTYPES, a_dialogue, cache_bytes, choose_dtype, default_kind, working_bytes
 from policies.engine.requests import checkpoint_shapes
 from policies.models import ModelFolder, open_model
-from seal_ray.config.agents import (
-    adapters_of,
-    documents_of,
-    learning_agents,
-    model_agents,
-    model_of,
-    shares_engines,
-    training_of,
-)
-from seal_ray.config.sections import Engine, Learners, Solver, Training
+from seal_ray.config.resolve import LORA_TARGETS, AgentSpec, RunSpec
+from seal_ray.config.schema import EngineSection, TrainingSection
 from seal_ray.grpo.forward import chunk_tokens
-
-if TYPE_CHECKING:
-    from seal_ray.config.agents import Settings
 
 _PROCESS = 400 << 20
 """What a process with torch and Ray takes in host memory before it holds anything."""
@@ -67,7 +55,7 @@ class Available:
     gpus: tuple[int, ...] = ()
 
 
-def parts(config: Settings, model: ModelFolder) -> tuple[Part, ...]:
+def parts(spec: RunSpec, model: ModelFolder) -> tuple[Part, ...]:
     """What the run needs, by part.
 
     The learner holds weights, gradients, two moments and the frozen reference policy in float32, once with FSDP and
@@ -76,8 +64,7 @@ def parts(config: Settings, model: ModelFolder) -> tuple[Part, ...]:
     logits with their softmax and gradient. On GPUs an engine needs a cache for one dialogue, and takes more as far as
     its share goes.
     """
-    engine, solver = config.section(Engine), config.section(Solver)
-    learners, training = config.section(Learners), config.section(Training)
+    engine, learners, training, solver = spec.engine, spec.learners, spec.training, spec.agents[SOLVER]
     shapes = checkpoint_shapes(model.path)
     parameters = sum(map(math.prod, shapes.values()))
     learnt = _adapter_parameters(shapes, solver) if solver.lora_rank else parameters
@@ -97,9 +84,9 @@ def parts(config: Settings, model: ModelFolder) -> tuple[Part, ...]:
     delivering = 2 * _FLOAT32 if solver.lora_rank else 2 * delivered_bytes + cast + (_FLOAT32 if apart else 0)
     working = 0
     if engine.num_gpus_per_engine:
-        adapters = adapters_of(config, SOLVER)
+        adapters = spec.adapters_on(SOLVER)
         working = working_bytes(model, shapes, engine_bytes, adapters=adapters, lora_rank=solver.lora_rank)
-    processes = 2 + 2 * engine.num_engines + config.num_env_runners + learners.num_learners
+    processes = 2 + 2 * engine.num_engines + spec.env_runners.num_env_runners + learners.num_learners
     return (
         Part("learner weights", learning, copies * _FLOAT32 * base),
         Part("learner gradients and moments", learning, copies * _FLOAT32 * (1 + _ADAM) * learnt),
@@ -112,27 +99,26 @@ def parts(config: Settings, model: ModelFolder) -> tuple[Part, ...]:
         Part("processes", Place.HOST, _PROCESS * processes),
         *(
             part
-            for agent in model_agents(config)[1:]
-            for part in _helper_parts(config, agent, sampling=sampling, learning=learning, copies=copies)
+            for agent in list(spec.agents.values())[1:]
+            for part in _proposer_parts(spec, agent, sampling=sampling, learning=learning, copies=copies)
         ),
     )
 
 
-def _helper_parts(config: Settings, agent: str, *, sampling: Place, learning: Place, copies: int) -> list[Part]:
-    """What a curator or writer that is a language model adds. Its activations are far less than the solver's."""
-    engine, settings = config.section(Engine), model_of(config, agent)
-    folder = open_model(settings.model, dialect=settings.dialect, weights=False)
+def _proposer_parts(spec: RunSpec, agent: AgentSpec, *, sampling: Place, learning: Place, copies: int) -> list[Part]:
+    """What a proposer that is a language model adds. Its activations are far less than the solver's."""
+    folder = open_model(agent.model, dialect=agent.dialect, weights=False)
     shapes = checkpoint_shapes(folder.path)
     parameters = sum(map(math.prod, shapes.values()))
-    learnt = _adapter_parameters(shapes, settings) if settings.lora_rank else parameters
+    learnt = _adapter_parameters(shapes, agent) if agent.lora_rank else parameters
     found = []
-    if not shares_engines(config, agent):
-        found.append(Part(f"{agent} engine weights", sampling, _bytes_per_value(engine) * parameters))
-        cache = folder.kv_bytes_per_token(_bytes_per_value(engine)) * settings.context
-        found.append(Part(f"{agent} engine cache", sampling, cache * documents_of(config, agent)))
-    if agent in learning_agents(config):
-        frozen = parameters if settings.lora_rank or training_of(config, agent).kl else 0
-        found.append(Part(f"{agent} learner", learning, copies * _FLOAT32 * ((2 + _ADAM) * learnt + frozen)))
+    if agent.owns_engines:
+        found.append(Part(f"{agent.name} engine weights", sampling, _bytes_per_value(spec.engine) * parameters))
+        cache = folder.kv_bytes_per_token(_bytes_per_value(spec.engine)) * agent.context
+        found.append(Part(f"{agent.name} engine cache", sampling, cache * agent.concurrent))
+    if agent.trainable:
+        frozen = parameters if agent.lora_rank or agent.training.kl else 0
+        found.append(Part(f"{agent.name} learner", learning, copies * _FLOAT32 * ((2 + _ADAM) * learnt + frozen)))
     return found
 
 
@@ -150,7 +136,7 @@ def available() -> Available:
     return Available(host, tuple(torch.cuda.get_device_properties(place).total_memory for place in range(count)))
 
 
-def check_parts(needed: Iterable[Part], there: Available, *, engine: Engine) -> None:
+def check_parts(needed: Iterable[Part], there: Available, *, engine: EngineSection) -> None:
     """Raises `UserError` for what does not fit, and for engines on GPUs that Ray is not told of."""
     needed = tuple(needed)
     host = _sum(needed, Place.HOST)
@@ -184,17 +170,17 @@ def check_parts(needed: Iterable[Part], there: Available, *, engine: Engine) -> 
         )
 
 
-def _adapter_parameters(shapes: Mapping[str, Sequence[int]], solver: Solver) -> int:
+def _adapter_parameters(shapes: Mapping[str, Sequence[int]], solver: AgentSpec) -> int:
     """Each targeted layer of r×in and out×r."""
-    targets = tuple(f".{target}.weight" for target in solver.lora_targets)
+    targets = tuple(f".{target}.weight" for target in LORA_TARGETS)
     return sum(solver.lora_rank * sum(shape) for name, shape in shapes.items() if name.endswith(targets))
 
 
-def _bytes_per_value(engine: Engine) -> int:
+def _bytes_per_value(engine: EngineSection) -> int:
     return DTYPES[choose_dtype(engine.dtype, on_gpu=bool(engine.num_gpus_per_engine))]
 
 
-def _activations(model: ModelFolder, solver: Solver, training: Training, *, on_gpu: bool) -> int:
+def _activations(model: ModelFolder, solver: AgentSpec, training: TrainingSection, *, on_gpu: bool) -> int:
     """Bytes of one micro-batch on one learner."""
     tokens = min(training.microbatch_tokens, training.groups * training.group_size * solver.context)
     width, layers, vocabulary = (int(model.config[key]) for key in ("hidden_size", "num_hidden_layers", "vocab_size"))
@@ -208,7 +194,7 @@ def _activations(model: ModelFolder, solver: Solver, training: Training, *, on_g
     return tokens * kept * DTYPES[choose_dtype(solver.dtype, on_gpu=on_gpu)] + logits
 
 
-def _cache(model: ModelFolder, engine: Engine, solver: Solver) -> int:
+def _cache(model: ModelFolder, engine: EngineSection, solver: AgentSpec) -> int:
     a_token = model.kv_bytes_per_token(_bytes_per_value(engine))
     if engine.num_gpus_per_engine:
         return a_dialogue(solver.context, a_token)

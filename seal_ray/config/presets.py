@@ -16,8 +16,10 @@ import yaml  # type: ignore[import-untyped]
 from envs.errors import UserError, check_known, unknown_value
 from envs.received import parse_yaml, problem_of, read_yaml, read_yaml_as_json
 from envs.trusting import allow, config_folder, import_names
-from seal_ray.config.fields import current, takes_text, with_current_keys
-from seal_ray.config.sections import SECTIONS, check_key, section_of
+from seal_ray.config.earlier import check_current, converted
+from seal_ray.config.fields import takes_text
+from seal_ray.config.schema import KINDS, SECTIONS
+from seal_ray.config.sections import check_key, fields_of, make_section, section_class
 
 FOLDER = Path(__file__).parent.parent / "presets"
 DEFAULT = "tiny"
@@ -46,14 +48,19 @@ def is_preset_file(preset: str) -> bool:
     return Path(preset).suffix in (".yaml", ".yml")
 
 
-def read_layers(
+def read_sections(
     presets: Sequence[str] | None = (), *, file: Path | None = None, overrides: Sequence[str] = ()
-) -> tuple[list[Values], Any]:
-    """The sections of these presets, of the file and of the words `section.key=value`, in the order in which they win.
+) -> tuple[Values, Any]:
+    """The settings of these presets, then of the file, then of the words `section.key=value`; later ones win.
 
-    The default model preset comes first where no model preset is named; with None for the presets no preset does. And
-    the seed of the file, 0 where it has none. Keys are checked, values are not. Raises `UserError` for what cannot be
-    read.
+    The default model preset comes first if no model preset is named; with None for the presets no preset does. What a
+    preset sets for other kinds of a union than the final one is left out.
+
+    Returns:
+        The sections, with checked keys and unchecked values, and the seed of the file, 0 if it has none.
+
+    Raises:
+        UserError: For what cannot be read.
     """
     documents = [(name, _read_preset(name)) for name in presets or ()]
     for kind in ("model", "method"):
@@ -63,13 +70,24 @@ def read_layers(
     if presets is not None and not any(document["kind"] == "model" for _, document in documents):
         documents.append((DEFAULT, _read_preset(DEFAULT)))
     documents.sort(key=lambda pair: pair[1]["kind"] != "model")
-    layers = [layer for _, document in documents for layer in _layers(document)]
-    seed: Any = 0
-    if file is not None:
-        sections, seed = _read_file(file)
-        layers.append(sections)
-    layers.append(parse_words(overrides))
-    return layers, seed
+    given, seed = _read_file(file) if file is not None else ({}, 0)
+    own = merged(given, parse_words(overrides))
+    under = merged(*(layer for _, document in documents for layer in _layers(document)))
+    for section in KINDS:
+        default = SECTIONS[section].model_fields["kind"].default
+        kind = own.get(section, {}).get("kind", under.get(section, {}).get("kind", default))
+        fields = section_class(section, kind).model_fields
+        under[section] = {key: value for key, value in under.get(section, {}).items() if key in fields}
+    return merged(under, own), seed
+
+
+def merged(*layers: Values) -> Values:
+    """The settings of these layers; later ones win."""
+    sections: Values = {}
+    for layer in layers:
+        for section, values in layer.items():
+            sections.setdefault(section, {}).update(values)
+    return sections
 
 
 def parse_words(words: Sequence[str]) -> Values:
@@ -81,7 +99,6 @@ def parse_words(words: Sequence[str]) -> Values:
         if not equals or not dot:
             raise UserError(f"{word!r:.80} is no setting; write section.key=value, for instance training.rounds=10.")
         check_key(section, key)
-        key = current(section, key)
         try:
             value = parse_yaml(text)
         except yaml.YAMLError as error:
@@ -100,9 +117,10 @@ def _read_file(path: Path) -> tuple[Values, Any]:
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """The resolved configuration of a run: `seed`, and the settings by section, unchanged.
+    """The resolved configuration of a run: `seed`, and the settings by section.
 
-    Settings that are known today have values that fit; a run of another version may have others. Raises `UserError`.
+    Values of settings that this version has are checked. Settings of an earlier version have their present names; those
+    that are gone are left as they are. Raises `UserError`.
     """
     document = read_yaml_as_json(path, "config")
     if not isinstance(document, dict):
@@ -110,32 +128,36 @@ def read_settings(path: Path) -> dict[str, Any]:
     for name, values in document.items():
         if type(values) is not (int if name == "seed" else dict):
             raise UserError(f"config: {path}: {name}: {values!r:.80} does not fit.")
-    for name, kind in SECTIONS.items():
-        values = with_current_keys(name, document.get(name, {}))
+    document = converted(document)
+    for name in SECTIONS:
+        values = document.get(name, {})
         try:
-            section_of(kind, {key: value for key, value in values.items() if key in kind.model_fields})
+            known = section_class(name, values.get("kind")).model_fields if "kind" in values else fields_of(name)
+            make_section(name, {key: value for key, value in values.items() if key in known})
         except UserError as error:
             raise UserError(f"config: {path}: {error}") from None
     return document
 
 
 def _checked(document: dict[str, Any], raw: Mapping[str, Any], path: Path) -> Values:
-    """The sections of a file, each with keys that there are and values as they were meant."""
+    """The sections of a file, each with keys that exist and values as they were meant."""
     for section, settings in document.items():
+        if isinstance(settings, dict):
+            for key in settings:
+                check_current(section, str(key))
         if section not in SECTIONS:
             raise unknown_value(f"config: {path}: section", section, [*SECTIONS, "seed"])
         if not isinstance(settings, dict):
             raise UserError(f"config: {path}: {section}: {settings!r:.80} is no section; write key: value under it.")
         for key, value in settings.items():
             check_key(section, str(key))
-            settings[key] = _meant(section, current(section, key), value, raw[section][key])
-        document[section] = with_current_keys(section, settings)
+            settings[key] = _meant(section, key, value, raw[section][key])
     return document
 
 
 def _meant(section: str, key: str, value: Any, text: str) -> Any:
     """The value as it was written where the setting takes text: a model may be called 123."""
-    takes = takes_text(SECTIONS[section].model_fields[key])
+    takes = takes_text(fields_of(section)[key])
     return text if takes and isinstance(value, int | float) else value
 
 

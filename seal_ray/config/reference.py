@@ -1,4 +1,4 @@
-"""The reference of all settings, made from `sections.py`. `python -m seal_ray.config.reference` writes it down."""
+"""The reference of all settings, made from `schema.py`. `python -m seal_ray.config.reference` writes it down."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from pydantic_core import to_jsonable_python
 
 from seal_ray.config.fields import allowed
 from seal_ray.config.presets import about, preset_names
-from seal_ray.config.sections import SECTIONS, Section
+from seal_ray.config.schema import KINDS, SECTIONS, Section
+from seal_ray.config.sections import fields_of
 
 PATH = Path(__file__).parents[2] / "docs" / "config.md"
-"""Where the page stands in the repository."""
+"""The page in the repository."""
 
 _OWN_PRESETS = """
 A preset of your own is a YAML file, named by its path in the place of a name:
@@ -33,7 +34,7 @@ If it names Python code, add `--trust`, or keep it in `~/.config/seal_ray` ([sec
 
 _INTRODUCTION = """# Settings
 
-This page is made from `seal_ray/config/sections.py` by `python -m seal_ray.config.reference`.
+This page is made from `seal_ray/config/schema.py` by `python -m seal_ray.config.reference`.
 
 A run's settings are those of its presets, then of the file that `--config` names, then of the words
 `section.key=value` on the command line; later ones win. A file has the sections as below, and may have a `seed` beside
@@ -60,14 +61,17 @@ def _presets() -> Iterator[str]:
 
 
 def _section(name: str) -> Iterator[str]:
-    kind: type[Section] = SECTIONS[name]
+    section: type[Section] = SECTIONS[name]
     yield f"## {name}\n"
-    yield f"{kind.__doc__}\n"
-    yield from _table(("key", "default", "allowed", "meaning"))
-    for key, field in kind.model_fields.items():
+    yield f"{section.__doc__}\n"
+    yield from _table(("key", "default", "allowed", "meaning", *(["kinds"] if name in KINDS else [])))
+    kinds = KINDS.get(name, {})
+    for key, field in fields_of(name).items():
         default = json.dumps(to_jsonable_python(field.get_default(call_default_factory=True)))
         bounds = allowed(field).replace("None (null in YAML)", "null")
-        yield _row(f"`{key}`", f"`{default}`", bounds, " ".join((field.description or "").split()))
+        having = [kind for kind, each in kinds.items() if key in each.model_fields]
+        of_kinds = ["all" if len(having) == len(kinds) else ", ".join(having)] if kinds else []
+        yield _row(f"`{key}`", f"`{default}`", bounds, " ".join((field.description or "").split()), *of_kinds)
     yield ""
 
 

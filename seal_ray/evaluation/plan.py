@@ -16,7 +16,7 @@ from policies.prompting import ChatFormat
 from policies.rollouts import RolloutJob
 from policies.solver import Budgets
 from policies.trajectory import derive_seed
-from seal_ray.config.sections import Environment, Evaluation
+from seal_ray.config.schema import EnvironmentSection, EvaluationSection
 
 ENDLESS_TASKS = 400
 """Tasks of a source that has no end, where no limit is given: as many as the benchmark's test part has."""
@@ -141,23 +141,23 @@ def _opening_length(task: Task, form: ChatFormat) -> int:
     return len(form.opening(info["messages"], info["tools"]))
 
 
-def evaluation_tasks(environment: Environment, evaluation: Evaluation) -> tuple[Task, ...]:
+def evaluation_tasks(environment: EnvironmentSection, evaluation: EvaluationSection) -> tuple[Task, ...]:
     """The tasks, the categories in turn. Raises `UserError` for names that are not known."""
     source = get_source(evaluation.source or environment.source)
     return tuple(map(source.task, evaluation_ids(environment, evaluation)))
 
 
-def evaluation_ids(environment: Environment, evaluation: Evaluation) -> tuple[str, ...]:
+def evaluation_ids(environment: EnvironmentSection, evaluation: EvaluationSection) -> tuple[str, ...]:
     """The ids of `evaluation_tasks`.
 
-    Of the source that is trained on they are a part of `environment.division`: another division's part may hold
+    Of the source that is trained on they are a part of `environment.split_scheme`: another scheme's split may hold
     training tasks.
     """
     source = get_source(evaluation.source or environment.source)
     return chosen_ids(
         source,
         evaluation.split,
-        division=environment.division if source is get_source(environment.source) else None,
+        division=environment.split_scheme if source is get_source(environment.source) else None,
         difficulty=environment.difficulty if source.takes_difficulty else None,
         limit=evaluation.tasks,
     )

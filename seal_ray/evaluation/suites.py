@@ -5,16 +5,18 @@ Every suite plays the plain interface under the protocol of its source, the offi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Protocol
 
+from envs.errors import UserError
 from envs.registry import Registry
 from envs.task import Task, in_order
 from policies.trajectory import Trajectory
-from seal_ray.config.sections import Environment, Evaluation
+from seal_ray.config.schema import EnvironmentSection, EvaluationSection
 from seal_ray.evaluation.plan import evaluation_tasks
-from seal_ray.report.metrics import Metric, check, mean, register
+from seal_ray.metrics import Metric, check, mean, register
 
 PLAIN = "plain"
 """The suite whose metrics have no suite's name: `evaluation/success` and so on."""
@@ -37,7 +39,7 @@ class Suite(Protocol):
     @property
     def metrics(self) -> Sequence[Metric]: ...
 
-    def tasks(self, environment: Environment, evaluation: Evaluation) -> Sequence[Task]: ...
+    def tasks(self, environment: EnvironmentSection, evaluation: EvaluationSection) -> Sequence[Task]: ...
 
     def count(self, trajectories: Sequence[Trajectory]) -> Mapping[str, float]: ...
 
@@ -45,13 +47,33 @@ class Suite(Protocol):
 SUITES: Registry[type[Suite]] = Registry(
     "evaluation.suites", "seal_ray.suites", {PLAIN: "seal_ray.evaluation.suites:PlainSuite"}
 )
-"""The suites. A class takes its `Settings` from the evaluation section and `evaluation.suites_settings`."""
+_SUITE_NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+def make_suites(environment: EnvironmentSection, evaluation: EvaluationSection) -> Suites:
+    """The suites that `evaluation.suites` names. Their metrics are known from then on. Raises `UserError`."""
+    if PLAIN not in evaluation.suites:
+        raise UserError("evaluation.suites: 'plain' must be one of them; comparisons and model cards read its success.")
+    made: list[Suite] = []
+    for name in dict.fromkeys(evaluation.suites):
+        suite = SUITES.make(name, dict(evaluation))
+        for attribute in ("name", "metrics", "tasks", "count"):
+            if not hasattr(suite, attribute):
+                raise UserError(f"evaluation.suites: {name} has no {attribute!r}, which a suite needs.")
+        if not isinstance(suite.name, str) or not _SUITE_NAME.fullmatch(suite.name):
+            raise UserError(
+                f"evaluation.suites: {name}: its name, {suite.name!r:.40}, must be of the letters a to z, digits and _."
+            )
+        if suite.name in [other.name for other in made]:
+            raise UserError(f"evaluation.suites: two of them have the name {suite.name!r:.40}; rename one.")
+        made.append(suite)
+    return Suites(made, environment, evaluation)
 
 
 class Suites:
     """The suites of a run together: a task that several of them choose is played once."""
 
-    def __init__(self, suites: Sequence[Suite], environment: Environment, evaluation: Evaluation) -> None:
+    def __init__(self, suites: Sequence[Suite], environment: EnvironmentSection, evaluation: EvaluationSection) -> None:
         """Adds the suites' metrics to the namespace. Raises `UserError` where a metric's name is taken."""
         self._suites = suites
         self._environment = environment
@@ -103,9 +125,9 @@ class PlainSuite:
 
     name = PLAIN
     metrics: Sequence[Metric] = ()
-    """Nothing beside what `seal_ray/report/metrics.py` lists."""
+    """Nothing beside what `seal_ray/metrics.py` lists."""
 
-    def tasks(self, environment: Environment, evaluation: Evaluation) -> Sequence[Task]:
+    def tasks(self, environment: EnvironmentSection, evaluation: EvaluationSection) -> Sequence[Task]:
         return evaluation_tasks(environment, evaluation)
 
     def count(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:

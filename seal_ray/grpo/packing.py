@@ -72,7 +72,7 @@ class Packed:
     """Groups of rows laid end to end: N tokens in all, those that a group's rows share once, and M sampled ones.
 
     `predicts_M` are the places n, row by row, whose next token was sampled, so that the logits at n score `targets_M`;
-    `row_M` says which row each belongs to, `anchored_M` whether it is an anchored one. `position_ids_1N` are positions
+    `row_M` says which row each belongs to, `stripped_M` whether it is hint-stripped. `position_ids_1N` are positions
     in rows. `segments` say what a token sees.
     """
 
@@ -83,7 +83,7 @@ class Packed:
     sampled_logprobs_M: Tensor
     advantages_M: Tensor
     row_M: Tensor
-    anchored_M: Tensor
+    stripped_M: Tensor
     segments: tuple[Segment, ...]
 
     def to(self, device: torch.device | str) -> Self:
@@ -102,7 +102,7 @@ def collate(groups: Sequence[Sequence[Row]]) -> Packed:
     sampled = [np.flatnonzero(row.mask_T) for row in rows]
     row_M = np.repeat(np.arange(len(rows)), [len(each) for each in sampled])
     advantages = np.array([row.advantage for row in rows], dtype=np.float32)
-    anchored = np.array([row.anchored is not None for row in rows])
+    stripped = np.array([row.stripped_of is not None for row in rows])
 
     def flat(parts: list[np.ndarray]) -> Tensor:
         return torch.from_numpy(np.concatenate(parts))
@@ -116,7 +116,7 @@ def collate(groups: Sequence[Sequence[Row]]) -> Packed:
         sampled_logprobs_M=flat([row.sampled_logprobs_T[each] for row, each in zip(rows, sampled, strict=True)]),
         advantages_M=torch.from_numpy(advantages[row_M]),
         row_M=torch.from_numpy(row_M),
-        anchored_M=torch.from_numpy(anchored[row_M]),
+        stripped_M=torch.from_numpy(stripped[row_M]),
         segments=layout.segments,
     )
 

@@ -35,6 +35,10 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
+PRIOR = 0.1
+"""τ: standard deviation of an arm's value before it was played."""
+DISCOUNT = 0.9
+"""Weight of a window one window later."""
 NOISE = 0.15
 """Variance of one rollout's success that is assumed before any was played."""
 NOISE_WEIGHT = 16.0
@@ -72,8 +76,8 @@ class Posterior:
     """
 
     plain: str
-    prior: float = 0.1
-    discount: float = 0.9
+    prior: float = PRIOR
+    discount: float = DISCOUNT
     noise: float = NOISE
     own_noise: bool = False
     arms: tuple[str, ...] = ()
@@ -234,15 +238,8 @@ class Posterior:
         }
 
     def with_state(self, state: Mapping[str, Any]) -> Posterior:
-        """The inverse of `to_dict`, under the settings of this one.
-
-        Checkpoints of earlier versions have one sum for all strata, which is taken for equal parts of each.
-        """
+        """The inverse of `to_dict`, under the settings of this one."""
         strata = len(state["strata"])
-        sums = {name: np.array(state[name], dtype=np.float64) for name in ("within", "between")}
-        by_stratum = {
-            name: each if each.ndim == 2 else np.tile(each / max(1, strata), (strata, 1)) for name, each in sums.items()
-        }
         shape = (strata, len(state["arms"]))
         return replace(
             self,
@@ -250,8 +247,8 @@ class Posterior:
             strata=tuple(state["strata"]),
             information_CAA=np.array(state["information"], dtype=np.float64).reshape(*shape, shape[1]),
             evidence_CA=np.array(state["evidence"], dtype=np.float64).reshape(shape),
-            within_C2=by_stratum["within"].reshape(strata, 2),
-            between_C2=by_stratum["between"].reshape(strata, 2),
+            within_C2=np.array(state["within"], dtype=np.float64).reshape(strata, 2),
+            between_C2=np.array(state["between"], dtype=np.float64).reshape(strata, 2),
         )
 
     def _discounted(self, played: Sequence[str], strata: Sequence[str]) -> Posterior:

@@ -16,19 +16,20 @@ class Row:
     """A sample of T tokens and its advantage. Made by `make_row` or `row_of`.
 
     `mask_T` is True where the policy sampled the token, never at the first one; `sampled_logprobs_T` are these tokens'
-    log-probabilities (nats) under the distribution they were sampled from, and are not read elsewhere. `advantage` is
-    that of each sampled token. `arm` is the one that the row counts for where the gradients of arms are compared.
+    log-probabilities (nats) under the distribution they were sampled from, and are not read elsewhere. All sampled
+    tokens have the `advantage`. `arm` is the id of the arm whose gradient the row belongs to, if arms are compared.
 
-    An anchored row is the plain view of a rollout that was sampled under the arm `anchored`: `sampled_logprobs_T` are
-    those under that arm's interface. Its old log-probs are the learner's own before the round's first step.
+    A hint-stripped row is the plain view of a rollout that was sampled under the arm `stripped_of`:
+    `sampled_logprobs_T` are those under that arm's interface. Its old log-probs are the learner's own before the
+    round's first step.
     """
 
     token_ids_T: NDArray[np.int64]
     mask_T: NDArray[np.bool_]
     sampled_logprobs_T: NDArray[np.float32]
     advantage: float
-    arm: int | None = None
-    anchored: int | None = None
+    arm: str | None = None
+    stripped_of: str | None = None
 
     def __len__(self) -> int:
         return len(self.token_ids_T)
@@ -55,10 +56,10 @@ class Minibatch:
         return cls(groups, sum(row.sampled_tokens for group in groups for row in group))
 
 
-def row_of(sample: Sample, advantage: float, *, arm: int | None = None, anchored: int | None = None) -> Row:
+def row_of(sample: Sample, advantage: float, *, arm: str | None = None, stripped_of: str | None = None) -> Row:
     """The row of a sample. Raises `ValueError` as `make_row` does."""
     values = (sample.token_ids_T, sample.mask_T, sample.sampled_logprobs_T)
-    return make_row(*values, advantage, arm=arm, anchored=anchored)
+    return make_row(*values, advantage, arm=arm, stripped_of=stripped_of)
 
 
 def make_row(
@@ -67,8 +68,8 @@ def make_row(
     sampled_logprobs_T: Sequence[float] | NDArray[np.floating],
     advantage: float,
     *,
-    arm: int | None = None,
-    anchored: int | None = None,
+    arm: str | None = None,
+    stripped_of: str | None = None,
 ) -> Row:
     """A row of these values.
 
@@ -81,7 +82,7 @@ def make_row(
         np.asarray(sampled_logprobs_T, dtype=np.float32),
         float(advantage),
         arm,
-        anchored,
+        stripped_of,
     )
     lengths = (len(row.token_ids_T), len(row.mask_T), len(row.sampled_logprobs_T))
     if len(set(lengths)) != 1:

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from envs.errors import UserError
 from envs.text import visible
-from seal_ray.config.section import Share
+from seal_ray.config.schema import Share
 from seal_ray.report.drawing import BLACK, BLUE, DPI, GREY, RED, as_label, save_picture
 from seal_ray.report.files import RunFolder
 

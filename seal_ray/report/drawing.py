@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from envs.diagnosis import Label
 from envs.text import visible
+from seal_ray.metrics import categories_of
 from seal_ray.report.files import Row, replace_file
-from seal_ray.report.metrics import categories_of
 
 # Okabe and Ito's colours (2008), told apart by colour-blind people too; lighter and darker ones where there are more.
 BLACK, BLUE, SKY, GREEN, ORANGE, RED, PINK, YELLOW, GREY = (

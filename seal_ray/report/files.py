@@ -21,7 +21,7 @@ from envs.received import MAX_JSON_BYTES, MIB, check_no_links, opened, parse_jso
 from envs.task import JSON
 from policies.trajectory import interface_id
 from seal_ray.config.presets import read_settings
-from seal_ray.report.metrics import check
+from seal_ray.metrics import check
 from seal_ray.report.rows import check_evaluation, check_interfaces, check_metrics, check_round, check_start
 
 Row = Mapping[str, JSON]

@@ -17,7 +17,7 @@ from matplotlib.ticker import MaxNLocator
 from rich.table import Table
 
 from envs.errors import UserError
-from policies.writer.specification_text import SOUGHT
+from policies.task_writer.specification_text import SOUGHT
 from seal_ray.report.drawing import BLACK, BLUE, DPI, RED, save_picture
 from seal_ray.report.pool import PoolWindow
 
@@ -75,7 +75,9 @@ def movement(pools: Sequence[Sequence[PoolWindow]]) -> Movement:
     """Of one run or more. Raises `UserError` where their windows are not the same."""
     rounds = [window.round for window in pools[0]]
     if any([window.round for window in pool] != rounds for pool in pools):
-        raise UserError("run: the runs have not the same windows; give runs of one length and one writer.update_every.")
+        raise UserError(
+            "run: the runs have different windows; give runs of one length and one task_writer.update_every."
+        )
     runs = [success_by_window(pool) for pool in pools]
     means: dict[str, list[Mean | None]] = {}
     nearer: dict[str, Mean | None] = {}

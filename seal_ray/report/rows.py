@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from envs.interface.document import interface_from_dict
 from envs.task import JSON
 from envs.text import visible
-from seal_ray.report.metrics import bounds_of
+from seal_ray.metrics import bounds_of
 
 MAX_ROUNDS = 10**7
 _NAME = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_./ -]{0,119}")

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 from envs.errors import check_known
 from envs.task import JSON
+from seal_ray.metrics import check
 from seal_ray.report.files import RunFolder, as_json, replace_file
-from seal_ray.report.metrics import check
 
 if TYPE_CHECKING:
     import wandb as wandb_package

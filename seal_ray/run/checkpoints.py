@@ -34,8 +34,8 @@ def write(algorithm: Seal, folder: RunFolder) -> Path:
     shutil.rmtree(part, ignore_errors=True)
     algorithm.save_to_path(str((part / _STATE).resolve()))
     solver = algorithm.solver
-    weights, rank, alpha = solver.weights(), solver.settings.lora_rank, solver.settings.lora_alpha
-    export_model(solver.model, weights, part / MODEL, dtype=solver.dtype, rank=rank, alpha=alpha)
+    weights, rank, alpha = solver.weights(), solver.spec.lora_rank, solver.spec.lora_alpha
+    export_model(solver.model, weights, part / MODEL, dtype=solver.engine_dtype, rank=rank, alpha=alpha)
     if rank:
         export_adapter(solver.model, weights, part / ADAPTER, rank=rank, alpha=alpha)
     return part

@@ -17,8 +17,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from envs.errors import UserError
 from envs.trusting import imports_here
-from seal_ray.config import sections
-from seal_ray.config.agents import Settings, all_engines
+from seal_ray.config.resolve import RunSpec
 from seal_ray.run.ray_private import closed_to_others, without_working_directory
 
 _LONGEST_TEMP = 28
@@ -93,27 +92,26 @@ def _private_folder() -> Iterator[Path]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def resources(config: Settings) -> dict[str, dict[str, float]]:
+def resources(spec: RunSpec) -> dict[str, dict[str, float]]:
     """What a run asks Ray for: actor → resource → amount, for all actors of a kind together."""
-    engine, learners = config.section(sections.Engine), config.section(sections.Learners)
-    runners = config.section(sections.EnvRunners)
+    engine, learners, runners = spec.engine, spec.learners, spec.env_runners
     asked = {
         "env runners": (runners.num_env_runners, runners.num_cpus_per_env_runner, 0.0),
-        "engines": (all_engines(config), engine.num_cpus_per_engine, engine.num_gpus_per_engine),
-        "learners": (learners.num_learners, learners.num_cpus_per_learner, learners.num_gpus_per_learner),
+        "engines": (spec.num_engines, engine.num_cpus_per_engine, engine.num_gpus_per_engine),
+        "learners": (learners.num_learners, 1.0, learners.num_gpus_per_learner),
     }
     return {actors: {"CPU": count * cpus, "GPU": count * gpus} for actors, (count, cpus, gpus) in asked.items()}
 
 
-def check_fits(config: Settings) -> None:
+def check_fits(spec: RunSpec) -> None:
     """Raises `UserError` where the cluster can never hold the run; Ray would wait for ever.
 
     And where the run's own process is to learn on a GPU, of which Ray is not told outside of Tune.
     """
-    learners = config.section(sections.Learners)
+    learners = spec.learners
     if learners.num_gpus_per_learner and not learners.num_learners:
         raise UserError("learners.num_learners: 0 sets no GPU aside for learning; set it to 1 or more.")
-    asked = resources(config).values()
+    asked = resources(spec).values()
     check_asked("the run", {kind: sum(each[kind] for each in asked) for kind in ("CPU", "GPU")})
 
 

@@ -13,7 +13,7 @@ from policies.models import ModelFolder
 from policies.models.folder import DIALECT
 from policies.models.merging import merged
 from policies.models.writing import write_model
-from seal_ray.algorithm.learning.weights import full_weights, lora_adapter
+from seal_ray.training.weights import full_weights, lora_adapter
 
 
 def export_model(

@@ -17,36 +17,33 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
-from envs.interface import Interface
 from envs.interleaving import interleaved
 from policies.trajectory import Trajectory
 from seal_ray.algorithm.config import SealConfig
-from seal_ray.algorithm.sampling.groups import PlayedGroup
+from seal_ray.algorithm.report import EvaluationReport, RoundReport
 from seal_ray.algorithm.seal import Seal
-from seal_ray.config import sections
-from seal_ray.grpo.arms import PLAIN
 from seal_ray.report.drawing import draw_curves
 from seal_ray.report.files import RunFolder
-from seal_ray.report.metrics import describe
 from seal_ray.report.trackers import Trackers
+from seal_ray.rollout.types import Group
 from seal_ray.run import checkpoints
 
 Metrics = dict[str, float]
 
 
 class Recorder:
-    """Writes down what an algorithm does from the round that it has reached; what a folder holds of later ones goes.
+    """Writes the reports of an algorithm to its run folder, from the round that it has reached.
 
-    Of a run that is not `resumed` nothing is kept. It has to be closed.
+    Later rounds in the folder are dropped, and all of them if the run is not `resumed`. It has to be closed.
     """
 
     def __init__(self, algorithm: Seal, folder: RunFolder, *, resumed: bool, wandb: str = "off") -> None:
         self._algorithm = algorithm
         self._folder = folder
-        self._training = algorithm.config.section(sections.Training)
-        self._evaluates = bool(algorithm.config.section(sections.Evaluation).interval)
+        self._spec = algorithm.spec
+        self._report: RoundReport | None = None
+        algorithm.subscribe(self._on_round)
         after = algorithm.round if resumed else None
         folder.truncate_after(-1 if after is None else after)
         if after is None:
@@ -57,35 +54,47 @@ class Recorder:
         self._drawing: Future[None] | None = None
 
     def write_start(self) -> Metrics:
-        """Evaluates the model as it is, and writes that down as round 0. Where the folder has it, that is taken."""
+        """Evaluates the model before training as round 0, unless the folder has that evaluation."""
         rows = self._folder.start.rows()
         if rows:
             metrics = {"round": 0.0, **rows[0]["metrics"]}
             self._folder.evaluations.append({"round": 0, "suites": rows[0]["suites"]})
         else:
-            metrics = {"round": 0.0, **_of_evaluation(self._algorithm.evaluate())}
+            evaluation = self._algorithm.play_evaluation()
+            metrics = {"round": 0.0, **_evaluation_metrics(evaluation)}
+            self._folder.evaluations.append({"round": 0, "suites": evaluation.outcomes})
         self._write(metrics)
         self._draw(metrics)
         return metrics
 
-    def play_round(self, train: Callable[[], Mapping[str, Any]], *, save: Callable[[], bool]) -> Metrics:
-        """Writes down the round that `train` plays, and a checkpoint after it where `save()` is true.
+    def play_round(self, train: Callable[[], object], *, save: Callable[[], bool]) -> Metrics:
+        """Writes the round that `train` plays, and a checkpoint after it if `save()` is true.
 
         The last round is always evaluated, unless the run has no evaluations at all.
         """
-        algorithm, training = self._algorithm, self._training
+        algorithm, training = self._algorithm, self._spec.training
         started = perf_counter()
-        metrics = _numbers(train())
+        train()
+        report = self._report
+        assert report is not None
+        metrics = {name: value for name, value in report.metrics.items() if not math.isnan(value)}
         metrics["perf/round_seconds"] = perf_counter() - started
         metrics["perf/peak_memory_gib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-        if self._evaluates and algorithm.round == training.rounds and "evaluation/success" not in metrics:
-            metrics |= _of_evaluation(algorithm.evaluate())
+        evaluation = report.evaluation
+        if evaluation is None and self._spec.evaluation.interval and report.round == training.rounds:
+            evaluation = algorithm.play_evaluation()
         written = None
+        if evaluation is not None:
+            metrics |= _evaluation_metrics(evaluation)
         if save():
             started = perf_counter()
             written = checkpoints.write(algorithm, self._folder)
             metrics["perf/checkpoint_seconds"] = perf_counter() - started
+        if evaluation is not None:  # first, so that no run is seen as finished without them
+            self._folder.evaluations.append({"round": report.round, "suites": evaluation.outcomes})
         self._write(metrics)
+        self._write_report(report)
+        self._trackers.write(report.round, metrics)
         if written is not None:
             checkpoints.keep(written, most=training.checkpoints_kept)
         self._draw(metrics)
@@ -97,29 +106,30 @@ class Recorder:
         self._drawer.shutdown()
         self._end_drawing()
 
+    def _on_round(self, report: RoundReport) -> None:
+        self._report = report
+
     def _write(self, metrics: Metrics) -> None:
-        algorithm, folder = self._algorithm, self._folder
-        number = int(metrics["round"])
-        if "perf/evaluation_seconds" in metrics:  # first, so that no run is seen as finished without them
-            folder.evaluations.append({"round": number, "suites": algorithm.last_evaluation})
-        folder.append_metrics(number, {name: value for name, value in metrics.items() if name != "round"})
-        if number:
-            arms = {arm.number: arm.interface for group in algorithm.last_round for arm in group.plan.arms}
-            folder.append_interfaces(number, arms or {PLAIN: Interface.plain()})
-            folder.proposals.append({"round": number, "proposals": algorithm.curation.last_proposals})
-            if algorithm.curation.last_arms:
-                window = algorithm.curation.window
-                folder.arms.append({"round": number, "rounds": window.rounds, "arms": algorithm.curation.last_arms})
-            if algorithm.authorship.last_drafts:
-                folder.drafts.append({"round": number, "drafts": algorithm.authorship.last_drafts})
-            if algorithm.authorship.last_pool:
-                folder.pool.append({"round": number, "tasks": algorithm.authorship.last_pool})
-            folder.profiles.append({"round": number, "profile": algorithm.profile.to_dict()})
-            most = algorithm.config.section(sections.Diagnosis).trajectories_kept
-            folder.trajectories_of(number).replace(
-                each.to_dict() for each in islice(by_turns(algorithm.last_round), most)
-            )
-        self._trackers.write(number, metrics)
+        self._folder.append_metrics(
+            int(metrics["round"]), {name: value for name, value in metrics.items() if name != "round"}
+        )
+
+    def _write_report(self, report: RoundReport) -> None:
+        folder, number = self._folder, report.round
+        played = {arm.id for group in report.groups for arm in group.plan.arms}
+        folder.append_interfaces(
+            number, {place: arm.interface for place, arm in enumerate(report.arms) if arm.id in played}
+        )
+        folder.proposals.append({"round": number, "proposals": report.curator.proposals})
+        if report.curator.known:
+            folder.arms.append({"round": number, "rounds": report.window_rounds, "arms": report.curator.known})
+        if report.task_writer.proposals:
+            folder.drafts.append({"round": number, "drafts": report.task_writer.proposals})
+        if report.task_writer.known:
+            folder.pool.append({"round": number, "tasks": report.task_writer.known})
+        folder.profiles.append({"round": number, "profile": report.profile})
+        kept = islice(by_turns(report.groups), self._spec.training.trajectories_kept)
+        folder.trajectories_of(number).replace(trajectory.to_dict() for trajectory in kept)
 
     def _draw(self, metrics: Metrics) -> None:
         """Draws the curves, about a second: after what took far longer, and while the next round is played."""
@@ -134,26 +144,9 @@ class Recorder:
             drawing.result()
 
 
-def _numbers(result: Mapping[str, Any]) -> Metrics:
-    """Our metrics among all that RLlib reports. It reports nan for what was not measured in this round."""
-    values = {name: float(value) for name, value in result.items() if _is_ours(name) and not isinstance(value, dict)}
-    found = {name: value for name, value in values.items() if not math.isnan(value)}
-    return {**found, **_of_evaluation(result.get("evaluation") or {})}
-
-
-def _of_evaluation(result: Mapping[str, Any]) -> Metrics:
-    found = {f"evaluation/{name}": float(value) for name, value in result.items() if _is_ours(f"evaluation/{name}")}
-    if "seconds" in result:
-        found["perf/evaluation_seconds"] = float(result["seconds"])
-    return found
-
-
-def _is_ours(name: str) -> bool:
-    try:
-        describe(name)
-    except ValueError:
-        return False
-    return True
+def _evaluation_metrics(evaluation: EvaluationReport) -> Metrics:
+    metrics = {f"evaluation/{name}": float(value) for name, value in evaluation.metrics.items()}
+    return {**metrics, "perf/evaluation_seconds": evaluation.seconds}
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +171,8 @@ def train(
     `report` gets each round's metrics. A first interrupt lets the round end, writes a checkpoint and returns; a second
     one is raised as `KeyboardInterrupt`.
     """
-    training, evaluation = config.section(sections.Training), config.section(sections.Evaluation)
+    spec = config.spec
+    training, evaluation = spec.training, spec.evaluation
     say("starting engines, env runners and learners")
     algorithm: Seal = config.build_algo()  # type: ignore[assignment]
     with ExitStack() as at_the_end:
@@ -205,7 +199,7 @@ def train(
         return TrainingOutcome(algorithm.round, stopped=algorithm.round < training.rounds)
 
 
-def by_turns(groups: Iterable[PlayedGroup]) -> Iterator[Trajectory]:
+def by_turns(groups: Iterable[Group]) -> Iterator[Trajectory]:
     """The dialogues of all groups by turns, and of each group those of its arms by turns, an interface's first."""
     return interleaved(interleaved(reversed(group.by_arm().values())) for group in groups)
 

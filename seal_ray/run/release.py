@@ -18,8 +18,8 @@ from envs.sources import get_source
 from envs.task import JSON
 from policies.engine.adapters import CONFIG_FILE
 from policies.models import public_name, read_json
+from seal_ray.metrics import categories_of
 from seal_ray.report.files import RunFolder
-from seal_ray.report.metrics import categories_of
 from seal_ray.run import checkpoints
 
 _CARD = "README.md"

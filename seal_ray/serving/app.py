@@ -14,7 +14,7 @@ from policies import tiny
 from policies.engine.adapters import CONFIG_FILE, TENSOR_FILE
 from policies.engine.choice import DTYPES, cache_bytes, choose_dtype
 from policies.models import ModelFolder, open_model
-from seal_ray.config.section import Count
+from seal_ray.config.schema import Count
 from seal_ray.run.checkpoints import model_of, name_of
 from seal_ray.serving.hosts import EVERYWHERE
 from seal_ray.serving.limits import RequestLimits

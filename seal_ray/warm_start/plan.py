@@ -13,7 +13,7 @@ from envs.sources import GENERATED, SEEDS, TaskSource, get_source
 from policies.models import open_model
 from seal_ray.algorithm.config import SealConfig, apply
 from seal_ray.config.presets import parse_words
-from seal_ray.config.sections import Solver
+from seal_ray.config.schema import SolverSection
 from seal_ray.evaluation.plan import MAX_CONTEXT
 
 Kind = Literal["oracle", "behaviours", "rare"]
@@ -31,7 +31,6 @@ LEARNING: Mapping[str, Mapping[str, Any]] = {
         "groups": 1,
         "minibatch_groups": 1,
         "epochs": 1,
-        "internalised": False,
     },
 }
 """Settings that a warm start has where it is told no others. With one group a round is a gradient step."""
@@ -40,7 +39,7 @@ SEQUENCE = 910_000
 _RESPONSE = 1024
 """Tokens of a completion at most, in evaluation."""
 _FIXED = {
-    "training": {"loss", "kl", "groups", "minibatch_groups", "epochs", "rounds", "internalised"},
+    "training": {"loss", "kl", "groups", "minibatch_groups", "epochs", "rounds"},
     "curator": {"kind"},
     "solver": {"model"},
 }
@@ -122,7 +121,7 @@ class WarmStart:
         apply(config, own)
         room = min(open_model(self.model).context, MAX_CONTEXT)
         if "context" in own.get("solver", {}):
-            room = config.section(Solver).context
+            room = config.section(SolverSection).context
         apply(config, {"solver": {"context": room, "prompt": room, "response": min(room, _RESPONSE)}})
         apply(config, own)
         apply(config, {"solver": {"model": self.model}, "training": {"rounds": self.steps}})

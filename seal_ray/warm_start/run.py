@@ -13,21 +13,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from envs.co_evolution import SOLVER
 from envs.dialogue import Protocol
 from envs.errors import UserError
 from envs.folders import make_folder
 from envs.received import read_json_object, read_text
+from envs.roles import SOLVER
 from envs.sources import get_source
 from envs.spaces import UnicodeText
 from policies.engine.choice import choose_dtype, default_kind
 from policies.models import ModelFolder, open_model
 from policies.prompting import ChatFormat
 from policies.solver import Budgets
-from seal_ray.algorithm.checks import check_config
+from seal_ray.algorithm.checks import check_run
 from seal_ray.algorithm.config import SealConfig
-from seal_ray.algorithm.learning.learner_group import SealLearnerGroup
-from seal_ray.config.sections import Engine, Learners, Solver
 from seal_ray.evaluation.plan import EvaluationPlan, check_plan, choose_tasks
 from seal_ray.evaluation.records import evaluate, groups, open_folder
 from seal_ray.grpo.rows import Minibatch
@@ -35,6 +33,7 @@ from seal_ray.report.files import JsonLines, replace_file, replace_folder, settl
 from seal_ray.run.checkpoints import ADAPTER, MODEL
 from seal_ray.run.cluster import connected
 from seal_ray.run.export import export_adapter, export_model
+from seal_ray.training.learner_group import SealLearnerGroup
 from seal_ray.warm_start.card import card
 from seal_ray.warm_start.drawing import draw, totals
 from seal_ray.warm_start.plan import WarmStart
@@ -91,11 +90,12 @@ def warm_start(plan: WarmStart, out: Path, report: Report) -> Path:
     Interrupted and called again, it goes on from the last state and comes to the same weights. Raises `UserError`.
     """
     config = plan.config()
-    model = check_config(config)
+    spec = config.spec
+    model = check_run(spec)
     files = prepare(plan, out)
     if files.finished:
         return out
-    several = bool(config.section(Learners).num_learners)
+    several = bool(spec.learners.num_learners)
     with connected() if several else nullcontext(), _learners(config) as learners:
         _Run(plan, config, model, files, learners, report).learn()
     return out
@@ -112,8 +112,8 @@ class _Run:
         report: Report,
     ) -> None:
         self._plan = plan
-        self._solver = config.section(Solver)
-        self._engine = config.section(Engine)
+        self._solver = config.spec.solver
+        self._engine = config.spec.engine
         self._model = model
         self._files = files
         self._learners = learners
@@ -223,7 +223,7 @@ class _Run:
     def _export(self, out: Path, tokens: int) -> None:
         """Writes the model that saw so many tokens; with LoRA its merged weights, and the adapter beside them."""
         weights, solver = self._learners.module_weights(SOLVER), self._solver
-        settings: dict[str, Any] = {"rank": solver.lora_rank, "alpha": solver.lora_alpha}
+        settings: dict[str, Any] = {"rank": solver.lora_rank, "alpha": 2 * solver.lora_rank}
         part = self._files.work / "export.part"
         shutil.rmtree(part, ignore_errors=True)
         export_model(self._model, weights, part, dtype="bfloat16", **settings)

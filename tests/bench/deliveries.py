@@ -23,9 +23,9 @@ from policies import tiny
 from policies.engine import BASE
 from policies.engine.choice import default_kind
 from policies.engine.stored import store
-from seal_ray.algorithm.sampling.engine_actor import EngineSpec, Payload
-from seal_ray.algorithm.sampling.engine_pool import EnginePool
 from seal_ray.config import sections
+from seal_ray.rollout.engine_actor import EngineSpec, Payload
+from seal_ray.rollout.engine_pool import EnginePool
 from seal_ray.run.cluster import connected
 from tests.bench.memory import Memory
 from tests.policies.models import random_adapter

@@ -27,10 +27,10 @@ from policies.engine.requests import checkpoint_shapes
 from policies.prompting import ChatFormat
 from policies.trajectory import Trajectory, derive_seed
 from seal_ray.algorithm.config import make_config
-from seal_ray.algorithm.learning.weights import full_weights
 from seal_ray.algorithm.seal import Seal
 from seal_ray.config import sections
 from seal_ray.run.cluster import connected
+from seal_ray.training.weights import full_weights
 from tests.bench.memory import Memory
 from tests.bench.other_rounds import OtherRounds, phases_of
 from tests.bench.same import checked_out

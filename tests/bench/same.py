@@ -1,14 +1,13 @@
-"""`python -m tests.bench.same COMMIT`: does the code as it stands do what it did at that commit, to the last bit?
+"""`python -m tests.bench.same COMMIT`: does the code do what it did at that commit, to the last bit?
 
-The same commands with the same seeds are run on both, in a folder each: training of six rounds with several curators
-and with LoRA, a run that is killed and resumed, a comparison of two arms, and an evaluation. Metrics without times,
-records and exported weights must be equal.
+The same commands with the same seeds and explicit settings are run on both, in a folder each: training with several
+curators, a task writer and LoRA, a run that is killed and resumed, a comparison, a sweep, an evaluation, and requests
+to a server. Metrics without times, records and exported weights must be equal.
 
-Both play one dialogue and compute one request at a time (`one_at_a_time/`): what an engine computes together is a
-matter of time, and decides the last bit of a log-prob. How many tokens of a prompt came from its cache is not compared.
+Both play one dialogue and compute one request at a time (`one_at_a_time/`): what an engine computes together depends on
+timing, and decides the last bit of a log-prob. The number of prompt tokens from the engine's cache is not compared.
 
-In the cases coevolved and upgraded one of the log-probs that vLLM scores has two values, 1e-7 apart, in runs of one
-commit too: run such a case again where curator/loss, ratio_first_error and gradient_norm of one round alone differ.
+COMMIT is 1990a79 or later. Its settings, metrics and records had other names (`OLD_NAMES`).
 """
 
 from __future__ import annotations
@@ -18,12 +17,15 @@ import hashlib
 import json
 import os
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,104 +35,203 @@ ONE_AT_A_TIME = Path(__file__).parent / "one_at_a_time"
 SMALL = (
     *("training.rounds=6", "training.groups=4", "training.group_size=4", "training.minibatch_groups=2"),
     *("training.warm_up=0", "training.checkpoint_every=2", "evaluation.interval=3", "evaluation.tasks=8"),
-    *("engine.concurrent=1", "learners.threads=1", "curator.plain_share_end=0.5"),
+    *("engine.concurrent=1", "learners.threads=1"),
 )
 _TIMES = ("perf/",)
-"""Metrics that are times, or follow from them."""
-
-Run = Callable[[Path, Sequence[str]], None]
+"""Metrics that are times, or depend on them."""
+OLD_NAMES = {
+    "solver/anchored_rows": "solver/hint_stripped_rows",
+    "solver/anchored_tokens": "solver/hint_stripped_tokens",
+    "solver/anchored_ratio_first": "solver/hint_stripped_ratio_first",
+    "solver/anchored_clip_fraction": "solver/hint_stripped_clip_fraction",
+    "solver/anchor_weight": "solver/off_policy_weight",
+    "writer/specifications": "task_writer/proposals",
+}
+"""Metric → its name now. Those of `writer/` begin with `task_writer/` now; `solver/anchor_share` is gone."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A case: its arguments to `seal-ray train`, and whether the run is killed on the way and resumed.
+    """A run of `seal-ray train`: its arguments now, and at the commit; and whether it is killed and resumed."""
 
-    An `upgraded` run is begun by the earlier commit and resumed by the other.
-    """
-
-    arguments: Sequence[str]
+    now: Sequence[str]
+    before: Sequence[str]
     killed: bool = False
-    upgraded: bool = False
+
+    @classmethod
+    def of(cls, *arguments: str, killed: bool = False) -> Case:
+        return cls(arguments, arguments, killed)
 
 
-LORA = ("solver.lora_rank=4", "solver.lora_alpha=8")
+FADE = ("curator.plain_share=0.0", "curator.plain_share_end=0.5")
+LORA_NOW = ("solver.lora_rank=4",)
+LORA_BEFORE = ("solver.lora_rank=4", "solver.lora_alpha=8")
 CASES: Mapping[str, Case] = {
-    "vanilla": Case(("--preset", "vanilla")),
-    "fixed": Case(("--preset", "fixed")),
-    "rules": Case(("--preset", "rules")),
-    "coevolved": Case(("--preset", "coevolved")),
-    "lora": Case(("--preset", "coevolved", *LORA)),
-    "killed": Case(("--preset", "rules"), killed=True),
-    "upgraded": Case(("--preset", "coevolved"), killed=True, upgraded=True),
+    "vanilla": Case.of("--preset", "vanilla"),
+    "seal": Case.of("--preset", "seal"),
+    "fixed": Case.of("--preset", "fixed", *FADE),
+    "rules": Case.of("--preset", "rules", *FADE),
+    "frozen": Case(("--preset", "llm-frozen", *FADE), ("--preset", "llm-frozen", *FADE, "curator.advantage=centred")),
+    "coevolved": Case.of("--preset", "coevolved", *FADE),
+    "varied": Case.of("--preset", "coevolved-varied", *FADE),
+    "tasks": Case.of("--preset", "genenv"),
+    "lora": Case(("--preset", "coevolved", *FADE, *LORA_NOW), ("--preset", "coevolved", *FADE, *LORA_BEFORE)),
+    "killed": Case.of("--preset", "coevolved", *FADE, killed=True),
 }
-OTHERS = ("compare", "evaluate")
+OTHERS = ("compare", "sweep", "evaluate", "serve")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("commit", help="what the code is compared with")
+    parser.add_argument("commit", help="the commit to compare with")
     parser.add_argument("--case", action="append", choices=[*CASES, *OTHERS], help="this case alone")
     parser.add_argument("--now", help="compare this commit instead of the code as it stands")
     parser.add_argument("--keep", type=Path, help="leave the runs in this folder")
     given = parser.parse_args()
     differences = 0
     now_tree = checked_out(given.now) if given.now else nullcontext(ROOT)
+    print("| case | results | seconds |\n| --- | --- | --- |")
     with checked_out(given.commit) as before, now_tree as now, work_folder(given.keep) as work:
         for name in given.case or [*CASES, *OTHERS]:
             started = time.monotonic()
-            found = []
+            results = []
             for side, tree in (("before", before), ("now", now)):
                 folder = work / name / side
                 folder.mkdir(parents=True)
-                found.append(outcome(name, tree, folder, earlier=before))
-            unlike = sorted(key for key in {*found[0], *found[1]} if found[0].get(key) != found[1].get(key))
+                results.append(outcome(name, tree, folder, side=side))
+            unlike = sorted(key for key in {*results[0], *results[1]} if results[0].get(key) != results[1].get(key))
             differences += bool(unlike)
-            said = f"{len(found[0])} results equal" if not unlike else f"DIFFERENT: {', '.join(unlike[:8])}"
-            print(f"{name:10} {said} ({time.monotonic() - started:.0f} s)", flush=True)
+            said = f"{len(results[0])} equal" if not unlike else f"{len(unlike)} DIFFER: {', '.join(unlike[:8])}"
+            print(f"| {name} | {said} | {time.monotonic() - started:.0f} |", flush=True)
     return int(bool(differences))
 
 
-def outcome(name: str, tree: Path, folder: Path, *, earlier: Path) -> dict[str, Any]:
-    """The results of a case on a tree, by name. `earlier` is the tree that begins an upgraded run."""
+def outcome(name: str, tree: Path, folder: Path, *, side: str) -> dict[str, Any]:
+    """The results of a case on a tree, by name."""
     if name == "evaluate":
         seal_ray(tree, folder, "evaluate", "--limit", "12", "--out", "out", "--seeds", "2", "--temperature", "1.0")
         return {
             f"dialogue {place}": row for place, row in enumerate(sorted(lines(folder / "out" / "trajectories.jsonl")))
         }
-    if name == "compare":
-        arms = ("--arms", "vanilla,fixed", "--seeds", "2", "--rounds", "2", "--name", "run")
-        seal_ray(tree, folder, "compare", *arms, *(each for each in SMALL if "rounds" not in each))
-        runs = sorted(path.parent for path in (folder / "runs" / "run").rglob("metrics.jsonl"))
-        assert len(runs) == 4, runs
-        return {f"{number} {key}": value for number, run in enumerate(runs) for key, value in of_run(run).items()}
+    if name == "serve":
+        return served(tree, folder)
+    if name in ("compare", "sweep"):
+        options = ("--rounds", "2", *(word for word in SMALL if "rounds" not in word))
+        if name == "compare":
+            seal_ray(tree, folder, "compare", "--arms", "vanilla,fixed", "--seeds", "2", "--name", "run", *options)
+        else:
+            space = "parameters:\n  reweighting.alpha: {low: 0.0, high: 3.0}\n"
+            (folder / "space.yaml").write_text(space, encoding="utf-8")
+            words = ("--space", "space.yaml", "--trials", "2", "--name", "run", "--preset", "seal")
+            seal_ray(tree, folder, "sweep", *words, *options)
+        runs = sorted((folder / "runs" / "run").rglob("metrics.jsonl"), key=_first_rounds)
+        assert len(runs) == (4 if name == "compare" else 2), runs
+        return {
+            f"{place} {key}": value for place, path in enumerate(runs) for key, value in of_run(path.parent).items()
+        }
     case = CASES[name]
-    arguments = ("train", *case.arguments, *SMALL, "--seed", "7", "--name", "run", "--wandb", "off")
+    arguments = case.before if side == "before" else case.now
+    command = ("train", *arguments, *SMALL, "--seed", "7", "--name", "run", "--wandb", "off")
     run = folder / "runs" / "run"
     if case.killed:
-        kill_after(4, earlier if case.upgraded else tree, folder, run, arguments)
+        kill_after(4, tree, folder, run, command)
         seal_ray(tree, folder, "train", "--resume", str(run), "--wandb", "off")
     else:
-        seal_ray(tree, folder, *arguments)
+        seal_ray(tree, folder, *command)
     seal_ray(tree, folder, "export", str(run), "--out", "exported")
     weights = sorted((folder / "exported").glob("*.safetensors"))
     assert weights, "nothing was exported"
     return {
         **of_run(run),
-        **{f"weights {each.name}": hashlib.sha256(each.read_bytes()).hexdigest() for each in weights},
+        **{f"weights {path.name}": hashlib.sha256(path.read_bytes()).hexdigest() for path in weights},
     }
 
 
+def _first_rounds(path: Path) -> list[str]:
+    """Orders trials, whose names can differ, by what they measured."""
+    rows = [json.loads(line) for line in lines(path)]
+    return [f"{key} {value!r}" for row in rows for key, value in sorted(row.items()) if not _is_time(key)]
+
+
+def served(tree: Path, folder: Path) -> dict[str, Any]:
+    """Answers of a server of the small model, whole and streamed, without ids and times."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command, environment = _command(tree, "serve", "--model", "tiny", "--port", str(port), "--no-key")
+    with (folder / "said.txt").open("w") as said:
+        process = subprocess.Popen(command, cwd=folder, env=environment, stdout=said, stderr=said)
+    try:
+        wait_for_server(process, port)
+        messages = [{"role": "user", "content": "List the files of the folder."}]
+        function = {"name": "ls", "description": "Lists files.", "parameters": {"type": "object", "properties": {}}}
+        body = {"model": "tiny", "messages": messages, "tools": [{"type": "function", "function": function}]}
+        whole = ask(port, {**body, "temperature": 0, "max_tokens": 48})
+        streamed = ask(port, {**body, "temperature": 0, "max_tokens": 48, "stream": True})
+        return {"whole": _without_ids(json.loads(whole)), "streamed": [_without_ids(each) for each in chunks(streamed)]}
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(60)
+
+
+def ask(port: int, body: Mapping[str, Any]) -> str:
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/v1/chat/completions",
+        data=json.dumps(body).encode(),
+        headers={"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=120) as response:
+        text: str = response.read().decode()
+    return text
+
+
+def chunks(text: str) -> list[Any]:
+    data = [line.removeprefix("data: ") for line in text.splitlines() if line.startswith("data: ")]
+    return [json.loads(line) for line in data if line != "[DONE]"]
+
+
+def _without_ids(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_ids(each) for key, each in value.items() if key not in ("id", "created")}
+    return [_without_ids(each) for each in value] if isinstance(value, list) else value
+
+
+def wait_for_server(process: subprocess.Popen[bytes], port: int) -> None:
+    """Blocks until the server answers. Raises `RuntimeError` if it ends or takes too long."""
+    for _ in range(600):
+        if process.poll() is not None:
+            break
+        with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/models", timeout=5):
+            return
+        time.sleep(0.5)
+    raise RuntimeError("the server did not start")
+
+
 def of_run(run: Path) -> dict[str, Any]:
-    """Metrics and records of a run's folder."""
-    found: dict[str, Any] = {}
+    """Metrics and records of a run's folder, under their present names."""
+    results: dict[str, Any] = {}
     for place, row in enumerate(map(json.loads, lines(run / "metrics.jsonl"))):
-        found |= {f"round {place} {key}": repr(value) for key, value in row.items() if not _is_time(key)}
-    for name in ("interfaces", "profiles", "proposals"):
+        results |= {f"round {place} {_present(key)}": repr(value) for key, value in row.items() if not _is_time(key)}
+    results = {key: value for key, value in results.items() if not key.endswith("solver/anchor_share")}
+    for name in ("interfaces", "profiles"):
         if (run / f"{name}.jsonl").exists():
-            found |= {f"{name} {place}": row for place, row in enumerate(lines(run / f"{name}.jsonl"))}
+            results |= {f"{name} {place}": row for place, row in enumerate(lines(run / f"{name}.jsonl"))}
+    for name in ("proposals", "drafts"):
+        if (run / f"{name}.jsonl").exists():
+            for place, row in enumerate(map(json.loads, lines(run / f"{name}.jsonl"))):
+                results |= {f"{name} {place} {at}": _proposal(each) for at, each in enumerate(row[name])}
     for path in sorted((run / "trajectories").glob("*.jsonl")):
-        found |= {f"{path.name} {place}": _without_cached(row) for place, row in enumerate(lines(path))}
-    return found
+        results |= {f"{path.name} {place}": _without_cached(row) for place, row in enumerate(lines(path))}
+    return results
+
+
+def _present(metric: str) -> str:
+    name = OLD_NAMES.get(metric, metric)
+    return f"task_{name}" if name.startswith("writer/") else name
+
+
+def _proposal(row: Mapping[str, Any]) -> Any:
+    """Of a rejected proposal the commit has the incumbent instead of what was written."""
+    return {key: row[key] for key in ("rejection", "reward")} if row["rejection"] else row
 
 
 def _without_cached(line: str) -> str:
@@ -152,7 +253,6 @@ def _command(tree: Path, *arguments: str) -> tuple[list[str], dict[str, str]]:
         "PYTHONPATH": f"{ONE_AT_A_TIME}{os.pathsep}{tree}",
         "RAY_ADDRESS": "local",
         "OMP_NUM_THREADS": "1",
-        # Earlier commits built the agents' adapters in the order of a set; with this seed it is the present order.
         "PYTHONHASHSEED": "0",
     }
     return [sys.executable, "-c", "from seal_ray.cli import main; main()", *arguments], environment

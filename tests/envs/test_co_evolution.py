@@ -8,12 +8,13 @@ from pettingzoo.test import api_test, parallel_api_test, parallel_seed_test, see
 from envs import co_evolution_v0
 from envs.bfcl.splits import scenario_split
 from envs.bfcl.tasks import get_task
-from envs.co_evolution import CURATOR, SOLVER, CoEvolutionGame, GameOutcome
+from envs.co_evolution import CoEvolutionGame, GameOutcome
 from envs.diagnosis import Label
 from envs.dialects import DIALECTS
 from envs.errors import UserError
 from envs.interface import Interface, RecoveryLevel
 from envs.interface.guard import LeakGuard
+from envs.roles import CURATOR, SOLVER
 
 PLAIN = "{}"
 TASK = get_task("multi_turn_base_0")

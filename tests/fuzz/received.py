@@ -31,7 +31,6 @@ from envs.task import JSON
 from envs.trusting import restricted
 from policies.engine.adapters import read_adapter
 from policies.models.folder import check_folder
-from seal_ray.algorithm.learning.shards import ShardReader
 from seal_ray.algorithm.state import read_state, write_state
 from seal_ray.cli.console import harmless
 from seal_ray.config.presets import read_layers, read_settings
@@ -41,6 +40,7 @@ from seal_ray.report.pool import pool_table, read_pool
 from seal_ray.run.release import model_card
 from seal_ray.run.signature import Signature
 from seal_ray.run.storage import pull
+from seal_ray.training.shards import ShardReader
 from tests.tuning.comparison.folders import constant, drawn, make_comparison, play
 from tuning.comparison.collect import collect, trial_folder
 from tuning.comparison.merge import merge

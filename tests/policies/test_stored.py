@@ -116,7 +116,7 @@ def test_the_digest_covers_names_shapes_types_and_bytes() -> None:
 def test_an_engine_actor_imports_neither_pytorch_nor_rllib_before_its_engine() -> None:
     program = (
         "import pickle, sys\n"
-        "import seal_ray.algorithm.sampling.engine_actor\n"
+        "import seal_ray.rollout.engine_actor\n"
         "weights = pickle.load(sys.stdin.buffer)\n"
         "print(weights.is_here(), *(name for name in ('torch', 'ray.rllib') if name in sys.modules))\n"
         "print(weights['c'], 'torch' in sys.modules)"

@@ -17,11 +17,11 @@ from policies import tiny
 from policies.engine.choice import start_engine
 from policies.models import open_model
 from policies.prompting import ChatFormat
+from policies.task_writer import Draft
 from policies.tiny import training
 from policies.tiny.build import MAX_BYTES, STATE, build, only_writes, write_writer_card
 from policies.tiny.measure_writer import AT_ONCE, WriterMeasured, counted, made_up_profiles, measure_writer
 from policies.tiny.training import RARE_RECIPE, WRITER_RECIPE, Phase, Recipe
-from policies.writer import Draft
 
 SMALL = Recipe(
     vocabulary=400,
@@ -106,7 +106,7 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "recipe"), [(tiny.NAME, Recipe()), (tiny.RARE, RARE_RECIPE), (tiny.WRITER, WRITER_RECIPE)]
+    ("name", "recipe"), [(tiny.NAME, Recipe()), (tiny.RARE, RARE_RECIPE), (tiny.TASK_WRITER, WRITER_RECIPE)]
 )
 def test_a_shipped_model_is_small_and_says_what_it_is(name: str, recipe: Recipe) -> None:
     folder = tiny.SHIPPED[name]
@@ -123,12 +123,12 @@ def test_a_shipped_model_is_small_and_says_what_it_is(name: str, recipe: Recipe)
     card = " ".join((folder / "README.md").read_text().split())
     assert "It is no language model" in card
     assert "seal-ray tiny build" in card
-    assert ("do some things wrong on purpose" in card) == (name != tiny.WRITER)
+    assert ("do some things wrong on purpose" in card) == (name != tiny.TASK_WRITER)
 
 
 def test_tiny_writer_writes_specifications_that_have_tasks_and_differ() -> None:
     """Without a grammar, with no second try, as a run samples: on an empty profile and on ones it has not seen."""
-    model = open_model(tiny.WRITER)
+    model = open_model(tiny.TASK_WRITER)
     form = ChatFormat.load(model.path, model.dialect)
 
     async def measured() -> WriterMeasured:

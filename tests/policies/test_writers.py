@@ -26,6 +26,12 @@ from policies.engine import GenRequest
 from policies.engine.scripted import ScriptedEngine
 from policies.models import open_model
 from policies.prompting import ChatFormat
+from policies.task_writer import Draft, Known, TaskWriter
+from policies.task_writer.choice import is_model, learns, make_writer, writes
+from policies.task_writer.llm import LearningWriter, LLMTaskWriter
+from policies.task_writer.plain import RandomWriter
+from policies.task_writer.shuffled import elsewhere
+from policies.task_writer.specification_text import messages_for, telling
 from policies.tiny.encoding import (
     encode_bare_specifications,
     encode_specifications,
@@ -34,12 +40,6 @@ from policies.tiny.encoding import (
 )
 from policies.tiny.specifications import DEEPEST, SpecificationDemonstration, specification_demonstrations
 from policies.tiny.training import WRITER_RECIPE
-from policies.writer import Draft, Known, TaskWriter
-from policies.writer.choice import is_model, learns, make_writer, writes
-from policies.writer.llm import LearningWriter, LLMWriter
-from policies.writer.plain import RandomWriter
-from policies.writer.shuffled import elsewhere
-from policies.writer.specification_text import messages_for, telling
 
 MODEL = open_model(tiny.NAME)
 FORM = ChatFormat.load(MODEL.path, MODEL.dialect)
@@ -71,12 +71,12 @@ def says(*texts: str) -> Callable[[GenRequest], Sequence[int]]:
     return lambda request: FORM.completion(texts[seen.setdefault(request.seed, len(seen)) % len(texts)])
 
 
-def llm(*texts: str, **settings: Any) -> tuple[LLMWriter, ScriptedEngine]:
+def llm(*texts: str, **settings: Any) -> tuple[LLMTaskWriter, ScriptedEngine]:
     engine = ScriptedEngine(
         says(*texts), context=4096, vocabulary=VOCABULARY, logprob=lambda _, token: -(token % 7) / 8
     )
     writing = Writing(**{"context": 4096, "max_tokens": 200, "constrained": False, "retries": 0, **settings})
-    return LLMWriter(lambda: engine, FORM, writing, source=SOURCE, check=check), engine
+    return LLMTaskWriter(lambda: engine, FORM, writing, source=SOURCE, check=check), engine
 
 
 def test_a_source_with_fewer_specifications_than_are_asked_for_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from seal_ray.rollout.groups import GroupPlan
 
 from envs.dialogue import Protocol
 from envs.profile import FailureProfile
 from seal_ray.algorithm.config import make_config
-from seal_ray.algorithm.sampling.groups import GroupPlan
 from seal_ray.algorithm.seal import Seal
 from seal_ray.report.files import RunFolder
 from seal_ray.run import checkpoints

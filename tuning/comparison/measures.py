@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from seal_ray.metrics import categories_of
 from seal_ray.report.files import Row
-from seal_ray.report.metrics import categories_of
 from tuning.comparison.collect import EVALUATION, ArmTrial, Comparison
 from tuning.record import State
 from tuning.statistics import last_quarter_mean, normalised_area

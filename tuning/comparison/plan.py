@@ -12,11 +12,10 @@ from ray import tune
 
 from envs.errors import UserError, check_known, unknown_value
 from envs.trusting import import_names, trust_names
-from seal_ray.algorithm.checks import check_config, check_memory, check_seed
+from seal_ray.algorithm.checks import check_memory, check_run, check_seed
 from seal_ray.algorithm.config import SealConfig, make_config
-from seal_ray.algorithm.tasks.recorded import recorded_windows
-from seal_ray.config import sections
 from seal_ray.config.presets import about, is_preset_file, kind_of, preset_names
+from seal_ray.proposing.recorded import recorded_windows
 from seal_ray.report.files import Row, RunFolder
 from seal_ray.run.signature import Signature
 from tuning.comparison.beginning import beginnings
@@ -44,7 +43,7 @@ class ComparisonPlan:
     @property
     def rounds(self) -> int:
         """Rounds of each trial."""
-        return next(iter(self.arms.values())).section(sections.Training).rounds
+        return next(iter(self.arms.values())).spec.training.rounds
 
 
 def make_plan(
@@ -119,13 +118,14 @@ def _name_of(preset: str) -> str:
 def check_plan(plan: ComparisonPlan, *, memory: bool = True) -> None:
     """Raises `UserError` where an arm cannot run, or arms differ in what must be equal."""
     for config in plan.arms.values():
-        model = check_config(config)
+        spec = config.spec
+        model = check_run(spec)
         check_seed(plan.seeds[-1])
         for seed in plan.seeds[1:]:
-            recorded_windows(config, seed=seed)  # each may replay a run of its own
+            recorded_windows(spec, seed=seed)  # each may replay a run of its own
         if memory:
-            check_memory(config, model)
-        if not config.section(sections.Evaluation).interval:
+            check_memory(spec, model)
+        if not spec.evaluation.interval:
             raise UserError(
                 "evaluation.interval: 0 leaves nothing to compare; give the rounds between two evaluations."
             )
@@ -164,5 +164,5 @@ def start(
     space: dict[str, Any] = {RUN: tune.grid_search(runs), MAIN: main}
     if engine_factory is not None:
         space["engine_factory"] = engine_factory
-    training = next(iter(plan.arms.values())).section(sections.Training)
+    training = next(iter(plan.arms.values())).spec.training
     run_trials(out, space, tell=tell, retries=retries, checkpoint_every=training.checkpoint_every)

@@ -18,7 +18,7 @@ Choice = Annotated[str, Field(max_length=200)] | float | int | bool | None
 
 @dataclass(frozen=True, slots=True)
 class SweptParameter:
-    """A setting of a sweep: `section.key`, or `section.key.entry` of a setting that is a table.
+    """A setting of a sweep, `section.key`.
 
     Where `choices` is None it takes the numbers from `low` to `high`, `whole` ones or all.
     """
@@ -42,9 +42,10 @@ class SweptParameter:
         return type(value) in (int, float) and self.low <= float(value or 0) <= self.high
 
     @property
-    def path(self) -> tuple[str, ...]:
-        """Section, key and, of a table, its entry."""
-        return tuple(self.name.split(".", 2))
+    def path(self) -> tuple[str, str]:
+        """Section and key."""
+        section, _, key = self.name.partition(".")
+        return section, key
 
     @property
     def probes(self) -> Sequence[Value]:
@@ -62,8 +63,7 @@ class SweptParameter:
 
     def value_in(self, config: Mapping[str, JSON]) -> Value:
         """Its value in the sections of a config; None where they do not have it."""
-        found: Any = config
-        for step in self.path:
-            found = found.get(step) if isinstance(found, Mapping) else None
-        value: Value = found
+        section, key = self.path
+        values = config.get(section)
+        value: Value = values.get(key) if isinstance(values, Mapping) else None
         return value

@@ -17,10 +17,9 @@ from ray.tune.search.optuna import OptunaSearch
 from envs.errors import UserError, unknown_value
 from envs.folders import make_folder
 from envs.trusting import import_names, trust_names
-from seal_ray.algorithm.checks import check_config, check_memory
+from seal_ray.algorithm.checks import check_memory, check_run
 from seal_ray.algorithm.config import SealConfig, make_config
 from seal_ray.algorithm.seal import Seal
-from seal_ray.config import sections
 from seal_ray.config.fields import attribute
 from seal_ray.report.files import replace_yaml
 from seal_ray.run.signature import Signature
@@ -50,7 +49,7 @@ class SweepPlan:
     @property
     def rounds(self) -> int:
         """Rounds of a trial that is not stopped."""
-        return self.config.section(sections.Training).rounds
+        return self.config.spec.training.rounds
 
 
 def make_plan(
@@ -93,10 +92,11 @@ def make_plan(
 
 def check_plan(plan: SweepPlan, *, memory: bool = True) -> None:
     """Raises `UserError` where a trial cannot run, or could not be held against others."""
-    model = check_config(plan.config)
+    spec = plan.config.spec
+    model = check_run(spec)
     if memory:
-        check_memory(plan.config, model)
-    evaluation = plan.config.section(sections.Evaluation)
+        check_memory(spec, model)
+    evaluation = plan.config.spec.evaluation
     if not evaluation.interval:
         raise UserError("evaluation.interval: 0 leaves nothing to go by; give the rounds between two evaluations.")
     if evaluation.split == "test":
@@ -143,12 +143,12 @@ def start(plan: SweepPlan, out: Path, *, tell: OnEvent, retries: int = RETRIES, 
     ).write(out)
     choices_of = [each.choices for each in plan.space.parameters]
     Signature(out).sign(imports=import_names([plan.config.to_sections(), choices_of]))
-    evaluation = plan.config.section(sections.Evaluation)
+    evaluation = plan.config.spec.evaluation
     choices = tune.grid_search if plan.search == "grid" else tune.choice
     space: dict[str, Any] = {CONFIG: str(file), MAIN: main, **plan.space.for_tune(choices=choices)}
     if engine_factory is not None:
         space["engine_factory"] = engine_factory
-    every, kept = plan.config.section(sections.Training).checkpoint_every, CHECKPOINTS
+    every, kept = plan.config.spec.training.checkpoint_every, CHECKPOINTS
     if plan.scheduler == "pbt":
         # What it copies must be as old as the evaluation that it goes by, and there until the copy begins.
         every, kept = evaluation.interval, 4
@@ -166,7 +166,7 @@ def start(plan: SweepPlan, out: Path, *, tell: OnEvent, retries: int = RETRIES, 
 
 
 def _asha(plan: SweepPlan) -> TrialScheduler:
-    interval = plan.config.section(sections.Evaluation).interval
+    interval = plan.config.spec.evaluation.interval
     return AsyncHyperBandScheduler(
         time_attr="round",
         metric=METRIC,
@@ -182,7 +182,7 @@ def _pbt(plan: SweepPlan) -> TrialScheduler:
         time_attr="round",
         metric=METRIC,
         mode="max",
-        perturbation_interval=plan.config.section(sections.Evaluation).interval,
+        perturbation_interval=plan.config.spec.evaluation.interval,
         hyperparam_mutations=plan.space.for_tune(choices=list),
         custom_explore_fn=partial(_inside, plan.space),
         log_config=False,
@@ -193,9 +193,8 @@ def _inside(space: Space, config: dict[str, Any]) -> dict[str, Any]:
     """The settings that PBT has perturbed, brought back into the space."""
     found = copy.deepcopy(config)
     for each in space.parameters:
-        section, key, *entry = each.path
-        holder, name = (found[attribute(section, key)], entry[0]) if entry else (found, attribute(section, key))
-        holder[name] = each.clamped(holder[name])
+        name = attribute(*each.path)
+        found[name] = each.clamped(found[name])
     return found
 
 

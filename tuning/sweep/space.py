@@ -14,10 +14,11 @@ from ray import tune
 from envs.errors import UserError
 from envs.received import read_yaml
 from envs.trusting import trust_names
-from seal_ray.algorithm.checks import check_config
+from seal_ray.algorithm.checks import check_run
 from seal_ray.algorithm.config import SealConfig, apply
-from seal_ray.config.fields import attribute, current
-from seal_ray.config.sections import SECTIONS, check_key, make_section
+from seal_ray.config.fields import attribute
+from seal_ray.config.schema import KINDS
+from seal_ray.config.sections import check_key, make_section
 from tuning.recipe import SAME
 from tuning.sweep.parameter import SweptParameter, Value
 
@@ -69,14 +70,7 @@ class Space:
         `choices` says how one of several values is taken: drawn, tried in turn (`tune.grid_search`), or, as a plain
         `list`, moved along by PBT, which scales whatever is drawn.
         """
-        found: dict[str, Any] = {}
-        for each in self.parameters:
-            section, key, *entry = each.path
-            if entry:
-                found.setdefault(attribute(section, key), {})[entry[0]] = _domain(each, choices)
-            else:
-                found[attribute(section, key)] = _domain(each, choices)
-        return found
+        return {attribute(*each.path): _domain(each, choices) for each in self.parameters}
 
     @property
     def grid_size(self) -> int | None:
@@ -103,18 +97,16 @@ def read_space(path: Path, config: SealConfig) -> Space:
     parameters = tuple(_parameter(name, entry, config) for name, entry in kept.items())
     for each in parameters:
         for value in each.probes:
-            check_config(with_values(config, {each.name: value}))
+            check_run(with_values(config, {each.name: value}).spec)
     return Space(parameters, tuple(name for name in found if name not in kept))
 
 
 def with_values(config: SealConfig, values: Mapping[str, Value]) -> SealConfig:
     """A copy of the config with other values of some parameters."""
-    sections = config.to_sections()
     changed: dict[str, dict[str, Any]] = {}
     for name, value in values.items():
-        section, key, *entry = SweptParameter(name).path
-        settings = changed.setdefault(section, {})
-        settings[key] = {**settings.get(key, sections[section][key]), entry[0]: value} if entry else value
+        section, key = SweptParameter(name).path
+        changed.setdefault(section, {})[key] = value
     return apply(config.copy(copy_frozen=False), changed)
 
 
@@ -128,8 +120,8 @@ def _entry(name: str, written: Any) -> Entry:
         raise UserError(f"--space: {name}: {where + ': ' if where else ''}{said}.") from None
     for setting in (name, *entry.when):
         _check_name(setting)
-    section, key, *_ = SweptParameter(name).path
-    if current(section, key) in SAME.get(section, ()):
+    section, key = SweptParameter(name).path
+    if key in SAME.get(section, ()):
         raise UserError(
             f"--space: {name}: it must be the same in all trials, or they cannot be held against each other."
         )
@@ -137,15 +129,10 @@ def _entry(name: str, written: Any) -> Entry:
 
 
 def _check_name(name: str) -> None:
-    section, *rest = SweptParameter(name).path
-    if not rest:
+    section, dot, key = name.partition(".")
+    if not dot:
         raise UserError(f"--space: {name!r:.80} is no setting; write section.key, for instance training.lr.")
-    check_key(section, rest[0])
-    field = SECTIONS[section].model_fields[current(section, rest[0])]
-    is_table = isinstance(field.get_default(call_default_factory=True), dict)
-    if is_table != (len(rest) == 2):
-        help_ = f"write {section}.{rest[0]}.NAME" if is_table else f"write {section}.{rest[0]}"
-        raise UserError(f"--space: {name}: {section}.{rest[0]} is {'a' if is_table else 'no'} table; {help_}.")
+    check_key(section, key)
 
 
 def _has_effect(entry: Entry, config: SealConfig) -> bool:
@@ -175,10 +162,10 @@ def _parameter(name: str, entry: Entry, config: SealConfig) -> SweptParameter:
 
 def _takes_fractions(name: str) -> bool:
     """Whether the setting is a number with a fraction. What lies in its bounds is asked elsewhere."""
-    section, key, *entry = SweptParameter(name).path
+    section, key = SweptParameter(name).path
     for fraction in (0.5, 1.5):
         try:
-            make_section(section, {key: {entry[0]: fraction} if entry else fraction})
+            make_section(section, {**({"kind": "llm"} if section in KINDS else {}), key: fraction})
         except UserError:
             continue
         return True

@@ -13,16 +13,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from seal_ray.rollout.groups import TaskStream
+
 from envs.sources import find_task
 from policies.engine import Engine, GenRequest, GenResult
 from policies.engine.scripted import ScriptedEngine
 from policies.engine.stored import StoredWeights
 from policies.models import open_model
 from policies.prompting import ChatFormat
-from seal_ray.algorithm.sampling.engine_actor import EngineSpec
-from seal_ray.algorithm.sampling.groups import TaskStream
 from seal_ray.config.sections import Environment, Evaluation
 from seal_ray.evaluation.plan import evaluation_tasks
+from seal_ray.rollout.engine_actor import EngineSpec
 from tests.policies.scripts import oracle_script
 
 HANG = "HANG"

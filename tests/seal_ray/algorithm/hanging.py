@@ -10,8 +10,8 @@ from typing import Any
 from envs.dialogue import Dialogue
 from envs.errors import EnvironmentFault
 from policies import token_dialogue
-from seal_ray.algorithm.sampling import runner
-from seal_ray.algorithm.sampling.runner import SealEnvRunner
+from seal_ray.rollout import runner
+from seal_ray.rollout.runner import SealEnvRunner
 from tests.seal_ray.algorithm.engines import HANG
 
 

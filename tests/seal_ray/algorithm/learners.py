@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import torch
 from peft import LoraConfig, get_peft_model
+from seal_ray.grpo.losses.grpo import GRPOLoss
 from torch import Tensor, nn
 
-from envs.co_evolution import CURATOR, SOLVER
+from envs.roles import CURATOR, SOLVER
 from envs.spaces import UnicodeText
 from seal_ray.algorithm.config import SealConfig
-from seal_ray.algorithm.learning.learner_group import SealLearnerGroup
 from seal_ray.config.sections import Solver, Training
-from seal_ray.grpo.losses.grpo import GRPOLoss
 from seal_ray.grpo.rows import Row, make_row
+from seal_ray.training.learner_group import SealLearnerGroup
 from tests.policies.models import VOCABULARY, load
 from tests.seal_ray.grpo.reference import batch_loss, scores
 

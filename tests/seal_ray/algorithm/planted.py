@@ -9,6 +9,8 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from seal_ray.rollout.groups import TaskStream
+
 from envs.sources import find_task
 from envs.task import Category
 from policies.engine import Engine, GenRequest
@@ -16,9 +18,8 @@ from policies.engine.choice import start_engine
 from policies.engine.scripted import ScriptedEngine
 from policies.models import open_model
 from policies.prompting import ChatFormat
-from seal_ray.algorithm.sampling.engine_actor import EngineSpec
-from seal_ray.algorithm.sampling.groups import TaskStream
 from seal_ray.config.sections import Environment
+from seal_ray.rollout.engine_actor import EngineSpec
 from tests.policies.scripts import oracle_script
 from tests.seal_ray.algorithm.engines import asked
 

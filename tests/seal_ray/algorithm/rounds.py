@@ -7,18 +7,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from seal_ray.grpo.rewards.success import SuccessReward
+from seal_ray.rollout.groups import Arm, GroupPlan, PlayedGroup, number_arms
+from seal_ray.training.advantages_to_rows import GroupScorer
+
 from envs.diagnosis import Label
 from envs.interface import Interface
 from envs.trace import Trace
 from policies.trajectory import End, Trajectory
 from seal_ray.algorithm.config import SealConfig
-from seal_ray.algorithm.learning.advantages_to_rows import GroupScorer
-from seal_ray.algorithm.sampling.groups import Arm, GroupPlan, PlayedGroup, number_arms
-from seal_ray.algorithm.sampling.planner import Planner
-from seal_ray.algorithm.sampling.waves import play_waves
 from seal_ray.config.sections import Training
 from seal_ray.grpo.advantages import group_advantages
-from seal_ray.grpo.rewards.success import SuccessReward
+from seal_ray.rollout.planner import Planner
+from seal_ray.rollout.waves import play_waves
 from tests.seal_ray.grpo.diagnoses import diagnosed
 
 ARMS = number_arms((Interface(guidelines=("Ask.",)), Interface(guidelines=("Abstain.",))))

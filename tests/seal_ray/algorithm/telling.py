@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+from seal_ray.algorithm.curation.rewards.gain import GainReward
+from seal_ray.grpo.arms import ArmGroup, choose_incumbent
+from seal_ray.rollout.common import WindowTally, common_tasks, take_turns
+from seal_ray.rollout.groups import Arm
 
 from envs.interface import Interface
-from seal_ray.algorithm.curation.rewards.gain import GainReward
-from seal_ray.algorithm.sampling.common import WindowTally, common_tasks, take_turns
-from seal_ray.algorithm.sampling.groups import Arm
-from seal_ray.grpo.arms import ArmGroup, choose_incumbent
 from seal_ray.grpo.posterior import Cell, Posterior, choose_by_posterior
 
 RATES = Path(__file__).parents[3] / "docs" / "results" / "task-rates.csv"

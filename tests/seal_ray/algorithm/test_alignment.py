@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from envs.co_evolution import SOLVER
-from seal_ray.algorithm.learning.learner_group import SealLearnerGroup
+from envs.roles import SOLVER
 from seal_ray.grpo.rows import Minibatch, Row, make_row
+from seal_ray.training.learner_group import SealLearnerGroup
 from tests.policies.models import VOCABULARY
 from tests.seal_ray.algorithm.learners import (
     PREFIX,

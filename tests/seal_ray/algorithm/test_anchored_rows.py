@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-
-from envs.co_evolution import SOLVER
-from seal_ray.algorithm.learning.learner_group import SealLearnerGroup
 from seal_ray.algorithm.objects import make_anchor_weight
+
+from envs.roles import SOLVER
 from seal_ray.config.sections import Training
 from seal_ray.grpo.advantages import group_advantages
 from seal_ray.grpo.rows import Minibatch, Row, make_row
+from seal_ray.training.learner_group import SealLearnerGroup
 from tests.policies.models import VOCABULARY
 from tests.seal_ray.algorithm.learners import (
     PlainLearner,

@@ -8,6 +8,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from seal_ray.algorithm.curation.curation import CuratorLoop
+from seal_ray.algorithm.curation.memory import cells_of
+from seal_ray.algorithm.curation.rewards.internalised import InternalisedReward, change_of
+from seal_ray.algorithm.curation.window import CuratorWindow, first_distinct, shown_text
+from seal_ray.grpo.arms import ArmGroup
+from seal_ray.rollout.groups import number_arms
 
 from envs.errors import UserError
 from envs.interface import CueKind, Interface, RecoveryLevel, SchemaCue
@@ -20,12 +26,6 @@ from policies.documents import both_ends
 from policies.sample import Sample
 from policies.trajectory import interface_id
 from seal_ray.algorithm.config import SealConfig
-from seal_ray.algorithm.curation.curation import CuratorLoop
-from seal_ray.algorithm.curation.memory import cells_of
-from seal_ray.algorithm.curation.rewards.internalised import InternalisedReward, change_of
-from seal_ray.algorithm.curation.window import CuratorWindow, first_distinct, shown_text
-from seal_ray.algorithm.sampling.groups import number_arms
-from seal_ray.grpo.arms import ArmGroup
 from tests.seal_ray.algorithm.test_curation import judging
 
 A, B, C = (Interface(guidelines=(text,)) for text in ("First.", "Second.", "Third."))

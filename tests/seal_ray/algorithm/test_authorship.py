@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from seal_ray.algorithm.tasks.authorship import NoAuthorship, TaskWriterLoop, start_task_writer_loop
+from seal_ray.algorithm.tasks.held_out import HeldOut
+from seal_ray.config.agents import all_engines, host_of, learning_agents, model_agents, model_of, training_of
 
 from envs.errors import UserError
 from envs.profile import FailureProfile
 from envs.sources import find_task, get_source
 from envs.specifications import Rejected, Specification, writable
 from policies.sample import Sample
-from policies.writer import Draft, TaskWriter
+from policies.task_writer import Draft, TaskWriter
 from seal_ray.algorithm.config import SealConfig, make_config
-from seal_ray.algorithm.tasks.authorship import NoAuthorship, TaskWriterLoop, start_task_writer_loop
-from seal_ray.algorithm.tasks.held_out import HeldOut
 from seal_ray.config import sections
-from seal_ray.config.agents import all_engines, host_of, learning_agents, model_agents, model_of, training_of
 from seal_ray.grpo.rows import Row
 from seal_ray.report.files import RunFolder
 

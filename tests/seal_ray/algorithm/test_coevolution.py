@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 import torch
+from seal_ray.rollout.groups import TaskStream
 
-from envs.co_evolution import CURATOR, SOLVER, CoEvolutionGame
+from envs.co_evolution import CoEvolutionGame
 from envs.dialogue import Protocol
 from envs.interface import Interface
 from envs.interface.document import dump_interface
+from envs.roles import CURATOR, SOLVER
 from envs.sources import find_task
 from seal_ray.algorithm.config import SealConfig
-from seal_ray.algorithm.sampling.groups import TaskStream
 from seal_ray.algorithm.seal import Seal
 from seal_ray.config.sections import Environment
 from tests.seal_ray.algorithm.configs import ROUNDS_IN_RAY, small_config

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from seal_ray.rollout.common import WindowTally, in_turns, take_turns
+from seal_ray.rollout.groups import GroupPlan, TaskStream, number_arms
 
 from envs.interface import Interface
 from envs.sources import find_task
 from seal_ray.algorithm.config import SealConfig
-from seal_ray.algorithm.sampling.common import WindowTally, in_turns, take_turns
-from seal_ray.algorithm.sampling.groups import GroupPlan, TaskStream, number_arms
-from seal_ray.algorithm.sampling.planner import Planner
 from seal_ray.config.sections import Environment
+from seal_ray.rollout.planner import Planner
 from tests.seal_ray.algorithm.rounds import Solver, plans_of, play_round, sparse_config
 
 ARMS = number_arms(Interface(guidelines=(text,)) for text in ("Ask.", "Abstain.", "Check.", "Order."))

@@ -7,9 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from seal_ray.algorithm.curation.curation import CuratorLoop
+from seal_ray.algorithm.curation.rewards.gain import GainReward
+from seal_ray.algorithm.curation.window import CuratorWindow, likeliest_first, most_varied
+from seal_ray.grpo.arms import ArmGroup
+from seal_ray.rollout.groups import number_arms
 
-from envs.co_evolution import CURATOR
 from envs.interface import Interface
+from envs.roles import CURATOR
 from policies.curator import Proposal
 from policies.curator.llm import LLMCurator
 from policies.documents import Writing
@@ -17,12 +22,7 @@ from policies.models import open_model
 from policies.prompting import ChatFormat
 from policies.sample import Sample
 from seal_ray.algorithm.agent import Agent
-from seal_ray.algorithm.curation.curation import CuratorLoop
-from seal_ray.algorithm.curation.rewards.gain import GainReward
-from seal_ray.algorithm.curation.window import CuratorWindow, likeliest_first, most_varied
-from seal_ray.algorithm.sampling.groups import number_arms
 from seal_ray.config import sections
-from seal_ray.grpo.arms import ArmGroup
 
 FIRST, SECOND = Interface(guidelines=("First.",)), Interface(guidelines=("Second.",))
 

@@ -17,9 +17,9 @@ import ray
 from policies.engine import BASE, Engine, EngineDead, GenRequest, GenResult
 from policies.engine.scripted import ScriptedEngine
 from policies.engine.types import DeliveryError
-from seal_ray.algorithm.sampling.engine_actor import EngineSpec, Payload
-from seal_ray.algorithm.sampling.engine_pool import EngineLost, EnginePool, RemoteEngine
 from seal_ray.config import sections
+from seal_ray.rollout.engine_actor import EngineSpec, Payload
+from seal_ray.rollout.engine_pool import EngineLost, EnginePool, RemoteEngine
 from tests.seal_ray.algorithm.configs import ROUNDS_IN_RAY
 
 pytestmark = [*ROUNDS_IN_RAY, pytest.mark.long]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from seal_ray.algorithm.learning.advantages_to_rows import even_parts
+from seal_ray.training.advantages_to_rows import even_parts
 
 
 @pytest.mark.parametrize(

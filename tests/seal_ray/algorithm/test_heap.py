@@ -7,7 +7,7 @@ import pytest
 
 _PROGRAM = """
 import sys, psutil, torch
-from seal_ray.algorithm.learning.heap import release_memory
+from seal_ray.training.heap import release_memory
 torch.zeros(24 << 20, dtype=torch.uint8)  # freed: glibc takes smaller blocks from its heap from here on
 blocks = [torch.ones(4 << 20, dtype=torch.uint8) for _ in range(64)]
 full = psutil.Process().memory_info().rss

@@ -15,11 +15,11 @@ import torch
 from ray.exceptions import RayActorError
 from torch import Tensor
 
-from envs.co_evolution import SOLVER
 from envs.errors import SealError
-from seal_ray.algorithm.learning import learner_group
-from seal_ray.algorithm.learning.learner_group import SealLearnerGroup, _is_whole
+from envs.roles import SOLVER
 from seal_ray.grpo.rows import Minibatch
+from seal_ray.training import learner_group
+from seal_ray.training.learner_group import SealLearnerGroup, _is_whole
 from tests.policies.models import VOCABULARY
 from tests.seal_ray.algorithm.learners import (
     ANCHOR_WEIGHT,

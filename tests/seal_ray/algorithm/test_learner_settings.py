@@ -13,15 +13,15 @@ from safetensors.torch import load_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from envs.co_evolution import SOLVER
 from envs.errors import SealError
+from envs.roles import SOLVER
 from policies.engine.requests import check_shapes, checkpoint_shapes
 from policies.models import open_model
 from policies.models.writing import write_model
-from seal_ray.algorithm.learning.module import LMModule
-from seal_ray.algorithm.learning.weights import full_weights, lora_adapter
 from seal_ray.grpo.rows import Minibatch
 from seal_ray.run.export import export_model
+from seal_ray.training.module import LMModule
+from seal_ray.training.weights import full_weights, lora_adapter
 from tests.policies.models import byte_tokenizer, load, random_llama, random_qwen2
 from tests.seal_ray.algorithm.learners import (
     PlainLearner,

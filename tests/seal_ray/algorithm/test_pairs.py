@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-
-from envs.diagnosis import Label
-from envs.interface import Interface
-from policies.plain_view import NoView, PlainView
-from policies.rollouts import Fault
-from policies.trajectory import Trajectory
 from seal_ray.algorithm.curation.window import CuratorWindow
-from seal_ray.algorithm.learning.advantages_to_rows import (
+from seal_ray.algorithm.objects import make_advantages
+from seal_ray.grpo.rewards.success import SuccessReward
+from seal_ray.rollout.groups import GroupPlan, PlayedGroup, TaskStream, number_arms, of_rollouts
+from seal_ray.rollout.sampler import SuccessSampler
+from seal_ray.training.advantages_to_rows import (
     ComparedGroup,
     Dropped,
     GroupScorer,
@@ -21,13 +19,15 @@ from seal_ray.algorithm.learning.advantages_to_rows import (
     RoundRows,
     make_rows,
 )
-from seal_ray.algorithm.objects import make_advantages
-from seal_ray.algorithm.sampling.groups import GroupPlan, PlayedGroup, TaskStream, number_arms, of_rollouts
-from seal_ray.algorithm.sampling.planner import Planner
-from seal_ray.algorithm.sampling.sampler import SuccessSampler
-from seal_ray.algorithm.sampling.waves import play_on_demand, play_waves
+
+from envs.diagnosis import Label
+from envs.interface import Interface
+from policies.plain_view import NoView, PlainView
+from policies.rollouts import Fault
+from policies.trajectory import Trajectory
 from seal_ray.config.sections import Environment, Reweighting, Training
-from seal_ray.grpo.rewards.success import SuccessReward
+from seal_ray.rollout.planner import Planner
+from seal_ray.rollout.waves import play_on_demand, play_waves
 from tests.seal_ray.algorithm.rounds import ARMS, COMPARE, Solver, sparse_config
 from tests.seal_ray.grpo.diagnoses import diagnosed
 

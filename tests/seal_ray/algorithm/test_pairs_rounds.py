@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from envs.co_evolution import CURATOR
+from envs.roles import CURATOR
 from envs.sources import find_task
 from policies.models import open_model
 from policies.plain_view import PlainView, plain_view

@@ -11,8 +11,8 @@ import pytest
 from envs.sources import find_task
 from envs.specifications import Rejected, Specification, writable
 from envs.task import Task
-from seal_ray.algorithm.tasks.difficulty import difficulty
-from seal_ray.algorithm.tasks.pool import Provenance, TaskPool, story_of, written_slots
+from seal_ray.proposing.difficulty import difficulty
+from seal_ray.proposing.task_pool import Provenance, TaskPool, story_of, written_slots
 from tests.envs.test_toolworld import content
 
 SOURCE = writable("toolworld")

@@ -13,8 +13,8 @@ import ray
 
 from policies.engine import Engine
 from policies.engine.scripted import ScriptedEngine
-from seal_ray.algorithm.sampling.engine_actor import EngineActor, EngineSpec
-from seal_ray.algorithm.sampling.priority import LOWEST
+from seal_ray.rollout.engine_actor import EngineActor, EngineSpec
+from seal_ray.rollout.priority import LOWEST
 from tests.seal_ray.algorithm.configs import ROUNDS_IN_RAY, small_config
 from tests.seal_ray.algorithm.engines import Half
 from tests.seal_ray.algorithm.test_seal_rounds import built, runner_pids
@@ -30,7 +30,7 @@ def test_all_threads_give_way_and_those_that_start_later() -> None:
     program = """
         import os, threading
         from pathlib import Path
-        from seal_ray.algorithm.sampling.priority import lower_process_priority
+        from seal_ray.rollout.priority import lower_process_priority
 
         def found():
             return sorted(os.getpriority(os.PRIO_PROCESS, int(each.name)) for each in Path("/proc/self/task").iterdir())

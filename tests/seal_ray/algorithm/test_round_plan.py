@@ -7,15 +7,15 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from seal_ray.rollout.groups import PLAIN_ARM, GroupPlan, TaskStream, number_arms, plain_share_at, plan_round
 
 from envs.dialogue import Protocol
 from envs.errors import UserError
 from envs.interface import Interface
 from envs.sources import find_task
 from envs.task import Category
-from seal_ray.algorithm.sampling.groups import PLAIN_ARM, GroupPlan, TaskStream, number_arms, plain_share_at, plan_round
-from seal_ray.algorithm.sampling.planner import Planner
 from seal_ray.config.sections import Curator, Environment
+from seal_ray.rollout.planner import Planner
 from tests.seal_ray.algorithm.rounds import sparse_config
 
 SHOWN = (Interface(guidelines=("Ask.",)), Interface(guidelines=("Abstain.",)))

@@ -9,14 +9,14 @@ from functools import cache
 from typing import Any
 
 import pytest
+from seal_ray.rollout.groups import PLAIN_ARM, PlayedGroup, TaskStream
+from seal_ray.rollout.sampler import SuccessSampler, make_sampler
 
 from envs.errors import EnvironmentFault, UserError
 from envs.sources import find_task
 from envs.task import Category, Task
-from seal_ray.algorithm.sampling.groups import PLAIN_ARM, PlayedGroup, TaskStream
-from seal_ray.algorithm.sampling.planner import Planner
-from seal_ray.algorithm.sampling.sampler import SuccessSampler, make_sampler
 from seal_ray.config.sections import Environment
+from seal_ray.rollout.planner import Planner
 from tests.seal_ray.algorithm.rounds import ARMS, COMPARE, Solver, plans_of, play_round, sparse_config
 
 POOL = 30

@@ -19,6 +19,7 @@ import torch
 from ray.exceptions import RayActorError
 from ray.util import remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+from seal_ray.rollout.groups import TooManyFaults
 
 from envs.errors import EnvironmentFault
 from envs.sources import find_task
@@ -26,13 +27,12 @@ from envs.task import Task
 from policies.engine import BASE, Engine, EngineDead, GenRequest
 from seal_ray.algorithm.agent import RatioError
 from seal_ray.algorithm.config import SealConfig
-from seal_ray.algorithm.sampling import runner as runner_module
-from seal_ray.algorithm.sampling.engine_actor import EngineSpec
-from seal_ray.algorithm.sampling.engine_pool import EngineLost, RemoteEngine
-from seal_ray.algorithm.sampling.groups import TooManyFaults
-from seal_ray.algorithm.sampling.runner import SealEnvRunner, StaleWeights
 from seal_ray.algorithm.seal import Seal
 from seal_ray.report.files import RunFolder
+from seal_ray.rollout import runner as runner_module
+from seal_ray.rollout.engine_actor import EngineSpec
+from seal_ray.rollout.engine_pool import EngineLost, RemoteEngine
+from seal_ray.rollout.runner import SealEnvRunner, StaleWeights
 from seal_ray.run import recorder
 from seal_ray.run.checkpoints import newest
 from tests.seal_ray.algorithm.configs import ROUNDS_IN_RAY, small_config

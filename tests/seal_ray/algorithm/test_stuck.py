@@ -16,9 +16,9 @@ from policies import token_dialogue
 from policies.rollouts import Fault
 from policies.watchdog import Watchdog
 from seal_ray.algorithm.config import SealConfig
-from seal_ray.algorithm.sampling import dispatch
-from seal_ray.algorithm.sampling.dispatch import _Chunk
-from seal_ray.algorithm.sampling.runner import STEP_TIMEOUT, StuckDialogue, run_with_watchdog
+from seal_ray.rollout import dispatch
+from seal_ray.rollout.dispatch import _Chunk
+from seal_ray.rollout.runner import STEP_TIMEOUT, StuckDialogue, run_with_watchdog
 from tests.seal_ray.algorithm.configs import ROUNDS_IN_RAY, small_config
 from tests.seal_ray.algorithm.engines import Half
 from tests.seal_ray.algorithm.hanging import RUNNERS
@@ -103,7 +103,7 @@ def test_a_process_that_cannot_even_look_at_the_clock_ends_itself() -> None:
     script = """
         import sys
         from policies.watchdog import Watchdog
-        from seal_ray.algorithm.sampling.runner import run_with_watchdog
+        from seal_ray.rollout.runner import run_with_watchdog
         watch = Watchdog()
         def work():
             with watch.over("task", 7):

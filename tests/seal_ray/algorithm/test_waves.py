@@ -10,15 +10,15 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from seal_ray.rollout.groups import GroupPlan, PlayedGroup, TaskStream
+from seal_ray.training.advantages_to_rows import GroupScorer, Reweighter, RoundRows, make_rows
 
 from policies.rollouts import Fault
 from policies.trajectory import derive_seed
-from seal_ray.algorithm.learning.advantages_to_rows import GroupScorer, Reweighter, RoundRows, make_rows
-from seal_ray.algorithm.sampling.groups import GroupPlan, PlayedGroup, TaskStream
-from seal_ray.algorithm.sampling.planner import Planner
-from seal_ray.algorithm.sampling.waves import play_waves
 from seal_ray.config.sections import Environment, Reweighting, Training
 from seal_ray.grpo.advantages import group_advantages
+from seal_ray.rollout.planner import Planner
+from seal_ray.rollout.waves import play_waves
 from tests.seal_ray.algorithm.rounds import ARMS, COMPARE, Solver, plans_of, play_round, sparse_config
 
 SOMETIMES = Solver(lambda _: 0.1)

@@ -10,21 +10,21 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import binom  # type: ignore[import-untyped]
-
-from envs.errors import UserError
-from envs.specifications import Specification, likeness
-from envs.task import Category
-from envs.toolworld.specification import TaskSpecification
 from seal_ray.algorithm.objects import make_writer_update
 from seal_ray.algorithm.tasks.rewards import WRITER_REWARDS, Probe, TaskOutcome, WindowOutcomes, success_near
 from seal_ray.algorithm.tasks.rewards.alpha import AlphaTaskReward
 from seal_ray.algorithm.tasks.rewards.probe import ProbeReward
 from seal_ray.algorithm.tasks.rewards.progress import LearningProgressReward
-from seal_ray.config.sections import Writer
-from seal_ray.grpo.losses import LOSSES
 from seal_ray.grpo.writer_updates import WRITER_UPDATES
 from seal_ray.grpo.writer_updates.grpo import GRPOUpdate
 from seal_ray.grpo.writer_updates.rwr import RWRUpdate
+
+from envs.errors import UserError
+from envs.specifications import Specification, likeness
+from envs.task import Category
+from envs.toolworld.specification import TaskSpecification
+from seal_ray.config.sections import Writer
+from seal_ray.grpo.losses import LOSSES
 
 
 def spec(*turns: str, scenes: Sequence[str] = ("files",), category: str = "base") -> Specification:

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from envs.co_evolution import CURATOR, SOLVER, WRITER
 from envs.interface import Interface
 from envs.interface.document import dump_interface
+from envs.roles import CURATOR, SOLVER, TASK_WRITER
 from envs.specifications import Rejected, writable
 from policies.trajectory import derive_seed
 from seal_ray.algorithm.config import SealConfig
@@ -61,7 +61,7 @@ CUES = tuple(
 
 def config(*, shared: bool = False, **writer: Any) -> SealConfig:
     found = (
-        small_config(Half(known=written_ids(), writes={CURATOR: CUES, WRITER: specifications()}))
+        small_config(Half(known=written_ids(), writes={CURATOR: CUES, TASK_WRITER: specifications()}))
         .solver(**({"lora_rank": 2} if shared else {}))
         .writer(
             **{
@@ -142,7 +142,7 @@ def test_written_tasks_are_played_beside_those_of_the_stream(unwritten: Unwritte
 @pytest.mark.parametrize("shared", [False, True], ids=["engines of their own", "one engine, three adapters"])
 def test_three_agents_go_on_bit_for_bit_from_the_middle_of_a_window(shared: bool, tmp_path: Path) -> None:
     with built(three(shared=shared)) as algorithm:
-        assert set(algorithm.agents) == {SOLVER, CURATOR, WRITER}
+        assert set(algorithm.agents) == {SOLVER, CURATOR, TASK_WRITER}
         assert len({id(agent.engines) for agent in algorithm.agents.values()}) == (1 if shared else 3)
         results, rounds = [], []
         for number in range(ROUNDS):
@@ -172,7 +172,7 @@ GARBAGE = ("", "[" * 200, "{", '{"category": "base"}', "__import__('os')")
 
 def test_a_writer_of_garbage_costs_its_reward_only(unwritten: Unwritten) -> None:
     garbage = config()
-    garbage.engine_factory = Half(writes={WRITER: GARBAGE})
+    garbage.engine_factory = Half(writes={TASK_WRITER: GARBAGE})
     with built(garbage) as algorithm:
         for metrics, dialogues in zip(unwritten.metrics, unwritten.dialogues, strict=True):
             result = algorithm.train()

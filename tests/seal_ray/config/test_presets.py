@@ -51,7 +51,7 @@ ARMS = {
     **{f"coevolved-{change}": ("coevolved", "gain", "success") for change in ABLATIONS},
 }
 """The arms of a comparison of curators."""
-WRITERS = {"static-tasks", "random-tasks", "genenv", "genenv-frozen", "genenv-placebo", "seal-genenv"}
+TASK_WRITERS = {"static-tasks", "random-tasks", "genenv", "genenv-frozen", "genenv-placebo", "seal-genenv"}
 """Methods in which tasks are written; `test_authorship.py` says what they are."""
 TELLING = ("tasks", "choose", "share_out", "proposals", "played", "advantage", "pick", "noise")
 """How arms of a window are told apart; only a curator that is a language model and is judged by gain has its own."""
@@ -64,7 +64,7 @@ def file_with(folder: Path, text: str, *, name: str = "settings.yaml") -> Path:
 
 
 def test_the_presets_are_these() -> None:
-    assert set(preset_names("method")) == {*TABLE_3, *ARMS, *WRITERS}
+    assert set(preset_names("method")) == {*TABLE_3, *ARMS, *TASK_WRITERS}
     assert set(preset_names("model")) == {DEFAULT, tiny.RARE, SMOLLM2, f"{SMOLLM2}-rare", *REAL_MODELS}
     assert set(preset_names()) == set(preset_names("method")) | set(preset_names("model"))
     for name in preset_names():

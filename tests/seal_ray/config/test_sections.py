@@ -6,6 +6,9 @@ import re
 from typing import Any, get_args
 
 import pytest
+from seal_ray.grpo.losses.cispo import CISPOLoss
+from seal_ray.grpo.losses.grpo import GRPOLoss
+from seal_ray.grpo.rewards.progress import TurnShareReward
 
 from envs.dialogue import Protocol
 from envs.errors import UserError
@@ -29,9 +32,6 @@ from seal_ray.config.sections import (
     make_section,
     section_name,
 )
-from seal_ray.grpo.losses.cispo import CISPOLoss
-from seal_ray.grpo.losses.grpo import GRPOLoss
-from seal_ray.grpo.rewards.progress import TurnShareReward
 from seal_ray.grpo.reweighting import ReweightingSettings
 
 

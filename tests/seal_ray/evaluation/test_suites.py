@@ -11,7 +11,7 @@ from envs.verifier import Outcome, TurnVerdict
 from policies.trajectory import Trajectory
 from seal_ray.config.sections import Environment, Evaluation
 from seal_ray.evaluation.suites import PLAIN, PlainSuite, Suites
-from seal_ray.report.metrics import Metric
+from seal_ray.metrics import Metric
 
 
 class Played:

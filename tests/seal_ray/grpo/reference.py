@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 
 import torch
+from seal_ray.grpo.losses.grpo import GRPOLoss
 from torch import Tensor, nn
 
-from seal_ray.grpo.losses.grpo import GRPOLoss
 from seal_ray.grpo.rows import Row
 
 

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from seal_ray.grpo.advantages.dr_grpo import DrGRPOAdvantage
+from seal_ray.grpo.advantages.grpo import GRPOAdvantage
+from seal_ray.grpo.baselines.leave_one_out import LeaveOneOutBaseline
+from seal_ray.grpo.rewards.progress import progress_reward
 
 from envs.diagnosis import Label
 from envs.errors import UserError
 from envs.verifier import Outcome
 from seal_ray.grpo.advantages import GroupAdvantages, group_advantages
-from seal_ray.grpo.advantages.dr_grpo import DrGRPOAdvantage
-from seal_ray.grpo.advantages.grpo import GRPOAdvantage
-from seal_ray.grpo.baselines.leave_one_out import LeaveOneOutBaseline
-from seal_ray.grpo.rewards.progress import progress_reward
 from tests.seal_ray.grpo.diagnoses import diagnosed
 
 PASS, ABSTAINED, SPURIOUS = Label.PASS, Label.CORRECT_ABSTENTION, Label.SPURIOUS_TOOL_CALL

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from seal_ray.algorithm.curation.rewards import CURATOR_REWARDS, CuratorReward
 from seal_ray.grpo.arms import ArmGroup, choose_incumbent
 

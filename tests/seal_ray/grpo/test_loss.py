@@ -9,13 +9,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-
-from envs.errors import UserError
-from seal_ray.grpo.losses import LOSSES
 from seal_ray.grpo.losses.cispo import CISPOLoss
 from seal_ray.grpo.losses.grpo import GRPOLoss
 from seal_ray.grpo.losses.rwr import RWRLoss
 from seal_ray.grpo.losses.sums import LossSums, global_mean
+
+from envs.errors import UserError
+from seal_ray.grpo.losses import LOSSES
 
 BARE = GRPOLoss.Settings(kl=0.0)
 

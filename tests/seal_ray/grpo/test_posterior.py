@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-
 from seal_ray.grpo.advantages.proposals import centred_advantages
+
 from seal_ray.grpo.posterior import (
     LEAST_INFORMATION,
     MOST_ARMS,

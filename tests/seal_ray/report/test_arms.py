@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from seal_ray.algorithm.curation.window import CuratorWindow, arms_as_rows
+from seal_ray.grpo.arms import ArmGroup
+from seal_ray.rollout.groups import number_arms
 
 from envs.errors import UserError
 from envs.interface import Interface
 from envs.text import visible
-from seal_ray.algorithm.curation.window import CuratorWindow, arms_as_rows
-from seal_ray.algorithm.sampling.groups import number_arms
-from seal_ray.grpo.arms import ArmGroup
 from seal_ray.report.arms import draw_history, history_as_rows, history_table, incumbent_of, read_history
 from seal_ray.report.files import RunFolder
 from tests.command_line import run_main

@@ -13,10 +13,10 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
+from seal_ray.metrics import categories_of, describe
 from seal_ray.report import drawing
 from seal_ray.report.drawing import LABEL_COLOURS, draw_curves
 from seal_ray.report.files import JsonLines
-from seal_ray.report.metrics import categories_of, describe
 
 Row = dict[str, Any]
 

@@ -13,7 +13,7 @@ from envs.diagnosis import Label, TurnDiagnosis
 from envs.errors import UserError
 from envs.task import Category
 from envs.verifier import Outcome, TurnVerdict
-from seal_ray.report.metrics import METRICS, categories_of, check, describe
+from seal_ray.metrics import METRICS, categories_of, check, describe
 
 PREFIXES = {"solver", "curator", "writer", "pool", "diagnosis", "interface", "perf", "evaluation"}
 

@@ -10,8 +10,8 @@ import numpy as np
 from envs.diagnosis import Label
 from envs.interface import CueKind, Interface, RecoveryLevel, SchemaCue
 from envs.task import Category
+from seal_ray.metrics import mean
 from seal_ray.report.files import RunFolder
-from seal_ray.report.metrics import mean
 from tuning.comparison.collect import ComparisonManifest, trial_folder
 
 ROUNDS = 8

@@ -227,7 +227,7 @@ Failure # 2 (occurred at 2026-01-01_00-00-01)
 ray::SealTrial.train() (pid=1, ip=10.0.0.1, actor_id=aa)
   File "seal.py", line 9, in _check_ratio
     raise RatioError(text)
-seal_ray.algorithm.learning.learner.RatioError: learner: before its first step
+seal_ray.training.learner.RatioError: learner: before its first step
 """
 DIED = """Failure # 1 (occurred at 2026-01-01_00-00-00)
 The actor died unexpectedly before finishing this task.

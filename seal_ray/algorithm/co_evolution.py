@@ -1,0 +1,258 @@
+"""`CoEvolution`: one round of solver, curator and task writer after another. RLlib's side is in `seal.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from time import perf_counter
+from typing import Any
+
+from ray.rllib.env.env_runner_group import EnvRunnerGroup
+
+from envs.dialogue import Protocol
+from envs.profile import FailureProfile
+from envs.roles import CURATOR, SOLVER, TASK_WRITER
+from envs.sources import get_source
+from policies.trajectory import derive_seed
+from seal_ray.algorithm.agent import Agent
+from seal_ray.algorithm.report import EvaluationReport, RoundReport
+from seal_ray.config.resolve import RunSpec
+from seal_ray.evaluation.suites import Suites
+from seal_ray.grpo.advantages import ADVANTAGES
+from seal_ray.grpo.rewards import REWARDS, Reward
+from seal_ray.grpo.reweighting import Reweighter
+from seal_ray.proposing.curator import start_curator_loop
+from seal_ray.proposing.loop import WindowReport
+from seal_ray.proposing.task_writer import start_task_writer_loop
+from seal_ray.rollout.dispatch import check_faults, play
+from seal_ray.rollout.metrics import rollout_metrics, sampled_tokens
+from seal_ray.rollout.planner import Planner
+from seal_ray.rollout.types import PLAIN, PLAIN_ARM, Group, GroupPlan
+from seal_ray.rollout.waves import play_waves
+from seal_ray.training.hint_stripped import Internalisation, internalisation_metrics
+from seal_ray.training.rows import GroupScorer, make_rows
+
+
+class CoEvolution:
+    """The state of a run and its rounds.
+
+    `curator` and `task_writer` are the loops of the proposers, `profile` the failure profile that they read.
+    """
+
+    def __init__(self, spec: RunSpec, agents: Mapping[str, Agent], runners: EnvRunnerGroup, suites: Suites) -> None:
+        self.spec = spec
+        self.agents = agents
+        self.round = 0
+        self.profile = FailureProfile()
+        self._runners = runners
+        self._suites = suites
+        self._reward: Reward = REWARDS.make(spec.environment.reward)
+        self._score = GroupScorer(ADVANTAGES.make(spec.training.advantage), spec.training.min_group_completion)
+        self._planner = Planner(spec)
+        self._reweighter = Reweighter(spec.reweighting)
+        tested = suites.tasks if spec.evaluation.interval else ()
+        self.curator = start_curator_loop(
+            spec,
+            agents.get(CURATOR),
+            solver=self.solver.model,
+            guarded=lambda: [*tested, *self._planner.tasks.finite_set],
+        )
+        self.task_writer = start_task_writer_loop(spec, agents.get(TASK_WRITER), tested=tested, play=self._play_checked)
+        self._planner.written = self.task_writer
+
+    @property
+    def solver(self) -> Agent:
+        return self.agents[SOLVER]
+
+    def play_round(self) -> RoundReport:
+        """One round: propose, play, score, learn, deliver, close the windows, report."""
+        times: dict[str, float] = {}
+        with _timed(times, "propose"):
+            changed = self._propose()
+        with _timed(times, "rollout"):
+            waves = play_waves(
+                self._planner.plan(self.curator.arms, self.round, self.curator),
+                play=lambda plans: [group.scored(self._reward) for group in self._play(plans)],
+                is_equal=self._score.is_equal,
+                replace=self._planner.replace,
+                max_groups=self.spec.training.max_groups,
+            )
+            groups = [group for wave in waves for group in wave]
+            check_faults(groups, max_share=self.spec.fault_tolerance.max_fault_share)
+        with _timed(times, "advantage"):
+            rows = make_rows(
+                groups,
+                score=self._score,
+                training=self.spec.training,
+                reweighter=self._reweighter,
+                compare_arms=self._compares_gradients,
+            )
+            self._observe(groups)
+        with _timed(times, "learn"):
+            learnt = self.solver.learn(rows.minibatches)
+            internalisation = self.solver.internalisation() if learnt else {}
+        with _timed(times, "sync"):
+            if learnt:
+                self.solver.deliver()
+        with _timed(times, "curate"):
+            measured, seconds = self._measured(groups, learnt, internalisation)
+            curator = self.curator.close_round(self.round, groups, measured)
+            written = WindowReport() if self.task_writer is None else self.task_writer.close_round(self.round, groups)
+        # The comparison of gradients during the solver's update belongs to the curator.
+        times["learn"] -= seconds
+        times["curate"] += seconds
+        self.round += 1
+        metrics = {
+            "round": self.round,
+            **rollout_metrics(groups, get_source(self.spec.environment.source).categories),
+            "solver/groups_replaced": len(groups) - len(waves[0]),
+            "solver/waves": len(waves),
+            "solver/tasks_seen": self._planner.tasks_seen,
+            **rows.metrics,
+            **{f"solver/{key}": value for key, value in learnt.items()},
+            **internalisation_metrics(internalisation, [arm.id for arm in self.curator.arms]),
+            **curator.metrics,
+            **written.metrics,
+            "interface/changed": int(changed or curator.metrics.get("curator/promoted", 0.0)),
+            "interface/guidelines": len(self.curator.incumbent.interface.guidelines),
+            **{f"diagnosis/rho/{label}": weight for label, weight in self._reweighter.rho.items()},
+            **{f"perf/{name}_seconds": value for name, value in times.items()},
+            "perf/engine_restarts": self.solver.engines.restarts,
+            "perf/runner_restarts": self._runners.num_remote_worker_restarts(),
+            "perf/tokens_per_second": sampled_tokens(groups) / times["rollout"],
+        }
+        return RoundReport(
+            round=self.round,
+            groups=tuple(groups),
+            arms=self.curator.arms,
+            window_rounds=self.curator.window.rounds,
+            curator=curator,
+            task_writer=written,
+            profile=self.profile.to_dict(),
+            metrics=metrics,
+        )
+
+    def evaluate(self) -> EvaluationReport:
+        """Plays the tasks of the suites on the plain interface, under the rules of their source."""
+        started = perf_counter()
+        groups = self._play_checked(self._evaluation_plans)
+        trajectories = [trajectory for group in groups for trajectory in group.trajectories]
+        metrics = self._suites.count(trajectories)
+        return EvaluationReport(self._suites.outcomes(trajectories), metrics, perf_counter() - started)
+
+    def _propose(self) -> bool:
+        """Begins the windows that are due. Returns whether the incumbent has changed."""
+        if self.task_writer is not None and self.task_writer.begins_at(self.round):
+            self.task_writer.propose(self.profile, round_number=self.round, heal=self.heal)
+        if not self.curator.begins_at(self.round):
+            return False
+        changed = self.curator.propose(
+            self.profile,
+            round_number=self.round,
+            seed=derive_seed(self.spec.seed, "curator", self.round),
+            upcoming=self._planner.upcoming(),
+            rollouts=self._planner.shown_rollouts(self.round),
+            heal=self.heal,
+        )
+        if self.round:
+            self._reweighter.follow()
+        self.profile.start_window()
+        return changed
+
+    def _play(self, plans: Sequence[GroupPlan]) -> list[Group]:
+        """Plays groups with the solver's present weights."""
+        timeout = self.spec.fault_tolerance.engine_timeout
+        return play(self._runners, plans, self.solver.target(), heal=self.heal, timeout=timeout)
+
+    def _play_checked(self, plans: Sequence[GroupPlan]) -> list[Group]:
+        """The same. Raises `TooManyFaults` as `check_faults` does."""
+        groups = self._play(plans)
+        check_faults(groups, max_share=self.spec.fault_tolerance.max_fault_share)
+        return groups
+
+    def _observe(self, groups: Sequence[Group]) -> None:
+        self._planner.observe(groups)
+        for group in groups:
+            for member in group.played:
+                self.profile.add(member.trajectory.diagnosis, member.trajectory.reward)
+                self._reweighter.observe(member.trajectory.diagnosis, member.reward)
+
+    @property
+    def _compares_gradients(self) -> bool:
+        return self.curator.agent is not None and self.curator.reward.by == "gradients"
+
+    def _measured(
+        self, groups: Sequence[Group], learnt: Mapping[str, float], internalisation: Mapping[str, Internalisation]
+    ) -> tuple[Mapping[str, float], float]:
+        """Arm → what the curator's reward is by in this round, and the seconds that it took during the update.
+
+        That is the cosine of the arm's gradient with the plain arm's (0 without one), or the gap that was closed.
+        """
+        if not self._compares_gradients:
+            return {arm: each.gap_closed for arm, each in internalisation.items()}, 0.0
+        played = {arm.id for group in groups for arm in group.plan.arms}
+        arms = [arm.id for arm in self.curator.arms if arm.id in played and not arm.plain]
+        if not arms or not learnt:
+            return dict.fromkeys(arms, 0.0), 0.0
+        (with_plain, *_), seconds = self.solver.alignments([PLAIN, *arms])
+        return dict(zip(arms, with_plain[1:], strict=True)), seconds
+
+    @cached_property
+    def _evaluation_plans(self) -> list[GroupPlan]:
+        source = get_source(self.spec.evaluation.source or self.spec.environment.source)
+        return [
+            GroupPlan(
+                number=place,
+                task=task.id,
+                category=str(task.category),
+                arm=PLAIN_ARM,
+                protocol=Protocol(source.protocol),
+                seeds=(derive_seed(self.spec.seed, "evaluation", task.id),),
+                temperature=0.0,
+            )
+            for place, task in enumerate(self._suites.tasks)
+        ]
+
+    def heal(self) -> None:
+        """Restarts engines that died, without blocking."""
+        for agent in self.agents.values():
+            agent.heal()
+
+    def deliver(self) -> None:
+        """Sends all engines their weights, and blocks until they have proven them."""
+        for agent in self.agents.values():
+            agent.deliver()
+        for agent in self.agents.values():
+            agent.settle()
+
+    def get_state(self) -> dict[str, Any]:
+        """JSON values for a checkpoint."""
+        return {
+            "round": self.round,
+            **self._planner.get_state(),
+            "versions": {name: agent.version for name, agent in self.agents.items()},
+            "curator": self.curator.get_state(),
+            "task_writer": None if self.task_writer is None else self.task_writer.get_state(),
+            "profile": self.profile.to_dict(),
+            "reweighter": self._reweighter.get_state(),
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """The inverse of `get_state`."""
+        self.round = state["round"]
+        self._planner.set_state(state)
+        for name, agent in self.agents.items():
+            agent.version = state["versions"][name]
+        self.curator.set_state(state["curator"])
+        if self.task_writer is not None:
+            self.task_writer.set_state(state["task_writer"])
+        self.profile = FailureProfile.from_dict(state["profile"])
+        self._reweighter.set_state(state["reweighter"])
+
+
+@contextmanager
+def _timed(times: dict[str, float], name: str) -> Iterator[None]:
+    started = perf_counter()
+    yield
+    times[name] = perf_counter() - started

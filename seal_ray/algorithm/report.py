@@ -1,0 +1,53 @@
+"""`RoundReport`: what a round did. Recorder, progress line, trackers and callbacks read it; nobody can change it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from envs.task import JSON
+from seal_ray.evaluation.suites import Outcomes
+from seal_ray.proposing.loop import WindowReport
+from seal_ray.rollout.types import Arm, Group
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationReport:
+    """An evaluation: the outcome of each task, and metrics by their names below `evaluation/`."""
+
+    outcomes: Outcomes
+    metrics: Mapping[str, float]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class RoundReport:
+    """One round.
+
+    `arms` are those of the curator's window, the plain one first; `window_rounds` counts the window's rounds so far.
+    `profile` is the failure profile after the round. `metrics` have the names of `seal_ray/metrics.py`, times among
+    them. `evaluation` is set if the round was followed by one.
+
+        def on_round(report: RoundReport) -> None:
+            print(report.round, report.metrics["solver/success"], len(report.curator.proposals))
+
+        SealConfig().on_round(on_round)
+    """
+
+    round: int
+    groups: tuple[Group, ...]
+    arms: tuple[Arm, ...]
+    window_rounds: int
+    curator: WindowReport
+    task_writer: WindowReport
+    profile: Mapping[str, JSON]
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    evaluation: EvaluationReport | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "metrics", MappingProxyType(dict(self.metrics)))
+
+
+OnRound = Callable[[RoundReport], None]
+"""Called after each round. What it raises is logged, and training continues."""

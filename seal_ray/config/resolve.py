@@ -1,0 +1,222 @@
+"""`RunSpec`: what a run's settings mean, resolved once. No other code derives what an agent is from settings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from envs.roles import CURATOR, SOLVER, TASK_WRITER
+from seal_ray.config.schema import (
+    CuratorSection,
+    EngineSection,
+    EnvironmentSection,
+    EnvRunnersSection,
+    EvaluationSection,
+    FaultToleranceSection,
+    GuidingCuratorSection,
+    LearnersSection,
+    LLMCuratorSection,
+    LLMTaskWriterSection,
+    ReweightingSection,
+    SolverSection,
+    TaskWriterSection,
+    TrainingSection,
+)
+
+if TYPE_CHECKING:
+    from seal_ray.algorithm.config import SealConfig
+
+LORA_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+"""Names of the layers that have LoRA adapters."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSpec:
+    """A language model of a run: its model, where it samples, and how it learns.
+
+    An agent samples on the engines of its `host`: its own, or the solver's, where it is an adapter or the base.
+    `num_engines` and `concurrent` (requests at once on each) are those of its own engines.
+    """
+
+    name: str
+    host: str
+    model: str
+    dialect: str | None
+    dtype: str
+    lora_rank: int
+    gradient_checkpointing: bool
+    prompt: int
+    response: int
+    context: int
+    steps: int | None
+    temperature: float
+    engine_kind: str
+    num_engines: int
+    concurrent: int
+    cache_share: float
+    trainable: bool
+    training: TrainingSection
+
+    @property
+    def owns_engines(self) -> bool:
+        return self.host == self.name
+
+    @property
+    def lora_alpha(self) -> int:
+        """Scale of the adapter: what it adds is multiplied by `lora_alpha / lora_rank`."""
+        return 2 * self.lora_rank
+
+    @property
+    def has_adapter(self) -> bool:
+        return self.trainable and self.lora_rank > 0
+
+
+@dataclass(frozen=True, slots=True)
+class ArmSpec:
+    """How the groups of a round are divided between arms.
+
+    With `on_common_tasks` all arms of a window play the same tasks and are compared by a posterior; otherwise the
+    curator's one interface is played on tasks of its own. With `by_category` half of the tasks choose their arms.
+    """
+
+    pairs: bool = False
+    plain_share: float = 1.0
+    plain_share_end: float | None = None
+    on_common_tasks: bool = False
+    by_category: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpec:
+    """Everything that is decided at the start of a run. `agents` are its language models, the solver first."""
+
+    seed: int
+    agents: Mapping[str, AgentSpec]
+    arms: ArmSpec
+    environment: EnvironmentSection
+    engine: EngineSection
+    solver: SolverSection
+    curator: CuratorSection
+    task_writer: TaskWriterSection
+    reweighting: ReweightingSection
+    training: TrainingSection
+    evaluation: EvaluationSection
+    env_runners: EnvRunnersSection
+    learners: LearnersSection
+    fault_tolerance: FaultToleranceSection
+    engine_factory: Any = None
+
+    @property
+    def learning_agents(self) -> tuple[str, ...]:
+        """The agents that learn, each an RLlib module."""
+        return tuple(name for name, agent in self.agents.items() if agent.trainable)
+
+    @property
+    def num_engines(self) -> int:
+        """Engines of all agents."""
+        return sum(agent.num_engines for agent in self.agents.values())
+
+    def adapters_on(self, host: str) -> int:
+        """Number of adapters that the engines of this agent hold."""
+        return sum(agent.has_adapter and agent.host == host for agent in self.agents.values())
+
+
+def resolve(config: SealConfig) -> RunSpec:
+    """What a config's settings mean. Raises `UserError` for a value that does not fit."""
+    solver, engine, training = (
+        config.section(SolverSection),
+        config.section(EngineSection),
+        config.section(TrainingSection),
+    )
+    curator, task_writer = config.section(CuratorSection), config.section(TaskWriterSection)
+    agents = {SOLVER: _solver(solver, engine, training)}
+    if isinstance(curator, LLMCuratorSection):
+        agents[CURATOR] = _proposer(CURATOR, curator, curator.proposals, agents[SOLVER])
+    if isinstance(task_writer, LLMTaskWriterSection):
+        agents[TASK_WRITER] = _proposer(TASK_WRITER, task_writer, task_writer.specifications, agents[SOLVER])
+    return RunSpec(
+        seed=config.seed,
+        agents=agents,
+        arms=_arms(curator),
+        environment=config.section(EnvironmentSection),
+        engine=engine,
+        solver=solver,
+        curator=curator,
+        task_writer=task_writer,
+        reweighting=config.section(ReweightingSection),
+        training=training,
+        evaluation=config.section(EvaluationSection),
+        env_runners=config.section(EnvRunnersSection),
+        learners=config.section(LearnersSection),
+        fault_tolerance=config.section(FaultToleranceSection),
+        engine_factory=config.engine_factory,
+    )
+
+
+def _solver(solver: SolverSection, engine: EngineSection, training: TrainingSection) -> AgentSpec:
+    return AgentSpec(
+        name=SOLVER,
+        host=SOLVER,
+        **{key: value for key, value in solver if key != "name"},
+        engine_kind=engine.kind,
+        num_engines=engine.num_engines,
+        concurrent=engine.concurrent,
+        cache_share=engine.cache_share,
+        trainable=True,
+        training=training,
+    )
+
+
+def _proposer(
+    name: str, section: LLMCuratorSection | LLMTaskWriterSection, proposals: int, solver: AgentSpec
+) -> AgentSpec:
+    """A proposer takes one gradient step a window, with the solver's loss if it is a curator."""
+    shared = solver.lora_rank > 0 and section.model is None
+    training = solver.training
+    update = {
+        "rounds": max(1, math.ceil(training.rounds / section.update_every)),
+        "groups": 1,
+        "minibatch_groups": 1,
+        "epochs": 1,
+        "lr": section.lr,
+        "kl": section.kl,
+        "schedule": "constant",
+        "warm_up": 0,
+        "importance_cap": None,
+    }
+    if isinstance(section, LLMTaskWriterSection):
+        update["loss"] = "rwr"
+    return AgentSpec(
+        name=name,
+        host=SOLVER if shared else name,
+        model=section.model or solver.model,
+        dialect=solver.dialect if section.model is None else None,
+        dtype=solver.dtype,
+        lora_rank=solver.lora_rank,
+        gradient_checkpointing=solver.gradient_checkpointing,
+        prompt=section.context,
+        response=section.response,
+        context=min(section.context, solver.context) if shared else section.context,
+        steps=1,
+        temperature=1.0,
+        engine_kind=solver.engine_kind if shared else section.engine,
+        num_engines=0 if shared else 1,
+        concurrent=proposals,
+        cache_share=1.0,
+        trainable=section.trainable,
+        training=training.model_copy(update=update),
+    )
+
+
+def _arms(curator: CuratorSection) -> ArmSpec:
+    if not isinstance(curator, GuidingCuratorSection):
+        return ArmSpec()
+    return ArmSpec(
+        pairs=curator.pairs,
+        plain_share=curator.plain_share,
+        plain_share_end=curator.plain_share_end,
+        on_common_tasks=isinstance(curator, LLMCuratorSection),
+        by_category=isinstance(curator, LLMCuratorSection) and curator.allocation == "by_category",
+    )

@@ -1,0 +1,346 @@
+"""Losses over sampled tokens, by `training.loss`: GRPO, CISPO, and weighted likelihood."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, Protocol
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
+
+from envs.registry import Registry
+
+MAX_LOG_RATIO = 20.0
+"""Upper cut of log-ratios: e^20 is clipped anyway, and must only stay finite."""
+_MAX_LOG_REFERENCE = 10.0
+"""Upper cut of `ref − cur` in k3, so that one token which the policy has all but unlearnt cannot fill the gradient.
+There is no lower cut: k3 is linear there, and holds a policy that has drifted."""
+_Positive = Annotated[float, Field(gt=0.0)]
+
+
+@dataclass(frozen=True, slots=True)
+class LossSums:
+    """Sums over sampled tokens, added up over micro-batches and learners and divided by `tokens`.
+
+    The empty one is the neutral element of `+`.
+    """
+
+    tokens: int = 0
+    loss: float = 0.0
+    clipped_low: int = 0
+    """Tokens clipped by `clip_low`: a negative advantage, and the token has become less likely already."""
+    clipped_high: int = 0
+    """Tokens clipped by `clip_high`: a positive advantage, and the token has become more likely already."""
+    clipped_dual: int = 0
+    """Tokens clipped by `dual_clip`."""
+    capped: int = 0
+    """Tokens whose importance weight is `importance_cap`."""
+    reference_kl: float = 0.0
+    """KL of the policy from the reference (nats), by k3; 0 without a reference."""
+    sampler_kl: float = 0.0
+    """KL of the sampling distribution from the policy (nats), by k3."""
+    ratio: float = 0.0
+    ratio_min: float = math.inf
+    ratio_max: float = -math.inf
+
+    @property
+    def clipped(self) -> int:
+        return self.clipped_low + self.clipped_high + self.clipped_dual
+
+    def __add__(self, other: LossSums) -> LossSums:
+        return LossSums(
+            self.tokens + other.tokens,
+            self.loss + other.loss,
+            self.clipped_low + other.clipped_low,
+            self.clipped_high + other.clipped_high,
+            self.clipped_dual + other.clipped_dual,
+            self.capped + other.capped,
+            self.reference_kl + other.reference_kl,
+            self.sampler_kl + other.sampler_kl,
+            self.ratio + other.ratio,
+            min(self.ratio_min, other.ratio_min),
+            max(self.ratio_max, other.ratio_max),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TokenLosses:
+    """The loss of each sampled token, with its gradient, and the sums, without one."""
+
+    loss_M: Tensor
+    sums: LossSums
+
+    @property
+    def loss_sum(self) -> Tensor:
+        """The sum over the tokens: `global_mean` makes it a part of the batch's loss."""
+        return self.loss_M.sum()
+
+
+class Loss(Protocol):
+    """The loss of M sampled tokens, whose current log-probs `logprobs_M` carry the gradient.
+
+    All tensors have length M, log-probs in nats. `sampled_logprobs_M` are those that the tokens were sampled with,
+    `reference_logprobs_M` those of the reference policy (None if `training.kl` is 0), `proximal_logprobs_M` the
+    learner's own before the round's first step (None unless `needs_proximal`, which costs a forward pass). A class
+    takes its `Settings` from the training section. `token_losses` makes the result.
+    """
+
+    @property
+    def needs_proximal(self) -> bool: ...
+
+    def __call__(
+        self,
+        logprobs_M: Tensor,
+        sampled_logprobs_M: Tensor,
+        advantages_M: Tensor,
+        *,
+        reference_logprobs_M: Tensor | None = None,
+        proximal_logprobs_M: Tensor | None = None,
+    ) -> TokenLosses: ...
+
+
+class _Settings(BaseModel):
+    """A loss's constants; the training section has the same keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+    kl: Annotated[float, Field(ge=0.0)] = 0.001
+    """Coefficient of the KL to the reference policy."""
+
+
+class GRPOLoss:
+    """GRPO (arXiv 2402.03300) with a dual clip c. With the ratio `r = exp(cur − old)`, the loss of a token is
+
+        surrogate = max(−A·r, −A·clip(r, 1 − clip_low, 1 + clip_high)), and at most −A·c if A < 0
+        loss      = surrogate + kl · k3,  k3 = exp(ref − cur) − (ref − cur) − 1  (Schulman, "Approximating KL
+                    Divergence", 2020)
+
+    With an importance cap the ratio is to `proximal_logprobs_M`, and the surrogate is multiplied by
+    `min(exp(proximal − old), cap)`, which carries no gradient.
+    """
+
+    class Settings(_Settings):
+        """The constants of GRPO's loss."""
+
+        clip_low: _Positive = 0.2
+        clip_high: _Positive = 0.2
+        dual_clip: Annotated[float, Field(gt=1.0)] | None = 10.0
+        """Largest ratio that counts if the advantage is negative (arXiv 1912.09729); None for no bound."""
+        importance_cap: _Positive | None = None
+        """Cap of truncated importance sampling for the difference between engine and learner; None leaves it out."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+
+    @property
+    def needs_proximal(self) -> bool:
+        return self.settings.importance_cap is not None
+
+    def __call__(
+        self,
+        logprobs_M: Tensor,
+        sampled_logprobs_M: Tensor,
+        advantages_M: Tensor,
+        *,
+        reference_logprobs_M: Tensor | None = None,
+        proximal_logprobs_M: Tensor | None = None,
+    ) -> TokenLosses:
+        """Raises `ValueError` for a `kl` without the reference's log-probs, or a cap without proximal ones."""
+        settings = self.settings
+        if settings.importance_cap is not None and proximal_logprobs_M is None:
+            raise ValueError("an importance cap and no proximal log-probs")
+        dtype = logprobs_M.dtype
+        old_M = sampled_logprobs_M.detach().to(dtype)
+        advantages_M = advantages_M.detach().to(dtype)
+
+        proximal_M, importance_M = old_M, torch.ones_like(old_M)
+        if settings.importance_cap is not None and proximal_logprobs_M is not None:
+            proximal_M = proximal_logprobs_M.detach().to(dtype)
+            importance_M = torch.exp((proximal_M - old_M).clamp(max=MAX_LOG_RATIO)).clamp(max=settings.importance_cap)
+
+        ratio_M = importance_ratio(logprobs_M, proximal_M)
+        unclipped_M = -advantages_M * ratio_M
+        clipped_M = -advantages_M * ratio_M.clamp(1 - settings.clip_low, 1 + settings.clip_high)
+        surrogate_M = torch.maximum(unclipped_M, clipped_M)
+        dual_M = torch.zeros_like(surrogate_M, dtype=torch.bool)
+        if settings.dual_clip is not None:
+            bound_M = -advantages_M * settings.dual_clip
+            dual_M = (advantages_M < 0) & (surrogate_M > bound_M)
+            surrogate_M = torch.where(dual_M, bound_M, surrogate_M)
+        loss_M, kl_M = add_kl(importance_M * surrogate_M, settings.kl, logprobs_M, reference_logprobs_M)
+        is_clipped_M = clipped_M > unclipped_M
+        return token_losses(
+            loss_M,
+            logprobs_M=logprobs_M,
+            sampled_logprobs_M=old_M,
+            ratio_M=ratio_M,
+            reference_kl_M=kl_M,
+            clipped_low_M=is_clipped_M & (advantages_M < 0),
+            clipped_high_M=is_clipped_M & (advantages_M > 0),
+            clipped_dual_M=dual_M,
+            capped_M=None if settings.importance_cap is None else importance_M == settings.importance_cap,
+        )
+
+
+class CISPOLoss:
+    """CISPO (arXiv 2506.13585, section 3.1): REINFORCE with a clipped weight that carries no gradient.
+
+        w    = stop_gradient(clip(r, 1 − clip_low, 1 + clip_high)),  r = exp(cur − old)
+        loss = −w·A·cur + kl · k3
+
+    The paper bounds the weight from above alone, as a `clip_low` of 1 or more does. `importance_cap` has no effect.
+    """
+
+    needs_proximal = False
+
+    class Settings(_Settings):
+        """The constants of CISPO's loss."""
+
+        clip_low: _Positive = 0.2
+        clip_high: _Positive = 0.2
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+
+    def __call__(
+        self,
+        logprobs_M: Tensor,
+        sampled_logprobs_M: Tensor,
+        advantages_M: Tensor,
+        *,
+        reference_logprobs_M: Tensor | None = None,
+        proximal_logprobs_M: Tensor | None = None,
+    ) -> TokenLosses:
+        """Raises `ValueError` without the reference's log-probs, unless `kl` is 0."""
+        del proximal_logprobs_M
+        old_M = sampled_logprobs_M.detach().to(logprobs_M.dtype)
+        ratio_M = importance_ratio(logprobs_M, old_M)
+        low, high = 1 - self.settings.clip_low, 1 + self.settings.clip_high
+        weight_M = ratio_M.detach().clamp(low, high)
+        loss_M = -weight_M * advantages_M.detach().to(logprobs_M.dtype) * logprobs_M
+        loss_M, kl_M = add_kl(loss_M, self.settings.kl, logprobs_M, reference_logprobs_M)
+        return token_losses(
+            loss_M,
+            logprobs_M=logprobs_M,
+            sampled_logprobs_M=old_M,
+            ratio_M=ratio_M,
+            reference_kl_M=kl_M,
+            clipped_low_M=ratio_M < low,
+            clipped_high_M=ratio_M > high,
+        )
+
+
+class RWRLoss:
+    """`−w·cur + kl · k3`: weighted likelihood of sampled tokens, with weights as advantages (Peters and Schaal 2007).
+
+    Without a ratio or a clip: on samples of the present policy, the gradient of the first term is a policy gradient
+    without baseline.
+    """
+
+    needs_proximal = False
+    Settings = _Settings
+
+    def __init__(self, settings: _Settings) -> None:
+        self.settings = settings
+
+    def __call__(
+        self,
+        logprobs_M: Tensor,
+        sampled_logprobs_M: Tensor,
+        advantages_M: Tensor,
+        *,
+        reference_logprobs_M: Tensor | None = None,
+        proximal_logprobs_M: Tensor | None = None,
+    ) -> TokenLosses:
+        """Raises `ValueError` without the reference's log-probs, unless `kl` is 0."""
+        del proximal_logprobs_M
+        old_M = sampled_logprobs_M.detach().to(logprobs_M.dtype)
+        loss_M = -advantages_M.detach().to(logprobs_M.dtype) * logprobs_M
+        loss_M, kl_M = add_kl(loss_M, self.settings.kl, logprobs_M, reference_logprobs_M)
+        ratio_M = importance_ratio(logprobs_M, old_M)
+        return token_losses(
+            loss_M, logprobs_M=logprobs_M, sampled_logprobs_M=old_M, ratio_M=ratio_M, reference_kl_M=kl_M
+        )
+
+
+LOSSES: Registry[type[Loss]] = Registry(
+    "training.loss",
+    "seal_ray.losses",
+    {
+        "grpo": "seal_ray.grpo.losses:GRPOLoss",
+        "cispo": "seal_ray.grpo.losses:CISPOLoss",
+        "rwr": "seal_ray.grpo.losses:RWRLoss",
+    },
+)
+
+
+def token_losses(
+    loss_M: Tensor,
+    *,
+    logprobs_M: Tensor,
+    sampled_logprobs_M: Tensor,
+    ratio_M: Tensor,
+    reference_kl_M: Tensor | None = None,
+    clipped_low_M: Tensor | None = None,
+    clipped_high_M: Tensor | None = None,
+    clipped_dual_M: Tensor | None = None,
+    capped_M: Tensor | None = None,
+) -> TokenLosses:
+    """The losses of M tokens with their sums. The masks say which tokens are clipped; a missing one counts 0."""
+    if not len(loss_M):
+        return TokenLosses(loss_M, LossSums())
+    with torch.no_grad():
+        zero = torch.zeros_like(sampled_logprobs_M[0])
+        masks = (clipped_low_M, clipped_high_M, clipped_dual_M, capped_M)
+        sums = [
+            loss_M.sum(),
+            *(zero if mask_M is None else mask_M.sum() for mask_M in masks),
+            zero if reference_kl_M is None else reference_kl_M.sum(),
+            _k3((logprobs_M - sampled_logprobs_M).clamp(max=MAX_LOG_RATIO)).sum(),
+            ratio_M.sum(),
+            ratio_M.min(),
+            ratio_M.max(),
+        ]
+        # One transfer from the device for all of them.
+        loss, low, high, dual, capped, *rest = torch.stack([value.double() for value in sums]).tolist()
+    return TokenLosses(loss_M, LossSums(len(loss_M), loss, int(low), int(high), int(dual), int(capped), *rest))
+
+
+def importance_ratio(logprobs_M: Tensor, old_logprobs_M: Tensor) -> Tensor:
+    """`exp(cur − old)`, kept finite."""
+    return torch.exp((logprobs_M - old_logprobs_M).clamp(max=MAX_LOG_RATIO))
+
+
+def kl_to_reference(logprobs_M: Tensor, reference_logprobs_M: Tensor | None) -> Tensor:
+    """The KL of the policy from the reference (nats) by k3, with its gradient; 0 without a reference."""
+    if reference_logprobs_M is None:
+        return torch.zeros_like(logprobs_M)
+    reference_M = reference_logprobs_M.detach().to(logprobs_M.dtype)
+    return _k3((reference_M - logprobs_M).clamp(max=_MAX_LOG_REFERENCE))
+
+
+def add_kl(
+    loss_M: Tensor, coefficient: float, logprobs_M: Tensor, reference_logprobs_M: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """`loss + coefficient · k3`, and k3 alone. Raises `ValueError` for a coefficient without a reference."""
+    if coefficient and reference_logprobs_M is None:
+        raise ValueError("a KL coefficient and no reference log-probs")
+    kl_M = kl_to_reference(logprobs_M, reference_logprobs_M)
+    return (loss_M + coefficient * kl_M if coefficient else loss_M), kl_M
+
+
+def global_mean(loss_sum: Tensor, global_tokens: int) -> Tensor:
+    """A micro-batch's part of the token-mean over the whole batch, in all micro-batches of all learners.
+
+    Parts are added up, over learners too: if the learners' gradients are averaged, multiply by their number. Raises
+    `ValueError` for a batch without tokens.
+    """
+    if global_tokens < 1:
+        raise ValueError(f"a mean over {global_tokens} tokens")
+    return loss_sum / global_tokens
+
+
+def _k3(log_ratio_M: Tensor) -> Tensor:
+    """`exp(x) − x − 1`: unbiased for KL(p ‖ q) with x = log q − log p at samples of p, and never negative."""
+    return torch.expm1(log_ratio_M) - log_ratio_M

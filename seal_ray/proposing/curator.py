@@ -1,0 +1,255 @@
+"""`CuratorLoop`: the curator of a run. Its proposals become arms, and the best arm becomes the incumbent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from envs.interface import Interface
+from envs.interface.document import interface_from_dict, interface_to_dict
+from envs.profile import FailureProfile
+from envs.roles import CURATOR
+from envs.task import JSON, Task
+from policies.curator import Curator
+from policies.curator.choice import CURATORS
+from policies.curator.llm import LLMCurator
+from policies.models import ModelFolder
+from policies.prompting import ChatFormat
+from policies.proposer import Proposal
+from policies.trajectory import interface_id
+from seal_ray.algorithm.agent import Agent, writing_of
+from seal_ray.config.resolve import RunSpec
+from seal_ray.config.schema import CuratorSection, LLMCuratorSection
+from seal_ray.grpo.advantages import REJECTION_STEP, centred_advantages
+from seal_ray.proposing.arms import ArmStatistics, CuratorWindow
+from seal_ray.proposing.curator_rewards import CURATOR_REWARDS, CuratorReward
+from seal_ray.proposing.guard import RunGuard
+from seal_ray.proposing.loop import ProposalLoop, WindowReport
+from seal_ray.proposing.selection import first_distinct, likeliest_first, most_varied, shown_text
+from seal_ray.rollout.types import PLAIN_ARM, Arm, Group, arms_of
+
+GUIDELINE_TOKENS = 256
+"""Largest number of tokens that a proposal may add to the solver's prompt."""
+
+
+class CuratorLoop(ProposalLoop[Interface]):
+    """The curator, the incumbent arm and the window.
+
+    A curator without a model proposes the interface that is shown from now on. The proposals of a language model are
+    played as arms first; the `guard` checks them against leaks, and `statistics` has what is known of all arms.
+    """
+
+    name = CURATOR
+    update = staticmethod(centred_advantages)
+
+    def __init__(
+        self, section: CuratorSection, curator: Curator, *, agent: Agent | None = None, guard: RunGuard | None = None
+    ) -> None:
+        super().__init__(curator, agent, section.update_every)
+        self.curator = curator
+        self.incumbent = PLAIN_ARM
+        self.window = CuratorWindow()
+        self.reward = CuratorReward()
+        self._llm = section if isinstance(section, LLMCuratorSection) else None
+        if self._llm is not None:
+            self.reward = CURATOR_REWARDS.make(self._llm.reward)
+        self.statistics = ArmStatistics(self.reward, by_category=self.tasks_may_choose)
+        self._guard = guard
+        self._measured: Mapping[str, float] = {}
+
+    @property
+    def arms(self) -> tuple[Arm, ...]:
+        """The arms that this window's groups play, the plain one first."""
+        return self.window.arms
+
+    @property
+    def tasks_may_choose(self) -> bool:
+        return self._llm is not None and self._llm.allocation == "by_category"
+
+    @property
+    def tasks_choose(self) -> bool:
+        """Whether half of a round's tasks choose their arms by their category."""
+        return self.tasks_may_choose and len(self.window.arms) > 1
+
+    def allocate(self, slots: int, seed: int) -> list[int] | None:
+        """How many of a round's groups each arm that is not plain plays; None for equal numbers."""
+        if self._llm is None or self.tasks_may_choose:
+            return None
+        return self.statistics.allocate(self.window, slots, seed)
+
+    def arms_for(self, categories: Sequence[str], seed: int) -> list[Arm]:
+        """The arm for each task of these categories."""
+        return self.statistics.arms_for(self.window, categories, seed)
+
+    def propose(
+        self,
+        profile: FailureProfile,
+        *,
+        round_number: int,
+        seed: int,
+        upcoming: Iterable[Task] = (),
+        rollouts: int | None = None,
+        heal: Callable[[], None],
+    ) -> bool:
+        """Begins a window with the curator's proposals. Returns whether the incumbent has changed.
+
+        Args:
+            profile: The failure profile.
+            round_number: The window's first round.
+            seed: Seed of the sampling.
+            upcoming: Tasks of the window, against which the guard checks proposals and the incumbent.
+            rollouts: Rollouts of the window under arms that are not plain. If success is compared there are no more
+                new arms than these can tell apart, and no proposals if that is none.
+            heal: Called while the curator writes.
+        """
+        shown = self.incumbent
+        if self._guard is not None:
+            self._guard.start_window(upcoming)
+            if self._guard.check(shown.interface) is not None:
+                self.incumbent = PLAIN_ARM
+        before = self.incumbent.interface
+        earlier, room = self._room(rollouts) if self._llm is not None else ([], 1)
+        written = 1 if self._llm is None else self._llm.proposals if room else 0
+        work = self.curator.propose(profile, incumbent=before, n=written, round_number=round_number, seed=seed)
+        self.proposals = self.write(work, heal)
+        chosen: Sequence[Interface] = ()
+        if self._llm is not None:
+            chosen = self._pick(self._llm.pick, [Interface.plain(), before, *earlier], room)
+        else:
+            accepted = [each.value for each in self.proposals if each.value is not None and each.accepted]
+            self.incumbent = Arm((accepted or [before])[0])
+        self.window = CuratorWindow(arms_of([self.incumbent.interface, *earlier, *chosen]))
+        return self.incumbent != shown
+
+    def _room(self, rollouts: int | None) -> tuple[list[Interface], int]:
+        """The arm of an earlier window that plays again, if any, and how many new ones can play."""
+        assert self._llm is not None
+        assert isinstance(self.curator, LLMCurator)
+        self.curator.tried = self.statistics.tried()
+        room = self._llm.played
+        if rollouts is not None and self.reward.by == "success":
+            room = self.statistics.room(rollouts, room, beside=int(not self.incumbent.plain))
+        earlier = self.statistics.challenger(self.incumbent) if room else None
+        if earlier is None or (self._guard is not None and self._guard.check(earlier) is not None):
+            return [], room
+        return [earlier], room - 1
+
+    def _pick(self, pick: str, known: Sequence[Interface], most: int) -> list[Interface]:
+        if pick == "varied":
+            return most_varied(self.proposals, known, most, tried=[*self.statistics.interfaces.values()])
+        proposals = likeliest_first(self.proposals) if pick == "likeliest" else self.proposals
+        return first_distinct(proposals, known, most)
+
+    def close_round(
+        self, round_number: int, groups: Sequence[Group], measured: Mapping[str, float] | None = None
+    ) -> WindowReport:
+        """As the base class. `measured` has arm → the cosine or gap of this round, if the reward is by one."""
+        self._measured = measured or {}
+        return super().close_round(round_number, groups)
+
+    def observe(self, round_number: int, groups: Sequence[Group]) -> dict[str, float]:
+        self.window.observe(groups, self._measured)
+        return {"curator/arms": (len(self.window.arms) - 1) * self.begins_at(round_number)}
+
+    def end_window(self, round_number: int) -> tuple[list[float | None], list[dict[str, JSON]], dict[str, float]]:
+        del round_number
+        window, before = self.window, self.incumbent
+        self.statistics.observe(window)
+        metrics: dict[str, float] = {}
+        values: Mapping[str, float] = {}
+        if self._llm is not None:
+            values = self.statistics.values(window)
+            self.incumbent, probability = self.statistics.choose(window, before)
+            gain, error = self.statistics.value(self.incumbent.id)
+            metrics = {
+                "curator/promoted": int(self.incumbent != before),
+                "curator/gain": gain,
+                "curator/gain_error": error,
+                "curator/better": probability,
+            }
+        arms = [self._arm_that_shows(each.value) for each in self.proposals]
+        return [None if arm is None else values.get(arm.id) for arm in arms], self._arm_rows(before), metrics
+
+    def rejected_reward(self, values: Sequence[float]) -> float:
+        return min(values, default=0.0) - REJECTION_STEP
+
+    def _arm_that_shows(self, interface: Interface | None) -> Arm | None:
+        """The arm of the window that shows the same as this interface, if any."""
+        if interface is None:
+            return None
+        same = [arm for arm in self.window.arms if arm.interface == interface]
+        alike = [arm for arm in self.window.arms if shown_text(arm.interface) == shown_text(interface)]
+        return next(iter([*same, *alike]), None)
+
+    def _arm_rows(self, before: Arm) -> list[dict[str, JSON]]:
+        """The arms of a window that has ended as rows for a file. `before` was the incumbent in it."""
+        rows: list[dict[str, JSON]] = []
+        for arm in self.window.arms:
+            played = [group for group in self.window.groups if group.arm == arm.id]
+            rollouts = sum(group.rollouts for group in played)
+            gain: float | None = 0.0 if arm.plain else None
+            error = gain
+            if self.statistics.posterior.knows(arm.id):
+                gain, error = self.statistics.value(arm.id)
+            rows.append(
+                {
+                    **_interface_row(arm.interface),
+                    "groups": len(played),
+                    "rollouts": rollouts,
+                    "success": sum(each.success * each.rollouts for each in played) / rollouts if rollouts else None,
+                    "gain": gain,
+                    "error": error,
+                    "incumbent": arm == before,
+                    "promoted": arm == self.incumbent != before,
+                }
+            )
+        return rows
+
+    def value_row(self, proposal: Proposal[Interface]) -> dict[str, JSON]:
+        return {} if proposal.value is None else _interface_row(proposal.value)
+
+    def dump(self, value: Interface) -> JSON:
+        return interface_to_dict(value)
+
+    def load(self, value: Any) -> Interface:
+        return interface_from_dict(value)
+
+    def get_state(self) -> dict[str, JSON]:
+        return {
+            **super().get_state(),
+            "incumbent": interface_to_dict(self.incumbent.interface),
+            "statistics": self.statistics.get_state(),
+            "window": self.window.to_dict(),
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        super().set_state(state)
+        self.incumbent = Arm(interface_from_dict(state["incumbent"]))
+        self.statistics.set_state(state["statistics"])
+        self.window = CuratorWindow.from_dict(state["window"])
+
+
+def _interface_row(interface: Interface) -> dict[str, JSON]:
+    return {"id": interface_id(interface), **interface_to_dict(interface)}
+
+
+def start_curator_loop(
+    spec: RunSpec, agent: Agent | None, *, solver: ModelFolder, guarded: Callable[[], Iterable[Task]]
+) -> CuratorLoop:
+    """The curator of a run. `agent` is its language model, if it is one.
+
+    The guard of such a curator checks its proposals against the `guarded` tasks, counted in tokens of the `solver`.
+    """
+    kind = spec.curator.kind
+    if agent is None:
+        return CuratorLoop(spec.curator, CURATORS.make(kind, dict(spec.curator)))
+    guard = RunGuard(guarded(), solver, most_tokens=GUIDELINE_TOKENS)
+    kind_class: Any = CURATORS.find(kind)
+    curator: Curator = kind_class(
+        agent.connect,
+        ChatFormat.load(agent.model.path, agent.model.dialect),
+        writing_of(agent.spec),
+        check=guard.check,
+        policy=agent.policy,
+    )
+    return CuratorLoop(spec.curator, curator, agent=agent, guard=guard)

@@ -1,0 +1,36 @@
+"""`RunGuard`: the leak guard of a run, which checks proposals against its tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from envs.interface import Interface
+from envs.interface.guard import LeakGuard
+from envs.task import Task
+from policies.models import ModelFolder
+from policies.prompting import ChatFormat
+
+
+class RunGuard:
+    """Checks proposals against the tasks of the whole run, and against those of the window that they are for.
+
+    Endless tasks of earlier windows are not played again. `most_tokens` is the largest number of tokens that a proposal
+    may add to the prompt of `solver`.
+    """
+
+    def __init__(self, tasks: Iterable[Task], solver: ModelFolder, *, most_tokens: int) -> None:
+        self._form = ChatFormat.load(solver.path, solver.dialect)
+        self._most_tokens = most_tokens
+        self._always = self._guard(tasks)
+        self._window = self._guard(())
+
+    def start_window(self, tasks: Iterable[Task]) -> None:
+        """Replaces the tasks of the last window."""
+        self._window = self._guard(tasks)
+
+    def check(self, interface: Interface) -> str | None:
+        """The reason why the interface may not be shown, in one sentence; None if it may."""
+        return self._always.check(interface) or self._window.check(interface)
+
+    def _guard(self, tasks: Iterable[Task]) -> LeakGuard:
+        return LeakGuard(tasks, max_tokens=self._most_tokens, count_tokens=lambda text: len(self._form.tokens(text)))

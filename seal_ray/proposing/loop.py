@@ -1,0 +1,169 @@
+"""`ProposalLoop`: windows in which a proposer writes, its proposals get values, and its model learns from them."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar, Generic, TypeVar
+
+from envs.task import JSON
+from policies.proposer import Proposal, Proposer
+from policies.sample import Sample
+from seal_ray.algorithm.agent import Agent
+from seal_ray.grpo.advantages import Floats
+from seal_ray.grpo.rows import Row, row_of
+from seal_ray.rollout.dispatch import while_healing
+from seal_ray.rollout.types import Group
+
+T = TypeVar("T")
+Update = Callable[[Sequence[float], Sequence[bool]], Floats | None]
+"""Weight of each proposal in the loss, from rewards and which were rejected; None if they teach nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class WindowReport:
+    """A proposer's part of a round.
+
+    `proposals` are those of the present window as rows for a file, with rewards at its end. `known` are, at a window's
+    end alone, the arms of the window or the tasks of the pool.
+    """
+
+    proposals: Sequence[Mapping[str, JSON]] = ()
+    known: Sequence[Mapping[str, JSON]] = ()
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+class ProposalLoop(ABC, Generic[T]):
+    """The proposer of a run. Subclasses say what is done with proposals, and what they are worth.
+
+    A window is `update_every` rounds. At its start the proposer writes; at its end each proposal has a reward, and a
+    trainable `agent` takes one gradient step on its proposals, which all answer the same profile.
+    """
+
+    name: ClassVar[str]
+    """Prefix of the metrics."""
+    update: Update
+
+    def __init__(self, proposer: Proposer, agent: Agent | None, update_every: int) -> None:
+        self.proposer = proposer
+        self.agent = agent
+        self.update_every = update_every
+        self.proposals: tuple[Proposal[T], ...] = ()
+
+    def begins_at(self, round_number: int) -> bool:
+        """Whether a window begins with this round, counted from 0."""
+        return round_number % self.update_every == 0
+
+    def write(
+        self, work: Coroutine[Any, Any, tuple[Proposal[T], ...]], heal: Callable[[], None]
+    ) -> tuple[Proposal[T], ...]:
+        """Runs the proposer, and calls `heal` in the meantime."""
+        return while_healing(lambda: asyncio.run(work), heal)
+
+    def close_round(self, round_number: int, groups: Sequence[Group]) -> WindowReport:
+        """Adds a round to the window, and ends the window if it is the last one."""
+        begun = self.begins_at(round_number)
+        metrics: dict[str, float] = {
+            f"{self.name}/proposals": len(self.proposals) * begun,
+            f"{self.name}/rejections": sum(not each.accepted for each in self.proposals) * begun,
+        }
+        metrics |= self.observe(round_number, groups)
+        if not self.begins_at(round_number + 1):
+            return WindowReport(self.rows(None), metrics=metrics)
+        values, known, more = self.end_window(round_number)
+        rewards = self.rewards(values)
+        proposals = self.rows(rewards)
+        paid = [reward for reward in rewards if reward is not None]
+        if self.agent is not None and paid:
+            metrics |= {f"{self.name}/reward": sum(paid) / len(paid), f"{self.name}/reward_best": max(paid)}
+        if self.agent is not None:
+            metrics |= self.agent.learn_proposals(self.training_rows(rewards))
+        return WindowReport(proposals, known, metrics | more)
+
+    @abstractmethod
+    def observe(self, round_number: int, groups: Sequence[Group]) -> dict[str, float]:
+        """Adds a round to the window. Returns metrics."""
+
+    @abstractmethod
+    def end_window(self, round_number: int) -> tuple[list[float | None], list[dict[str, JSON]], dict[str, float]]:
+        """The value of each proposal (None if it has none), rows of what is known, and metrics."""
+
+    @abstractmethod
+    def rejected_reward(self, values: Sequence[float]) -> float:
+        """The reward of rejected proposals, by the values of accepted ones."""
+
+    @abstractmethod
+    def value_row(self, proposal: Proposal[T]) -> dict[str, JSON]:
+        """What a proposal's row has of its value."""
+
+    @abstractmethod
+    def dump(self, value: T) -> JSON:
+        """A proposal's value for a checkpoint."""
+
+    @abstractmethod
+    def load(self, value: Any) -> T:
+        """The inverse of `dump`."""
+
+    def rewards(self, values: Sequence[float | None]) -> list[float | None]:
+        """The reward of each proposal; None for one whose value is unknown."""
+        proposals = list(zip(self.proposals, values, strict=True))
+        worst = self.rejected_reward([value for each, value in proposals if each.accepted and value is not None])
+        return [value if each.accepted else worst for each, value in proposals]
+
+    def training_rows(self, rewards: Sequence[float | None]) -> list[Row]:
+        """What the proposer learns from; nothing if its proposals teach nothing."""
+        rewarded = [
+            (each, each.sample, reward)
+            for each, reward in zip(self.proposals, rewards, strict=True)
+            if each.sample is not None and reward is not None and any(each.sample.mask_T)
+        ]
+        if not rewarded:
+            return []
+        weights = type(self).update([reward for *_, reward in rewarded], [not each.accepted for each, *_ in rewarded])
+        if weights is None:
+            return []
+        return [row_of(sample, float(weight)) for (_, sample, _), weight in zip(rewarded, weights, strict=True)]
+
+    def rows(self, rewards: Sequence[float | None] | None) -> list[dict[str, JSON]]:
+        """The window's proposals as rows for a file."""
+        return [
+            {
+                **self.value_row(each),
+                "rejection": each.rejection,
+                "reward": None if rewards is None else rewards[place],
+            }
+            for place, each in enumerate(self.proposals)
+        ]
+
+    def get_state(self) -> dict[str, JSON]:
+        """JSON values for a checkpoint."""
+        return {
+            "proposer": self.proposer.get_state(),
+            "proposals": [
+                {
+                    "value": None if each.value is None else self.dump(each.value),
+                    "rejection": each.rejection,
+                    "sample": None if each.sample is None else asdict(each.sample),
+                }
+                for each in self.proposals
+            ],
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """The inverse of `get_state`."""
+        self.proposer.set_state(state["proposer"])
+        self.proposals = tuple(
+            Proposal(
+                None if each["value"] is None else self.load(each["value"]),
+                each["rejection"],
+                None if each["sample"] is None else _sample(each["sample"]),
+            )
+            for each in state["proposals"]
+        )
+
+
+def _sample(value: Mapping[str, Any]) -> Sample:
+    tokens = {key: tuple(each) for key, each in value.items() if key != "seed"}
+    return Sample(seed=value["seed"], **tokens)

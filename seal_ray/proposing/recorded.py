@@ -1,0 +1,81 @@
+"""The specifications that a run has recorded, by window, for the task writer `shuffled` to write again."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+from envs.errors import UserError
+from seal_ray.config.resolve import RunSpec
+from seal_ray.config.schema import RecordedTaskWriterSection
+from seal_ray.report.files import RunFolder
+
+SEED = "{seed}"
+"""Placeholder for a run's own seed in the name of the folder."""
+
+
+def recorded_windows(spec: RunSpec, *, seed: int | None = None) -> list[list[str | None]]:
+    """Window → the texts that were written in it, None for one that could not be read; as many as this run has.
+
+    `seed` replaces the run's own. Empty if the task writer does not repeat a run. Raises `UserError` if the recorded
+    run does not fit.
+    """
+    section = spec.task_writer
+    if not isinstance(section, RecordedTaskWriterSection):
+        return []
+    if section.recorded is None:
+        raise UserError(f"task_writer.recorded: {section.kind} needs the folder of a run in which a model wrote tasks.")
+    path = Path(section.recorded.replace(SEED, str(spec.seed if seed is None else seed)))
+    if not ((path / "config.yaml").is_file() and (path / "drafts.jsonl").is_file()):
+        raise UserError(f"task_writer.recorded: {str(path)!r:.200} is no folder of a run in which tasks were written.")
+    folder = RunFolder(path)
+    length = _window_length(folder)
+    if length != section.update_every:
+        raise UserError(
+            f"task_writer.update_every: {section.update_every}; set it to the {length} rounds of the windows of {path}."
+        )
+    windows: dict[int, list[str | None]] = {}
+    for row in folder.drafts.rows():
+        try:
+            windows[(_whole(row["round"]) - 1) // length] = [_text(each) for each in _list(row["drafts"])]
+        except (KeyError, TypeError, AttributeError):
+            raise UserError(f"{folder.drafts.path}: a row of it is no window of drafts.") from None
+    needed = math.ceil(spec.training.rounds / length)
+    if needed < 2:
+        raise UserError(f"training.rounds: {needed} window is too few to be shuffled; it takes 2.")
+    missing = next((number for number in range(needed) if number not in windows), None)
+    if missing is not None:
+        raise UserError(f"task_writer.recorded: {path} has no window {missing + 1} of the {needed} that this run has.")
+    recorded = [windows[number] for number in range(needed)]
+    longest = max(map(len, recorded))
+    if longest > section.specifications:
+        raise UserError(
+            f"task_writer.specifications: {section.specifications} is given, and a window of {path} has {longest}."
+        )
+    return recorded
+
+
+def _window_length(folder: RunFolder) -> int:
+    section: Any = folder.read_config().get("task_writer", {})
+    length = section.get("update_every") if isinstance(section, dict) else None
+    return length if type(length) is int and length > 0 else RecordedTaskWriterSection().update_every
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int:
+        raise TypeError
+    return value
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError
+    return value
+
+
+def _text(draft: Any) -> str | None:
+    text = draft["specification"]
+    if text is not None and not isinstance(text, str):
+        raise TypeError
+    return text

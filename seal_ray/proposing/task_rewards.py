@@ -1,0 +1,145 @@
+"""What each written task of a window is worth, by `task_writer.reward`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from envs.registry import Registry
+from envs.specifications import Specification, likeness
+
+ALPHA, BETA = 0.5, 2.0
+"""The success that `alpha` rewards most, and how sharply: GenEnv's released configuration."""
+NEAR = 0.5
+"""Likeness from which two specifications are neighbours; those of different categories never are."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOutcome:
+    """A task, by its specification, and its rollouts on the plain interface in some rounds."""
+
+    specification: Specification
+    successes: float
+    rollouts: float
+
+    @property
+    def success(self) -> float | None:
+        """The share that succeeded; None where nothing was played."""
+        return self.successes / self.rollouts if self.rollouts else None
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOutOutcome:
+    """A held-out task that is never trained on: its success at the window's start and end."""
+
+    specification: Specification
+    before: float
+    after: float
+
+
+@dataclass(frozen=True, slots=True)
+class WindowOutcomes:
+    """Outcomes of a window.
+
+    `written` are the tasks written for it with their rollouts in it; `earlier` the older tasks of the pool with their
+    rollouts before it, and `now` with those in it; `held_out` the held-out tasks, if the reward needs them.
+    """
+
+    written: Sequence[TaskOutcome]
+    earlier: Sequence[TaskOutcome] = ()
+    now: Sequence[TaskOutcome] = ()
+    held_out: Sequence[HeldOutOutcome] = ()
+
+
+class TaskReward(Protocol):
+    """The value of each written task, larger is better; None for one with no known value, which is not learnt from.
+
+    A rejected specification gets `worst`, the least value. With `needs_held_out` the held-out tasks are played at the
+    start and the end of each window.
+    """
+
+    @property
+    def worst(self) -> float: ...
+
+    @property
+    def needs_held_out(self) -> bool: ...
+
+    def __call__(self, window: WindowOutcomes) -> list[float | None]: ...
+
+
+class AlphaTaskReward:
+    """`exp(−β·(p̂ − α)²)`, p̂ the task's success over its rollouts in the window (GenEnv, arXiv 2512.19682)."""
+
+    worst = 0.0
+    needs_held_out = False
+
+    def __call__(self, window: WindowOutcomes) -> list[float | None]:
+        successes = [outcome.success for outcome in window.written]
+        return [None if p is None else math.exp(-BETA * (p - ALPHA) ** 2) for p in successes]
+
+
+class LearningProgressReward:
+    """The change of plain success on the neighbours of a task's specification, from -1 to 1.
+
+    Success now is that of the window's rollouts on them, the task itself included; success before is what the pool knew
+    of them when the window began. Each rollout is weighted by likeness. A task without earlier neighbours, or that was
+    not played, has no value. Neighbours are not equally hard, so that a part of the change is chance. ALP-GMM compares
+    a task with its nearest one in the same way (arXiv 1910.07224).
+    """
+
+    worst = -1.0
+    needs_held_out = False
+
+    def __call__(self, window: WindowOutcomes) -> list[float | None]:
+        now = [*window.written, *window.now]
+        return [self._change(each, now, window.earlier) if each.rollouts else None for each in window.written]
+
+    def _change(self, task: TaskOutcome, now: Sequence[TaskOutcome], earlier: Sequence[TaskOutcome]) -> float | None:
+        before, after = success_near(task.specification, earlier), success_near(task.specification, now)
+        return None if before is None or after is None else after - before
+
+
+class HeldOutSuccessReward:
+    """The gain in plain success on the held-out tasks over the window, from -1 to 1.
+
+    Each held-out task counts by its likeness to the written one, all equally if none is like it.
+    """
+
+    worst = -1.0
+    needs_held_out = True
+
+    def __call__(self, window: WindowOutcomes) -> list[float | None]:
+        return [self._gain(each.specification, window) if each.rollouts else None for each in window.written]
+
+    def _gain(self, specification: Specification, window: WindowOutcomes) -> float | None:
+        if not window.held_out:
+            return None
+        weights = [likeness(specification, each.specification) for each in window.held_out]
+        if not any(weights):
+            weights = [1.0] * len(window.held_out)
+        changes = (each.after - each.before for each in window.held_out)
+        return sum(weight * change for weight, change in zip(weights, changes, strict=True)) / sum(weights)
+
+
+TASK_REWARDS: Registry[type[TaskReward]] = Registry(
+    "task_writer.reward",
+    "seal_ray.task_rewards",
+    {
+        "alpha": "seal_ray.proposing.task_rewards:AlphaTaskReward",
+        "progress": "seal_ray.proposing.task_rewards:LearningProgressReward",
+        "held_out_success": "seal_ray.proposing.task_rewards:HeldOutSuccessReward",
+    },
+)
+
+
+def success_near(specification: Specification, outcomes: Sequence[TaskOutcome]) -> float | None:
+    """Success on the neighbours of a specification, equal ones included, each rollout weighted by likeness."""
+    successes = rollouts = 0.0
+    for each in outcomes:
+        weight = likeness(specification, each.specification)
+        if weight >= NEAR:
+            successes += weight * each.successes
+            rollouts += weight * each.rollouts
+    return successes / rollouts if rollouts else None

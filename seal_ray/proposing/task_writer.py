@@ -1,0 +1,267 @@
+"""`TaskWriterLoop`: the task writer of a run. Its specifications become tasks of a pool, which replace drawn tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from typing import Any
+
+from envs.profile import FailureProfile
+from envs.roles import TASK_WRITER
+from envs.sources import get_source
+from envs.specifications import Apart, OfCategories, Rejected, Specification, Writable, writable
+from envs.task import JSON, Task
+from policies.prompting import ChatFormat
+from policies.proposer import Proposal
+from policies.task_writer import Known, TaskWriter
+from policies.task_writer.choice import TASK_WRITERS
+from policies.trajectory import derive_seed
+from seal_ray.algorithm.agent import Agent, writing_of
+from seal_ray.config.resolve import RunSpec
+from seal_ray.config.schema import LLMTaskWriterSection, WritingTaskWriterSection
+from seal_ray.grpo.advantages import regression_weights
+from seal_ray.proposing.held_out import HeldOut, Play
+from seal_ray.proposing.loop import ProposalLoop
+from seal_ray.proposing.recorded import recorded_windows
+from seal_ray.proposing.task_pool import Provenance, TaskPool, written_slots
+from seal_ray.proposing.task_rewards import (
+    TASK_REWARDS,
+    AlphaTaskReward,
+    HeldOutOutcome,
+    TaskOutcome,
+    TaskReward,
+    WindowOutcomes,
+)
+from seal_ray.rollout.types import PLAIN, Group
+
+_SEEDS = 10**9
+"""Upper bound of the seeds of written tasks."""
+
+
+class TaskWriterLoop(ProposalLoop[Specification]):
+    """The task writer, the pool of its tasks and the window.
+
+    Its tasks share nothing with the `tested` ones. `play` plays groups with the present weights, if the reward needs
+    held-out tasks. `make` makes the writer, given this loop.
+    """
+
+    name = TASK_WRITER
+    update = staticmethod(regression_weights)
+
+    def __init__(
+        self,
+        spec: RunSpec,
+        section: WritingTaskWriterSection,
+        make: Callable[[TaskWriterLoop], TaskWriter],
+        agent: Agent | None = None,
+        *,
+        tested: Iterable[Task] = (),
+        play: Play | None = None,
+    ) -> None:
+        self.section = section
+        self._environment = spec.environment
+        self._seed = spec.seed
+        source = writable(spec.environment.source)
+        categories = spec.environment.categories
+        self.source: Writable = source if categories is None else OfCategories(source, categories)
+        self.pool = TaskPool()
+        self.reward: TaskReward = (
+            TASK_REWARDS.make(section.reward) if isinstance(section, LLMTaskWriterSection) else AlphaTaskReward()
+        )
+        self._apart: Apart = self.source.apart(tested)
+        self._round = 0
+        self._drawn: set[str] = set()
+        self._composed: dict[str, Task] = {}
+        self._earlier: dict[str, tuple[float, float]] = {}
+        self._window: dict[str, list[float]] = {}
+        self._held_out_before: list[float | None] | None = None
+        self._held_out: HeldOut | None = None
+        if self.reward.needs_held_out:
+            assert play is not None, "held-out tasks need a function that plays them"
+            self._held_out = HeldOut(spec, self.source, section.depth, apart=self._apart, play=play)
+        self.task_writer = make(self)
+        super().__init__(self.task_writer, agent, section.update_every)
+
+    def check(self, specification: Specification) -> str | None:
+        """Composes the task of a specification. Returns the reason if it has none, or one that cannot be added."""
+        depth = self.section.depth
+        if depth is not None and specification.depth > depth:
+            return f"specification: {specification.depth} turns are more than the {depth} that this run has."
+        categories = self._environment.categories
+        if categories is not None and specification.category not in categories:
+            return f"specification: the category {specification.category} is none of those that this run plays."
+        held_out = () if self._held_out is None else self._held_out.specifications
+        if self.pool.known(specification) is not None or specification in held_out:
+            return "specification: it stands in the pool already."
+        seed = derive_seed(self._seed, "written task", self._round) % _SEEDS
+        task = self.source.compose(specification, seed, part=self._environment.split, apart=self._apart)
+        if isinstance(task, Rejected):
+            return task.reason
+        self._composed[specification.key] = task
+        return None
+
+    def propose(self, profile: FailureProfile, *, round_number: int, heal: Callable[[], None]) -> None:
+        """Begins a window with what the task writer writes. `heal` is called while it writes."""
+        self._round, self._composed = round_number, {}
+        if self._held_out is not None and self._held_out_before is None:
+            self._held_out_before = self._held_out.success(round_number)
+        self._earlier = {entry.task: (entry.successes, entry.counted) for entry in self.pool.entries}
+        self._window = {}
+        seed = derive_seed(self._seed, "writer", round_number)
+        work = self.task_writer.propose(profile, known=self._known(), n=self.section.specifications, seed=seed)
+        digest = blake2b(profile.render().encode(), digest_size=4).hexdigest()
+        provenance = Provenance(self.section.kind, digest, round_number)
+        self.proposals = tuple(self._added(proposal, provenance) for proposal in self.write(work, heal))
+
+    def replace_drawn(self, numbers: range, drawn: Sequence[str]) -> list[str]:
+        """The tasks of these numbers: written ones at the places that the share gives them, else the `drawn` ones.
+
+        No written task comes twice in a round; if there are too few, drawn ones stay.
+        """
+        tasks = [
+            task
+            for task in self.pool.draw(len(self.pool), seed=f"{self._seed} {numbers.start}")
+            if task not in self._drawn
+        ]
+        taken = dict(zip(written_slots(self.section.share, numbers), tasks, strict=False))
+        self._drawn.update(taken.values())
+        return [taken.get(number, task) for number, task in zip(numbers, drawn, strict=True)]
+
+    def tasks(self) -> Iterator[Task]:
+        """The tasks of the pool."""
+        source = get_source(self._environment.source)
+        composed = {task.id: task for task in self._composed.values()}
+        for entry in self.pool.entries:
+            yield composed[entry.task] if entry.task in composed else source.task(entry.task)
+
+    def observe(self, round_number: int, groups: Sequence[Group]) -> dict[str, float]:
+        self._drawn.clear()
+        written = [group for group in groups if group.plan.task in self.pool]
+        for group in written:
+            by_arm = group.by_arm()
+            plain = by_arm.get(PLAIN, [])
+            successes = float(sum(each.reward for each in plain))
+            if by_arm:
+                self.pool.observe(
+                    group.plan.task, successes=successes, rollouts=len(plain), round_number=round_number + 1
+                )
+            counts = self._window.setdefault(group.plan.task, [0.0, 0.0])
+            counts[0] += successes
+            counts[1] += len(plain)
+        self._round = round_number + 1
+        metrics: dict[str, float] = {
+            "task_writer/groups": len(written),
+            "task_writer/share": len(written) / max(1, len(groups)),
+        }
+        return metrics if self.begins_at(round_number + 1) else metrics | self.pool.metrics()
+
+    def end_window(self, round_number: int) -> tuple[list[float | None], list[dict[str, JSON]], dict[str, float]]:
+        values = iter(self.reward(self._outcomes(round_number + 1)))
+        by_proposal = [next(values) if each.accepted else None for each in self.proposals]
+        self.pool.age()
+        return by_proposal, self.pool.rows(), self.pool.metrics()
+
+    def rejected_reward(self, values: Sequence[float]) -> float:
+        del values
+        return self.reward.worst
+
+    def value_row(self, proposal: Proposal[Specification]) -> dict[str, JSON]:
+        value = proposal.value
+        entry = self.pool.known(value) if value is not None and proposal.accepted else None
+        return {
+            "specification": None if value is None else value.dump(),
+            "task": None if entry is None else entry.task,
+        }
+
+    def dump(self, value: Specification) -> JSON:
+        return value.dump()
+
+    def load(self, value: Any) -> Specification:
+        return self.source.read(value)
+
+    def get_state(self) -> dict[str, JSON]:
+        return {
+            **super().get_state(),
+            "pool": self.pool.get_state(),
+            "round": self._round,
+            "earlier": {task: list(counts) for task, counts in self._earlier.items()},
+            "window": self._window,
+            "held_out": self._held_out_before,
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        super().set_state(state)
+        self.pool.set_state(state["pool"], self.source)
+        self._round = state["round"]
+        self._earlier = {task: (counts[0], counts[1]) for task, counts in state["earlier"].items()}
+        self._window = {task: list(counts) for task, counts in state["window"].items()}
+        self._held_out_before = state["held_out"]
+        self._composed, self._drawn = {}, set()
+
+    def _added(self, proposal: Proposal[Specification], provenance: Provenance) -> Proposal[Specification]:
+        """The proposal, whose task is added to the pool, or rejected."""
+        if proposal.value is None or not proposal.accepted:
+            return proposal
+        rejection = self.pool.add(self._composed[proposal.value.key], proposal.value, provenance)
+        return replace(proposal, rejection=rejection)
+
+    def _known(self) -> list[Known]:
+        return [
+            Known(entry.specification, entry.successes / entry.counted, entry.counted)
+            for entry in self.pool.entries
+            if entry.counted > 0
+        ]
+
+    def _outcomes(self, round_number: int) -> WindowOutcomes:
+        def now(task: str, specification: Specification) -> TaskOutcome:
+            return TaskOutcome(specification, *self._window.get(task, (0.0, 0.0)))
+
+        entries = {entry.task: entry.specification for entry in self.pool.entries}
+        accepted = [each.value for each in self.proposals if each.value is not None and each.accepted]
+        written = [(entry.task, value) for value in accepted if (entry := self.pool.known(value)) is not None]
+        mine = {task for task, _ in written}
+        held_out: list[HeldOutOutcome] = []
+        if self._held_out is not None:
+            specifications = self._held_out.specifications
+            before = self._held_out_before or [None] * len(specifications)
+            self._held_out_before = self._held_out.success(round_number)
+            held_out = [
+                HeldOutOutcome(specification, start, end)
+                for specification, start, end in zip(specifications, before, self._held_out_before, strict=True)
+                if start is not None and end is not None
+            ]
+        return WindowOutcomes(
+            written=[now(task, value) for task, value in written],
+            earlier=[TaskOutcome(entries[task], *counts) for task, counts in self._earlier.items() if task in entries],
+            now=[now(task, specification) for task, specification in entries.items() if task not in mine],
+            held_out=held_out,
+        )
+
+
+def start_task_writer_loop(
+    spec: RunSpec, agent: Agent | None, *, tested: Iterable[Task], play: Play
+) -> TaskWriterLoop | None:
+    """The task writer of a run, if it has one. `agent` is its language model, if it is one."""
+    section = spec.task_writer
+    if not isinstance(section, WritingTaskWriterSection):
+        return None
+    kind_class: Any = TASK_WRITERS.find(section.kind)
+    windows = recorded_windows(spec)
+
+    def make(loop: TaskWriterLoop) -> TaskWriter:
+        if agent is None:
+            recorded = {"windows": windows, "seed": spec.seed} if windows else {}
+            plain: TaskWriter = kind_class(loop.source, loop.check, **recorded)
+            return plain
+        written_by_model: TaskWriter = kind_class(
+            agent.connect,
+            ChatFormat.load(agent.model.path, agent.model.dialect),
+            writing_of(agent.spec),
+            source=loop.source,
+            check=loop.check,
+            policy=agent.policy,
+        )
+        return written_by_model
+
+    return TaskWriterLoop(spec, section, make, agent, tested=tested, play=play)

@@ -1,0 +1,234 @@
+"""The engines of a run: `EnginePool` owns their actors and gives them weights; `RemoteEngine` is one as an `Engine`."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray.exceptions import RayActorError, RayTaskError
+
+from envs.errors import SealError
+from policies.engine import BASE, Adapter, EngineDead, EngineReport, GenRequest, GenResult
+from seal_ray.algorithm.rllib import actor_state, cause_of
+from seal_ray.config.schema import EngineSection
+from seal_ray.rollout.engine_actor import EngineActor, EngineSpec, OutOfReach, Payload
+
+_PAUSE = 0.25
+"""Seconds between two looks at an engine that is coming back."""
+_GLANCE = 1.0
+"""Seconds that two looks can lie apart and count; what lies between is longer where a learner learns."""
+MAX_RESTARTS = 10
+"""How often an engine is restarted."""
+_DEAD = f"an engine died more than {MAX_RESTARTS} times."
+_LATE = "an engine was not ready within {:g} s (fault_tolerance.engine_timeout)."
+_CALLS = 4096
+"""Calls that an engine actor may have under way: the engine does its own batching."""
+
+
+class EngineLost(SealError, RuntimeError):
+    """An engine died more often than it may, or did not come back in time."""
+
+
+@dataclass(slots=True)
+class _Sent:
+    """References to a policy's payload: as it is on the learner's machine, and once it is needed, for others."""
+
+    here: Any
+    make: Callable[[], Payload] | None
+    there: Any = None
+
+    def to(self, *, elsewhere: bool) -> Any:
+        if not elsewhere or self.make is None:
+            return self.here
+        if self.there is None:
+            self.there = ray.put(self.make())
+        return self.there
+
+
+@dataclass(slots=True)
+class _Member:
+    """An engine actor, with the call under way, if one is, that will say what it holds."""
+
+    actor: Any
+    look: Any = None
+    lacking: float | None = None
+    """Seconds for which it has lacked what it should hold, while somebody looked; None where it lacks nothing."""
+    elsewhere: bool = False
+    """Whether it runs on another machine than the learner that stores the weights."""
+
+
+class EnginePool:
+    """Makes an engine actor in each of `bundles`, of which -1 is anywhere; keeps the current weights, and delivers
+    them to all at once, or to one that restarted. The engines themselves start with the first `heal`, or delivery.
+
+    `restarts` counts engines that came back without their weights.
+    """
+
+    def __init__(self, spec: EngineSpec, bundles: Sequence[int], engine: EngineSection, *, timeout: float) -> None:
+        actor: Any = ray.remote(EngineActor)
+        asked = {"num_cpus": engine.num_cpus_per_engine, "num_gpus": engine.num_gpus_per_engine}
+        asked |= {"max_restarts": MAX_RESTARTS, "max_task_retries": 0, "max_concurrency": _CALLS}
+        self._members = [
+            _Member(actor.options(**asked, placement_group_bundle_index=bundle).remote(spec)) for bundle in bundles
+        ]
+        self._timeout = timeout
+        self._payloads: dict[str, _Sent] = {}
+        self._held: dict[str, int] = {}
+        self._looked = 0.0
+        self.restarts = 0
+
+    @property
+    def actors(self) -> list[Any]:
+        return [member.actor for member in self._members]
+
+    def deliver(self, payload: Payload, *, elsewhere: Callable[[], Payload] | None = None) -> None:
+        """Sends every engine a policy's weights, once what was sent before has arrived.
+
+        Engines load and prove them beside what follows, and requests wait meanwhile; `heal` and `settle` raise what
+        goes wrong with it. `elsewhere` makes the payload for engines to which the weights are `OutOfReach`.
+        """
+        self.settle()
+        self._payloads[payload.policy] = _Sent(ray.put(payload), elsewhere)
+        self._held[payload.policy] = payload.version
+        for member in self._members:
+            # A look that is under way would see the weights of before.
+            member.look, member.lacking = self._update(member, payload.policy), 0.0
+
+    def settle(self) -> None:
+        """Waits for the proofs of what was delivered, the first time for the engines' start too. Raises as `heal`."""
+        while behind := [member for member in self._members if member.lacking is not None]:
+            looks = [member.look for member in behind if member.look is not None]
+            if looks:
+                ray.wait(looks, timeout=_PAUSE)
+            else:
+                time.sleep(_PAUSE)
+            self.heal()
+
+    def heal(self) -> None:
+        """Looks after engines without waiting: one that has not started does, and one that restarted gets the current
+        weights.
+
+        Raises `DeliveryError` or whatever else an update raised, `EngineLost`, or what an engine's start raised. The
+        engines are then gone, so that whoever waits for one of them ends too.
+        """
+        now = time.monotonic()
+        passed, self._looked = min(now - self._looked, _GLANCE), now
+        try:
+            for member in self._members:
+                self._look_after(member)
+                if member.lacking is not None:
+                    member.lacking += passed
+                    if member.lacking > self._timeout:
+                        raise EngineLost(_LATE.format(self._timeout))
+        except Exception:
+            for member in self._members:
+                ray.kill(member.actor)
+            raise
+
+    def _look_after(self, member: _Member) -> None:
+        if member.look is None:
+            member.look = member.actor.versions.remote()
+        if not ray.wait([member.look], timeout=0)[0]:
+            return
+        look, member.look = member.look, None
+        try:
+            held = _answer(look)
+        except RayActorError:
+            if actor_state(member.actor) == "DEAD":
+                raise EngineLost(_DEAD) from None
+            member.lacking = member.lacking or 0.0
+            return
+        except OutOfReach:
+            if member.elsewhere:
+                raise
+            member.elsewhere = True
+            member.look = self._update(member)
+            return
+        if all(held.get(name) == version for name, version in self._held.items()):
+            member.lacking = None
+            return
+        self.restarts += 1
+        member.lacking = member.lacking or 0.0
+        member.look = self._update(member)
+
+    def close(self) -> None:
+        refs = [member.actor.close.remote() for member in self._members]
+        ray.wait(refs, num_returns=len(refs), timeout=10.0)
+        for member in self._members:
+            ray.kill(member.actor)
+
+    def _update(self, member: _Member, *policies: str) -> Any:
+        """Sends an engine the weights of these policies, or of all."""
+        sent = [self._payloads[policy] for policy in policies or self._payloads]
+        return member.actor.update.remote([each.to(elsewhere=member.elsewhere) for each in sent])
+
+
+def _answer(ref: Any) -> Any:
+    """What an actor returned. Raises what it raised."""
+    try:
+        return ray.get(ref)
+    except RayTaskError as error:
+        raise cause_of(error) from None
+
+
+async def _awaited(ref: Any) -> Any:
+    """What an engine's actor returned. Raises what it raised, and `EngineDead` where it has died."""
+    try:
+        return await ref
+    except RayActorError as error:
+        raise EngineDead("the engine's actor is gone") from error
+    except RayTaskError as error:
+        raise cause_of(error) from None
+
+
+class RemoteEngine:
+    """One policy of an engine actor as an `Engine`, with one version of its weights.
+
+    An engine without that version was restarted, or the version has not come to it yet: requests fail as with a dead
+    one, and `restart` waits until it is there. The pool delivers weights, so that the update methods refuse.
+    """
+
+    def __init__(self, actor: Any, *, policy: str, version: int, timeout: float) -> None:
+        self._actor = actor
+        self._policy, self._version = policy, version
+        self._timeout = timeout
+
+    async def generate(self, request: GenRequest) -> GenResult:
+        assert request.policy == self._policy
+        result: GenResult = await _awaited(self._actor.generate.remote(request, version=self._version))
+        return result
+
+    async def score(self, token_ids: tuple[int, ...], start: int, *, policy: str = BASE) -> tuple[float, ...]:
+        assert policy == self._policy
+        ref = self._actor.score.remote(token_ids, start, policy=policy, version=self._version)
+        found: tuple[float, ...] = await _awaited(ref)
+        return found
+
+    async def update_weights(self, weights: Mapping[str, Any], version: int) -> None:
+        raise NotImplementedError("the pool delivers weights")
+
+    async def update_adapter(self, policy: str, adapter: Adapter, version: int) -> None:
+        raise NotImplementedError("the pool delivers adapters")
+
+    async def restart(self) -> None:
+        deadline = time.monotonic() + self._timeout
+        while time.monotonic() < deadline:
+            try:
+                held = await self._actor.versions.remote()
+                if held.get(self._policy) == self._version:
+                    return
+            except RayActorError:
+                if actor_state(self._actor) == "DEAD":
+                    raise EngineLost(_DEAD) from None
+            await asyncio.sleep(_PAUSE)
+        raise EngineLost(f"an engine was not back within {self._timeout:g} s (fault_tolerance.engine_timeout).")
+
+    def report(self) -> EngineReport:
+        raise NotImplementedError("the pool knows what an engine holds")
+
+    async def close(self) -> None:
+        """Nothing to do: the actor is the pool's."""

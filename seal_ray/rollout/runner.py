@@ -1,0 +1,254 @@
+"""`SealEnvRunner`: plays groups of dialogues against engines. It has no model and keeps nothing between two calls.
+
+A dialogue whose step does not come back is given up, and does not hold the others up. The world bounds what a step
+costs. Should one hang all the same, no exception and no signal gets it out of the process: the runner returns which
+dialogue it is and is replaced; its other dialogues are played again with their seeds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import faulthandler
+import gc
+import math
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, wait
+from dataclasses import dataclass
+from functools import cached_property
+from threading import Thread
+from typing import Any, TypeVar
+
+from ray.rllib.env.env_runner import EnvRunner
+from ray.rllib.utils.checkpoints import Checkpointable
+from ray.rllib.utils.debug import update_global_seed_if_necessary
+
+from envs.errors import EnvironmentFault, SealError, UserError
+from envs.roles import CURATOR, SOLVER, TASK_WRITER
+from envs.sources import find_task
+from envs.spaces import UnicodeText
+from policies.models import open_model
+from policies.plain_view import plain_view
+from policies.prompting import ChatFormat
+from policies.rollouts import Fault, RolloutJob, Rollouts
+from policies.solver import Budgets, Solver
+from policies.trajectory import Trajectory
+from policies.watchdog import Watchdog
+from seal_ray.config.resolve import RunSpec
+from seal_ray.rollout.engine_pool import RemoteEngine
+from seal_ray.rollout.priority import lower_process_priority
+from seal_ray.rollout.types import Group, GroupPlan, Member
+
+STEP_TIMEOUT = "StepTimeout"
+"""Kind of the fault that a stuck dialogue becomes."""
+
+_SILENCE = 2.0
+"""Time limits of a step after which a process that does not even run this guard ends itself."""
+
+RETRIES = 1
+"""How often a dialogue is played again after a fault of the environment."""
+
+R = TypeVar("R")
+_ROUNDING = 1e-3
+"""How far above 0 a log-prob may lie by rounding."""
+
+
+@dataclass(frozen=True, slots=True)
+class StuckDialogue:
+    """A dialogue whose step takes too long, as the fault that it becomes. Its process must not be used any more."""
+
+    fault: Fault
+
+
+def run_with_watchdog(work: Callable[[], R], watch: Watchdog, *, limit: float, replaceable: bool) -> R | StuckDialogue:
+    """What `work` returns or raises, which runs in a thread; or `StuckDialogue`, with the thread left behind.
+
+    A step that holds Python's lock leaves this guard no turn. A `replaceable` process is then ended from outside of
+    Python, after twice the limit.
+    """
+    done: Future[R] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - it is raised again where the result is asked for
+            done.set_exception(error)
+
+    def still_here() -> None:
+        if replaceable:
+            faulthandler.dump_traceback_later(_SILENCE * limit, exit=True, file=2)
+
+    still_here()
+    Thread(target=run, daemon=True).start()
+    try:
+        while not wait([done], timeout=min(1.0, limit / 4)).done:
+            still_here()
+            late = watch.overdue(limit)
+            if late is not None:
+                reason = f"a step did not come back within {limit:g} s (fault_tolerance.step_timeout)"
+                return StuckDialogue(Fault(late.task, late.seed, STEP_TIMEOUT, reason))
+    finally:
+        if replaceable:
+            faulthandler.cancel_dump_traceback_later()
+    return done.result()
+
+
+class StaleWeights(SealError, RuntimeError):
+    """An engine sampled with other weights than it was given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What to play against: the engines' actors, the policy on them and the version that it must have."""
+
+    engines: Sequence[Any]
+    policy: str
+    version: int
+
+
+class _Player:
+    """Plays groups against engines. The runner has no coroutines itself: Ray would make it an asynchronous actor."""
+
+    def __init__(self, spec: RunSpec) -> None:
+        solver = spec.solver
+        self.limits = spec.fault_tolerance
+        named = (spec.environment.source, spec.evaluation.source)
+        self._sources = [name for name in named if name is not None]
+        self._concurrent = math.ceil(spec.engine.concurrent / max(1, spec.env_runners.num_env_runners))
+        model = open_model(solver.model, dialect=solver.dialect)
+        self._gives_views = spec.training.view == "plain"
+        self._form = ChatFormat.load(model.path, model.dialect)
+        self._vocabulary = int(model.config["vocab_size"])
+        self._budgets = Budgets(
+            prompt=solver.prompt, response=solver.response, context=solver.context, steps=solver.steps
+        )
+
+    async def play(
+        self, plans: Sequence[GroupPlan], target: Target, watch: Watchdog, lost: Sequence[Fault] = ()
+    ) -> list[Group]:
+        """Plays the groups side by side. The dialogues in `lost` are not played: their outcomes are these faults."""
+        known = {(fault.task, fault.seed): fault for fault in lost}
+        on_engine = [self._rollouts(actor, target, plans, watch) for actor in target.engines]
+        playing = []
+        for plan in plans:
+            rollouts = on_engine[plan.number % len(on_engine)]
+            playing.append(asyncio.ensure_future(self._play_group(rollouts, plan, target.version, known, watch)))
+            await asyncio.sleep(0)  # its first requests are sent before the next group's task is looked up
+        return list(await asyncio.gather(*playing))
+
+    def _rollouts(self, actor: Any, target: Target, plans: Sequence[GroupPlan], watch: Watchdog) -> Rollouts:
+        (temperature,) = {plan.temperature for plan in plans}  # a call is training or evaluation
+        engine = RemoteEngine(actor, policy=target.policy, version=target.version, timeout=self.limits.engine_timeout)
+        solver = Solver(engine, self._form, self._budgets, policy=target.policy, temperature=temperature, watch=watch)
+        return Rollouts(solver, concurrent=self._concurrent)
+
+    async def _play_group(
+        self,
+        rollouts: Rollouts,
+        plan: GroupPlan,
+        version: int,
+        lost: Mapping[tuple[str, int], Fault],
+        watch: Watchdog,
+    ) -> Group:
+        try:
+            task = find_task(plan.task, self._sources)
+        except (EnvironmentFault, UserError) as error:
+            fault = Fault(plan.task, plan.seeds[0], type(error).__name__, str(error)[:500])
+            return Group(plan, tuple(Member(arm, fault) for arm in plan.arms))
+        outcomes = await rollouts.play_or_fault(
+            [
+                RolloutJob(task, seed, arm.interface, plan.protocol)
+                for seed, arm in zip(plan.seeds, plan.arms, strict=True)
+                if (plan.task, seed) not in lost
+            ],
+            retries=RETRIES,
+            check=lambda trajectory: self._check(trajectory, version),
+        )
+        played = iter(outcomes)
+        members = []
+        for seed, arm in zip(plan.seeds, plan.arms, strict=True):
+            outcome = lost.get((plan.task, seed)) or next(played)
+            view = None
+            if self._gives_views and isinstance(outcome, Trajectory) and not arm.plain:
+                await asyncio.sleep(0)  # other dialogues proceed between two replays
+                with watch.over(task.id, outcome.seed):
+                    view = plain_view(outcome, task, self._form, self._budgets)
+            members.append(Member(arm, outcome, view))
+        return Group(plan, tuple(members))
+
+    def _check(self, trajectory: Trajectory, version: int) -> None:
+        """Raises `ValueError` for what no engine can have sampled, and `StaleWeights` for another version."""
+        lengths = {len(trajectory.token_ids_T), len(trajectory.mask_T), len(trajectory.sampled_logprobs_T)}
+        if len(lengths | {len(trajectory.versions_T)}) != 1:
+            raise ValueError("the engine gave as many log-probs or versions as it gave tokens, or should have")
+        if not all(0 <= token < self._vocabulary for token in trajectory.token_ids_T):
+            raise ValueError("the engine gave a token outside the vocabulary")
+        if not all(math.isfinite(value) and value <= _ROUNDING for value in trajectory.sampled_logprobs_T):
+            raise ValueError("the engine gave a log-prob that is none")
+        found = {v for v, sampled in zip(trajectory.versions_T, trajectory.mask_T, strict=True) if sampled}
+        if found - {version}:
+            raise StaleWeights(
+                f"engine: a dialogue was sampled with weights of version {min(found - {version})} instead of "
+                f"{version}; the update did not reach the engine."
+            )
+
+
+class SealEnvRunner(EnvRunner, Checkpointable):
+    """Plays what it is sent. The dialogues of a call run concurrently, each group on one engine."""
+
+    def __init__(self, *, config: Any, **kwargs: Any) -> None:
+        # Seeding PyTorch imports its compiler, half a second of a core, and a runner computes nothing with it.
+        unseeded = config.copy(copy_frozen=False)
+        unseeded.seed = None
+        super().__init__(config=unseeded, **kwargs)
+        self._spec: RunSpec = config.spec
+        self.config.seed = config.seed
+        self._seed = None if config.seed is None else int(config.seed) + (self.worker_index or 0)
+        update_global_seed_if_necessary(seed=self._seed)
+
+    def sample(  # type: ignore[override] # RLlib's takes options
+        self, *, plans: Sequence[GroupPlan], target: Target, lost: Sequence[Fault] = (), **_: Any
+    ) -> list[Group] | StuckDialogue:
+        """Plays these groups. Dialogues that are `lost` already are not played: their outcomes are those faults.
+
+        Returns `StuckDialogue` if a dialogue does not come back: this runner must then be replaced. Raises
+        `StaleWeights`, or `EngineLost` if an engine does not come back.
+        """
+        player, watch = self._player, Watchdog()  # a thread that was left behind keeps its own
+        return run_with_watchdog(
+            lambda: asyncio.run(player.play(plans, target, watch, lost)),
+            watch,
+            limit=player.limits.step_timeout,
+            replaceable=bool(self.worker_index),
+        )
+
+    @cached_property
+    def _player(self) -> _Player:
+        player = _Player(self._spec)
+        if self.worker_index:  # in a process of its own, in which nothing goes that is there by now
+            lower_process_priority()
+            gc.freeze()  # so that collections, which halt all dialogues, do not look through it
+        return player
+
+    def assert_healthy(self) -> None:
+        """Nothing can be half made."""
+
+    def get_spaces(self) -> dict[str, tuple[Any, Any]]:
+        """Texts in and out, for the environment and for the agents' modules."""
+        texts = (UnicodeText(), UnicodeText())
+        return {"__env__": texts, "__env_single__": texts, SOLVER: texts, CURATOR: texts, TASK_WRITER: texts}
+
+    def get_metrics(self) -> Any:
+        return self.metrics.reduce()
+
+    def get_state(self, *_: Any, **__: Any) -> dict[str, Any]:
+        """Nothing: what is played comes with each call."""
+        return {}
+
+    def set_state(self, state: Any) -> None:
+        """Nothing to set."""
+
+    def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return (), {"config": self.config}
+
+    def stop(self) -> None:
+        """Nothing is held open."""

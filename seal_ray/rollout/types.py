@@ -1,0 +1,133 @@
+"""What a round passes on: arms, the plan of a group, and the group as it was played.
+
+arm = Arm(Interface(guidelines=("Ask if a value is missing.",)))
+plan = GroupPlan(number=0, task="miss_param-7", category="miss_param", arm=arm, protocol=Protocol.SEAL,
+                 seeds=(1, 2, 3, 4), temperature=1.0, plain_members=2)
+group = Group(plan, tuple(Member(arm, trajectory) for arm, trajectory in zip(plan.arms, trajectories)))
+group.by_arm()  # {PLAIN_ARM.id: [two trajectories], arm.id: [the other two]}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from envs.dialogue import Protocol
+from envs.interface import Interface
+from policies.plain_view import NoView, PlainView
+from policies.rollouts import Fault
+from policies.trajectory import Trajectory, interface_id
+from seal_ray.grpo.rewards import Reward
+
+
+@dataclass(frozen=True)
+class Arm:
+    """An interface that groups are played under. Its `id` is a hash of what it shows."""
+
+    interface: Interface
+
+    @cached_property
+    def id(self) -> str:
+        return interface_id(self.interface)
+
+    @property
+    def plain(self) -> bool:
+        return self.interface == Interface.plain()
+
+
+PLAIN_ARM = Arm(Interface.plain())
+PLAIN = PLAIN_ARM.id
+
+
+def arms_of(interfaces: Iterable[Interface]) -> tuple[Arm, ...]:
+    """The arms of a window: the plain one first, then those of these interfaces in their order, each once."""
+    return tuple(Arm(interface) for interface in dict.fromkeys([Interface.plain(), *interfaces]))
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlan:
+    """One group: a task, an arm, and a seed for each member.
+
+    `number` counts a run's groups from 0. The first `plain_members` play the plain interface and the others the arm: a
+    group with both is a pair.
+    """
+
+    number: int
+    task: str
+    category: str
+    arm: Arm
+    protocol: Protocol
+    seeds: tuple[int, ...]
+    temperature: float
+    plain_members: int = 0
+
+    @property
+    def arms(self) -> tuple[Arm, ...]:
+        """The arm of each member."""
+        return (PLAIN_ARM,) * self.plain_members + (self.arm,) * (len(self.seeds) - self.plain_members)
+
+    @property
+    def plain(self) -> bool:
+        """Whether all members play the plain interface."""
+        return self.arm.plain or self.plain_members == len(self.seeds)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A rollout of a group: its arm, its trajectory or the fault that it was lost to, its plain view, its reward.
+
+    `view` is None for a rollout on the plain interface, and if views were not requested. `reward` is nan until the
+    group is scored, and stays so for a fault.
+    """
+
+    arm: Arm
+    outcome: Trajectory | Fault
+    view: PlainView | NoView | None = None
+    reward: float = float("nan")
+
+    @property
+    def trajectory(self) -> Trajectory:
+        """The trajectory of a member that was played."""
+        assert isinstance(self.outcome, Trajectory)
+        return self.outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A group as it was played, its members in the order of the plan's seeds."""
+
+    plan: GroupPlan
+    members: tuple[Member, ...]
+
+    @property
+    def played(self) -> list[Member]:
+        """The members that were not lost to faults."""
+        return [member for member in self.members if isinstance(member.outcome, Trajectory)]
+
+    @property
+    def trajectories(self) -> list[Trajectory]:
+        return [member.trajectory for member in self.played]
+
+    @property
+    def faults(self) -> list[Fault]:
+        return [member.outcome for member in self.members if isinstance(member.outcome, Fault)]
+
+    def by_arm(self) -> dict[str, list[Trajectory]]:
+        """Id of an arm → its trajectories, for arms with some: a pair's are two."""
+        by_arm: dict[str, list[Trajectory]] = {}
+        for member in self.played:
+            by_arm.setdefault(member.arm.id, []).append(member.trajectory)
+        return by_arm
+
+    def scored(self, reward: Reward) -> Group:
+        """The group with the reward of each member that was played, computed once."""
+        members = (
+            replace(member, reward=reward(member.outcome)) if isinstance(member.outcome, Trajectory) else member
+            for member in self.members
+        )
+        return Group(self.plan, tuple(members))
+
+
+def played_trajectories(groups: Sequence[Group]) -> list[Trajectory]:
+    return [trajectory for group in groups for trajectory in group.trajectories]

@@ -1,0 +1,152 @@
+"""Hint-stripped rows in the learner: plain views of rollouts that were sampled under an interface.
+
+Their old log-probs are the learner's own on the view before the round's first step, so that their ratio begins at 1.
+They are counted separately: tokens that were sampled with other prompts prove nothing about the engine's weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from seal_ray.config.schema import TrainingSection
+from seal_ray.grpo.losses import LOSSES, Loss, LossSums, TokenLosses
+from seal_ray.grpo.off_policy import OFF_POLICY_WEIGHTS, OffPolicyWeight
+from seal_ray.grpo.packing import Packed
+from seal_ray.grpo.rows import Row
+from seal_ray.metrics import MAX_ARMS
+
+_NONE = LossSums()
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Sums over the tokens of rows as they were sampled, and over those of hint-stripped rows."""
+
+    sampled: LossSums = _NONE
+    stripped: LossSums = _NONE
+    weight: float = 0.0
+    """The off-policy weights of hint-stripped tokens."""
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(self.sampled + other.sampled, self.stripped + other.stripped, self.weight + other.weight)
+
+    @property
+    def all(self) -> LossSums:
+        return self.sampled + self.stripped
+
+
+class RowLoss:
+    """The loss of rows of both kinds, by the settings of `training`."""
+
+    def __init__(self, training: TrainingSection) -> None:
+        self._loss: Loss = LOSSES.make(training.loss, dict(training))
+        # The ratio of hint-stripped rows is to the learner's own log-probs, so that there is nothing to correct.
+        self._stripped_loss: Loss = LOSSES.make(training.loss, {**dict(training), "importance_cap": None})
+        self._weight: OffPolicyWeight = OFF_POLICY_WEIGHTS.make(training.off_policy_weight)
+
+    def needs_own_logprobs(self, row: Row) -> bool:
+        """Whether the learner's own log-probs of the row before the round's first step are needed."""
+        return self._loss.needs_proximal or row.stripped_of is not None
+
+    def reweight(self, packed: Packed, proximal_M: Tensor | None) -> tuple[Packed, float]:
+        """`packed` with the old log-probs and weighted advantages of hint-stripped tokens, and the sum of the weights.
+
+        `proximal_M` are the learner's own log-probs, with any value for rows that do not need them; None if none does.
+        """
+        if proximal_M is None or not packed.stripped_M.any():
+            return packed, 0.0
+        weight_M = self._weight(proximal_M - packed.sampled_logprobs_M).detach().to(packed.advantages_M.dtype)
+        weight_M = torch.where(packed.stripped_M, weight_M, 1.0)
+        reweighted = replace(
+            packed,
+            sampled_logprobs_M=torch.where(packed.stripped_M, proximal_M, packed.sampled_logprobs_M),
+            advantages_M=packed.advantages_M * weight_M,
+        )
+        return reweighted, float(weight_M[packed.stripped_M].sum())
+
+    def __call__(
+        self, logprobs_M: Tensor, packed: Packed, *, reference_M: Tensor | None, proximal_M: Tensor | None
+    ) -> tuple[Tensor, Counts]:
+        """The loss of what `reweight` gave, summed over the tokens, and the counts."""
+        values = (logprobs_M, packed.sampled_logprobs_M, packed.advantages_M)
+        stripped_M = packed.stripped_M
+        if not stripped_M.any():
+            losses = _losses(self._loss, values, reference_M, proximal_M)
+            return losses.loss_sum, Counts(losses.sums)
+        parts: list[TokenLosses | None] = []
+        for loss, chosen_M in ((self._loss, ~stripped_M), (self._stripped_loss, stripped_M)):
+            if not chosen_M.any():
+                parts.append(None)
+                continue
+            reference, proximal = (None if each is None else each[chosen_M] for each in (reference_M, proximal_M))
+            parts.append(_losses(loss, [each[chosen_M] for each in values], reference, proximal))
+        sampled, stripped = (_NONE if part is None else part.sums for part in parts)
+        return torch.stack([part.loss_sum for part in parts if part is not None]).sum(), Counts(sampled, stripped)
+
+
+def _losses(loss: Loss, values: Sequence[Tensor], reference_M: Tensor | None, proximal_M: Tensor | None) -> TokenLosses:
+    proximal_M = proximal_M if loss.needs_proximal else None
+    return loss(*values, reference_logprobs_M=reference_M, proximal_logprobs_M=proximal_M)
+
+
+@dataclass(frozen=True, slots=True)
+class Internalisation:
+    """How close the plain policy is to what was sampled under an arm: means over hint-stripped rows, nats a token.
+
+    They are of log π(y | plain) − log μ(y | shown), where μ sampled y, for π before the round's first step and after
+    its last one; 0 if the plain policy is as likely to sample y.
+    """
+
+    rows: int
+    before: float
+    after: float
+
+    @property
+    def gap_closed(self) -> float:
+        """What the round's training did (HiLL, arXiv 2604.00698, rewards a small gap)."""
+        return self.after - self.before
+
+
+LogprobGaps = Mapping[str, tuple[int, float]]
+"""Arm → number of its hint-stripped rows, and the sum of their mean gaps (nats a token)."""
+
+
+def logprob_gaps(rows: Iterable[Row], logprobs: Mapping[int, Tensor]) -> LogprobGaps:
+    """How far these rows' log-probs, by a row's identity, lie from those that they were sampled with."""
+    gaps: dict[str, tuple[int, float]] = {}
+    for row in {id(row): row for row in rows if row.stripped_of is not None}.values():
+        assert row.stripped_of is not None
+        gap = float(logprobs[id(row)].double().mean()) - float(row.sampled_logprobs_T[row.mask_T].mean(dtype="f8"))
+        count, total = gaps.get(row.stripped_of, (0, 0.0))
+        gaps[row.stripped_of] = (count + 1, total + gap)
+    return gaps
+
+
+def internalisation(parts: Sequence[tuple[LogprobGaps, LogprobGaps]]) -> dict[str, Internalisation]:
+    """Arm → internalisation, from each learner's gaps before and after the round."""
+    measured = {}
+    for arm in sorted({arm for before, _ in parts for arm in before}):
+        rows = sum(before[arm][0] for before, _ in parts if arm in before)
+        start = sum(before[arm][1] for before, _ in parts if arm in before)
+        end = sum(after[arm][1] for _, after in parts if arm in after)
+        measured[arm] = Internalisation(rows, start / rows, end / rows)
+    return measured
+
+
+def internalisation_metrics(measured: Mapping[str, Internalisation], arms: Sequence[str]) -> dict[str, float]:
+    """Metrics of all arms together, and of each by its place among the window's `arms`."""
+    values: dict[str, float] = {}
+    rows = sum(each.rows for each in measured.values())
+    for name in ("before", "after") if rows else ():
+        metric = f"solver/internalised_{name}"
+        values |= {
+            f"{metric}/{place}": getattr(measured[arm], name)
+            for place, arm in enumerate(arms)
+            if arm in measured and place <= MAX_ARMS
+        }
+        values[metric] = sum(each.rows * getattr(each, name) for each in measured.values()) / rows
+    return values

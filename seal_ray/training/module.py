@@ -1,0 +1,169 @@
+"""`LMModule`: a causal language model as an RLModule, with its LoRA adapter or its frozen reference copy."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Mapping
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from envs.errors import SealError
+from policies.engine.choice import choose_dtype
+from policies.models import open_model
+from policies.models.folder import DATA_ONLY
+from seal_ray.algorithm.rllib import RowsModule
+from seal_ray.config.resolve import LORA_TARGETS, AgentSpec
+from seal_ray.config.schema import LearnersSection
+from seal_ray.grpo.attention import choose_attention
+from seal_ray.grpo.forward import attends_to_segments, token_logprobs
+from seal_ray.grpo.packing import Packed
+
+PACKED = "packed"
+LOGPROBS = "logprobs_M"
+REFERENCE = "reference_logprobs_M"
+
+_WEIGHTS = "weights"
+_log = logging.getLogger("seal_ray")
+
+
+class LMModule(RowsModule):
+    """The language model that learns.
+
+    `module({PACKED: packed})` gives the log-probs (nats) of its M sampled tokens, and those under the reference policy
+    where the loss wants them. The reference is the base with the adapter off, or a frozen copy of the first weights.
+    Weights are float32; with `solver.dtype` bfloat16 the computing is mixed-precision (`half`), where the device has
+    products in it (`choose_dtype`).
+    """
+
+    def setup(self) -> None:
+        from transformers import AutoConfig, AutoModelForCausalLM
+
+        values: Any = self.model_config
+        self._agent: AgentSpec = values["agent"]
+        self._kl = self._agent.training.kl
+        learners: LearnersSection = values["learners"]
+        self._sharded = learners.fsdp
+        folder = open_model(self._agent.model, dialect=self._agent.dialect).path
+        device = torch.device("cuda" if learners.num_gpus_per_learner else "cpu")
+        self.half = choose_dtype(self._agent.dtype, on_gpu=device.type != "cpu") == "bfloat16"
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        attention = choose_attention(config, device, half=self.half)
+        _log.info("attention of the learner: %s", attention)
+        model: Any = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=torch.float32, attn_implementation=attention, **DATA_ONLY
+        )
+        model.requires_grad_(True)
+        if self._agent.gradient_checkpointing:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+        self.reference: nn.Module | None = None
+        if self._agent.lora_rank:
+            from peft import LoraConfig, get_peft_model
+
+            if self._agent.gradient_checkpointing:
+                model.enable_input_require_grads()
+            lora = LoraConfig(
+                r=self._agent.lora_rank,
+                lora_alpha=self._agent.lora_alpha,
+                target_modules=list(LORA_TARGETS),
+                lora_dropout=0.0,
+                task_type="CAUSAL_LM",
+            )
+            model = get_peft_model(model, lora)
+        elif self._kl:
+            self.reference = copy.deepcopy(model).requires_grad_(False).eval()
+        self.language_model = model
+
+    def train(self, mode: bool = True) -> LMModule:
+        super().train(mode)
+        if self.reference is not None:
+            self.reference.eval()
+        return self
+
+    def forward_rows(self, batch: Mapping[str, Any]) -> dict[str, Tensor]:
+        packed: Packed = batch[PACKED]
+        found = {LOGPROBS: self.logprobs(packed)}
+        if self._kl and torch.is_grad_enabled():
+            with torch.no_grad(), self._precision(packed.token_ids_1N.device):
+                found[REFERENCE] = self._reference_logprobs(packed)
+        return found
+
+    @property
+    def shares_tokens(self) -> bool:
+        """Whether rows of a group may be packed with the tokens that they share laid out once."""
+        return attends_to_segments(self.language_model)
+
+    def logprobs(self, packed: Packed) -> Tensor:
+        """`logprobs_M` (nats) of the sampled tokens."""
+        with self._precision(packed.token_ids_1N.device):
+            return token_logprobs(self.language_model, packed, temperature=self._agent.temperature)
+
+    def _reference_logprobs(self, packed: Packed) -> Tensor:
+        model: Any = self.language_model if self.reference is None else self.reference
+        off = model.disable_adapter() if self.reference is None else nullcontext()
+        with off:
+            return token_logprobs(model, packed, temperature=self._agent.temperature)
+
+    def _precision(self, device: torch.device) -> Any:
+        # Sharded weights are cast by FSDP itself.
+        if self._sharded or not self.half:
+            return nullcontext()
+        return torch.autocast(device.type, torch.bfloat16)
+
+    def learning(self) -> dict[str, nn.Parameter]:
+        """The parameters that learn, by name: of tied ones the first, and no frozen ones."""
+        return {name: parameter for name, parameter in self.named_parameters() if parameter.requires_grad}
+
+    def get_state(self, *_: Any, inference_only: bool = False, **__: Any) -> dict[str, Any]:
+        """What learns, by name: copies on the CPU. Empty for `inference_only`: engines get their weights another way.
+
+        Where the weights are sharded all ranks must call this, and the first gets the state.
+        """
+        if inference_only:
+            return {}
+        return {_WEIGHTS: {name: whole(parameter) for name, parameter in self.learning().items()}}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """The inverse. An empty state changes nothing. Raises `SealError` for the state of another model."""
+        if _WEIGHTS not in state:
+            return
+        weights: Mapping[str, Tensor] = state[_WEIGHTS]
+        learning = self.learning()
+        if {name: value.shape for name, value in weights.items()} != {name: p.shape for name, p in learning.items()}:
+            raise SealError("learner: the state's weights are of another solver.model or solver.lora_rank.")
+        for name, parameter in learning.items():
+            fill(parameter, weights[name])
+
+
+def is_sharded(tensor: Tensor) -> bool:
+    """Whether it is a DTensor, told without importing that class: 0.7 seconds of a core."""
+    return hasattr(tensor, "full_tensor")
+
+
+def whole(tensor: Tensor, *, copy: bool = True) -> Tensor:
+    """A copy on the CPU; without `copy` the tensor itself where that is there already.
+
+    A sharded tensor is put together, for the first rank alone; all ranks must call this.
+    """
+    found: Any = tensor.detach()
+    if is_sharded(found):
+        first = found.device_mesh.get_rank() == 0
+        found = found.full_tensor()
+        if not first:
+            return torch.empty(0, dtype=found.dtype, device=found.device)
+    there: Tensor = found.to("cpu", copy=copy)
+    return there
+
+
+def fill(tensor: Tensor, value: Tensor) -> None:
+    """Copies the whole value into a tensor of its shape; into a sharded one, this rank's part."""
+    with torch.no_grad():
+        if is_sharded(tensor):
+            from torch.distributed.tensor import distribute_tensor
+
+            of: Any = tensor
+            value = distribute_tensor(value.to(of.device), of.device_mesh, of.placements, src_data_rank=None)
+        tensor.copy_(value)

@@ -1,0 +1,155 @@
+"""From played groups to rows for the learner: advantages, diagnosis weights, minibatches."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from itertools import compress
+from typing import TypeVar
+
+import numpy as np
+
+from policies.plain_view import PlainView
+from seal_ray.config.schema import TrainingSection
+from seal_ray.grpo.advantages import Advantage, group_advantages
+from seal_ray.grpo.reweighting import Reweighter
+from seal_ray.grpo.rows import Minibatch, Row, row_of
+from seal_ray.rollout.types import Group, Member
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRows:
+    """The minibatches of a round, one for each gradient step, and its metrics."""
+
+    minibatches: list[Minibatch]
+    metrics: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScoredGroup:
+    """The members of a group that are learnt from, with their advantages."""
+
+    members: Sequence[Member]
+    advantages_G: np.ndarray
+
+
+class Dropped(Enum):
+    """Why a group is not learnt from."""
+
+    EQUAL = auto()
+    """All rewards are the same."""
+    SHORT = auto()
+    """Faults left it too few rollouts."""
+    UNSEEN = auto()
+    """No member gives a row: guided rollouts that failed, or have no plain view."""
+
+
+@dataclass(frozen=True)
+class GroupScorer:
+    """Compares the rewards of a group's members.
+
+    `min_completion` is the share of a group's members that must have been played; of a pair's, the share of each half.
+    """
+
+    advantage: Advantage
+    min_completion: float
+
+    def __call__(self, group: Group) -> ScoredGroup | Dropped:
+        played = [member for member in group.played if any(member.trajectory.mask_T)]
+        arms = [member.arm.id for member in played]
+        planned = Counter(arm.id for arm in group.plan.arms)
+        few = len(played) < min(2, len(group.plan.arms))
+        if few or any(arms.count(arm) < self.min_completion * members for arm, members in planned.items()):
+            return Dropped.SHORT
+        if len(played) < 2:
+            return Dropped.EQUAL
+        advantages_G = group_advantages(
+            [member.reward for member in played],
+            [int(not member.arm.plain) for member in played],
+            advantage=self.advantage,
+        )
+        return Dropped.EQUAL if advantages_G is None else ScoredGroup(played, advantages_G)
+
+    def is_equal(self, group: Group) -> bool:
+        """Whether the group teaches nothing because its rewards are all the same."""
+        return self(group) is Dropped.EQUAL
+
+
+def select_members(group: ScoredGroup | Dropped, *, view: str) -> ScoredGroup | Dropped:
+    """The group with the members that give a row under this `training.view`.
+
+    On the plain view a rollout under an interface gives one if its advantage is positive and it has a plain view.
+    """
+    if isinstance(group, Dropped) or view == "shown":
+        return group
+    kept = np.array(
+        [
+            member.arm.plain or (advantage > 0 and isinstance(member.view, PlainView))
+            for member, advantage in zip(group.members, group.advantages_G, strict=True)
+        ]
+    )
+    if not kept.any():
+        return Dropped.UNSEEN
+    return ScoredGroup(list(compress(group.members, kept)), group.advantages_G[kept])
+
+
+def member_row(member: Member, advantage: float, *, view: str, compare_arms: bool) -> Row:
+    """The row of a member with its weighted advantage."""
+    arm = member.arm.id if compare_arms else None
+    if member.arm.plain or view == "shown":
+        return row_of(member.trajectory, advantage, arm=arm)
+    assert isinstance(member.view, PlainView), "members without a view give no row"
+    return row_of(member.view, advantage, arm=arm, stripped_of=member.arm.id)
+
+
+def make_rows(
+    groups: Sequence[Group],
+    *,
+    score: GroupScorer,
+    training: TrainingSection,
+    reweighter: Reweighter,
+    compare_arms: bool = False,
+) -> RoundRows:
+    """The rows of a round's groups, in their order, in as few minibatches of `training.minibatch_groups` as hold them.
+
+    Groups that teach nothing are left out before minibatches are cut. The others are distributed evenly: AdamW moves as
+    far for a minibatch of one left-over group as for a full one.
+    """
+    scored = [select_members(score(group), view=training.view) for group in groups]
+    kept = [group for group in scored if isinstance(group, ScoredGroup)]
+    advantages_J = np.concatenate([group.advantages_G for group in kept]) if kept else np.empty(0)
+    diagnoses = [member.trajectory.diagnosis for group in kept for member in group.members]
+    weighted_J, weights_J = reweighter.weigh(advantages_J, diagnoses)
+    ends = np.cumsum([len(group.members) for group in kept])
+    groups_of_rows = [
+        [
+            member_row(member, float(advantage), view=training.view, compare_arms=compare_arms)
+            for member, advantage in zip(group.members, advantages_G, strict=True)
+        ]
+        for group, advantages_G in zip(kept, np.split(weighted_J, ends)[:-1], strict=True)
+    ]
+    minibatches = [Minibatch.of(part) for part in even_parts(groups_of_rows, most=training.minibatch_groups)]
+    return RoundRows(
+        minibatches * training.epochs,
+        {
+            "solver/groups_kept": len(kept),
+            "solver/groups_dropped_equal": scored.count(Dropped.EQUAL),
+            "solver/groups_dropped_short": scored.count(Dropped.SHORT),
+            "solver/groups_dropped_unseen": scored.count(Dropped.UNSEEN),
+            "solver/hint_stripped_rows": sum(row.stripped_of is not None for rows in groups_of_rows for row in rows),
+            "solver/weight_mean": float(weights_J.mean()) if len(weights_J) else 1.0,
+            "solver/weight_max": float(weights_J.max()) if len(weights_J) else 1.0,
+        },
+    )
+
+
+def even_parts(items: Sequence[Item], *, most: int) -> Iterator[Sequence[Item]]:
+    """`items` in their order, in as few parts of at most `most` as hold them, whose lengths differ by at most one."""
+    parts = math.ceil(len(items) / most)
+    for place in range(parts):
+        yield items[len(items) * place // parts : len(items) * (place + 1) // parts]
