@@ -236,13 +236,14 @@ def make_config(
     file: Path | None = None,
     overrides: Sequence[str] = (),
     seed: int | None = None,
+    shared: bool = False,
 ) -> SealConfig:
     """The config of these presets, then the file, then the words `section.key=value`, as `read_sections` reads them.
 
     `seed` wins over the file's; without either it is 0. Values are not checked before `validate()`. Raises `UserError`
     for what cannot be read or set.
     """
-    sections, file_seed = read_sections(presets, file=file, overrides=overrides)
+    sections, file_seed = read_sections(presets, file=file, overrides=overrides, shared=shared)
     config = apply(SealConfig(), sections)
     config.seed = file_seed if seed is None else seed
     return config

@@ -49,12 +49,17 @@ def is_preset_file(preset: str) -> bool:
 
 
 def read_sections(
-    presets: Sequence[str] | None = (), *, file: Path | None = None, overrides: Sequence[str] = ()
+    presets: Sequence[str] | None = (),
+    *,
+    file: Path | None = None,
+    overrides: Sequence[str] = (),
+    shared: bool = False,
 ) -> tuple[Values, Any]:
     """The settings of these presets, then of the file, then of the words `section.key=value`; later ones win.
 
     The default model preset comes first if no model preset is named; with None for the presets no preset does. What a
-    preset sets for other kinds of a union than the final one is left out.
+    preset sets for other kinds of a union than the final one is left out, and so is what `shared` words set, which are
+    for configs of several kinds.
 
     Returns:
         The sections, with checked keys and unchecked values, and the seed of the file, 0 if it has none.
@@ -77,7 +82,8 @@ def read_sections(
         default = SECTIONS[section].model_fields["kind"].default
         kind = own.get(section, {}).get("kind", under.get(section, {}).get("kind", default))
         fields = section_class(section, kind).model_fields
-        under[section] = {key: value for key, value in under.get(section, {}).items() if key in fields}
+        for values in (under, own) if shared else (under,):
+            values[section] = {key: value for key, value in values.get(section, {}).items() if key in fields}
     return merged(under, own), seed
 
 

@@ -77,7 +77,7 @@ class Recorder:
         train()
         report = self._report
         assert report is not None
-        metrics = {name: value for name, value in report.metrics.items() if not math.isnan(value)}
+        metrics = {name: float(value) for name, value in report.metrics.items() if not math.isnan(value)}
         metrics["perf/round_seconds"] = perf_counter() - started
         metrics["perf/peak_memory_gib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
         evaluation = report.evaluation

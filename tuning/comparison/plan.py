@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,8 @@ from envs.errors import UserError, check_known, unknown_value
 from envs.trusting import import_names, trust_names
 from seal_ray.algorithm.checks import check_memory, check_run, check_seed
 from seal_ray.algorithm.config import SealConfig, make_config
-from seal_ray.config.presets import about, is_preset_file, kind_of, preset_names
+from seal_ray.config.presets import about, is_preset_file, kind_of, parse_words, preset_names
+from seal_ray.config.sections import check_kind_has
 from seal_ray.proposing.recorded import recorded_windows
 from seal_ray.report.files import Row, RunFolder
 from seal_ray.run.signature import Signature
@@ -85,13 +86,26 @@ def make_plan(
         raise unknown_value("--baseline", baseline, presets)
     words = [*overrides, *([] if rounds is None else [f"training.rounds={rounds}"])]
     under = [] if model is None else [model]
-    configs = {arm: make_config([*under, preset], overrides=words, seed=first_seed) for arm, preset in presets.items()}
+    configs = {
+        arm: make_config([*under, preset], overrides=words, seed=first_seed, shared=True)
+        for arm, preset in presets.items()
+    }
+    _check_words(words, configs.values())
     for arm, config in configs.items():
         trust_names(config.to_sections(), Path(presets[arm] if model is None else f"{presets[arm]}, {model}"))
     against = baseline or ("vanilla" if "vanilla" in presets else next(iter(presets)))
     found = {} if like is None else beginnings(like, {arm: config.to_sections() for arm, config in configs.items()})
     abouts = {arm: about(preset) for arm, preset in presets.items()}
     return ComparisonPlan(configs, range(first_seed, first_seed + seeds), against, threshold, found, abouts)
+
+
+def _check_words(words: Sequence[str], configs: Iterable[SealConfig]) -> None:
+    """Raises `UserError` for a setting that no arm has."""
+    sections = [config.to_sections() for config in configs]
+    for section, values in parse_words(words).items():
+        for key in values:
+            if all(key not in each[section] for each in sections):
+                check_kind_has(section, sections[0][section]["kind"], key)
 
 
 def _check_preset(option: str, preset: str, kind: str) -> None:
