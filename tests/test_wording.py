@@ -1,0 +1,92 @@
+"""The language of the code (style.md of the project): banned wordings, names, and one definition for each class name."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+FLOORS = ("envs", "policies", "seal_ray", "tuning")
+BANNED = {
+    r"in (the )?place of": "instead of",
+    r"\bbeside\b": "alongside, next to, with",
+    r"in the mean\b": "on average",
+    r"one's own|of your own|of its own accord": "custom",
+    r"\b(goes|go|going|went|gone) on\b(?! (top|one|the|a|engines|it|them))": "resumes, continues",
+    r"is not shown to": "no evidence that",
+    r"(^|[.!?] )(Those|That) of\b": "the noun",
+    r"(^|[.!?] )What (is|was|has|a|an|the|it|they)\b": "the noun",
+    r"\b(is|are|be|was|were) (told|asked)\b": "gets, is called",
+    r"\b(knows|tells|speaks|takes note|take note|had come to|mended|begins anew|held against|make out|made out)\b": "stores, returns, raises",
+    r"\b(crutch|anchored|authorship|curation|sitting|happening)\b": "the term of the glossary",
+    r"\bwhoever\b|\bsomebody\b|\bnobody\b|\banybody\b": "the actor",
+}
+"""Wording in docstrings, comments and messages → what to write instead."""
+NAMES = {
+    r"^_?of_|^_?(of|in|at|by|for|with|from|to|on|over|under|beside)$": "a function is named for what it returns or does",
+    r"(?i)crutch|anchored|authorship|sitter|\bsitting\b|happening|give_way|unless_stuck|shares_out|division\b": "the term of the glossary",
+}
+"""Names of functions, classes, arguments and attributes → the rule."""
+ALLOWED = {
+    # (file, text): the reason
+}
+
+
+def texts(path: Path) -> Iterator[tuple[int, str]]:
+    """Docstrings, comments, and messages (strings with a space) of a file, with their line."""
+    source = path.read_text(encoding="utf-8")
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string.lstrip("# ")
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+            yield node.lineno, " ".join(node.value.split())
+
+
+def names(path: Path) -> Iterator[tuple[int, str]]:
+    """Names that a file defines, with their line."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.lineno, node.name
+        elif isinstance(node, ast.arg):
+            yield node.lineno, node.arg
+
+
+def files() -> Iterator[Path]:
+    for floor in FLOORS:
+        yield from sorted((ROOT / floor).rglob("*.py"))
+
+
+def hits() -> list[tuple[str, int, str, str]]:
+    found = []
+    for path in files():
+        where = str(path.relative_to(ROOT))
+        for line, text in texts(path):
+            found += [
+                (where, line, match[0], instead)
+                for pattern, instead in BANNED.items()
+                for match in re.finditer(pattern, text, re.IGNORECASE if pattern.islower() else 0)
+            ]
+        for line, name in names(path):
+            found += [(where, line, name, rule) for pattern, rule in NAMES.items() if re.search(pattern, name)]
+    return found
+
+
+def test_the_banned_wordings_are_not_used() -> None:
+    assert len(ALLOWED) <= 30
+    wrong = [hit for hit in hits() if (hit[0], hit[2]) not in ALLOWED]
+    assert not wrong, "\n".join(f"{where}:{line}: {text!r}: write {instead}" for where, line, text, instead in wrong[:50])
+
+
+def test_a_class_name_has_one_definition() -> None:
+    defined: dict[str, list[str]] = defaultdict(list)
+    for path in files():
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                defined[node.name].append(str(path.relative_to(ROOT)))
+    assert {name: places for name, places in defined.items() if len(places) > 1} == {}
