@@ -30,6 +30,9 @@ Storage = Annotated[
 ]
 
 
+Rounds = Annotated[int | None, typer.Option(help="Rounds of each run, instead of the preset's.", min=1)]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be run, and start nothing.")]
+
 Trust = Annotated[
     bool,
     typer.Option(

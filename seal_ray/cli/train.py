@@ -17,7 +17,7 @@ from envs.diagnosis import Label
 from envs.errors import UserError
 from envs.trusting import import_names, require_trust, trust_names, untrusted
 from seal_ray.cli.console import make_console
-from seal_ray.cli.options import Runs, Storage, Trust
+from seal_ray.cli.options import DryRun, Rounds, Runs, Storage, Trust
 from seal_ray.metrics import categories_of
 from seal_ray.report.files import TRIALS
 
@@ -34,20 +34,19 @@ def command(
     preset: Annotated[
         list[str] | None, typer.Option(help="A model preset, a method preset, or both: see --presets, or YAML files.")
     ] = None,
-    config: Annotated[Path | None, typer.Option(help="A YAML file of settings, on top of the presets.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Repeats a run.", min=0)] = None,
+    config: Annotated[Path | None, typer.Option(help="YAML file of settings, on top of the presets.")] = None,
+    rounds: Rounds = None,
+    seed: Annotated[int | None, typer.Option(help="Seed; the same seed repeats a run.", min=0)] = None,
     name: Annotated[str | None, typer.Option(help="Name of the run, and of its folder in --runs.")] = None,
     runs: Runs = Path("runs"),
-    resume: Annotated[
-        str | None, typer.Option(help="Run to go on with: its folder, or where --storage has put it.")
-    ] = None,
+    resume: Annotated[str | None, typer.Option(help="Run to resume: its folder, or its copy in --storage.")] = None,
     storage: Storage = None,
     wandb: Annotated[str, typer.Option(help="off, auto (offline without a key), online or offline.")] = "auto",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be run, and start nothing.")] = False,
+    dry_run: DryRun = False,
     presets: Annotated[bool, typer.Option("--presets", help="List the presets.")] = False,
     _trust: Trust = False,
 ) -> None:
-    """Train a solver: play, diagnose, reweight, learn. Ctrl-C writes a checkpoint; --resume goes on."""
+    """Train a solver: play, diagnose, reweight, learn. Ctrl-C writes a checkpoint; --resume resumes."""
     from seal_ray.algorithm.config import make_config
 
     console = make_console()
@@ -58,10 +57,10 @@ def command(
     from seal_ray.run.storage import fetched, is_stored, mirrored
 
     if resume is not None:
-        if overrides or preset or config or name or seed is not None:
-            raise UserError("--resume: a run goes on with its own settings; give no others.")
+        if overrides or preset or config or name or rounds is not None or seed is not None:
+            raise UserError("--resume: a run resumes with its own settings; give no others.")
         if dry_run and is_stored(resume):
-            raise UserError("--dry-run: it fetches no run from a storage; its config.yaml there says what it is.")
+            raise UserError("--dry-run: it fetches no run from a storage; read its config.yaml there.")
         folder_path, storage = fetched(resume, runs, storage)
         file = folder_path / "config.yaml"
         if not file.is_file() or (folder_path / TRIALS).exists():
@@ -70,7 +69,8 @@ def command(
         if not dry_run:
             trust_signed_names(made.to_sections(), file, run=folder_path)
     else:
-        made = make_config(preset or [], file=config, overrides=overrides or [], seed=seed)
+        words = [*(overrides or []), *([] if rounds is None else [f"training.rounds={rounds}"])]
+        made = make_config(preset or [], file=config, overrides=words, seed=seed)
         folder_path = runs / (name or time.strftime("train-%Y%m%d-%H%M%S"))
         if not dry_run:
             _check_new(folder_path)

@@ -16,11 +16,12 @@ from rich.table import Table
 
 from envs.errors import UserError
 from seal_ray.cli.console import make_console
-from seal_ray.cli.options import Runs, Storage, Trust
+from seal_ray.cli.options import DryRun, Rounds, Runs, Storage, Trust
 from tuning.commands.shared import Standing, check_alone, new_folder, tell_end, tell_missing, teller
 
 if TYPE_CHECKING:
     from tuning.comparison.collect import Comparison
+    from tuning.comparison.plan import ComparisonPlan
 
 
 def command(
@@ -34,7 +35,7 @@ def command(
     arms: Annotated[str | None, typer.Option(help="Method presets, for instance vanilla,fixed,mine.yaml.")] = None,
     seeds: Annotated[int | None, typer.Option(help="Runs of each arm, each with its own seed; 3 if not given.")] = None,
     first_seed: Annotated[int | None, typer.Option(help="The first of the seeds; 0 if not given.", min=0)] = None,
-    rounds: Annotated[int | None, typer.Option(help="Rounds of each run, instead of the preset's.")] = None,
+    rounds: Rounds = None,
     preset: Annotated[str | None, typer.Option(help="The model preset under all arms, or a YAML file.")] = None,
     baseline: Annotated[
         str | None, typer.Option(help="The arm that the others are held against; vanilla, or else the first.")
@@ -64,9 +65,10 @@ def command(
     merge: Annotated[
         bool, typer.Option("--merge", help="Join comparisons that were run in pieces; nothing is run.")
     ] = False,
+    dry_run: DryRun = False,
     _trust: Trust = False,
 ) -> None:
-    """Compare curators: arms × seeds, with intervals and paired differences. Ctrl-C stops; --resume goes on."""
+    """Compare methods: arms × seeds, with intervals and paired differences. Ctrl-C stops; --resume resumes."""
     from tuning.comparison.collect import ComparisonManifest, check_unmerged, collect, set_threshold
     from tuning.comparison.report import write_results
 
@@ -103,7 +105,6 @@ def command(
         check_resumable(folder, ComparisonManifest)
         job = partial(resume_trials, folder, ComparisonManifest)
     else:
-        folder = new_folder(out, name, runs, prefix="compare")
         plan = compare.make_plan(
             [each.strip() for each in (arms or "").split(",") if each.strip()],
             seeds=3 if seeds is None else seeds,
@@ -115,7 +116,11 @@ def command(
             overrides=words or [],
             like=start,
         )
-        compare.check_plan(plan)
+        compare.check_plan(plan, memory=not dry_run)
+        if dry_run:
+            show_plan(console, plan)
+            return
+        folder = new_folder(out, name, runs, prefix="compare")
         job = partial(compare.start, plan, folder)
 
     say = partial(console.print, soft_wrap=True, markup=False)
@@ -126,6 +131,24 @@ def command(
         comparison = write_results(folder)
     _show(console, comparison)
     tell_end(console, _standing(comparison), resume=f"seal-ray compare --resume {folder}")
+
+
+def show_plan(console: Console, plan: ComparisonPlan) -> None:
+    """Shows the arms, the settings that differ between them, and what each trial asks the cluster for."""
+    from seal_ray.run.cluster import resources
+    from tuning.recipe import differences
+
+    first, *others = plan.arms
+    settings = {arm: config.to_sections() for arm, config in plan.arms.items()}
+    unlike = sorted({name for arm in others for name, _ in differences(settings[first], settings[arm])})
+    table = Table("setting", *plan.arms, title=f"{len(plan.arms)} arms × {len(plan.seeds)} seeds, {plan.rounds} rounds")
+    for name in unlike:
+        section, _, key = name.partition(".")
+        table.add_row(name, *(str(settings[arm][section].get(key, "–")) for arm in plan.arms))
+    for kind in ("CPU", "GPU"):
+        asked = [sum(each[kind] for each in resources(config.spec).values()) for config in plan.arms.values()]
+        table.add_row(f"{kind}s of a trial", *(f"{count:g}" for count in asked))
+    console.print(table)
 
 
 def _standing(comparison: Comparison) -> Standing:

@@ -15,12 +15,13 @@ from rich.console import Console
 from rich.table import Table
 
 from seal_ray.cli.console import make_console
-from seal_ray.cli.options import Runs, Storage, Trust
+from seal_ray.cli.options import DryRun, Rounds, Runs, Storage, Trust
 from tuning.commands.shared import Standing, check_alone, new_folder, tell_end, tell_missing, teller
 from tuning.record import State
 
 if TYPE_CHECKING:
     from tuning.running import OnEvent, TrialEvent
+    from tuning.sweep.plan import SweepPlan
     from tuning.sweep.results import Sweep
 
 
@@ -38,7 +39,7 @@ def command(
     scheduler: Annotated[str | None, typer.Option(help="asha (if not given), pbt or none.")] = None,
     search: Annotated[str | None, typer.Option(help="random (if not given), optuna or grid.")] = None,
     trials: Annotated[int | None, typer.Option(help="Points that are tried; 16 if not given.")] = None,
-    rounds: Annotated[int | None, typer.Option(help="Rounds of each trial, instead of the preset's.")] = None,
+    rounds: Rounds = None,
     seed: Annotated[int | None, typer.Option(help="Repeats a sweep.", min=0)] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the sweep; it must not exist.")] = None,
     name: Annotated[str | None, typer.Option(help="Name of that folder in --runs.")] = None,
@@ -48,9 +49,10 @@ def command(
     ] = None,
     storage: Storage = None,
     report: Annotated[Path | None, typer.Option(help="Folder of a sweep to draw again; nothing is run.")] = None,
+    dry_run: DryRun = False,
     _trust: Trust = False,
 ) -> None:
-    """Sweep settings: reweighting, curator, learning rate. Ctrl-C stops; --resume goes on."""
+    """Sweep settings: reweighting, curator, learning rate. Ctrl-C stops; --resume resumes."""
     from tuning.sweep.results import SweepManifest, write_results
 
     console = make_console()
@@ -70,7 +72,6 @@ def command(
         check_resumable(folder, SweepManifest)
         job = partial(resume_trials, folder, SweepManifest)
     else:
-        folder = new_folder(out, name, runs, prefix="sweep")
         plan = sweep.make_plan(
             presets=preset or [],
             overrides=overrides or [],
@@ -81,9 +82,13 @@ def command(
             rounds=rounds,
             seed=seed,
         )
-        sweep.check_plan(plan)
+        sweep.check_plan(plan, memory=not dry_run)
         if plan.space.left_out:
             console.print(f"without effect here, and left out: {', '.join(plan.space.left_out)}", soft_wrap=True)
+        if dry_run:
+            _show_plan(console, plan)
+            return
+        folder = new_folder(out, name, runs, prefix="sweep")
         job = partial(sweep.start, plan, folder)
 
     say = partial(console.print, soft_wrap=True, markup=False)
@@ -94,6 +99,16 @@ def command(
         found = write_results(folder)
     _show(console, found)
     tell_end(console, _standing(found), resume=f"seal-ray sweep --resume {folder}")
+
+
+def _show_plan(console: Console, plan: SweepPlan) -> None:
+    table = Table(
+        "parameter", "values", title=f"{plan.trials} trials, {plan.rounds} rounds, {plan.scheduler}, {plan.search}"
+    )
+    for each in plan.space.parameters:
+        values = f"{each.low:g} to {each.high:g}" if each.choices is None else ", ".join(map(str, each.choices))
+        table.add_row(each.name, values)
+    console.print(table)
 
 
 def _standing(sweep: Sweep) -> Standing:
