@@ -21,8 +21,8 @@ from ray.tune.schedulers import AsyncHyperBandScheduler, TrialScheduler
 
 from envs.errors import SealError, UserError
 from seal_ray.algorithm.config import SealConfig
-from seal_ray.algorithm.rllib import keep_keys_from_trials, tune_files_signed
 from seal_ray.algorithm.seal import Seal
+from seal_ray.rllib import keep_keys_from_trials, tune_files_signed
 from seal_ray.run.cluster import check_asked
 from tuning.record import TrialsManifest, has_ended, mark_ended, mark_failed, mark_started
 from tuning.trial import SealTrial, run_folder, with_main

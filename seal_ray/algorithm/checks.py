@@ -71,7 +71,7 @@ def check_memory(spec: RunSpec, model: ModelFolder) -> None:
 
     If `RAY_ADDRESS` names a cluster, its other machines may hold it, and nothing is checked.
     """
-    from seal_ray.config.memory import available, check_parts, parts
+    from seal_ray.algorithm.memory_estimate import available, check_parts, parts
 
     if (os.environ.get("RAY_ADDRESS") or "local") == "local":
         check_parts(parts(spec, model), available(), engine=spec.engine)

@@ -15,7 +15,7 @@ from envs.profile import FailureProfile
 from envs.roles import CURATOR, SOLVER, TASK_WRITER
 from envs.sources import get_source
 from policies.trajectory import derive_seed
-from seal_ray.algorithm.agent import Agent
+from seal_ray.agent import Agent
 from seal_ray.algorithm.report import EvaluationReport, RoundReport
 from seal_ray.config.resolve import RunSpec
 from seal_ray.evaluation.suites import Suites

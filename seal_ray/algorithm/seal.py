@@ -10,13 +10,13 @@ from typing import Any
 import ray.util
 from ray.tune.execution.placement_groups import PlacementGroupFactory
 
-from seal_ray.algorithm.agent import Agent, start_agents
+from seal_ray.agent import Agent, start_agents
 from seal_ray.algorithm.co_evolution import CoEvolution
 from seal_ray.algorithm.config import SealConfig
 from seal_ray.algorithm.report import EvaluationReport, OnRound, RoundReport
-from seal_ray.algorithm.rllib import RoundAlgorithm
 from seal_ray.config.resolve import RunSpec
 from seal_ray.evaluation.suites import make_suites
+from seal_ray.rllib import RoundAlgorithm
 from seal_ray.training.learner_group import SealLearnerGroup
 
 _STATE = "seal"

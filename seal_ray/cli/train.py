@@ -201,7 +201,7 @@ def _show_fit(console: Console, made: SealConfig, model: ModelFolder) -> None:
 
 def _show_plan(console: Console, made: SealConfig, model: ModelFolder) -> None:
     from envs.received import write_yaml
-    from seal_ray.config.memory import Place, parts
+    from seal_ray.algorithm.memory_estimate import Place, parts
     from seal_ray.run.cluster import resources
 
     console.print(write_yaml({"seed": made.seed, **made.to_sections()}), soft_wrap=True, markup=False)

@@ -17,7 +17,7 @@ from policies.models import ModelFolder
 from policies.prompting import ChatFormat
 from policies.proposer import Proposal
 from policies.trajectory import interface_id
-from seal_ray.algorithm.agent import Agent, writing_of
+from seal_ray.agent import Agent, writing_of
 from seal_ray.config.resolve import RunSpec
 from seal_ray.config.schema import CuratorSection, LLMCuratorSection
 from seal_ray.grpo.advantages import REJECTION_STEP, centred_advantages

@@ -17,7 +17,7 @@ from policies.proposer import Proposal
 from policies.task_writer import Known, TaskWriter
 from policies.task_writer.choice import TASK_WRITERS
 from policies.trajectory import derive_seed
-from seal_ray.algorithm.agent import Agent, writing_of
+from seal_ray.agent import Agent, writing_of
 from seal_ray.config.resolve import RunSpec
 from seal_ray.config.schema import LLMTaskWriterSection, WritingTaskWriterSection
 from seal_ray.grpo.advantages import regression_weights

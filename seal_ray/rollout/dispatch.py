@@ -15,7 +15,7 @@ from ray.exceptions import RayActorError
 
 from envs.errors import SealError
 from policies.rollouts import Fault
-from seal_ray.algorithm.rllib import answers, cause_of, replace_runner, send
+from seal_ray.rllib import answers, cause_of, replace_runner, send
 from seal_ray.rollout.runner import StuckDialogue, Target
 from seal_ray.rollout.types import Group, GroupPlan, Member
 

@@ -13,8 +13,8 @@ from ray.exceptions import RayActorError, RayTaskError
 
 from envs.errors import SealError
 from policies.engine import BASE, Adapter, EngineDead, EngineReport, GenRequest, GenResult
-from seal_ray.algorithm.rllib import actor_state, cause_of
 from seal_ray.config.schema import EngineSection
+from seal_ray.rllib import actor_state, cause_of
 from seal_ray.rollout.engine_actor import EngineActor, EngineSpec, OutOfReach, Payload
 
 _PAUSE = 0.25

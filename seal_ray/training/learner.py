@@ -16,13 +16,13 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from envs.errors import SealError
 from policies.engine.stored import StoredWeights, store
-from seal_ray.algorithm.rllib import RowsLearner
 from seal_ray.config.resolve import RunSpec
 from seal_ray.config.schema import TrainingSection
 from seal_ray.grpo.losses import global_mean
 from seal_ray.grpo.packing import Groups, Packed, collate, pack
 from seal_ray.grpo.rows import Minibatch, Row, make_row
 from seal_ray.grpo.schedule import Schedule
+from seal_ray.rllib import RowsLearner
 from seal_ray.training.arm_gradients import ArmGradients
 from seal_ray.training.heap import release_memory
 from seal_ray.training.hint_stripped import Counts, Internalisation, RowLoss, internalisation, logprob_gaps

@@ -15,12 +15,12 @@ from envs.errors import SealError
 from policies.engine.choice import choose_dtype
 from policies.models import open_model
 from policies.models.folder import DATA_ONLY
-from seal_ray.algorithm.rllib import RowsModule
 from seal_ray.config.resolve import LORA_TARGETS, AgentSpec
 from seal_ray.config.schema import LearnersSection
 from seal_ray.grpo.attention import choose_attention
 from seal_ray.grpo.forward import attends_to_segments, token_logprobs
 from seal_ray.grpo.packing import Packed
+from seal_ray.rllib import RowsModule
 
 PACKED = "packed"
 LOGPROBS = "logprobs_M"

@@ -27,7 +27,7 @@ from ray.tune.execution.experiment_state import _ExperimentCheckpointManager
 from torch import Tensor, nn
 
 from envs.errors import UserError
-from seal_ray.algorithm.state import read_state, write_state
+from seal_ray.state import read_state, write_state
 
 _TAG = "sample"
 _RENDEZVOUS: Any = sys.modules["torch.distributed.rendezvous"]  # a function has the module's name
