@@ -26,7 +26,7 @@ _PROCESS = 400 << 20
 _ADAM = 2
 """Moments a weight."""
 _FLOAT32 = 4
-_CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
 class Place(StrEnum):
@@ -127,7 +127,7 @@ def available() -> Available:
     import torch
 
     host = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for name in _CGROUP_LIMITS:
+    for name in CGROUP_LIMITS:
         try:
             host = min(host, int(Path(name).read_text(encoding="ascii")))
         except (OSError, ValueError):  # another version of cgroups, or no limit

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 
 import torch
-from seal_ray.grpo.losses.grpo import GRPOLoss
 from torch import Tensor, nn
 
+from seal_ray.grpo.losses import GRPOLoss
 from seal_ray.grpo.rows import Row
 
 
@@ -30,7 +30,7 @@ def batch_loss(
     temperature: float,
     reference: Sequence[Sequence[float]],
     proximal: Sequence[Sequence[float]],
-    anchor_weight: str = "one",
+    off_policy_weight: str = "none",
 ) -> Tensor:
     """The batch's loss: the mean over all sampled tokens of all rows. Log-probs go by row and sampled token."""
     losses = []
@@ -39,14 +39,16 @@ def batch_loss(
         for current, sampler, ref, start in zip(
             scores(model, row, temperature), old, of_reference, of_proximal, strict=True
         ):
-            anchored = row.anchored is not None
-            capped = settings.importance_cap is not None and not anchored
+            stripped = row.stripped_of is not None
+            capped = settings.importance_cap is not None and not stripped
             weight = min(math.exp(start - sampler), settings.importance_cap or 1.0) if capped else 1.0
-            ratio = (current - (start if capped or anchored else sampler)).exp()
+            ratio = (current - (start if capped or stripped else sampler)).exp()
             size = abs(row.advantage)
-            if anchored:
+            if stripped:
                 rho = math.exp(start - sampler)
-                size *= {"one": 1.0, "shaped": min(1.0, max(0.2, rho**0.5)), "truncated": min(1.0, rho)}[anchor_weight]
+                size *= {"none": 1.0, "sqrt": min(1.0, max(0.2, rho**0.5)), "truncated": min(1.0, rho)}[
+                    off_policy_weight
+                ]
             if row.advantage >= 0:
                 most = torch.tensor(1 + settings.clip_high, dtype=torch.float64)
                 loss = -size * (ratio if ratio < most else most)

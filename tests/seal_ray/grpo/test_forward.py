@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from seal_ray.grpo.attention import SEGMENTS, choose_attention
 from seal_ray.grpo.forward import token_logprobs
 from seal_ray.grpo.packing import collate
 from seal_ray.grpo.prefixes import Segment
+from seal_ray.grpo.rows import make_row
 from tests.seal_ray.grpo.models import VOCABULARY, alone, random_group, random_rows, tiny_model
 
 
@@ -103,22 +105,36 @@ def test_under_an_output_layer_that_does_not_learn_the_gradient_is_the_same(
     assert not seen, "it is another way, not the same one"
 
 
+class Fixed(torch.nn.Module):
+    """A language model whose hidden states are given."""
+
+    config = SimpleNamespace(vocab_size=50, _attn_implementation="sdpa")
+
+    def __init__(self, output: torch.nn.Linear, hidden_1NH: torch.Tensor) -> None:
+        super().__init__()
+        self.output, self.hidden_1NH = output, hidden_1NH
+
+    def get_output_embeddings(self) -> torch.nn.Linear:
+        return self.output
+
+    def get_decoder(self) -> Any:
+        return lambda **_: SimpleNamespace(last_hidden_state=self.hidden_1NH)
+
+
 def test_of_a_likely_token_the_gradient_is_right_in_half_precision() -> None:
     """Its derivative is the small difference of two large terms."""
     torch.manual_seed(0)
     output = torch.nn.Linear(16, 50, bias=False)
-    target = torch.tensor([7])
-    direction_1H = output.weight[target].detach()
-    hidden_1H = (16.0 * direction_1H / direction_1H.norm() ** 2).requires_grad_()
-    (expected,) = torch.autograd.grad(forward._score(output, hidden_1H, target, 1.0).sum(), hidden_1H)
-    assert 0.99 < forward._score(output, hidden_1H, target, 1.0).exp() < 0.9999
+    direction_H = output.weight[7].detach()
+    hidden_1NH = (16.0 * direction_H / direction_H.norm() ** 2).expand(1, 2, 16).clone().requires_grad_()
+    model, packed = Fixed(output, hidden_1NH), collate([[make_row([0, 7], [False, True], [0.0, 0.0], 1.0)]])
+    logprob_M = token_logprobs(model, packed)
+    assert 0.99 < logprob_M.exp() < 0.9999
+    (expected,) = torch.autograd.grad(logprob_M.sum(), hidden_1NH)
     output.requires_grad_(False)
     with torch.autocast("cpu", torch.bfloat16):
-        weight = forward._as_computed(output.weight)
-        logprob = forward._Score.apply(hidden_1H, weight, target, 1.0)  # type: ignore[no-untyped-call]
-    assert weight.dtype == torch.bfloat16
-    (given,) = torch.autograd.grad(logprob.sum(), hidden_1H)
-    assert float((given - expected).norm() / expected.norm()) < 0.1
+        (gradient,) = torch.autograd.grad(token_logprobs(model, packed).sum(), hidden_1NH)
+    assert float((gradient - expected).norm() / expected.norm()) < 0.1
 
 
 def test_transformers_own_attention_is_left_for_what_the_kernels_cannot_do() -> None:

@@ -12,13 +12,12 @@ import numpy as np
 import pytest
 import torch
 from peft import PeftModel
-from seal_ray.grpo.losses.grpo import GRPOLoss
-from seal_ray.grpo.losses.sums import LossSums, global_mean
 from torch import Tensor, nn
 
 from seal_ray.grpo import forward
 from seal_ray.grpo.attention import SEGMENTS
 from seal_ray.grpo.forward import token_logprobs
+from seal_ray.grpo.losses import GRPOLoss, LossSums, global_mean
 from seal_ray.grpo.packing import collate
 from seal_ray.grpo.rows import Row
 from tests.seal_ray.grpo.models import VOCABULARY, random_rows, tiny_model, with_adapter

@@ -9,13 +9,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from seal_ray.grpo.losses.cispo import CISPOLoss
-from seal_ray.grpo.losses.grpo import GRPOLoss
-from seal_ray.grpo.losses.rwr import RWRLoss
-from seal_ray.grpo.losses.sums import LossSums, global_mean
 
 from envs.errors import UserError
-from seal_ray.grpo.losses import LOSSES
+from seal_ray.grpo.losses import LOSSES, CISPOLoss, GRPOLoss, LossSums, RWRLoss, global_mean
 
 BARE = GRPOLoss.Settings(kl=0.0)
 
@@ -184,7 +180,7 @@ def test_what_is_missing_is_said() -> None:
 )
 def test_settings_out_of_range_are_refused_by_name(wrong: dict[str, Any]) -> None:
     with pytest.raises(UserError, match=f"training.loss: grpo: {next(iter(wrong))}"):
-        LOSSES.make("grpo", own=wrong)
+        LOSSES.make("grpo", wrong)
 
 
 def test_the_gradient_of_weighted_regression_is_the_one_worked_out_by_hand() -> None:

@@ -14,8 +14,8 @@ from envs.errors import UserError
 from policies.models import ModelFolder, open_model
 from seal_ray.algorithm import checks
 from seal_ray.algorithm.config import make_config
+from seal_ray.algorithm.memory_estimate import Available, Place, available, parts
 from seal_ray.config import memory
-from seal_ray.config.memory import Available, Place, available, parts
 from seal_ray.grpo.forward import LOGITS
 from seal_ray.run.cluster import check_fits
 
@@ -68,14 +68,14 @@ def shapes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def needed(*words: str, presets: tuple[str, ...] = ("qwen2.5-7b",)) -> dict[str, tuple[Place, int]]:
-    found = parts(make_config(presets, overrides=words), QWEN_7B)
+    found = parts(make_config(presets, overrides=words).spec, QWEN_7B)
     return {part.name: (part.place, part.size) for part in found}
 
 
 def refusal(there: Available, monkeypatch: pytest.MonkeyPatch, *words: str) -> str:
     monkeypatch.setattr(memory, "available", lambda: there)
     with pytest.raises(UserError) as caught:
-        checks.check_memory(make_config(["qwen2.5-7b"], overrides=words), QWEN_7B)
+        checks.check_memory(make_config(["qwen2.5-7b"], overrides=words).spec, QWEN_7B)
     return str(caught.value)
 
 
@@ -116,8 +116,6 @@ def test_lora_takes_far_less() -> None:
     assert found["learner gradients and moments"] == (Place.GPU, 12 * 40_370_176)
     assert found["learner weights"] == (Place.GPU, 4 * (PARAMETERS + 40_370_176))
     assert found["reference policy"][1] == 0, "the base with the adapter off"
-    few = needed("solver.lora_rank=16", "solver.lora_targets=[q_proj]")
-    assert few["learner gradients and moments"] == (Place.GPU, 12 * LAYERS * 16 * 2 * WIDTH)
 
 
 @pytest.mark.usefixtures("shapes")
@@ -162,22 +160,22 @@ def test_a_micro_batch_takes_what_is_estimated(
     config = make_config(
         overrides=[f"training.microbatch_tokens={tokens}", f"solver.gradient_checkpointing={str(checkpoints).lower()}"]
     )
-    estimate = {part.name: part.size for part in parts(config, open_model("tiny"))}["learner activations"]
+    estimate = {part.name: part.size for part in parts(config.spec, open_model("tiny"))}["learner activations"]
     assert 0.8 < estimate / measured[opening, rest, checkpoints] < 1.2
 
 
 def test_the_shipped_model_fits_a_small_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "available", lambda: Available(6 * GIB))
     config = make_config()
-    checks.check_memory(config, open_model("tiny"))
-    found = {part.name: part for part in parts(config, open_model("tiny"))}
+    checks.check_memory(config.spec, open_model("tiny"))
+    found = {part.name: part for part in parts(config.spec, open_model("tiny"))}
     assert {part.place for part in found.values()} == {Place.HOST}
     assert found["learner weights"].size < GIB // 10
 
 
 def test_a_cache_can_hold_a_share_of_the_dialogues() -> None:
     whole, share = (
-        {part.name: part.size for part in parts(make_config(overrides=words), open_model("tiny"))}
+        {part.name: part.size for part in parts(make_config(overrides=words).spec, open_model("tiny"))}
         for words in ([], ["engine.cache_share=0.5"])
     )
     assert share["engine cache"] == whole["engine cache"] / 2
@@ -212,7 +210,7 @@ def test_too_small_a_share_for_an_engine(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize("there", [NODE, Available(1024 * GIB)])
 def test_enough_memory_and_gpus_elsewhere(there: Available, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "available", lambda: there)
-    checks.check_memory(make_config(["qwen2.5-7b"]), QWEN_7B)
+    checks.check_memory(make_config(["qwen2.5-7b"]).spec, QWEN_7B)
 
 
 @pytest.mark.usefixtures("shapes")
@@ -220,19 +218,19 @@ def test_engines_on_gpus_that_ray_is_not_told_of(monkeypatch: pytest.MonkeyPatch
     words = ("engine.num_gpus_per_engine=0", "engine.num_engines=1")
     assert refusal(NODE, monkeypatch, *words).startswith("engine.num_gpus_per_engine: 0 sets no GPU aside")
     monkeypatch.setattr(memory, "available", lambda: NODE)
-    checks.check_memory(make_config(["qwen2.5-7b"], overrides=[*words, "engine.kind=transformers"]), QWEN_7B)
+    checks.check_memory(make_config(["qwen2.5-7b"], overrides=[*words, "engine.kind=transformers"]).spec, QWEN_7B)
 
 
 @pytest.mark.usefixtures("shapes")
 def test_a_cluster_may_hold_what_this_machine_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "available", lambda: Available(GIB))
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
-    checks.check_memory(make_config(["qwen2.5-7b"]), QWEN_7B)
+    checks.check_memory(make_config(["qwen2.5-7b"]).spec, QWEN_7B)
 
 
 def test_the_process_itself_learns_on_no_gpu() -> None:
     with pytest.raises(UserError, match=r"learners.num_learners: 0 sets no GPU aside"):
-        check_fits(make_config(overrides=["learners.num_gpus_per_learner=1"]))
+        check_fits(make_config(overrides=["learners.num_gpus_per_learner=1"]).spec)
 
 
 @pytest.mark.parametrize("gpus", [3, 6, 7])
@@ -241,18 +239,18 @@ def test_shares_that_add_up_to_all_there_is_fit(gpus: int, monkeypatch: pytest.M
     monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 99.0, "GPU": float(gpus)})
     engines = [f"engine.num_engines={gpus}", "engine.num_gpus_per_engine=0.2"]
     learners = [f"learners.num_learners={gpus}", "learners.num_gpus_per_learner=0.8"]
-    check_fits(make_config(overrides=[*engines, *learners]))
+    check_fits(make_config(overrides=[*engines, *learners]).spec)
     monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 99.0, "GPU": gpus - 0.1})
     with pytest.raises(UserError, match="GPUs and the cluster has"):
-        check_fits(make_config(overrides=[*engines, *learners]))
+        check_fits(make_config(overrides=[*engines, *learners]).spec)
 
 
 def test_what_this_machine_has(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     limit, none = tmp_path / "limit", tmp_path / "none"
     limit.write_text("123456789\n")
     none.write_text("max\n")
-    monkeypatch.setattr(memory, "_CGROUP_LIMITS", (str(none), str(tmp_path / "missing")))
+    monkeypatch.setattr(memory, "CGROUP_LIMITS", (str(none), str(tmp_path / "missing")))
     whole = available().host
     assert whole > GIB
-    monkeypatch.setattr(memory, "_CGROUP_LIMITS", (str(limit),))
+    monkeypatch.setattr(memory, "CGROUP_LIMITS", (str(limit),))
     assert available().host == 123_456_789
