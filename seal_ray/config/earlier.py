@@ -107,6 +107,9 @@ def converted(document: Mapping[str, Any]) -> dict[str, Any]:
         kind = _KINDS.get((section, str(found.get(section, {}).get("kind"))))
         if kind is not None:
             found[section] |= {"kind": kind, "trainable": True}
+    curator = found.get("curator", {})
+    if "played" in curator and curator["played"] is None:  # all proposals
+        curator["played"] = curator.get("proposals", 3)
     environment, training = found.get("environment", {}), found.get("training", {})
     for old in ("bfcl_split", "division"):
         if old in environment:
