@@ -39,6 +39,35 @@ def test_imports_go_downward(floor: str) -> None:
         assert not FORBIDDEN[floor] & set(imported(path)), path
 
 
+LAYERS = (
+    *("metrics", "state", "rllib", "config", "grpo", "report", "evaluation", "rollout", "training", "agent"),
+    *("proposing", "algorithm", "run", "exams", "warm_start", "serving", "cli"),
+)
+"""The layers of `seal_ray`, from the bottom."""
+
+
+def test_imports_inside_seal_ray_go_downward() -> None:
+    for path in modules("seal_ray"):
+        layer = path.relative_to(ROOT).with_suffix("").parts[1]
+        if layer == "__init__":
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("seal_ray."):
+                other = node.module.split(".")[1]
+                below = LAYERS.index(other) <= LAYERS.index(layer)
+                assert below or _is_for_types(path, node), f"{path}:{node.lineno} imports {node.module}"
+
+
+def _is_for_types(path: Path, node: ast.ImportFrom) -> bool:
+    """Whether an import stands below `if TYPE_CHECKING`."""
+    return any(
+        isinstance(block, ast.If)
+        and ast.unparse(block.test) == "TYPE_CHECKING"
+        and node.lineno in range(block.lineno, (block.end_lineno or 0) + 1)
+        for block in ast.parse(path.read_text(encoding="utf-8")).body
+    )
+
+
 def imports_of(path: Path, known: Mapping[str, Path]) -> Iterator[str]:
     """The modules of ours that a file imports, wherever the import stands: in a function, or for type checkers only."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -114,9 +143,17 @@ def test_every_public_name_of_the_world_loads() -> None:
 def test_rooms_stay_small_and_say_what_they_are(floor: str) -> None:
     for path in modules(floor):
         text = path.read_text(encoding="utf-8")
-        assert text.count("\n") <= 500, path
+        assert text.count("\n") <= 400, path
         if path.name != "__init__.py" or text:
             assert ast.get_docstring(ast.parse(text)), path
+
+
+@pytest.mark.parametrize("floor", ["envs", "policies", "seal_ray", "tuning"])
+def test_functions_stay_short(floor: str) -> None:
+    for path in modules(floor):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                assert (node.end_lineno or 0) - node.lineno < 60, f"{path}: {node.name}"
 
 
 def test_the_installed_stack_is_the_pinned_one_and_works_on_cpu() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from envs.roles import CURATOR, SOLVER, TASK_WRITER
 from seal_ray.config.schema import (
@@ -20,13 +20,11 @@ from seal_ray.config.schema import (
     LLMCuratorSection,
     LLMTaskWriterSection,
     ReweightingSection,
+    S,
     SolverSection,
     TaskWriterSection,
     TrainingSection,
 )
-
-if TYPE_CHECKING:
-    from seal_ray.algorithm.config import SealConfig
 
 LORA_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 """Names of the layers that have LoRA adapters."""
@@ -123,7 +121,29 @@ class RunSpec:
         return sum(agent.has_adapter and agent.host == host for agent in self.agents.values())
 
 
-def resolve(config: SealConfig) -> RunSpec:
+class Sections(Protocol):
+    """A config that is resolved: RLlib's seed, a factory of engines for tests, and the sections."""
+
+    seed: Any
+    engine_factory: Any
+
+    def section(self, section: type[S]) -> S:
+        """A section as a checked value. Raises `UserError` for a wrong value."""
+
+
+class Resolved(Protocol):
+    """A config as RLlib's actors get it, with the spec that it was resolved to."""
+
+    num_learners: int
+
+    @property
+    def spec(self) -> RunSpec: ...
+
+    def get_config_for_module(self, module_id: str) -> Any:
+        """The settings of one agent's module, as RLlib's learner takes them."""
+
+
+def resolve(config: Sections) -> RunSpec:
     """What a config's settings mean. Raises `UserError` for a value that does not fit."""
     solver, engine, training = (
         config.section(SolverSection),

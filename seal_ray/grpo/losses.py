@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Annotated, Protocol
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Protocol
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
@@ -50,19 +51,12 @@ class LossSums:
         return self.clipped_low + self.clipped_high + self.clipped_dual
 
     def __add__(self, other: LossSums) -> LossSums:
-        return LossSums(
-            self.tokens + other.tokens,
-            self.loss + other.loss,
-            self.clipped_low + other.clipped_low,
-            self.clipped_high + other.clipped_high,
-            self.clipped_dual + other.clipped_dual,
-            self.capped + other.capped,
-            self.reference_kl + other.reference_kl,
-            self.sampler_kl + other.sampler_kl,
-            self.ratio + other.ratio,
-            min(self.ratio_min, other.ratio_min),
-            max(self.ratio_max, other.ratio_max),
-        )
+        sums = {each.name: getattr(self, each.name) + getattr(other, each.name) for each in fields(self)}
+        extremes = {
+            "ratio_min": min(self.ratio_min, other.ratio_min),
+            "ratio_max": max(self.ratio_max, other.ratio_max),
+        }
+        return LossSums(**(sums | extremes))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,7 +103,51 @@ class _Settings(BaseModel):
     """Coefficient of the KL to the reference policy."""
 
 
-class GRPOLoss:
+_Surrogate = tuple[Tensor, dict[str, Tensor]]
+
+
+class _RatioLoss(ABC):
+    """A loss with the ratio `r = exp(cur − old)` and a KL to the reference policy: `surrogate + kl · k3`."""
+
+    Settings: type[_Settings] = _Settings
+
+    def __init__(self, settings: _Settings) -> None:
+        self.settings: Any = settings
+
+    @property
+    def needs_proximal(self) -> bool:
+        return False
+
+    def __call__(
+        self,
+        logprobs_M: Tensor,
+        sampled_logprobs_M: Tensor,
+        advantages_M: Tensor,
+        *,
+        reference_logprobs_M: Tensor | None = None,
+        proximal_logprobs_M: Tensor | None = None,
+    ) -> TokenLosses:
+        """Raises `ValueError` for a `kl` without the reference's log-probs, or a cap without proximal ones."""
+        if self.needs_proximal and proximal_logprobs_M is None:
+            raise ValueError("an importance cap and no proximal log-probs")
+        old_M = sampled_logprobs_M.detach().to(logprobs_M)
+        proximal_M = old_M
+        if self.needs_proximal and proximal_logprobs_M is not None:
+            proximal_M = proximal_logprobs_M.detach().to(logprobs_M)
+        ratio_M = importance_ratio(logprobs_M, proximal_M)
+        advantages_M = advantages_M.detach().to(logprobs_M)
+        surrogate_M, masks = self._surrogate(logprobs_M, advantages_M, ratio_M, proximal_M - old_M)
+        loss_M, kl_M = add_kl(surrogate_M, self.settings.kl, logprobs_M, reference_logprobs_M)
+        return token_losses(
+            loss_M, logprobs_M=logprobs_M, sampled_logprobs_M=old_M, ratio_M=ratio_M, reference_kl_M=kl_M, **masks
+        )
+
+    @abstractmethod
+    def _surrogate(self, logprobs_M: Tensor, advantages_M: Tensor, ratio_M: Tensor, drift_M: Tensor) -> _Surrogate:
+        """The loss without its KL, and the masks for `token_losses`. `drift_M` is `proximal − old`."""
+
+
+class GRPOLoss(_RatioLoss):
     """GRPO (arXiv 2402.03300) with a dual clip c. With the ratio `r = exp(cur − old)`, the loss of a token is
 
         surrogate = max(−A·r, −A·clip(r, 1 − clip_low, 1 + clip_high)), and at most −A·c if A < 0
@@ -130,60 +168,32 @@ class GRPOLoss:
         importance_cap: _Positive | None = None
         """Cap of truncated importance sampling for the difference between engine and learner; None leaves it out."""
 
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-
     @property
     def needs_proximal(self) -> bool:
         return self.settings.importance_cap is not None
 
-    def __call__(
-        self,
-        logprobs_M: Tensor,
-        sampled_logprobs_M: Tensor,
-        advantages_M: Tensor,
-        *,
-        reference_logprobs_M: Tensor | None = None,
-        proximal_logprobs_M: Tensor | None = None,
-    ) -> TokenLosses:
-        """Raises `ValueError` for a `kl` without the reference's log-probs, or a cap without proximal ones."""
+    def _surrogate(self, logprobs_M: Tensor, advantages_M: Tensor, ratio_M: Tensor, drift_M: Tensor) -> _Surrogate:
         settings = self.settings
-        if settings.importance_cap is not None and proximal_logprobs_M is None:
-            raise ValueError("an importance cap and no proximal log-probs")
-        dtype = logprobs_M.dtype
-        old_M = sampled_logprobs_M.detach().to(dtype)
-        advantages_M = advantages_M.detach().to(dtype)
-
-        proximal_M, importance_M = old_M, torch.ones_like(old_M)
-        if settings.importance_cap is not None and proximal_logprobs_M is not None:
-            proximal_M = proximal_logprobs_M.detach().to(dtype)
-            importance_M = torch.exp((proximal_M - old_M).clamp(max=MAX_LOG_RATIO)).clamp(max=settings.importance_cap)
-
-        ratio_M = importance_ratio(logprobs_M, proximal_M)
         unclipped_M = -advantages_M * ratio_M
         clipped_M = -advantages_M * ratio_M.clamp(1 - settings.clip_low, 1 + settings.clip_high)
+        is_clipped_M = clipped_M > unclipped_M
+        masks = {
+            "clipped_low_M": is_clipped_M & (advantages_M < 0),
+            "clipped_high_M": is_clipped_M & (advantages_M > 0),
+        }
         surrogate_M = torch.maximum(unclipped_M, clipped_M)
-        dual_M = torch.zeros_like(surrogate_M, dtype=torch.bool)
         if settings.dual_clip is not None:
             bound_M = -advantages_M * settings.dual_clip
-            dual_M = (advantages_M < 0) & (surrogate_M > bound_M)
-            surrogate_M = torch.where(dual_M, bound_M, surrogate_M)
-        loss_M, kl_M = add_kl(importance_M * surrogate_M, settings.kl, logprobs_M, reference_logprobs_M)
-        is_clipped_M = clipped_M > unclipped_M
-        return token_losses(
-            loss_M,
-            logprobs_M=logprobs_M,
-            sampled_logprobs_M=old_M,
-            ratio_M=ratio_M,
-            reference_kl_M=kl_M,
-            clipped_low_M=is_clipped_M & (advantages_M < 0),
-            clipped_high_M=is_clipped_M & (advantages_M > 0),
-            clipped_dual_M=dual_M,
-            capped_M=None if settings.importance_cap is None else importance_M == settings.importance_cap,
-        )
+            masks["clipped_dual_M"] = (advantages_M < 0) & (surrogate_M > bound_M)
+            surrogate_M = torch.where(masks["clipped_dual_M"], bound_M, surrogate_M)
+        if settings.importance_cap is not None:
+            importance_M = torch.exp(drift_M.clamp(max=MAX_LOG_RATIO)).clamp(max=settings.importance_cap)
+            masks["capped_M"] = importance_M == settings.importance_cap
+            surrogate_M = importance_M * surrogate_M
+        return surrogate_M, masks
 
 
-class CISPOLoss:
+class CISPOLoss(_RatioLoss):
     """CISPO (arXiv 2506.13585, section 3.1): REINFORCE with a clipped weight that carries no gradient.
 
         w    = stop_gradient(clip(r, 1 − clip_low, 1 + clip_high)),  r = exp(cur − old)
@@ -192,76 +202,29 @@ class CISPOLoss:
     The paper bounds the weight from above alone, as a `clip_low` of 1 or more does. `importance_cap` has no effect.
     """
 
-    needs_proximal = False
-
     class Settings(_Settings):
         """The constants of CISPO's loss."""
 
         clip_low: _Positive = 0.2
         clip_high: _Positive = 0.2
 
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-
-    def __call__(
-        self,
-        logprobs_M: Tensor,
-        sampled_logprobs_M: Tensor,
-        advantages_M: Tensor,
-        *,
-        reference_logprobs_M: Tensor | None = None,
-        proximal_logprobs_M: Tensor | None = None,
-    ) -> TokenLosses:
-        """Raises `ValueError` without the reference's log-probs, unless `kl` is 0."""
-        del proximal_logprobs_M
-        old_M = sampled_logprobs_M.detach().to(logprobs_M.dtype)
-        ratio_M = importance_ratio(logprobs_M, old_M)
+    def _surrogate(self, logprobs_M: Tensor, advantages_M: Tensor, ratio_M: Tensor, drift_M: Tensor) -> _Surrogate:
+        del drift_M
         low, high = 1 - self.settings.clip_low, 1 + self.settings.clip_high
-        weight_M = ratio_M.detach().clamp(low, high)
-        loss_M = -weight_M * advantages_M.detach().to(logprobs_M.dtype) * logprobs_M
-        loss_M, kl_M = add_kl(loss_M, self.settings.kl, logprobs_M, reference_logprobs_M)
-        return token_losses(
-            loss_M,
-            logprobs_M=logprobs_M,
-            sampled_logprobs_M=old_M,
-            ratio_M=ratio_M,
-            reference_kl_M=kl_M,
-            clipped_low_M=ratio_M < low,
-            clipped_high_M=ratio_M > high,
-        )
+        surrogate_M = -ratio_M.detach().clamp(low, high) * advantages_M * logprobs_M
+        return surrogate_M, {"clipped_low_M": ratio_M < low, "clipped_high_M": ratio_M > high}
 
 
-class RWRLoss:
+class RWRLoss(_RatioLoss):
     """`−w·cur + kl · k3`: weighted likelihood of sampled tokens, with weights as advantages (Peters and Schaal 2007).
 
     Without a ratio or a clip: on samples of the present policy, the gradient of the first term is a policy gradient
     without baseline.
     """
 
-    needs_proximal = False
-    Settings = _Settings
-
-    def __init__(self, settings: _Settings) -> None:
-        self.settings = settings
-
-    def __call__(
-        self,
-        logprobs_M: Tensor,
-        sampled_logprobs_M: Tensor,
-        advantages_M: Tensor,
-        *,
-        reference_logprobs_M: Tensor | None = None,
-        proximal_logprobs_M: Tensor | None = None,
-    ) -> TokenLosses:
-        """Raises `ValueError` without the reference's log-probs, unless `kl` is 0."""
-        del proximal_logprobs_M
-        old_M = sampled_logprobs_M.detach().to(logprobs_M.dtype)
-        loss_M = -advantages_M.detach().to(logprobs_M.dtype) * logprobs_M
-        loss_M, kl_M = add_kl(loss_M, self.settings.kl, logprobs_M, reference_logprobs_M)
-        ratio_M = importance_ratio(logprobs_M, old_M)
-        return token_losses(
-            loss_M, logprobs_M=logprobs_M, sampled_logprobs_M=old_M, ratio_M=ratio_M, reference_kl_M=kl_M
-        )
+    def _surrogate(self, logprobs_M: Tensor, advantages_M: Tensor, ratio_M: Tensor, drift_M: Tensor) -> _Surrogate:
+        del ratio_M, drift_M
+        return -advantages_M * logprobs_M, {}
 
 
 LOSSES: Registry[type[Loss]] = Registry(

@@ -6,7 +6,7 @@ import math
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from envs.errors import SealError
 from policies.engine.stored import StoredWeights, store
-from seal_ray.config.resolve import RunSpec
+from seal_ray.config.resolve import Resolved
 from seal_ray.config.schema import TrainingSection
 from seal_ray.grpo.losses import global_mean
 from seal_ray.grpo.packing import Groups, Packed, collate, pack
@@ -28,9 +28,6 @@ from seal_ray.training.heap import release_memory
 from seal_ray.training.hint_stripped import Counts, Internalisation, RowLoss, internalisation, logprob_gaps
 from seal_ray.training.module import LOGPROBS, PACKED, REFERENCE, LMModule, fill, is_sharded, whole
 from seal_ray.training.weights import full_weights
-
-if TYPE_CHECKING:
-    from seal_ray.algorithm.config import SealConfig
 
 MINIBATCHES = "minibatches"
 """Column: a learner's share of each minibatch of the round, in the order of the gradient steps."""
@@ -69,11 +66,11 @@ class SealLearner(RowsLearner):
     all of them.
     """
 
-    config: SealConfig
+    config: Resolved  # type: ignore[assignment] # RLlib declares its own class
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        spec: RunSpec = self.config.spec
+        spec = self.config.spec
         self._learners = spec.learners
         self._agents = {name: _Agent(spec.agents[name].training) for name in spec.learning_agents}
         self._microbatch_tokens = spec.training.microbatch_tokens

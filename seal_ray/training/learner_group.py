@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import ray
 from ray.rllib.core import COMPONENT_LEARNER, COMPONENT_OPTIMIZER, COMPONENT_RL_MODULE
@@ -13,6 +13,7 @@ from ray.rllib.policy.sample_batch import MultiAgentBatch, SampleBatch
 
 from envs.errors import SealError
 from policies.engine.stored import StoredWeights
+from seal_ray.config.resolve import Resolved
 from seal_ray.grpo.packing import shard
 from seal_ray.grpo.rows import Minibatch, Row
 from seal_ray.rllib import RowsLearnerGroup, cause_of, learner_index
@@ -20,9 +21,6 @@ from seal_ray.state import read_state, write_state
 from seal_ray.training.arm_gradients import cosines
 from seal_ray.training.hint_stripped import Internalisation
 from seal_ray.training.learner import LEARNT, columns
-
-if TYPE_CHECKING:
-    from seal_ray.algorithm.config import SealConfig
 
 _SHARDS = "shards"
 """Folder of a checkpoint with sharded weights and optimizer, written by all learners."""
@@ -39,7 +37,7 @@ class SealLearnerGroup(RowsLearnerGroup):
     the group cannot be used any more.
     """
 
-    config: SealConfig
+    config: Resolved  # type: ignore[assignment] # RLlib declares its own class
     _has_weights = True
     """Whether the state that was set last had the weights, or had left them to shards."""
 
