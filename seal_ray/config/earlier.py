@@ -7,13 +7,11 @@ from typing import Any
 
 from envs.errors import UserError
 
-_SPLIT_SCHEME = "set environment.split_scheme"
 _BY_POSTERIOR = "a curator that is a language model compares its arms on common tasks by the posterior; leave it out"
 _CONSTANT = "it is constant now; leave it out"
 _IMPORT = "write a custom {0} as package.module:NAME in {0}, with its constants inside"
 REPLACED: Mapping[str, str] = {
-    "environment.division": _SPLIT_SCHEME,
-    "environment.bfcl_split": _SPLIT_SCHEME,
+    "environment.division": "set environment.split_scheme",
     "environment.sampler": "set training.dynamic_sampling, or let a task writer choose tasks",
     "environment.sampler_floor": "set training.dynamic_sampling, or let a task writer choose tasks",
     "environment.reward_settings": _IMPORT.format("environment.reward"),
@@ -111,9 +109,8 @@ def converted(document: Mapping[str, Any]) -> dict[str, Any]:
     if "played" in curator and curator["played"] is None:  # all proposals
         curator["played"] = curator.get("proposals", 3)
     environment, training = found.get("environment", {}), found.get("training", {})
-    for old in ("bfcl_split", "division"):
-        if old in environment:
-            environment["split_scheme"] = environment.pop(old)
+    if "division" in environment:
+        environment["split_scheme"] = environment.pop("division")
     if "fill" in training:
         training["dynamic_sampling"] = training.pop("fill") == "resample"
     if "group_floor" in training:
