@@ -24,6 +24,8 @@ from seal_ray.config.sections import check_key, fields_of, make_section, section
 FOLDER = Path(__file__).parent.parent / "presets"
 DEFAULT = "tiny"
 """The model preset that stands where none is given."""
+OF_SOURCE = ("split", "split_scheme", "categories", "difficulty", "tasks")
+"""Settings of `environment` that depend on its source: a preset's are dropped if another source is given."""
 Values = dict[str, dict[str, Any]]
 """Section → key → value."""
 
@@ -78,6 +80,9 @@ def read_sections(
     given, seed = _read_file(file) if file is not None else ({}, 0)
     own = merged(given, parse_words(overrides))
     under = merged(*(layer for _, document in documents for layer in _layers(document)))
+    source = own.get("environment", {}).get("source")
+    if source is not None and source != under.get("environment", {}).get("source"):
+        under["environment"] = {key: value for key, value in under["environment"].items() if key not in OF_SOURCE}
     for section in KINDS:
         default = SECTIONS[section].model_fields["kind"].default
         kind = own.get(section, {}).get("kind", under.get(section, {}).get("kind", default))

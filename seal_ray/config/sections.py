@@ -78,7 +78,8 @@ def check_kind_has(section: str, kind: Any, key: str) -> None:
     """Raises `UserError` if the kind of a union does not have this setting, which others have."""
     if key not in section_class(section, kind).model_fields:
         kinds = [name for name, each in KINDS[section].items() if key in each.model_fields]
-        raise UserError(f"{section}.{key}: {section}.kind={kind} does not have it; {' and '.join(kinds)} do.")
+        have = f"{kinds[0]} does" if len(kinds) == 1 else f"{', '.join(kinds)} do"
+        raise UserError(f"{section}.{key}: {section}.kind={kind} does not have it; {have}.")
 
 
 def make_section(section: str, values: Mapping[str, Any]) -> Section:
