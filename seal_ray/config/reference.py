@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
 from seal_ray.config.fields import allowed
@@ -16,14 +17,14 @@ from seal_ray.config.sections import fields_of
 PATH = Path(__file__).parents[2] / "docs" / "config.md"
 """The page in the repository."""
 
-_OWN_PRESETS = """
-A preset of your own is a YAML file, named by its path in the place of a name:
+_CUSTOM_PRESETS = """
+A custom preset is a YAML file, given by its path:
 
 ```yaml
 # mine.yaml
 kind: method              # or model
-like: coevolved           # a preset of the package, of the same kind, that it goes on from; may be left out
-about: As coevolved, with a curator that speaks less often.
+like: coevolved           # a preset of the package, of the same kind, that it extends; optional
+about: As coevolved, with a curator that proposes less often.
 sections:
   curator: {update_every: 5}
 ```
@@ -36,18 +37,40 @@ _INTRODUCTION = """# Settings
 
 This page is made from `seal_ray/config/schema.py` by `python -m seal_ray.config.reference`.
 
-A run's settings are those of its presets, then of the file that `--config` names, then of the words
-`section.key=value` on the command line; later ones win. A file has the sections as below, and may have a `seed` beside
-them; the `config.yaml` in the folder of a run is such a file. In Python each section is a method:
-`SealConfig().training(groups=12).curator(kind="rules")`. What is None in Python is null in YAML.
+A run's settings are those of its presets, then of the file `--config`, then of the words `section.key=value` on the
+command line; later ones win. A file has the sections below, and optionally a `seed`; the `config.yaml` of a run is such
+a file. In Python each section is a method: `SealConfig().training(groups=12).curator(kind="rules")`. None in Python is
+null in YAML.
 
-The sections `env_runners`, `learners` and `fault_tolerance` take RLlib's other keys too, in Python only.
+`curator` and `task_writer` have other settings for each kind. The sections `env_runners`, `learners` and
+`fault_tolerance` take RLlib's other keys too, in Python only.
 """
+
+COMMON = (
+    *("environment.source", "environment.categories", "environment.difficulty", "environment.reward"),
+    *("engine.num_engines", "engine.concurrent", "engine.num_gpus_per_engine", "engine.gpu_memory_share"),
+    *("solver.model", "solver.response", "solver.context", "solver.temperature", "solver.lora_rank"),
+    *("curator.kind", "curator.trainable", "task_writer.kind", "reweighting.mode"),
+    *("training.rounds", "training.groups", "training.group_size", "training.lr", "training.kl", "training.view"),
+    *("evaluation.interval", "learners.num_learners"),
+)
+"""The settings that people change."""
 
 
 def settings_as_markdown() -> str:
-    """The page: every preset, and every section with its keys, defaults, bounds and meanings."""
-    return "\n".join([_INTRODUCTION, *_presets(), *(line for name in SECTIONS for line in _section(name))])
+    """The page: the common settings, every preset, and every section with its keys, defaults, bounds and meanings."""
+    sections = (line for name in SECTIONS for line in _section(name))
+    return "\n".join([_INTRODUCTION, *_common(), *_presets(), *sections])
+
+
+def _common() -> Iterator[str]:
+    yield f"## The {len(COMMON)} that people change\n"
+    yield from _table(("setting", "default", "meaning"))
+    for name in COMMON:
+        section, _, key = name.partition(".")
+        field = fields_of(section)[key]
+        yield _row(f"`{name}`", f"`{_default(field)}`", _meaning(field))
+    yield ""
 
 
 def _presets() -> Iterator[str]:
@@ -57,7 +80,7 @@ def _presets() -> Iterator[str]:
     for kind in ("model", "method"):
         for name in preset_names(kind):
             yield _row(f"`{name}`", kind, about(name))
-    yield _OWN_PRESETS
+    yield _CUSTOM_PRESETS
 
 
 def _section(name: str) -> Iterator[str]:
@@ -67,12 +90,19 @@ def _section(name: str) -> Iterator[str]:
     yield from _table(("key", "default", "allowed", "meaning", *(["kinds"] if name in KINDS else [])))
     kinds = KINDS.get(name, {})
     for key, field in fields_of(name).items():
-        default = json.dumps(to_jsonable_python(field.get_default(call_default_factory=True)))
         bounds = allowed(field).replace("None (null in YAML)", "null")
         having = [kind for kind, each in kinds.items() if key in each.model_fields]
         of_kinds = ["all" if len(having) == len(kinds) else ", ".join(having)] if kinds else []
-        yield _row(f"`{key}`", f"`{default}`", bounds, " ".join((field.description or "").split()), *of_kinds)
+        yield _row(f"`{key}`", f"`{_default(field)}`", bounds, _meaning(field), *of_kinds)
     yield ""
+
+
+def _default(field: FieldInfo) -> str:
+    return json.dumps(to_jsonable_python(field.get_default(call_default_factory=True)))
+
+
+def _meaning(field: FieldInfo) -> str:
+    return " ".join((field.description or "").split())
 
 
 def _table(titles: tuple[str, ...]) -> tuple[str, str]:
