@@ -24,8 +24,8 @@ CURATORS: Registry[type[Curator]] = Registry(
 )
 """The kinds. A class without a model takes its `Settings` from the curator section and `curator.kind_settings`.
 
-A class with `is_model` is made as `LLMCurator` is, and is a subclass of it: it writes through an engine, and its
-proposals are tried out. With `learns` its model is trained, with the proposals' values as rewards.
+A class with `is_model` is a subclass of `LLMCurator` and made like it: it writes through an engine, and its proposals
+are tried out. With `learns` its model is trained, with the proposals' values as rewards.
 """
 
 
@@ -46,7 +46,7 @@ def shows_given_interface(kind: str) -> bool:
 
 
 def make_curator(kind: str, known: Mapping[str, Any] | None = None, own: Mapping[str, JSON] | None = None) -> Curator:
-    """A curator of a kind without a model, with the settings that `Registry.make` finds for it.
+    """Makes a curator of a kind without a model, with the settings that `Registry.make` finds for it.
 
     Raises `UserError` for an unknown kind, one that is a model, and settings that do not fit.
     """

@@ -1,4 +1,4 @@
-"""`NoCurator`, `FixedCurator` and `PlaceboCurator`: one static interface from the start, whatever the solver does."""
+"""Curators with one static interface: `NoCurator`, `FixedCurator` and `PlaceboCurator`."""
 
 from __future__ import annotations
 
@@ -21,14 +21,13 @@ IDLE = Interface(
         "Keep to the documented names of arguments. The user speaks English.",
     )
 )
-"""Guidelines as many and as long as a curator's, which tell the solver nothing that it does not know."""
-
+"""As many guidelines of the same length as a curator's, without new information for the solver."""
 
 GivenInterface = Annotated[
     InstanceOf[Interface] | None,
     BeforeValidator(lambda given: load_interface(Path(given)) if isinstance(given, str) else given),
 ]
-"""Type of a setting: an interface, the path of its JSON file, or None for the kind's own."""
+"""Type of a setting: an interface, the path of its JSON file, or None for the kind's default."""
 
 
 class ConstantCurator(Curator):
@@ -44,36 +43,29 @@ class ConstantCurator(Curator):
 
 
 class NoCurator(ConstantCurator):
-    """Always proposes the plain interface, so that the solver trains on the benchmark as published.
-
-    It has no settings, so that a run can be repeated without its curator by changing the kind alone.
-    """
+    """Always proposes the plain interface. Without settings, so that changing the kind alone removes a curator."""
 
     kind = "none"
     interface = Interface.plain()
 
 
 class FixedCurator(ConstantCurator):
-    """Always proposes the interface that it was given."""
+    """Always proposes the given interface."""
 
     kind = "fixed"
 
     class Settings(BaseModel):
-        """What is shown."""
+        """The interface; None is `STATIC_CUES`."""
 
         model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
         interface: GivenInterface = None
-        """The interface; None is `STATIC_CUES`."""
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.interface = (settings or self.Settings()).interface or STATIC_CUES
 
 
 class PlaceboCurator(ConstantCurator):
-    """Always proposes `IDLE`: what a run gains under it is the machinery's, and not the guidance's.
-
-    It has no settings.
-    """
+    """Always proposes `IDLE`: a run's gain under it comes from the machinery, not from the guidance."""
 
     kind = "placebo"
     interface = IDLE

@@ -1,6 +1,6 @@
-"""What a language model reads before it proposes an interface, and how what it wrote is read.
+"""A curator's prompt, which has counts and labels but never a task or an answer, and the reader of its answer.
 
-It reads counts and labels, never a task or an answer. What it writes is not trusted.
+The answer is not trusted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from policies.curator.base import Tried
 from policies.documents import outermost_object
 
 _FADE = "fade"
-"""The key of an interface that a proposal does not set: it is a setting of the run."""
+"""The key of an interface that no proposal sets: it is a setting of the run."""
 
 INSTRUCTIONS = f"""\
 You help to train an agent that calls tools in dialogues. You see how often its turns fail and how, never its tasks. \
@@ -31,7 +31,7 @@ Answer with one JSON object: the interface that the agent is shown while it trai
 The agent is tested without the interface, so show what it can learn from."""
 
 _LISTED = 4
-"""Positions, tools and arguments that are listed."""
+"""Number of positions, tools and arguments in the profile."""
 
 
 def _list_of(items: dict[str, Any], most: int) -> dict[str, Any]:
@@ -57,16 +57,13 @@ PROPOSAL_SCHEMA = _object_of(
 
 
 def write_proposal(interface: Interface) -> str:
-    """The interface as a proposal has it: JSON in one line."""
+    """The interface as a proposal: JSON in one line."""
     document = {key: value for key, value in interface_to_dict(interface).items() if key != _FADE}
     return json.dumps(document, ensure_ascii=False)
 
 
 def read_proposal(text: str) -> Interface:
-    """The interface that an answer proposes: its outermost JSON object; the text around it is ignored.
-
-    Raises `UserError` where there is no object, or it is not an interface.
-    """
+    """The interface in an answer: its outermost JSON object. Raises `UserError` if that is no interface."""
     return replace(interface_from_json(outermost_object(text, name="proposal"), source="proposal"), fade=0.0)
 
 
@@ -78,11 +75,14 @@ def messages_for(
     tried: Sequence[Tried] = (),
     extends: bool = False,
 ) -> tuple[Message, ...]:
-    """The messages that ask for a proposal: the window's profile, what is shown now, and what was changed for it.
+    """The messages that ask for a proposal: the window's profile, the interface in force, and its last change.
 
-    Where a proposal `extends` what is shown, the model is told so.
-    `before` is the interface before the one in force. `tried` are interfaces of earlier windows, the best first; what a
-    model wrote is in them as JSON text, which the guard had passed before it was shown.
+    Args:
+        profile: The failure profile.
+        incumbent: The interface in force.
+        before: The interface before the one in force.
+        tried: Interfaces of earlier windows, the best first; the leak guard passed them before they were shown.
+        extends: Whether the proposal is added to the interface in force.
     """
     changed = "\n".join(interface_diff(before, incumbent)) or "nothing"
     total = profile.total.get("all")

@@ -1,6 +1,6 @@
-"""`RulesCurator`: SEAL's released closed loop, which picks guidelines from the failure profile by fixed rules.
+"""`RulesCurator` picks guidelines from the failure profile by the rules of SEAL's released code (arXiv 2605.24426).
 
-The rules are those of the code released with SEAL (arXiv 2605.24426); the guidelines' words are our own.
+The wording of the guidelines is our own.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ GUIDELINE_FOR: Mapping[Label, str] = MappingProxyType(
 """Failure label → its guideline. An inherited state has none: the fault lies in an earlier turn."""
 
 RULES_BASE = replace(STATIC_CUES, recovery=RecoveryLevel.CLASS)
-"""What the rules show beside the guidelines where nothing else is given."""
+"""The interface to which the rules add guidelines by default."""
 
 
 class RulesSettings(BaseModel):
     """When a label's guideline is active, and how many are shown.
 
-    Over the window, a label must have at least `min_count` turns and the share `min_prevalence` (0 to 1) of all failed
-    turns, and the rollouts with it a mean reward below `max_reward` (0 to 1). `interface` is what the guidelines are
-    added to; None is `RULES_BASE`.
+    In the window, a label must have at least `min_count` turns and the share `min_prevalence` (0 to 1) of all failed
+    turns, and its rollouts a mean reward below `max_reward` (0 to 1). The guidelines are added to `interface`; None is
+    `RULES_BASE`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
@@ -62,13 +62,13 @@ class RulesSettings(BaseModel):
 
 
 class RulesCurator(Curator):
-    """Proposes the base interface with the guidelines that the window calls for, worked out anew each time."""
+    """Proposes the base interface with the guidelines for the window's failures."""
 
     kind = "rules"
     Settings = RulesSettings
 
     def __init__(self, settings: RulesSettings | None = None) -> None:
-        """Raises `UserError` where the guidelines of the base leave no room for those that the rules add."""
+        """Raises `UserError` if the guidelines of the base leave no room for those of the rules."""
         self.settings = settings or RulesSettings()
         self.base = self.settings.interface or RULES_BASE
         if len(self.base.guidelines) + self.settings.keep > MAX_GUIDELINES:
@@ -84,25 +84,25 @@ class RulesCurator(Curator):
         if not n:
             return ()
         if not profile.window.get("all").rollouts:
-            # Nothing was seen, so nothing speaks against what is shown.
+            # There is no evidence against the interface in force.
             return (Proposal(self.base if incumbent.is_plain else incumbent),)
         chosen = (text for text in select_guidelines(profile, self.settings) if text not in self.base.guidelines)
         return (Proposal(replace(self.base, guidelines=(*self.base.guidelines, *chosen))),)
 
 
 def select_guidelines(profile: FailureProfile, settings: RulesSettings) -> tuple[str, ...]:
-    """The guidelines of the labels with the most pressure, at most `keep`; one that two labels share counts once."""
+    """The guidelines of the `keep` labels with the most pressure; one that two labels share counts once."""
     texts = dict.fromkeys(GUIDELINE_FOR[label] for label in pressures(profile, settings))
     return tuple(texts)[: settings.keep]
 
 
 def pressures(profile: FailureProfile, settings: RulesSettings) -> dict[Label, float]:
     """The active labels with their pressure = prevalence · (1 − mean reward), the greatest first."""
-    found = {}
+    active = {}
     for label in GUIDELINE_FOR:
         tally, prevalence = profile.window.get(f"label/{label}"), profile.prevalence(label)
         frequent = tally.turns >= settings.min_count and prevalence >= settings.min_prevalence
         if frequent and tally.reward_mean < settings.max_reward:
-            found[label] = prevalence * (1 - tally.reward_mean)
+            active[label] = prevalence * (1 - tally.reward_mean)
     # Sorting is stable: equal pressures keep the order of the table.
-    return dict(sorted(found.items(), key=lambda item: -item[1]))
+    return dict(sorted(active.items(), key=lambda item: -item[1]))

@@ -18,7 +18,7 @@ from envs.specifications import Rejected, Specification, Writable, writable
 from envs.task import Category
 from policies.tiny.proposals import draw_profile
 from policies.writer.base import Known
-from policies.writer.specification_text import SOUGHT, messages_for, telling
+from policies.writer.specification_text import SOUGHT, messages_for, most_informative
 
 _FITTING = 0.6
 """Share of specifications whose category and depth are drawn for what is solved; the others are drawn from all."""
@@ -51,7 +51,7 @@ def specification_demonstrations(seed: int, *, answers: int = 1) -> Iterator[Spe
         number += 1
         profile = FailureProfile() if rng.random() < _NOTHING_PLAYED else draw_profile(rng)
         known = draw_known(rng)
-        messages = messages_for(profile, grammar=source.specification_help, known=telling(known, _SHOWN))
+        messages = messages_for(profile, grammar=source.specification_help, known=most_informative(known, _SHOWN))
         found = tuple(_draw(rng, source, profile).dump() for _ in range(answers))
         yield SpecificationDemonstration(messages, found)
 

@@ -1,8 +1,8 @@
-"""Writers of tasks: what gives specifications that a task source composes tasks from. No Ray.
+"""Task writers write specifications, of which a task source composes tasks. No Ray.
 
-`base.py` says what a writer is, `choice.py` finds its kind by name. Without a model: `plain.py` (none, a fixed set, at
-random), `shuffled.py` (what
-another run has recorded). `llm.py` is a language model, frozen or learning, `specification_text.py` what it reads.
+`base.py` has the interface of a writer, `choice.py` its kinds by name. Without a model: `plain.py` (none, a fixed set,
+at random), `shuffled.py` (the record of another run). `llm.py` is a language model, frozen or learning;
+`specification_text.py` has its prompt.
 """
 
 from policies.writer.base import Draft, Known, TaskWriter

@@ -1,27 +1,26 @@
-"""`TaskWriter`: what writes specifications of training tasks, and the values it gives."""
+"""`TaskWriter`: the interface of task writers, and the values that they take and return."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from envs.errors import UserError
 from envs.profile import FailureProfile
 from envs.specifications import Specification
-from envs.task import JSON
+from policies.proposer import Proposer
 from policies.sample import Sample
 
 Check = Callable[[Specification], str | None]
-"""Why there is no task of a specification, or it is not wanted, in one sentence; None where there is one."""
+"""Returns the reason, in one sentence, why a specification has no task or is not wanted; None if it has one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What was written: a specification, and the reason in `rejection` where there is no task of it, or it is none.
+    """A specification; `rejection` has the reason if it has no task, or could not be read (then it is None).
 
-    `sample` is there where a language model wrote it.
+    `sample` is set if a language model wrote it.
     """
 
     specification: Specification | None
@@ -31,32 +30,18 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A specification whose task was played: the share of its plain rollouts that succeeded, and how many count."""
+    """A specification whose task was played: success `p` of its plain rollouts, and their (discounted) number."""
 
     specification: Specification
     p: float
     rollouts: float
 
 
-class TaskWriter(Protocol):
-    """Writes specifications. It sees the failure profile, and success by specification so far; never a task.
+class TaskWriter(Proposer, Protocol):
+    """Writes specifications. It reads the failure profile, and success by specification so far; never a task."""
 
-    The caller decides how often it is asked. Asynchronous, since a language model takes seconds.
-    """
-
-    kind: str
-    """The name of the kind, which its states carry."""
+    role: str = "writer"
 
     @abstractmethod
     async def write(self, profile: FailureProfile, *, known: Sequence[Known], n: int, seed: int) -> tuple[Draft, ...]:
         """At most `n` drafts. The same arguments and state give the same drafts."""
-
-    def get_state(self) -> dict[str, JSON]:
-        """What a checkpoint must keep, as JSON values."""
-        return {"kind": self.kind}
-
-    def set_state(self, state: Mapping[str, JSON]) -> None:
-        """Goes on from a state that `get_state` gave. Raises `UserError` for that of another kind."""
-        if state.get("kind") != self.kind:
-            given = state.get("kind")
-            raise UserError(f"writer: a state of kind {given!r:.80} was given to a writer of kind {self.kind!r}.")

@@ -1,4 +1,4 @@
-"""The kinds of writers of tasks, by the name in `writer.kind`."""
+"""The kinds of task writers, by the name in `writer.kind`."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ WRITERS: Registry[type[TaskWriter]] = Registry(
 )
 """The kinds. A class without a model is made with the task source and a check of specifications.
 
-One with `replays` gets the recorded windows of another run and the run's seed too.
-A class with `is_model` is made as `LLMWriter` is, and is a subclass of it. With `learns` its model is trained.
+One with `replays` also gets the recorded windows of another run and the run's seed. A class with `is_model` is a
+subclass of `LLMWriter` and made like it. With `learns` its model is trained.
 """
 
 
@@ -44,14 +44,14 @@ def learns(kind: str) -> bool:
 
 
 def replays(kind: str) -> bool:
-    """Whether writers of this kind write what another run has recorded. Raises `UserError` for an unknown kind."""
+    """Whether writers of this kind repeat the record of another run. Raises `UserError` for an unknown kind."""
     return bool(getattr(WRITERS.find(kind), "replays", False))
 
 
 def make_writer(
     kind: str, source: Writable, check: Check, *, windows: Sequence[Sequence[str | None]] = (), seed: int = 0
 ) -> TaskWriter:
-    """A writer of a kind without a model. One that `replays` writes these `windows` again, in an order by the seed."""
-    found: Any = WRITERS.find(kind)
-    made: TaskWriter = found(source, check, **({"windows": windows, "seed": seed} if replays(kind) else {}))
+    """Makes a writer of a kind without a model. One that `replays` gets `windows` and `seed`."""
+    kind_class: Any = WRITERS.find(kind)
+    made: TaskWriter = kind_class(source, check, **({"windows": windows, "seed": seed} if replays(kind) else {}))
     return made

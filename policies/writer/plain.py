@@ -11,11 +11,11 @@ from envs.task import JSON
 from policies.writer.base import Check, Draft, Known, TaskWriter
 
 _DRAWS = 50
-"""Specifications at random that are looked at for one with a task. More than a third have one."""
+"""Specifications that are drawn for one with a task. More than a third have one."""
 
 
 class NoWriter(TaskWriter):
-    """Writes nothing: all training tasks are the source's own."""
+    """Writes nothing: all training tasks come from the source."""
 
     kind = "none"
 
@@ -28,7 +28,7 @@ class NoWriter(TaskWriter):
 
 
 class RandomWriter(TaskWriter):
-    """Writes specifications at random, and draws again where there is no task: a control with the same budget."""
+    """Writes specifications at random, and draws again if one has no task: a control with the same budget."""
 
     kind = "random"
 
@@ -48,18 +48,18 @@ class RandomWriter(TaskWriter):
         return tuple(drafts)
 
     def _draw(self, rng: random.Random, keys: set[str]) -> Draft:
-        """A specification with a task that is not one of `keys`; the last that was drawn where none was found."""
+        """A specification with a task and a new key, or else the last one that was drawn."""
         for _ in range(_DRAWS):
             specification = self._source.draw(rng)
-            known = specification.key in keys
-            rejection = "specification: it was written twice." if known else self._check(specification)
+            written = specification.key in keys
+            rejection = "specification: it was written twice." if written else self._check(specification)
             if rejection is None:
                 break
         return Draft(specification, rejection)
 
 
 class StaticWriter(RandomWriter):
-    """Writes in its first window, and nothing from then on: a fixed set, drawn at random."""
+    """Writes a fixed set, drawn at random, in its first window, and nothing later."""
 
     kind = "static"
 

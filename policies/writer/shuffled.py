@@ -1,7 +1,6 @@
 """`ShuffledWriter`: a placebo. It writes the specifications of another run, each window those of another window.
 
-What the recorded writer had learnt, and the profile that it had read, thus fit no window any more. The specifications
-of the whole run, the pool and the budget are the same.
+Specifications, pool and budget of the whole run are the same, but no window fits the profile that its writer had read.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ _UNREADABLE = "specification: what was recorded in its place could not be read."
 
 
 class ShuffledWriter(TaskWriter):
-    """Writes recorded `windows` of texts, in an order drawn by `seed` that leaves none in its place.
+    """Writes recorded `windows` of texts, in an order by `seed` that leaves none in its place, then nothing.
 
-    None stands for a text that could not be read when it was recorded. After the last window nothing is written.
+    None is a text that could not be read when it was recorded.
     """
 
     kind = "shuffled"
@@ -71,7 +70,7 @@ class ShuffledWriter(TaskWriter):
 
 
 def elsewhere(count: int, seed: int) -> list[int]:
-    """An order of 0 to `count` - 1 in which none stands in its own place, where there are two or more (Sattolo)."""
+    """An order of 0 to `count` - 1 in which none keeps its place, if there are two or more (Sattolo's algorithm)."""
     rng = random.Random(f"shuffled {seed}")
     order = list(range(count))
     for place in range(count - 1, 0, -1):

@@ -1,7 +1,4 @@
-"""What a language model reads before it writes specifications.
-
-It reads counts, labels and specifications, never a task or an answer. What it writes is not trusted.
-"""
+"""A task writer's prompt: counts, labels and specifications, never a task or an answer."""
 
 from __future__ import annotations
 
@@ -18,16 +15,13 @@ with one JSON object: what a task should be like. A simulator makes the task; on
 Write tasks that the agent solves about half of the time."""
 
 _LISTED = 4
-"""Positions, tools and arguments that are listed."""
+"""Number of positions, tools and arguments in the profile."""
 SOUGHT = 0.5
-"""Success of the tasks that a writer is to write."""
+"""The success that a writer's tasks should have."""
 
 
 def messages_for(profile: FailureProfile, *, grammar: str, known: Sequence[Known] = ()) -> tuple[Message, ...]:
-    """The messages that ask for a specification: its grammar, the window's profile, and success by specification.
-
-    What a model wrote is in `known` as JSON text that was read and dumped again.
-    """
+    """The messages that ask for a specification: its grammar, the window's profile, and success by specification."""
     asked = profile.render(most=_LISTED)
     if known:
         lines = [f"{each.p:.0%} of {each.rollouts:.0f} {each.specification.dump()}" for each in known]
@@ -35,6 +29,6 @@ def messages_for(profile: FailureProfile, *, grammar: str, known: Sequence[Known
     return Message("system", f"{INSTRUCTIONS}\n{grammar}"), Message("user", asked)
 
 
-def telling(known: Sequence[Known], most: int) -> list[Known]:
-    """At most `most` of these: half of them the nearest to one half, the others the farthest from it, in this order."""
+def most_informative(known: Sequence[Known], most: int) -> list[Known]:
+    """At most `most` of these: half of them nearest to a success of one half, then those farthest from it."""
     return both_ends(sorted(known, key=lambda each: (abs(each.p - SOUGHT), -each.rollouts)), most)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from envs.co_evolution import SOLVER
 from envs.errors import UserError
-from policies.engine.choice import DTYPES, a_dialogue, cache_bytes, choose_dtype, default_kind, working_bytes
+from policies.engine.choice import DTYPES, cache_bytes, choose_dtype, default_kind, dialogue_cache_bytes, working_bytes
 from policies.engine.requests import checkpoint_shapes
 from policies.models import ModelFolder, open_model
 from seal_ray.config.agents import (
@@ -211,7 +211,7 @@ def _activations(model: ModelFolder, solver: Solver, training: Training, *, on_g
 def _cache(model: ModelFolder, engine: Engine, solver: Solver) -> int:
     a_token = model.kv_bytes_per_token(_bytes_per_value(engine))
     if engine.num_gpus_per_engine:
-        return a_dialogue(solver.context, a_token)
+        return dialogue_cache_bytes(solver.context, a_token)
     return cache_bytes(solver.context, engine.concurrent * engine.cache_share, a_token)
 
 

@@ -39,7 +39,7 @@ from policies.writer.choice import is_model, learns, make_writer, writes
 from policies.writer.llm import LearningWriter, LLMWriter
 from policies.writer.plain import RandomWriter
 from policies.writer.shuffled import elsewhere
-from policies.writer.specification_text import messages_for, telling
+from policies.writer.specification_text import messages_for, most_informative
 
 MODEL = open_model(tiny.NAME)
 FORM = ChatFormat.load(MODEL.path, MODEL.dialect)
@@ -158,9 +158,9 @@ def test_with_a_grammar_the_schema_goes_with_the_request() -> None:
 
 def test_the_specifications_that_tell_most_are_shown() -> None:
     known = [Known(SOURCE.read(GOOD), place / 10, 4) for place in range(11)]
-    assert [each.p for each in telling(known, 4)] == [0.5, 0.4, 0.0, 1.0]
-    assert telling(known[:2], 4) == [known[1], known[0]]
-    assert telling(known, 0) == []
+    assert [each.p for each in most_informative(known, 4)] == [0.5, 0.4, 0.0, 1.0]
+    assert most_informative(known[:2], 4) == [known[1], known[0]]
+    assert most_informative(known, 0) == []
 
 
 def test_the_random_writer_writes_what_can_be_composed_each_once() -> None:
