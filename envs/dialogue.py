@@ -42,9 +42,17 @@ class Protocol(StrEnum):
     """The rules that turn completions into steps and turns."""
 
     OFFICIAL = "official"
-    """The benchmark's rules, for evaluation: a completion without a decodable call ends the turn; hidden tools can be called; the step after the 20th of a turn ends the dialogue."""
+    """The benchmark's rules, for evaluation.
+
+    A completion without a decodable call ends the turn; hidden tools can be called; the step after the 20th of a turn
+    ends the dialogue.
+    """
     SEAL = "seal"
-    """For training: parse errors, unknown and hidden tools return an error observation and the turn continues; at most 20 steps in the dialogue."""
+    """For training.
+
+    Parse errors, unknown and hidden tools return an error observation and the turn continues; at most 20 steps in the
+    dialogue.
+    """
     UNTIL_FAILURE = "until-failure"
     """As seal, but the first checked turn that does not pass ends the dialogue: it cannot succeed any more."""
 

@@ -15,21 +15,17 @@ import importlib.abc
 import importlib.machinery
 import inspect
 import json
-import os
 import random
-import resource
-import signal
 import sys
 import types
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 from envs.confinement import confine
+from envs.line_server import limit, serve, take_stdout
 
 SECONDS = 5
 """Processor time that a request may take before the process ends itself."""
-MEMORY = 1 << 30
-"""Bytes of address space."""
 MAX_REPLY = 2_000_000
 """Characters of a reply."""
 _SHUT = ("open", "os.", "socket.", "subprocess.", "shutil.", "ctypes.", "exec", "compile", "pty.", "tempfile.", "mmap.")
@@ -251,38 +247,23 @@ def _refuse(event: str, _: Any) -> None:
         raise PermissionError(f"{event} is shut off")
 
 
-def _limit() -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-
-def main() -> NoReturn:
+def main() -> None:
     """Answers requests until there are none."""
-    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what the folder's modules print
+    replies = take_stdout()
     for name in _IMPORTABLE:
         _load(name)
-    _limit()
+    limit()
     confine()
     folder = json.loads(sys.stdin.readline())
     sys.meta_path.append(Finder(folder["sources"]))
     apis = Apis(**folder)
     sys.addaudithook(_refuse)
-    for line in sys.stdin:
-        signal.setitimer(signal.ITIMER_PROF, SECONDS)
-        request = json.loads(line)
-        reply: Any
-        if request["op"] == "describe":
-            reply = {"apis": apis.describe()}
-        else:
-            reply = (judge if request["op"] == "judge" else play)(apis, request)
-        text = json.dumps(reply, default=str)
-        if len(text) > MAX_REPLY:
-            text = json.dumps(
-                {"correct": [] if request["op"] == "play" else False, "result": None, "error": "too long"}
-            )
-        replies.write(text + "\n")
-        replies.flush()
-        signal.setitimer(signal.ITIMER_PROF, 0)
-    sys.exit(0)
+
+    def answer(request: dict[str, Any]) -> str:
+        operations = {"describe": lambda *_: {"apis": apis.describe()}, "judge": judge, "play": play}
+        text = json.dumps(operations[request["op"]](apis, request), default=str)
+        if len(text) <= MAX_REPLY:
+            return text
+        return json.dumps({"correct": [] if request["op"] == "play" else False, "result": None, "error": "too long"})
+
+    serve(answer, replies, seconds=SECONDS)

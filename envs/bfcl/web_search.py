@@ -12,7 +12,6 @@ import json
 import logging
 import os
 import random
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,7 +19,7 @@ from urllib.parse import urlencode, urlsplit
 
 from envs.bfcl import page_reader, pages
 from envs.bfcl.world import ERROR, argument_of, rendered, unknown_tool
-from envs.bounded import BoundedProcess
+from envs.bounded import BoundedProcess, program_of
 from envs.errors import EnvironmentFault, UserError
 from envs.task import JSON, ToolCall
 from envs.world import CallResult
@@ -93,7 +92,7 @@ class Web:
         self.service = service
         self._patience, self._limits = patience or Patience(), limits or pages.PageLimits()
         self._reader = BoundedProcess(
-            lambda: (sys.executable, "-P", "-s", "-B", page_reader.__file__), seconds=5.0 * page_reader.SECONDS
+            lambda: program_of(page_reader.__name__, "bs4", "html2text"), seconds=5.0 * page_reader.SECONDS
         )
         # At INFO it logs every address, that of the service with its key.
         logger = logging.getLogger("httpx")
