@@ -136,13 +136,13 @@ def replayed(exam: MemoryExam, pairs: int, encoder: str = "") -> Iterator[Replay
         searches = official.ask(search=encoder)
         for backend in dict.fromkeys(item.category for item in exam.items()):
             first, second = [item for item in exam.items() if item.category == backend][:2]
-            tools = [tool.name for tool in first.tools if searches or "search" not in tool.name]
+            tools = [tool.name for tool in first.backend.tools if searches or "search" not in tool.name]
             for number in range(pairs):
                 rng = random.Random(f"{backend} {number}")
                 snapshot, limited = None, False
                 for session in (first, second):
                     calls = [random_call(backend, tools, rng) for _ in range(rng.choice([3, 12, 80]))]
-                    memory = Memory(first.opens(snapshot), [tool.name for tool in first.tools])
+                    memory = Memory(first.backend.opens(snapshot), [tool.name for tool in first.backend.tools])
                     results = [memory.execute(call).text for call in calls]
                     theirs = official.ask(
                         backend=backend,
