@@ -8,9 +8,8 @@ import re
 from envs.errors import EnvironmentFault, UserError, unknown_value
 from envs.sources import SEEDS
 from envs.task import Category, Task
-from envs.toolworld.compose import Composition, compose
+from envs.toolworld.compose import Composition, compose, fault_of
 from envs.toolworld.difficulty import DEFAULT, Difficulty, difficulty_of
-from envs.toolworld.soundness import fault_of
 from envs.toolworld.words import SPLITS, UsedUp
 from envs.toolworld.writing import CannotWriteTurn
 

@@ -9,9 +9,9 @@ from envs.bfcl.tools import tool_names, tools_of
 from envs.task import ToolDoc
 from envs.toolworld.difficulty import Range
 from envs.toolworld.documents import SUBSTITUTES, compact_tool
-from envs.toolworld.requests import Request
 from envs.toolworld.scene import Scene
 from envs.toolworld.scenes import COMPANIONS
+from envs.toolworld.writing import Request
 
 
 def some_tools(
@@ -85,3 +85,12 @@ def _needed(requests: Sequence[Request]) -> dict[str, None]:
     """The tools that these requests need or are helped by, in order."""
     beats = [beat for said in requests for beat in said.beats]
     return dict.fromkeys(name for beat in beats for name in (*(call.name for call in beat.calls), *beat.helpers))
+
+
+def can_be_held_out(requests: Sequence[Request], index: int) -> list[str]:
+    """Tools that request `index` needs, and none before it; nothing else that is needed can stand in for them."""
+    helpers = {name for said in requests for beat in said.beats for name in beat.helpers}
+    needed = {call.name for said in requests for call in said.calls} | helpers
+    known = {call.name for said in requests[:index] for call in said.calls} | helpers
+    new = dict.fromkeys(call.name for call in requests[index].calls if call.name not in known)
+    return [name for name in new if not SUBSTITUTES.get(name, frozenset()) & needed]

@@ -16,11 +16,9 @@ from envs.toolworld.difficulty import Difficulty, difficulty_of
 from envs.toolworld.documents import DESCRIPTIONS
 from envs.toolworld.generation import BLOCK, PREFIX, task_from_id, task_name
 from envs.toolworld.specification.composing import PREFIX as WRITTEN
-from envs.toolworld.specification.composing import compose, specification_in, specified_task
+from envs.toolworld.specification.composing import KnownTasks, compose, specification_in, specified_task
 from envs.toolworld.specification.document import read_specification, schema
-from envs.toolworld.specification.drawing import draw_specification
-from envs.toolworld.specification.sharing import KnownTasks
-from envs.toolworld.specification.value import TaskSpecification, help_text
+from envs.toolworld.specification.value import TaskSpecification, draw_specification, help_text
 from envs.toolworld.words import SPLITS
 
 

@@ -1,4 +1,4 @@
-"""Writing a task's requests: beats are chosen one by one, and strung into turns."""
+"""Writes the requests of a task: beats are chosen one by one, put into words and joined to turns."""
 
 from __future__ import annotations
 
@@ -8,13 +8,59 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
-from envs.task import Category
+from envs.task import Category, ToolCall
 from envs.toolworld.difficulty import Difficulty
-from envs.toolworld.phrases import omittable, request, supply
-from envs.toolworld.register import dressed
-from envs.toolworld.requests import Request, calls_as_text, is_anchored
+from envs.toolworld.phrases import dressed, omittable, request, supply
 from envs.toolworld.scene import Beat, Intent, NotNow, Scene
 from envs.toolworld.scenes.bridges import bridges
+
+_UNOWNED_SLOTS = frozenset(
+    {
+        *("word", "unit", "lines", "shares", "order", "id", "user_id", "tweet", "ticket", "priority"),
+        *("door", "fan", "mode", "speed", "part"),
+    }
+)
+"""Slots with values that no split owns: fixed choices, ids, and words out of a text. `Words` draws all others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One user turn before its category is applied: what is said, the beats behind it and, later, what was missing."""
+
+    text: str
+    beats: tuple[Beat, ...]
+    supplied: str | None = None
+    omitted: str | None = None
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        return tuple(call for beat in self.beats for call in beat.calls)
+
+
+def calls_as_text(beat: Beat) -> str:
+    """The beat's calls in one line, to tell it from others."""
+    return "; ".join(str(call) for call in beat.calls)
+
+
+def is_anchored(beat: Beat) -> bool:
+    """Whether both the request and its calls hold a value that the split owns."""
+    said = owned_values(beat)
+    return any(text.lstrip("#@") in said for call in beat.calls for text in values_of(call))
+
+
+def owned_values(beat: Beat) -> frozenset[str]:
+    """What the request says that belongs to the split: the texts of its slots, without the signs of tags and names."""
+    return frozenset(text.lstrip("#@") for slot, text in beat.slots.items() if slot not in _UNOWNED_SLOTS)
+
+
+def values_of(call: ToolCall) -> list[str]:
+    """A call's argument values as written, those in lists and dicts included."""
+    values = []
+    for value in call.arguments.values():
+        parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else (value,)
+        values += [str(part) for part in parts]
+    return values
+
 
 MAX_WORDS = 25
 """Words of one user turn, where it holds two calls at most."""

@@ -22,13 +22,11 @@ from envs.specifications import Rejected
 from envs.task import Task, ToolCall
 from envs.toolworld import tasks
 from envs.toolworld.compose import Composition
-from envs.toolworld.requests import owned_values
 from envs.toolworld.specification import compose, read_specification, specified_task
-from envs.toolworld.specification.composing import specification_in
-from envs.toolworld.specification.drawing import draw_specification
-from envs.toolworld.specification.sharing import KnownTasks
-from envs.toolworld.specification.value import TaskSpecification
+from envs.toolworld.specification.composing import KnownTasks, specification_in
+from envs.toolworld.specification.value import TaskSpecification, draw_specification
 from envs.toolworld.words import owner
+from envs.toolworld.writing import owned_values
 from tests.envs.players import Action, play, play_ground_truth
 from tests.envs.test_toolworld import content
 

@@ -22,7 +22,7 @@ from envs.toolworld import generate
 from envs.toolworld.compose import Composition
 from envs.toolworld.phrases import phrases
 from envs.toolworld.specification import TaskSpecification, Withheld, compose, read_specification, specified_task
-from envs.toolworld.specification.composing import specification_in, task_name
+from envs.toolworld.specification.composing import KnownTasks, specification_in, task_name
 from envs.toolworld.specification.document import (
     MOST_CHARACTERS,
     code_of,
@@ -30,7 +30,6 @@ from envs.toolworld.specification.document import (
     specification_from_dict,
     specification_of,
 )
-from envs.toolworld.specification.sharing import KnownTasks
 from envs.toolworld.specification.value import MOST_TURNS, SCENES, intents_of
 from tests.envs.specifications import Counted, check_reason, check_task, random_specification
 from tests.envs.test_toolworld import content

@@ -28,11 +28,11 @@ from envs.interface.show import show_tools
 from envs.sources import find_task
 from envs.task import JSON, Category, Task, ToolCall
 from envs.toolworld import Difficulty, generate, tasks
+from envs.toolworld.compose import mentions
 from envs.toolworld.documents import DESCRIPTIONS, SUBSTITUTES, compact_signature, compact_tool
 from envs.toolworld.generation import generate_composition, task_from_id
 from envs.toolworld.phrases import _book, phrases
 from envs.toolworld.scenes import LARGE, MAIN
-from envs.toolworld.soundness import mentions
 from envs.toolworld.words import SPLITS, owner
 from envs.toolworld.writing import MAX_WORDS
 from envs.verifier import Outcome, prepare

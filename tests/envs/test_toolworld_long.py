@@ -20,13 +20,12 @@ from envs.errors import UserError
 from envs.sources import get_source
 from envs.task import JSON, Category, Task
 from envs.toolworld import LONG, Difficulty, tasks
-from envs.toolworld.compose import Composition
+from envs.toolworld.compose import Composition, mentions
 from envs.toolworld.difficulty import difficulty_of
 from envs.toolworld.documents import SUBSTITUTES
 from envs.toolworld.generation import generate_composition, task_from_id
-from envs.toolworld.requests import owned_values, values_of
-from envs.toolworld.soundness import mentions
 from envs.toolworld.words import _POOLS, BENCHMARK, SPLITS, owner
+from envs.toolworld.writing import owned_values, values_of
 from envs.verifier import prepare
 from seal_ray.evaluation.plan import choose_tasks
 from tests.bench.lengths import Read, lengths

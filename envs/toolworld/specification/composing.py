@@ -1,23 +1,33 @@
-"""The task of a specification and a seed, composed and executed, or the reason why there is none."""
+"""The task of a specification and a seed, composed and executed, or the reason why there is none.
+
+A value is a task's own if a slot of one of its requests contains it and a split owns it: a name, a title, a message, a
+number of the lexicon. A composed task **shares** something with another task if the two have in common
+
+* a user text that contains one of the composed task's own values, or all user texts in order;
+* a ground-truth call with one of these values, or all ground-truth calls in order.
+
+Other texts and calls ("List the files here.", `ls()`) are nobody's.
+"""
 
 from __future__ import annotations
 
 import random
 import re
+from collections.abc import Iterable, Iterator
 from operator import attrgetter
 
 from envs.bfcl.tools import DOCUMENT_FILES
 from envs.errors import UserError, unknown_value
 from envs.specifications import Rejected
 from envs.task import Category, Task
-from envs.toolworld.compose import LONGER, Composition, assemble
+from envs.toolworld.compose import LONGER, Composition, assemble, fault_of, mentions
 from envs.toolworld.phrases import request, supply
-from envs.toolworld.requests import Request, calls_as_text, can_be_held_out, is_anchored
 from envs.toolworld.scene import Beat, NotNow, Scene
-from envs.toolworld.soundness import fault_of
+from envs.toolworld.showing import can_be_held_out
 from envs.toolworld.specification.document import code_of, specification_of
 from envs.toolworld.specification.value import SCENES, TaskSpecification, slots_of
 from envs.toolworld.words import SPLITS, UsedUp, Words
+from envs.toolworld.writing import Request, calls_as_text, is_anchored, owned_values, values_of
 
 PREFIX = "toolworld_written_"
 """What the id of every task of a specification begins with; its split follows."""
@@ -173,3 +183,48 @@ def _proposed(scenes: dict[str, Scene], intent: str, turn: int) -> Beat:
         if beat.intent == intent:
             return beat
     raise _Misfit(f"turn {turn + 1}: {intent} makes no sense in the state at hand", 0, turn)
+
+
+class KnownTasks:
+    """Tasks that composed ones are held against."""
+
+    def __init__(self, tasks: Iterable[Task] = ()) -> None:
+        self._texts: set[str] = set()
+        self._calls: set[str] = set()
+        self._stories: set[tuple[str, ...]] = set()
+        for task in tasks:
+            self.add(task)
+
+    def add(self, task: Task) -> None:
+        self._texts.update(_texts(task))
+        self._calls.update(_calls(task))
+        self._stories.update(_stories(task))
+
+    def shared(self, made: Composition) -> str | None:
+        """What the task shares with one of these, as a phrase; None where it shares nothing."""
+        own = {value for beats in made.beats for beat in beats for value in owned_values(beat)}
+        for text in _texts(made.task):
+            if text in self._texts and any(mentions(text, value) for value in own):
+                return f"the user text {text!r:.80}"
+        for turn in made.task.turns:
+            for call in turn.ground_truth:
+                if str(call) in self._calls and any(value.lstrip("#@") in own for value in values_of(call)):
+                    return f"the call {call!s:.80}"
+        return self.story(made.task)
+
+    def story(self, task: Task) -> str | None:
+        """Which part of its story is that of one of these, as a phrase; None where it is another story."""
+        texts, calls = _stories(task)
+        return "all user texts" if texts in self._stories else "all calls" if calls in self._stories else None
+
+
+def _texts(task: Task) -> Iterator[str]:
+    return (turn.user for turn in task.turns if turn.user is not None)
+
+
+def _calls(task: Task) -> Iterator[str]:
+    return (str(call) for turn in task.turns for call in turn.ground_truth)
+
+
+def _stories(task: Task) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    return ("user", *_texts(task)), ("calls", *_calls(task))

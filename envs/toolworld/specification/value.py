@@ -1,8 +1,9 @@
-"""What a task specification is, and which ones there are."""
+"""Task specifications as values: which ones are valid, and random ones."""
 
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -18,8 +19,8 @@ from envs.toolworld.scenes import COMPANIONS, LARGE, MAIN
 
 SCENES: Mapping[str, type[Scene]] = MappingProxyType({kind.__name__.lower(): kind for kind in COMPANIONS})
 """The scenes by name, in the order in which a specification has them."""
-_MAIN = frozenset(name for name, kind in SCENES.items() if kind in MAIN)
-_LARGE = frozenset(name for name, kind in SCENES.items() if kind in LARGE)
+_MAIN = tuple(name for name, kind in SCENES.items() if kind in MAIN)
+_LARGE = tuple(name for name, kind in SCENES.items() if kind in LARGE)
 
 MOST_SCENES = 2
 MOST_TURNS = 6
@@ -94,9 +95,9 @@ class TaskSpecification:
             _check_name("scenes", name, tuple(SCENES))
         if len(set(self.scenes)) < len(self.scenes):
             raise UserError(f"scenes: {self.scenes[0]!r} is named twice; name each scene once.")
-        if not _MAIN & set(self.scenes):
+        if set(_MAIN).isdisjoint(self.scenes):
             raise UserError(f"scenes: {self.scenes[0]!r} has no state of its own; it needs another scene beside it.")
-        if self.category is Category.LONG_CONTEXT and not _LARGE & set(self.scenes):
+        if self.category is Category.LONG_CONTEXT and set(_LARGE).isdisjoint(self.scenes):
             raise UserError(f"scenes: long_context needs one of {', '.join(sorted(_LARGE))}.")
 
     def _check_turns(self) -> None:
@@ -205,3 +206,37 @@ def check_length(key: str, value: Sequence[object], most: int) -> None:
     """Raises `UserError` for a list that is empty or has more items than `most`."""
     if not 1 <= len(value) <= most:
         raise UserError(f"{key}: {len(value)} are not allowed; it must be 1 to {most}.")
+
+
+_TWO_SCENES = 0.25
+
+
+def draw_specification(
+    rng: random.Random, *, category: Category | None = None, depth: int | None = None
+) -> TaskSpecification:
+    """Any specification, of that category and depth if they are given: valid, and with a task or none, as it comes."""
+    kind = category or rng.choice(list(Category))
+    scenes = [rng.choice(_LARGE if kind is Category.LONG_CONTEXT else _MAIN)]
+    if rng.random() < _TWO_SCENES:
+        scenes.append(rng.choice([name for name in SCENES if name not in scenes]))
+    known = [intent for scene in scenes for intent in intents_of(scene)]
+    turns = [
+        [rng.choice(known) for _ in range(min(MOST_INTENTS, rng.choice((1, 1, 1, 2, 2, 3))))]
+        for _ in range(depth or rng.randint(1, MOST_TURNS))
+    ]
+    withheld = None
+    if kind in WITHHOLDING:
+        turn = rng.randrange(len(turns))
+        if kind is Category.MISS_PARAM and not slots_of(turns[turn][0]):
+            turns[turn][0] = rng.choice([intent for intent in known if slots_of(intent)])
+        withheld = Withheld(turn)
+        if kind is Category.MISS_PARAM and rng.random() < 0.5:
+            withheld = Withheld(turn, rng.choice(slots_of(turns[turn][0])))
+    return TaskSpecification(
+        kind,
+        tuple(scenes),
+        tuple(map(tuple, turns)),
+        distractors=rng.randint(0, 6),
+        state_size=rng.randint(*STATE_SIZES),
+        withheld=withheld,
+    )
