@@ -25,17 +25,17 @@ from envs.verifier import Prepared, differing, prepare
 _TWO_SCENES = 0.25
 """Share of tasks that involve two simulators."""
 _TWO_WHOLE_SCENES = 0.6
-"""The same where simulators are shown whole; two thirds of the benchmark's tasks involve two."""
+"""The same if simulators are shown whole; two thirds of the benchmark's tasks involve two."""
 LONGER = 5
-"""State of a long_context task, as a multiple of the size drawn."""
+"""Factor on the state size of a long_context task."""
 
 
 @dataclass(frozen=True, slots=True)
 class Composition:
-    """A composed task, with what its check needs to know.
+    """A composed task, with what its check needs.
 
-    `beats` are the requests behind each turn that has ground truth, in order; `omitted` is the value that a miss_param
-    task leaves out at first.
+    `beats` are the requests behind each turn with ground truth, in order; `omitted` is the value that a miss_param task
+    leaves out at first.
     """
 
     task: Task
@@ -44,7 +44,7 @@ class Composition:
 
 
 def compose(rng: random.Random, *, name: str, split: str, category: Category, difficulty: Difficulty) -> Composition:
-    """The task of id `name`, a function of the arguments. Raises `CannotWriteTurn` or `UsedUp`."""
+    """The task with id `name`, as a function of the arguments. Raises `CannotWriteTurn` or `UsedUp`."""
     words = Words(rng, split, apart=difficulty.apart)
     long = category is Category.LONG_CONTEXT
     size = rng.randint(*difficulty.state_size) * (LONGER if long else 1)
@@ -88,10 +88,14 @@ def assemble(
     distractors: Range,
     shown: Range | None = None,
 ) -> Composition:
-    """The task of these requests. The tool `hidden` is held out in request `special`, the first that needs it.
+    """The task of these requests.
 
-    `configs` are the start states by simulator, in the order of documents; `distractors` is drawn from. With `shown`
-    the simulators are shown whole.
+    Args:
+        special: Index of the request that makes the category.
+        configs: Start states by simulator, in the order of documents.
+        hidden: Tool that is held out in request `special`, the first that needs it.
+        distractors: Range of the number of tools that nothing needs.
+        shown: If given, simulators are shown whole, up to so many tools.
     """
     classes = tuple(configs)
     if shown is None:
@@ -120,16 +124,16 @@ def assemble(
 
 
 _MAX_RESULTS = 2_000
-"""Characters of a task's results at most, so that a dialogue fits into about 1,000 tokens of a small vocabulary."""
+"""Characters of a task's results, so that a dialogue fits into about 1,000 tokens of a small vocabulary."""
 _MAX_RESULTS_A_CALL = 350
-"""The same for each call, where a task has more calls than the default difficulty gives it."""
+"""The same per call, if a task has more calls than by default."""
 
 
 def fault_of(made: Composition) -> str | None:
-    """Executes the ground truth. Returns what is wrong with the task, as a phrase; None where nothing is.
+    """Executes the ground truth. Returns a phrase that says what is wrong with the task, if anything.
 
-    No call may fail, every call must be needed for its turn to pass, the results must not grow too long, a value that
-    is left out must not have been seen before it is supplied, and one that is to be read must stand in a result.
+    No call may fail, every call must be needed for its turn to pass, results must not be too long, a value that is left
+    out must not appear before it is supplied, and one that is to be read must appear in a result.
     """
     task, ready = made.task, prepare(made.task)
     results = [text for truth in ready.turns for text in truth.results]
@@ -155,7 +159,7 @@ def fault_of(made: Composition) -> str | None:
 
 
 def _can_be_read(made: Composition, ready: Prepared) -> bool:
-    """Whether each value that a request reads stands in a result of its turn, or of one before it."""
+    """Whether each value that a request reads appears in a result of its turn, or of one before it."""
     answered = [truth.results for turn, truth in zip(made.task.turns, ready.turns, strict=True) if turn.ground_truth]
     shown = ""
     for beats, results in zip(made.beats, answered, strict=True):
@@ -166,7 +170,7 @@ def _can_be_read(made: Composition, ready: Prepared) -> bool:
 
 
 def _can_go_without(task: Task, ready: Prepared, index: int, place: int) -> bool:
-    """Whether turn `index` ends in the ground truth's state although its call at `place` is not made."""
+    """Whether turn `index` ends in the ground truth's state without its call at `place`."""
     world = ready.start()
     made = [call for turn in task.turns[:index] for call in turn.ground_truth]
     turn = task.turns[index].ground_truth
@@ -176,5 +180,5 @@ def _can_go_without(task: Task, ready: Prepared, index: int, place: int) -> bool
 
 
 def mentions(text: str, value: str) -> bool:
-    """Whether the value stands in the text as a word or number of its own."""
+    """Whether the text contains the value as a word or number of its own."""
     return value in text and re.search(rf"(?<![\w.]){re.escape(value)}(?!\w)", text) is not None

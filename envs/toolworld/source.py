@@ -1,4 +1,4 @@
-"""The toolworld as a task source: generated tasks without end, parts disjoint by construction."""
+"""The toolworld as a task source: endless generated tasks, with parts that are disjoint by construction."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from envs.toolworld.words import SPLITS
 
 @dataclass(frozen=True, slots=True)
 class SplitPool:
-    """Generated tasks of one part. A seed has `BLOCK` of them, the categories in turn."""
+    """Generated tasks of one part: `BLOCK` per seed, the categories in turn."""
 
     part: str
     difficulty: Difficulty
@@ -46,7 +46,7 @@ class SplitPool:
 
 
 class Toolworld(TaskSource):
-    """The generated tasks; `Difficulty.code` is the code of a difficulty."""
+    """The generated tasks, with difficulties as in `Difficulty.code`."""
 
     name = "toolworld"
     about = "tasks that seal_ray generates for its toolworld"
@@ -56,7 +56,7 @@ class Toolworld(TaskSource):
     takes_difficulty = True
 
     def tools(self) -> Mapping[str, ToolDoc]:
-        """The public documents: those of tasks are shorter forms of these, with the same parameters."""
+        """The public documents; the documents that tasks show are shorter forms with the same parameters."""
         return all_tools()
 
     def public_texts(self) -> Iterator[str]:

@@ -18,22 +18,22 @@ from envs.toolworld.scene import Scene
 from envs.toolworld.scenes import COMPANIONS, LARGE, MAIN
 
 SCENES: Mapping[str, type[Scene]] = MappingProxyType({kind.__name__.lower(): kind for kind in COMPANIONS})
-"""The scenes by name, in the order in which a specification has them."""
+"""The scenes by name, in the order in which a specification lists them."""
 _MAIN = tuple(name for name, kind in SCENES.items() if kind in MAIN)
 _LARGE = tuple(name for name, kind in SCENES.items() if kind in LARGE)
 
 MOST_SCENES = 2
 MOST_TURNS = 6
 MOST_INTENTS = 3
-"""Intents of a turn."""
+"""Intents per turn."""
 MOST_DISTRACTORS = 10
 STATE_SIZES = (2, 8)
 """Least and greatest state size."""
 _SHOWN = 40
-"""Characters, after escaping, of a wrong name that a message shows."""
+"""Escaped characters of a wrong name that a message shows."""
 
 WITHHOLDING = frozenset({Category.MISS_FUNC, Category.MISS_PARAM})
-"""The categories in which something is withheld: a tool, or a value."""
+"""The categories that withhold a tool or a value."""
 
 
 @cache
@@ -54,9 +54,9 @@ def slots_of(intent: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Withheld:
-    """What is withheld in turn `turn`, from 0, and given one turn later.
+    """What turn `turn`, from 0, withholds and the next one gives.
 
-    `what` is the name of a tool in miss_func, that of a value in miss_param; None leaves the choice to the seed.
+    `what` is a tool in miss_func, a value in miss_param; None leaves the choice to the seed.
     """
 
     turn: int
@@ -65,11 +65,13 @@ class Withheld:
 
 @dataclass(frozen=True, slots=True)
 class TaskSpecification:
-    """What a task should be like. Immutable, compared by value, and valid: raises `UserError` with the reason.
+    """A description of a task. Immutable, compared by value, and valid: raises `UserError` with the reason otherwise.
 
-    `turns` has the intents of each request of the user, in order; `distractors` counts tools that are shown and not
-    needed, as far as there are so many; `state_size` is about the number of files, contacts, tickets or stocks at the
-    start, of which long_context has five times as many. `scenes` come in the order of `SCENES`, whatever was given.
+    Args:
+        scenes: Sorted as in `SCENES`.
+        turns: The intents of each user turn, in order.
+        distractors: Tools that nothing needs, as far as there are so many.
+        state_size: About the number of files, contacts, tickets or stocks at the start; five times that in long_context.
     """
 
     category: Category
@@ -143,7 +145,7 @@ class TaskSpecification:
         }
 
     def dump(self) -> str:
-        """The canonical JSON text, in one line: the same for equal specifications."""
+        """The canonical JSON text, in one line."""
         return json.dumps(self.to_dict())
 
     @property
@@ -153,7 +155,7 @@ class TaskSpecification:
 
     @property
     def features(self) -> frozenset[str]:
-        """What specifications are likened by: scenes, intents, and "turn 1", "turn 2" and so on."""
+        """Scenes, intents, and "turn 1", "turn 2" and so on, for comparing specifications."""
         places = (f"turn {number}" for number in range(1, 1 + self.depth))
         return frozenset((*self.scenes, *self.intents, *places))
 
@@ -164,12 +166,12 @@ class TaskSpecification:
 
     @property
     def key(self) -> str:
-        """16 hexadecimal digits that are the same for equal specifications, in every process."""
+        """16 hexadecimal digits, equal for equal specifications in every process."""
         return blake2b(self.dump().encode(), digest_size=8).hexdigest()
 
 
 def help_text() -> str:
-    """The keys of a specification and their values, for a writer to read."""
+    """The instructions for a task writer: the keys of a specification and their values."""
     lines = [
         '"category": base, miss_func (a tool is withheld for one turn), miss_param (a value is), or long_context.',
         f'"scenes": one or two of {", ".join(SCENES)}.',
@@ -190,7 +192,7 @@ def _check_name(key: str, value: object, allowed: Sequence[str]) -> None:
 
 
 def shown(text: str) -> str:
-    """The start of a text of a model's, of printable ASCII and at most 40 characters, for a message."""
+    """The start of a model's text in printable ASCII, for a message."""
     return ascii(text[:_SHOWN])[1:-1][:_SHOWN]
 
 
@@ -214,7 +216,7 @@ _TWO_SCENES = 0.25
 def draw_specification(
     rng: random.Random, *, category: Category | None = None, depth: int | None = None
 ) -> TaskSpecification:
-    """Any specification, of that category and depth if they are given: valid, and with a task or none, as it comes."""
+    """A random valid specification, of that category and depth if given. It may have no task."""
     kind = category or rng.choice(list(Category))
     scenes = [rng.choice(_LARGE if kind is Category.LONG_CONTEXT else _MAIN)]
     if rng.random() < _TWO_SCENES:
