@@ -223,9 +223,9 @@ class ParallelCoEvolutionGame(ParallelEnv[str, Observation, str]):
         self, actions: Mapping[str, str]
     ) -> tuple[dict[str, Observation], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]:
         self.game.step(actions.get(self.game.agent_selection))
-        rewards, terminations, truncations = (
-            {agent: values[agent] for agent in self.agents}
-            for values in (self.game.rewards, self.game.terminations, self.game.truncations)
+        rewards = {agent: self.game.rewards[agent] for agent in self.agents}
+        terminations, truncations = (
+            {agent: ended[agent] for agent in self.agents} for ended in (self.game.terminations, self.game.truncations)
         )
         result = self._observations(), rewards, terminations, truncations, self._infos()
         self.agents = [agent for agent in self.agents if not (terminations[agent] or truncations[agent])]

@@ -59,11 +59,9 @@ class Candidate(Protocol):
     @property
     def dialect(self) -> Dialect:
         """How it writes calls."""
-        ...
 
     async def answer(self, conversation: Conversation) -> Said:
         """Its answer. Raises only if no answer can be sampled any more."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +102,6 @@ class Item(Placed, Protocol):
 
     async def sit(self, candidate: Candidate, before: JSON) -> Mark:
         """Questions the candidate and judges its answers. No answer raises."""
-        ...
 
 
 class Exam(Protocol):
@@ -119,18 +116,15 @@ class Exam(Protocol):
 
     def items(self) -> Sequence[Item]:
         """All items, in a fixed order, each behind the one that it comes after."""
-        ...
 
     def notes(self) -> Sequence[str]:
         """Sentences to show with the scores: on what the answers depend, such as a service or a package.
 
         They stay the same from the first item to the last. Different notes mean a different exam.
         """
-        ...
 
     def close(self) -> None:
         """Ends what judging has started."""
-        ...
 
 
 EXAMS: Registry[type[Exam]] = Registry(

@@ -69,19 +69,15 @@ class TaskPool(Protocol):
     @property
     def size(self) -> int | None:
         """Number of tasks; None if there is no end."""
-        ...
 
     def task_id(self, number: int, seed: int = 0) -> str:
         """The id of a task. `seed` selects a sequence if the pool has no end."""
-        ...
 
     def category(self, number: int) -> str:
         """The category of that task."""
-        ...
 
     def holds(self, task_id: str) -> bool:
         """Whether the pool, or its part if it has no end, contains the task of that id."""
-        ...
 
 
 class TaskSource(Protocol):
@@ -184,11 +180,9 @@ class OfficialResults(Protocol):
 
     def write_results(self, folder: Path, played: Sequence[Played], dialect: str) -> str:
         """Writes the files that the grader reads, and returns its command line. Raises `UserError`."""
-        ...
 
     def grades(self, task_id: str) -> bool:
         """Whether the grader has the task."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -26,21 +26,17 @@ class Specification(Protocol):
     @property
     def depth(self) -> int:
         """The number of the user's requests."""
-        ...
 
     @property
     def features(self) -> frozenset[str]:
         """What `likeness` compares."""
-        ...
 
     @property
     def key(self) -> str:
         """Equal for equal specifications, in every process; different for others."""
-        ...
 
     def dump(self) -> str:
         """The canonical text, which `Writable.read` reads back."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +57,10 @@ class Writable(Protocol):
     @property
     def specification_schema(self) -> Mapping[str, Any]:
         """The JSON schema of a specification, for constrained decoding."""
-        ...
 
     @property
     def specification_help(self) -> str:
         """The instructions for a writer: the keys and their values."""
-        ...
 
     @abstractmethod
     def read(self, text: str) -> Specification:

@@ -42,19 +42,15 @@ class World(Protocol):
 
     def offers(self, name: str) -> bool:
         """Whether the world has a tool of that name, shown or not."""
-        ...
 
     def cost(self, call: ToolCall) -> Cost:
         """An upper bound of the call's cost in the present state; see `envs/allowance.py`."""
-        ...
 
     def execute(self, call: ToolCall, cost: Cost | None = None) -> CallResult:
         """Executes one call, or returns an error. `cost` is the call's, if already computed."""
-        ...
 
     def state(self) -> Mapping[str, Any]:
         """The judged state, name → comparable plain value. The names never change."""
-        ...
 
 
 class Setting(Protocol):
@@ -65,7 +61,6 @@ class Setting(Protocol):
 
         Raises `EnvironmentFault` if the start state cannot be built.
         """
-        ...
 
 
 class User(Protocol):
@@ -73,4 +68,3 @@ class User(Protocol):
 
     def say(self, turn: int, completions: tuple[str, ...]) -> str:
         """The user's text of turn `turn`, 0-based, after the model's completions of the turn before."""
-        ...

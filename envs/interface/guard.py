@@ -95,7 +95,7 @@ class LeakGuard:
 
 
 def estimate_tokens(text: str) -> int:
-    """An upper bound of the tokens of usual tokenizers: one for every three letters begun, and one for each UTF-8 byte of other characters."""
+    """An upper bound of usual tokenizers' counts: a token per three letters begun, and per byte of other characters."""
     return sum(
         -(-len(piece) // _LETTERS_A_TOKEN) if piece.isascii() and piece.isalpha() else len(piece.encode())
         for piece in _PIECES.findall(text)

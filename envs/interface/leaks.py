@@ -80,12 +80,13 @@ class Signs:
 class ForbiddenAnswers:
     """The argument values, calls, orders of calls and user texts of tasks.
 
-    * A value leaks if its letters and digits follow each other, whatever is between them. Public values and values of fewer
-      than three letters or digits do not count, except decimal numbers. A value of one or two ordinary words leaks only if
-      it is marked as a value (in quotes, behind "=", "#" or "@", by its capitals, or as one word), or had to be decoded.
+    * A value leaks if its letters and digits follow each other, whatever is between them. Public values and values of
+      fewer than three letters or digits do not count, except decimal numbers. A value of one or two ordinary words
+      leaks only if it is marked as a value (in quotes, behind "=", "#" or "@", by its capitals, or as one word), or
+      had to be decoded.
     * A call leaks if it is written out with its arguments, as text or JSON, however public these are.
-    * The tools of three consecutive calls of one turn, or of four of one task, leak if they are named in order; repeated
-      calls count as one.
+    * The tools of three consecutive calls of one turn, or of four of one task, leak if they are named in order;
+      repeated calls count as one.
     * Six consecutive words of a user's text leak, unless each of them is a word of the documentation.
 
     `ids` are the tasks' ids.

@@ -1,7 +1,7 @@
 """The readings of a text: as written, reversed, in rot13, and with its encodings decoded.
 
-A reading consists of words without lookalike letters, accents, invisible marks and case; the text between two words is
-kept apart, so that "A A P L", "A-A-P-L" and "ＡＡＰＬ" all read as "aapl". Nothing is executed, and the work is bounded.
+A reading consists of words without lookalike letters, accents, invisible marks and case; text between two words is
+kept apart, so that "A A P L", "A-A-P-L" and "ＡＡＰＬ" read as "aapl". Nothing is executed, and the work is bounded.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class Difficulty:
         turns: The user's requests; miss_func and miss_param add one turn.
         calls_per_turn: Ground-truth calls in a turn that has any.
         distractor_tools: Tools that nothing needs, as far as the simulators have so many.
-        state_size: About the number of files, contacts, tickets or stocks at the start; five times that in long_context.
+        state_size: About the number of files, contacts, tickets or stocks at the start; times five in long_context.
         shown_tools: If given, simulators are shown whole, as in the benchmark, and more are added up to this number of
             tools; `distractor_tools` becomes (0, 0). Needed tools are always shown.
         referring: Adds requests whose values appear in earlier results.

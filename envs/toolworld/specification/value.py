@@ -71,7 +71,7 @@ class TaskSpecification:
         scenes: Sorted as in `SCENES`.
         turns: The intents of each user turn, in order.
         distractors: Tools that nothing needs, as far as there are so many.
-        state_size: About the number of files, contacts, tickets or stocks at the start; five times that in long_context.
+        state_size: About the number of files, contacts, tickets or stocks at the start; times five in long_context.
     """
 
     category: Category
