@@ -131,7 +131,7 @@ class ApiCall:
         if call.name != self.truth.call.name:
             return Mark(False, f"called {call.name[:80]!r}, not {self.truth.call.name!r}")
         judged = await asyncio.to_thread(self.exam.simulators.judge, call, self.truth.result)
-        return Mark(judged.correct, "" if judged.correct else (judged.error or "the API's rule says no")[:200])
+        return Mark(bool(judged.correct), "" if judged.correct else (judged.error or "the API's rule says no")[:200])
 
 
 def history(rows: Sequence[Row], tools: Mapping[str, ToolDoc], dialect: Dialect) -> list[Entry]:

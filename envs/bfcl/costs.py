@@ -8,7 +8,6 @@ up, the state is too large to read.)
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 from envs.allowance import CALL, ESCAPED, MAX_CALL_WORK, VALUE, Cost, size
@@ -133,39 +132,35 @@ def _named_as_values(_twitter: Any, arguments: Arguments) -> int:
     return VALUE * len(users) if isinstance(users, str) else 0
 
 
-READS: Mapping[str, Reads] = MappingProxyType(
-    {
-        **dict.fromkeys(("mkdir", "touch", "echo", "mv", "cp", "rm", "rmdir"), _nothing),
-        **dict.fromkeys(("cat", "wc", "sort", "grep", "tail"), _files("file_name")),
-        "diff": _files("file_name1", "file_name2"),
-        "ls": lambda files, _: size(tuple(files._current_dir.contents)),
-        "pwd": _way_up,
-        "cd": _change,
-        "find": _tree,
-        "du": _tree,
-        "search_tweets": _and_state(lambda twitter, given: 2 * len(twitter.tweets) * size(given.get("keyword"))),
-        "get_user_tickets": _and_state(lambda tickets, given: len(tickets.ticket_queue) * size(given.get("status"))),
-        # Each transaction's date is parsed.
-        "get_transaction_history": _and_state(lambda trading, _: 5 * VALUE * len(trading.transaction_history)),
-        # A deep copy takes several times as long as printing.
-        "get_booking_history": _and_state(lambda travel, _: 2 * size(travel.booking_record)),
-        # Padded, the date is copied for each of 160 routes.
-        **dict.fromkeys(
-            ("get_flight_cost", "book_flight"),
-            _and_state(lambda travel, given: 160 * size(given.get("travel_date")) if travel.long_context else 0),
-        ),
-        "compute_exchange_rate": _currencies,
-        "logarithm": lambda _, given: 10_000 + 150 * _digits(given),
-        "square_root": lambda _, given: 5_000 + 20 * _digits(given),
-        "power": _power,
-    }
-)
+READS: Mapping[str, Reads] = {
+    **dict.fromkeys(("mkdir", "touch", "echo", "mv", "cp", "rm", "rmdir"), _nothing),
+    **dict.fromkeys(("cat", "wc", "sort", "grep", "tail"), _files("file_name")),
+    "diff": _files("file_name1", "file_name2"),
+    "ls": lambda files, _: size(tuple(files._current_dir.contents)),
+    "pwd": _way_up,
+    "cd": _change,
+    "find": _tree,
+    "du": _tree,
+    "search_tweets": _and_state(lambda twitter, given: 2 * len(twitter.tweets) * size(given.get("keyword"))),
+    "get_user_tickets": _and_state(lambda tickets, given: len(tickets.ticket_queue) * size(given.get("status"))),
+    # Each transaction's date is parsed.
+    "get_transaction_history": _and_state(lambda trading, _: 5 * VALUE * len(trading.transaction_history)),
+    # A deep copy takes several times as long as printing.
+    "get_booking_history": _and_state(lambda travel, _: 2 * size(travel.booking_record)),
+    # Padded, the date is copied for each of 160 routes.
+    **dict.fromkeys(
+        ("get_flight_cost", "book_flight"),
+        _and_state(lambda travel, given: 160 * size(given.get("travel_date")) if travel.long_context else 0),
+    ),
+    "compute_exchange_rate": _currencies,
+    "logarithm": lambda _, given: 10_000 + 150 * _digits(given),
+    "square_root": lambda _, given: 5_000 + 20 * _digits(given),
+    "power": _power,
+}
 """Tool → units of work in addition to those of its arguments."""
 
-_KEPT: Mapping[str, Reads] = MappingProxyType(
-    {
-        "cp": lambda files, given: VALUE * len(getattr(_entry(files, given.get("source")), "contents", ())),
-        "mention": _named_as_values,
-    }
-)
+_KEPT: Mapping[str, Reads] = {
+    "cp": lambda files, given: VALUE * len(getattr(_entry(files, given.get("source")), "contents", ())),
+    "mention": _named_as_values,
+}
 """Tool → units that stay in memory in addition to those of its arguments."""

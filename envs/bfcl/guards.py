@@ -12,7 +12,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from types import MappingProxyType, MethodType
+from types import MethodType
 from typing import Any
 
 import mpmath
@@ -138,17 +138,15 @@ def _edit_ticket(method: MethodType, arguments: Arguments) -> Any:
     return result
 
 
-GUARDS: Mapping[str, Callable[[MethodType, Arguments], Any]] = MappingProxyType(
-    {
-        "power": _power,
-        "logarithm": _logarithm,
-        "square_root": _square_root,
-        "round_number": _round_number,
-        "find": _walk,
-        "du": _walk,
-        "get_outside_temperature_from_google": _outside_temperature,
-        "book_flight": _book_flight,
-        "edit_ticket": _edit_ticket,
-    }
-)
+GUARDS: Mapping[str, Callable[[MethodType, Arguments], Any]] = {
+    "power": _power,
+    "logarithm": _logarithm,
+    "square_root": _square_root,
+    "round_number": _round_number,
+    "find": _walk,
+    "du": _walk,
+    "get_outside_temperature_from_google": _outside_temperature,
+    "book_flight": _book_flight,
+    "edit_ticket": _edit_ticket,
+}
 """Tool name → its guard; tools without an entry are called directly."""

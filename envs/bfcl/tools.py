@@ -23,18 +23,16 @@ from envs.task import ToolDoc
 VERSION = "2026.3.23"
 """The release that the tests compare with."""
 
-DOCUMENT_FILES: Mapping[str, str] = MappingProxyType(
-    {
-        "GorillaFileSystem": "gorilla_file_system.json",
-        "MathAPI": "math_api.json",
-        "MessageAPI": "message_api.json",
-        "TwitterAPI": "posting_api.json",
-        "TicketAPI": "ticket_api.json",
-        "TradingBot": "trading_bot.json",
-        "TravelAPI": "travel_booking.json",
-        "VehicleControlAPI": "vehicle_control.json",
-    }
-)
+DOCUMENT_FILES: Mapping[str, str] = {
+    "GorillaFileSystem": "gorilla_file_system.json",
+    "MathAPI": "math_api.json",
+    "MessageAPI": "message_api.json",
+    "TwitterAPI": "posting_api.json",
+    "TicketAPI": "ticket_api.json",
+    "TradingBot": "trading_bot.json",
+    "TravelAPI": "travel_booking.json",
+    "VehicleControlAPI": "vehicle_control.json",
+}
 """Simulator class → file of its tool documents; its module has the same name."""
 
 PYTHON_HINT = " Note that the provided function is in Python 3 syntax."

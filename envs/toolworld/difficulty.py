@@ -5,22 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from envs.errors import UserError
 
 Range = tuple[int, int]
 """Least and greatest value, both included."""
 
-_ALLOWED: Mapping[str, Range] = MappingProxyType(
-    {
-        "turns": (1, 8),
-        "calls_per_turn": (1, 4),
-        "distractor_tools": (0, 10),
-        "state_size": (2, 8),
-        "shown_tools": (10, 60),
-    }
-)
+_ALLOWED: Mapping[str, Range] = {
+    "turns": (1, 8),
+    "calls_per_turn": (1, 4),
+    "distractor_tools": (0, 10),
+    "state_size": (2, 8),
+    "shown_tools": (10, 60),
+}
 _NUMBERS = r"(0|[1-9][0-9]?)-(0|[1-9][0-9]?)"
 _CODE = re.compile(rf"t{_NUMBERS}_c{_NUMBERS}_(?:d{_NUMBERS}|n{_NUMBERS})_s{_NUMBERS}(_r1)?(_v1)?")
 
@@ -106,7 +103,7 @@ LONG = Difficulty(
     turns=(3, 8), calls_per_turn=(1, 4), state_size=(3, 6), shown_tools=(20, 40), referring=True, varied=True
 )
 """Dialogues about as long as the benchmark's."""
-NAMED: Mapping[str, Difficulty] = MappingProxyType({"long": LONG})
+NAMED: Mapping[str, Difficulty] = {"long": LONG}
 """Difficulties with a name, which is accepted instead of a code. Ids contain the code."""
 
 

@@ -6,18 +6,17 @@ import tomllib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from types import MappingProxyType
 
 from envs.bfcl.tools import all_tools
 from envs.task import JSON, Parameter, ToolDoc
 
 _TABLES = tomllib.loads((Path(__file__).parent / "tools.toml").read_text(encoding="utf-8"))
 
-DESCRIPTIONS: Mapping[str, str] = MappingProxyType(_TABLES["descriptions"])
+DESCRIPTIONS: Mapping[str, str] = _TABLES["descriptions"]
 """Tool → its description, in eight words at most."""
-SUBSTITUTES: Mapping[str, frozenset[str]] = MappingProxyType(
-    {tool: frozenset(others.split()) for tool, others in _TABLES["substitutes"].items()}
-)
+SUBSTITUTES: Mapping[str, frozenset[str]] = {
+    tool: frozenset(others.split()) for tool, others in _TABLES["substitutes"].items()
+}
 """Tool → tools that could do a part of its work. They are not shown if it is held out, so that it is missed."""
 
 

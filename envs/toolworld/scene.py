@@ -11,7 +11,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
 from envs.task import JSON, ToolCall
@@ -115,7 +114,7 @@ class Scene(ABC):
     """Rows that reveal a value, or with a call that needs one from the call before it."""
     recalling_requests: ClassVar[str] = ""
     """Rows whose calls need a value that an earlier request has revealed."""
-    makers: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    makers: ClassVar[Mapping[str, str]] = {}
     """Last part of an intent → the row that proposes it, if the names differ."""
     login_clause: ClassVar[str] = "account"
     """Key of the phrases that say who the user is."""

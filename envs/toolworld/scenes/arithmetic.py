@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from types import MappingProxyType
+from typing import ClassVar
 
 from envs.task import JSON
 from envs.toolworld.scene import Intent, Row, Scene, Values, known
@@ -15,25 +15,23 @@ _OF_MANY = ("mean", "max_value", "min_value", "sum_values")
 
 class Arithmetic(Scene):
     class_name = "MathAPI"
-    rows = MappingProxyType(
-        {
-            **{tool: Row(f"two_numbers {tool}_them", f"{tool}(a=a, b=b)", "note_result") for tool in _OF_TWO},
-            **{tool: Row("three_numbers", f"{tool}(numbers=_numbers)", "forget_result") for tool in _OF_MANY},
-            "times_result": Row("last_result multiply_it", "multiply(a=_last, b=b)", "note_result", "_last"),
-            "plus_result": Row("last_result add_it", "add(a=_last, b=b)", "note_result", "_last"),
-            "sum_times": Row(
-                "two_numbers add_them factor", "add(a=a, b=b); multiply(a=_first, b=c)", "note_result", "_first"
-            ),
-            "difference_times": Row(
-                "two_numbers subtract_them factor",
-                "subtract(a=a, b=b); multiply(a=_first, b=c)",
-                "note_result",
-                "_first",
-            ),
-            "mean_prices": Row("", "_read; mean(numbers=_value)", "forget_result", "_value"),
-            "mean_pressures": Row("", "_read; mean(numbers=_value)", "forget_result", "_value"),
-        }
-    )
+    rows: ClassVar[Mapping[str, Row]] = {
+        **{tool: Row(f"two_numbers {tool}_them", f"{tool}(a=a, b=b)", "note_result") for tool in _OF_TWO},
+        **{tool: Row("three_numbers", f"{tool}(numbers=_numbers)", "forget_result") for tool in _OF_MANY},
+        "times_result": Row("last_result multiply_it", "multiply(a=_last, b=b)", "note_result", "_last"),
+        "plus_result": Row("last_result add_it", "add(a=_last, b=b)", "note_result", "_last"),
+        "sum_times": Row(
+            "two_numbers add_them factor", "add(a=a, b=b); multiply(a=_first, b=c)", "note_result", "_first"
+        ),
+        "difference_times": Row(
+            "two_numbers subtract_them factor",
+            "subtract(a=a, b=b); multiply(a=_first, b=c)",
+            "note_result",
+            "_first",
+        ),
+        "mean_prices": Row("", "_read; mean(numbers=_value)", "forget_result", "_value"),
+        "mean_pressures": Row("", "_read; mean(numbers=_value)", "forget_result", "_value"),
+    }
     requests = " ".join((*_OF_TWO, *_OF_MANY))
     recalling_requests = "times_result plus_result"
     _last: int | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
+from typing import ClassVar
 
 from envs.task import JSON
 from envs.toolworld.scene import Row, Scene, Values, known, require
@@ -17,52 +17,50 @@ _KEEP = "touch(file_name=name); echo(content=text, file_name=name)"
 
 class Files(Scene):
     class_name = "GorillaFileSystem"
-    rows = MappingProxyType(
-        {
-            "show": Row("any_file", "cat(file_name=file)", bulk=True),
-            "open_in": Row("elsewhere", _OPEN, "enter", bulk=True),
-            "lost": Row("elsewhere", _OPEN, "enter", hides="folder", helpers=("find",), bulk=True),
-            "write": Row("file:file text:sentence", "touch(file_name=file); echo(content=text, file_name=file)", "put"),
-            "replace": Row("any_file text:sentence", "echo(content=text, file_name=file)", "put"),
-            "new_folder": Row("at_root folder:folder", "mkdir(dir_name=folder)", "add_folder"),
-            "file_away": Row("at_root any_file any_folder", "mv(source=file, destination=folder)", "move"),
-            "new_home": Row(
-                "at_root any_file folder:folder", "mkdir(dir_name=folder); mv(source=file, destination=folder)", "move"
-            ),
-            "rename": Row("any_file name:file", "mv(source=file, destination=name)", "change_name"),
-            "copy": Row("any_file name:file", "cp(source=file, destination=name)", "duplicate"),
-            "delete": Row("any_file", "rm(file_name=file)", "discard"),
-            "delete_in": Row("elsewhere", "cd(folder=folder); rm(file_name=file)", "enter discard"),
-            "list_here": Row("bulk_at_root", "ls()"),
-            "list_in": Row("elsewhere", "cd(folder=folder); ls()", "enter note_listed", hides="file"),
-            "go_up": Row("below_root", "cd(folder='..'); ls()", "leave", bulk=True),
-            "count": Row("any_file any_unit", "wc(file_name=file, mode=_mode)"),
-            "search": Row("any_file any_word", "grep(file_name=file, pattern=word)"),
-            "tail": Row("any_file few_lines", "tail(file_name=file, lines=lines)"),
-            "where": Row("elsewhere", "find(name=file)", "note_found", hides="folder"),
-            "sort": Row("any_file", "sort(file_name=file)", bulk=True),
-            "find_and_open": Row("elsewhere", f"find(name=file); {_OPEN}", "enter", "folder", bulk=True),
-            "open_only": Row("only_file", "cd(folder=folder); ls(); cat(file_name=file)", "enter", "file", bulk=True),
-            "rename_only": Row(
-                "only_file name:file",
-                "cd(folder=folder); ls(); mv(source=file, destination=name)",
-                "enter change_name",
-                "file",
-            ),
-            "line": Row("one_line", "cat(file_name=file)", reads="text"),
-            "keep_text": Row("one_line name:file", f"cat(file_name=file); {_KEEP}", "keep", "text"),
-            "keep_count": Row("word_count name:file", f"wc(file_name=file, mode='w'); {_KEEP}", "keep", "text"),
-            "keep_line": Row(
-                "last_line", "tail(file_name=file, lines=1); echo(content=text, file_name=name)", "keep", "text"
-            ),
-            "keep_price": Row("name:file value_as_text", f"_read; {_KEEP}", "keep", "text"),
-            "open_found": Row("found_before", _OPEN, "enter", "folder", bulk=True),
-            "delete_found": Row("found_before", "cd(folder=folder); rm(file_name=file)", "enter discard", "folder"),
-            "open_listed": Row("listed_file", "cat(file_name=file)", reads="file", bulk=True),
-            "delete_listed": Row("listed_file", "rm(file_name=file)", "discard", "file"),
-            "rename_listed": Row("listed_file name:file", "mv(source=file, destination=name)", "change_name", "file"),
-        }
-    )
+    rows: ClassVar[Mapping[str, Row]] = {
+        "show": Row("any_file", "cat(file_name=file)", bulk=True),
+        "open_in": Row("elsewhere", _OPEN, "enter", bulk=True),
+        "lost": Row("elsewhere", _OPEN, "enter", hides="folder", helpers=("find",), bulk=True),
+        "write": Row("file:file text:sentence", "touch(file_name=file); echo(content=text, file_name=file)", "put"),
+        "replace": Row("any_file text:sentence", "echo(content=text, file_name=file)", "put"),
+        "new_folder": Row("at_root folder:folder", "mkdir(dir_name=folder)", "add_folder"),
+        "file_away": Row("at_root any_file any_folder", "mv(source=file, destination=folder)", "move"),
+        "new_home": Row(
+            "at_root any_file folder:folder", "mkdir(dir_name=folder); mv(source=file, destination=folder)", "move"
+        ),
+        "rename": Row("any_file name:file", "mv(source=file, destination=name)", "change_name"),
+        "copy": Row("any_file name:file", "cp(source=file, destination=name)", "duplicate"),
+        "delete": Row("any_file", "rm(file_name=file)", "discard"),
+        "delete_in": Row("elsewhere", "cd(folder=folder); rm(file_name=file)", "enter discard"),
+        "list_here": Row("bulk_at_root", "ls()"),
+        "list_in": Row("elsewhere", "cd(folder=folder); ls()", "enter note_listed", hides="file"),
+        "go_up": Row("below_root", "cd(folder='..'); ls()", "leave", bulk=True),
+        "count": Row("any_file any_unit", "wc(file_name=file, mode=_mode)"),
+        "search": Row("any_file any_word", "grep(file_name=file, pattern=word)"),
+        "tail": Row("any_file few_lines", "tail(file_name=file, lines=lines)"),
+        "where": Row("elsewhere", "find(name=file)", "note_found", hides="folder"),
+        "sort": Row("any_file", "sort(file_name=file)", bulk=True),
+        "find_and_open": Row("elsewhere", f"find(name=file); {_OPEN}", "enter", "folder", bulk=True),
+        "open_only": Row("only_file", "cd(folder=folder); ls(); cat(file_name=file)", "enter", "file", bulk=True),
+        "rename_only": Row(
+            "only_file name:file",
+            "cd(folder=folder); ls(); mv(source=file, destination=name)",
+            "enter change_name",
+            "file",
+        ),
+        "line": Row("one_line", "cat(file_name=file)", reads="text"),
+        "keep_text": Row("one_line name:file", f"cat(file_name=file); {_KEEP}", "keep", "text"),
+        "keep_count": Row("word_count name:file", f"wc(file_name=file, mode='w'); {_KEEP}", "keep", "text"),
+        "keep_line": Row(
+            "last_line", "tail(file_name=file, lines=1); echo(content=text, file_name=name)", "keep", "text"
+        ),
+        "keep_price": Row("name:file value_as_text", f"_read; {_KEEP}", "keep", "text"),
+        "open_found": Row("found_before", _OPEN, "enter", "folder", bulk=True),
+        "delete_found": Row("found_before", "cd(folder=folder); rm(file_name=file)", "enter discard", "folder"),
+        "open_listed": Row("listed_file", "cat(file_name=file)", reads="file", bulk=True),
+        "delete_listed": Row("listed_file", "rm(file_name=file)", "discard", "file"),
+        "rename_listed": Row("listed_file name:file", "mv(source=file, destination=name)", "change_name", "file"),
+    }
     requests = (
         "show open_in lost write replace new_folder file_away new_home rename copy delete delete_in list_here list_in "
         "go_up count search tail where sort"

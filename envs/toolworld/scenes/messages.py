@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from types import MappingProxyType
+from typing import ClassVar
 
 from envs.task import JSON
 from envs.toolworld.scene import Row, Scene, Values, known, require
@@ -17,42 +17,39 @@ _SEND = "send_message(receiver_id=_id, message=text)"
 class Messages(Scene):
     class_name = "MessageAPI"
     login_clause = "id"
-    rows = MappingProxyType(
-        {
-            "login": Row("is_logged_out credentials", "message_login(user_id=user_id)", "log_in"),
-            "send": _login("letter_to_stranger", f"get_user_id(user=name); {_SEND}", "write note_known"),
-            "send_known": _login("letter_to_acquaintance", _SEND, "write note_known"),
-            "send_id": _login("letter_to_id", "send_message(receiver_id=id, message=text)", "write"),
-            "add": Row("name:person new_id", "add_contact(user_name=name)", "add"),
-            "add_and_send": _login(
-                "name:person text:sentence new_id", f"add_contact(user_name=name); {_SEND}", "add write"
-            ),
-            "unsend": _login(
-                "unknown_receiver", "get_user_id(user=name); delete_message(receiver_id=_id)", "note_known delete"
-            ),
-            "unsend_id": _login("any_message", "delete_message(receiver_id=id)", "delete"),
-            "people": Row("", "list_users()", bulk=True),
-            "sent": _login("", "view_messages_sent()", bulk=True),
-            "search": _login("any_word", "search_messages(keyword=word)"),
-            "stats": _login("", "get_message_stats()"),
-            "id_of": Row("stranger", "get_user_id(user=name)", "note_known"),
-            "send_added": _login("added text:sentence", _SEND, "write", "_id", "name"),
-            "send_both": _login(
-                "letter_to_stranger other_stranger",
-                f"get_user_id(user=name); {_SEND}; "
-                "get_user_id(user=other); send_message(receiver_id=_other, message=text)",
-                "write note_known write_other",
-                "_id _other",
-            ),
-            "unsend_last": _login("last_receiver", "delete_message(receiver_id=_id)", "delete", "_id"),
-            "send_file": _login(
-                "stranger",
-                "_read; get_user_id(user=name); send_message(receiver_id=_id, message=_value)",
-                "write_value note_known",
-                "_value _id",
-            ),
-        }
-    )
+    rows: ClassVar[Mapping[str, Row]] = {
+        "login": Row("is_logged_out credentials", "message_login(user_id=user_id)", "log_in"),
+        "send": _login("letter_to_stranger", f"get_user_id(user=name); {_SEND}", "write note_known"),
+        "send_known": _login("letter_to_acquaintance", _SEND, "write note_known"),
+        "send_id": _login("letter_to_id", "send_message(receiver_id=id, message=text)", "write"),
+        "add": Row("name:person new_id", "add_contact(user_name=name)", "add"),
+        "add_and_send": _login(
+            "name:person text:sentence new_id", f"add_contact(user_name=name); {_SEND}", "add write"
+        ),
+        "unsend": _login(
+            "unknown_receiver", "get_user_id(user=name); delete_message(receiver_id=_id)", "note_known delete"
+        ),
+        "unsend_id": _login("any_message", "delete_message(receiver_id=id)", "delete"),
+        "people": Row("", "list_users()", bulk=True),
+        "sent": _login("", "view_messages_sent()", bulk=True),
+        "search": _login("any_word", "search_messages(keyword=word)"),
+        "stats": _login("", "get_message_stats()"),
+        "id_of": Row("stranger", "get_user_id(user=name)", "note_known"),
+        "send_added": _login("added text:sentence", _SEND, "write", "_id", "name"),
+        "send_both": _login(
+            "letter_to_stranger other_stranger",
+            f"get_user_id(user=name); {_SEND}; get_user_id(user=other); send_message(receiver_id=_other, message=text)",
+            "write note_known write_other",
+            "_id _other",
+        ),
+        "unsend_last": _login("last_receiver", "delete_message(receiver_id=_id)", "delete", "_id"),
+        "send_file": _login(
+            "stranger",
+            "_read; get_user_id(user=name); send_message(receiver_id=_id, message=_value)",
+            "write_value note_known",
+            "_value _id",
+        ),
+    }
     requests = "send send send_known send_id add add_and_send unsend unsend_id people sent search stats id_of login"
     referring_requests = "send id_of add add_and_send unsend send_both"
     recalling_requests = "send_known send_added unsend_last"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from types import MappingProxyType
+from typing import ClassVar
 
 from envs.task import JSON
 from envs.toolworld.scene import Row, Scene, Values, known, require
@@ -19,42 +19,36 @@ _RAISE = "edit_ticket(ticket_id=_id, updates={'priority': priority})"
 
 class Tickets(Scene):
     class_name = "TicketAPI"
-    rows = MappingProxyType(
-        {
-            "login": Row("is_logged_out credentials", "ticket_login(username=username, password=password)", "log_in"),
-            "logout": Row("is_logged_in", "logout()", "log_out"),
-            "create": _login("title:title", _CREATE, "create"),
-            "create_urgent": _login(
-                "title:title any_priority", "create_ticket(title=title, priority=priority)", "create"
-            ),
-            "read": Row("any_ticket", "get_ticket(ticket_id=_id)"),
-            "close": Row("open_ticket", _CLOSE, "finish"),
-            "close_created": Row("created any_open", _CLOSE, "finish"),
-            "resolve": Row("text:sentence open_ticket", _RESOLVE, "finish"),
-            "resolve_created": Row("created text:sentence any_open", _RESOLVE, "finish"),
-            "priority": Row("any_ticket high_priority", _RAISE),
-            "priority_created": Row("created high_priority", _RAISE),
-            "retitle": Row("any_ticket title:title", "edit_ticket(ticket_id=_id, updates={'title': title})"),
-            "mine": _login("", "get_user_tickets()", "note_listed", bulk=True),
-            "create_and_close": _login("title:title next_id", f"{_CREATE}; {_CLOSE}", "create forget", "_id"),
-            "create_and_resolve": _login(
-                "title:title text:sentence next_id", f"{_CREATE}; {_RESOLVE}", "create forget", "_id"
-            ),
-            "create_and_raise": _login("title:title next_id high_priority", f"{_CREATE}; {_RAISE}", "create", "_id"),
-            "close_first": _login(
-                "first first_is_open", f"get_user_tickets(); {_CLOSE}", "note_listed close_it", "_id", bulk=True
-            ),
-            "raise_first": _login(
-                "first high_priority", f"get_user_tickets(); {_RAISE}", "note_listed", "_id", bulk=True
-            ),
-            "read_created": Row("created", "get_ticket(ticket_id=_id)", reads="_id"),
-            "close_listed": Row("first is_listed first_is_open", _CLOSE, "close_it", "_id"),
-            "raise_listed": Row("is_listed first high_priority", _RAISE, reads="_id"),
-            "resolve_with_file": Row(
-                "open_ticket", "_read; resolve_ticket(ticket_id=_id, resolution=_value)", "close_it", "_value"
-            ),
-        }
-    )
+    rows: ClassVar[Mapping[str, Row]] = {
+        "login": Row("is_logged_out credentials", "ticket_login(username=username, password=password)", "log_in"),
+        "logout": Row("is_logged_in", "logout()", "log_out"),
+        "create": _login("title:title", _CREATE, "create"),
+        "create_urgent": _login("title:title any_priority", "create_ticket(title=title, priority=priority)", "create"),
+        "read": Row("any_ticket", "get_ticket(ticket_id=_id)"),
+        "close": Row("open_ticket", _CLOSE, "finish"),
+        "close_created": Row("created any_open", _CLOSE, "finish"),
+        "resolve": Row("text:sentence open_ticket", _RESOLVE, "finish"),
+        "resolve_created": Row("created text:sentence any_open", _RESOLVE, "finish"),
+        "priority": Row("any_ticket high_priority", _RAISE),
+        "priority_created": Row("created high_priority", _RAISE),
+        "retitle": Row("any_ticket title:title", "edit_ticket(ticket_id=_id, updates={'title': title})"),
+        "mine": _login("", "get_user_tickets()", "note_listed", bulk=True),
+        "create_and_close": _login("title:title next_id", f"{_CREATE}; {_CLOSE}", "create forget", "_id"),
+        "create_and_resolve": _login(
+            "title:title text:sentence next_id", f"{_CREATE}; {_RESOLVE}", "create forget", "_id"
+        ),
+        "create_and_raise": _login("title:title next_id high_priority", f"{_CREATE}; {_RAISE}", "create", "_id"),
+        "close_first": _login(
+            "first first_is_open", f"get_user_tickets(); {_CLOSE}", "note_listed close_it", "_id", bulk=True
+        ),
+        "raise_first": _login("first high_priority", f"get_user_tickets(); {_RAISE}", "note_listed", "_id", bulk=True),
+        "read_created": Row("created", "get_ticket(ticket_id=_id)", reads="_id"),
+        "close_listed": Row("first is_listed first_is_open", _CLOSE, "close_it", "_id"),
+        "raise_listed": Row("is_listed first high_priority", _RAISE, reads="_id"),
+        "resolve_with_file": Row(
+            "open_ticket", "_read; resolve_ticket(ticket_id=_id, resolution=_value)", "close_it", "_value"
+        ),
+    }
     requests = (
         "create create_urgent read close close_created resolve resolve_created priority priority_created retitle mine "
         "login logout"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from types import MappingProxyType
+from typing import ClassVar
 
 from envs.task import JSON
 from envs.toolworld.scene import Row, Scene, Values, known, require
@@ -19,48 +19,42 @@ _DETAILS = "get_order_details(order_id=order)"
 
 class Trading(Scene):
     class_name = "TradingBot"
-    makers = MappingProxyType({"buy": "order", "sell": "order"})
-    rows = MappingProxyType(
-        {
-            "login": Row("is_logged_out credentials", "trading_login(username=username, password=password)", "log_in"),
-            "logout": Row("is_logged_in", "trading_logout()", "log_out"),
-            "quote": Row("any_stock", _INFO, "note_quoted"),
-            "watch": Row("unwatched_stock", "add_to_watchlist(stock=symbol)", "watch", bulk=True),
-            "unwatch": _login("watched_stock", _UNWATCH, "unwatch"),
-            "order": _login(
-                "any_stock any_price any_shares any_kind",
-                "place_order(order_type=_kind, symbol=symbol, price=price, amount=shares)",
-                "place",
-            ),
-            "cancel": Row("open_order", "cancel_order(order_id=order)", "cancel"),
-            "cancel_placed": Row("placed one_order", "cancel_order(order_id=order)", "cancel", hides="order"),
-            "details": Row("any_order", _DETAILS),
-            "details_placed": Row("placed", _DETAILS, hides="order"),
-            "fund": _login("any_amount", "fund_account(amount=amount)"),
-            "withdraw": _login("any_amount", "withdraw_funds(amount=amount)"),
-            "account": _login("", "get_account_info()"),
-            "watchlist": _login("", "get_watchlist()", "note_watch_list", bulk=True),
-            "history": _login("", "get_order_history()", "note_orders", bulk=True),
-            "between": Row(
-                "any_range two_stocks", "filter_stocks_by_price(stocks=_both, min_price=low, max_price=high)"
-            ),
-            "price": Row("any_stock its_price", _INFO, "note_quoted", "price"),
-            "two_prices": Row(
-                "two_stocks", "get_stock_info(symbol=first); get_stock_info(symbol=second)", "note_second", "_prices"
-            ),
-            "buy_quoted": _login("quoted_stock some_shares", _BUY, "place", "price", "symbol"),
-            "buy_at_price": _login("any_stock its_price some_shares", f"{_INFO}; {_BUY}", "note_quoted place", "price"),
-            "buy_and_show": _login(
-                "any_stock any_price any_shares next_order", f"{_BUY}; {_DETAILS}", "place", "order"
-            ),
-            "last_order": _login("last_order", f"get_order_history(); {_DETAILS}", "note_orders", "order", bulk=True),
-            "first_watched": _login("first_watched", f"get_watchlist(); {_INFO}", "note_quoted", "symbol", bulk=True),
-            "unwatch_first": _login("first_watched", f"get_watchlist(); {_UNWATCH}", "unwatch", "symbol", bulk=True),
-            "quote_listed": Row("first_listed", _INFO, "note_quoted", "symbol"),
-            "unwatch_listed": _login("first_listed", _UNWATCH, "unwatch", "symbol"),
-            "details_listed": Row("last_listed", _DETAILS, reads="order"),
-        }
-    )
+    makers: ClassVar[Mapping[str, str]] = {"buy": "order", "sell": "order"}
+    rows: ClassVar[Mapping[str, Row]] = {
+        "login": Row("is_logged_out credentials", "trading_login(username=username, password=password)", "log_in"),
+        "logout": Row("is_logged_in", "trading_logout()", "log_out"),
+        "quote": Row("any_stock", _INFO, "note_quoted"),
+        "watch": Row("unwatched_stock", "add_to_watchlist(stock=symbol)", "watch", bulk=True),
+        "unwatch": _login("watched_stock", _UNWATCH, "unwatch"),
+        "order": _login(
+            "any_stock any_price any_shares any_kind",
+            "place_order(order_type=_kind, symbol=symbol, price=price, amount=shares)",
+            "place",
+        ),
+        "cancel": Row("open_order", "cancel_order(order_id=order)", "cancel"),
+        "cancel_placed": Row("placed one_order", "cancel_order(order_id=order)", "cancel", hides="order"),
+        "details": Row("any_order", _DETAILS),
+        "details_placed": Row("placed", _DETAILS, hides="order"),
+        "fund": _login("any_amount", "fund_account(amount=amount)"),
+        "withdraw": _login("any_amount", "withdraw_funds(amount=amount)"),
+        "account": _login("", "get_account_info()"),
+        "watchlist": _login("", "get_watchlist()", "note_watch_list", bulk=True),
+        "history": _login("", "get_order_history()", "note_orders", bulk=True),
+        "between": Row("any_range two_stocks", "filter_stocks_by_price(stocks=_both, min_price=low, max_price=high)"),
+        "price": Row("any_stock its_price", _INFO, "note_quoted", "price"),
+        "two_prices": Row(
+            "two_stocks", "get_stock_info(symbol=first); get_stock_info(symbol=second)", "note_second", "_prices"
+        ),
+        "buy_quoted": _login("quoted_stock some_shares", _BUY, "place", "price", "symbol"),
+        "buy_at_price": _login("any_stock its_price some_shares", f"{_INFO}; {_BUY}", "note_quoted place", "price"),
+        "buy_and_show": _login("any_stock any_price any_shares next_order", f"{_BUY}; {_DETAILS}", "place", "order"),
+        "last_order": _login("last_order", f"get_order_history(); {_DETAILS}", "note_orders", "order", bulk=True),
+        "first_watched": _login("first_watched", f"get_watchlist(); {_INFO}", "note_quoted", "symbol", bulk=True),
+        "unwatch_first": _login("first_watched", f"get_watchlist(); {_UNWATCH}", "unwatch", "symbol", bulk=True),
+        "quote_listed": Row("first_listed", _INFO, "note_quoted", "symbol"),
+        "unwatch_listed": _login("first_listed", _UNWATCH, "unwatch", "symbol"),
+        "details_listed": Row("last_listed", _DETAILS, reads="order"),
+    }
     requests = (
         "quote watch unwatch order order cancel cancel_placed details details_placed fund withdraw account watchlist "
         "history between login logout"

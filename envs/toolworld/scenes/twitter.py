@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import partial
-from types import MappingProxyType
+from typing import ClassVar
 
 from envs.task import JSON
 from envs.toolworld.scene import Row, Scene, Values, known, require
@@ -23,49 +23,47 @@ _UNFOLLOW = "unfollow_user(username_to_unfollow=author)"
 
 class Twitter(Scene):
     class_name = "TwitterAPI"
-    rows = MappingProxyType(
-        {
-            "login": Row(
-                "is_logged_out credentials", "authenticate_twitter(username=username, password=password)", "log_in"
-            ),
-            "post": _login("text:sentence", _POST, "post"),
-            "post_tagged": _login("text:sentence any_tag", "post_tweet(content=text, tags=[tag])", "post"),
-            "post_to": _login("text:sentence any_name", "post_tweet(content=text, mentions=[name])", "post"),
-            "comment": _login("any_tweet text:sentence", _COMMENT),
-            "comment_posted": _login("posted text:sentence", _COMMENT),
-            "retweet": _login("new_tweet", _RETWEET, "retweet"),
-            "retweet_author": _login("new_single_tweet", f"{_TWEETS}; {_RETWEET}", "retweet forget_shown"),
-            "mention": Row("any_tweet any_name", _MENTION),
-            "follow": _login("author:account", _FOLLOW, "follow"),
-            "unfollow": _login("followed", _UNFOLLOW, "unfollow"),
-            "following": _login("", "list_all_following()", "note_listed", bulk=True),
-            "read": Row("any_tweet", _TWEET, "note_shown"),
-            "posts_of": Row("any_author", _TWEETS, "forget_shown", bulk=True),
-            "search": Row("any_word", "search_tweets(keyword=word)", "forget_shown"),
-            "stats": Row("any_author", "get_user_stats(username=author)"),
-            "mention_posted": Row("posted any_name", _MENTION, reads="_id"),
-            "post_and_comment": _login(
-                "text:sentence reply:sentence next_id",
-                f"{_POST}; comment(tweet_id=_id, comment_content=reply)",
-                "post",
-                "_id",
-            ),
-            "post_and_mention": _login("text:sentence any_name next_id", f"{_POST}; {_MENTION}", "post", "_id"),
-            "comment_author": _login(
-                "single_tweet text:sentence", f"{_TWEETS}; {_COMMENT}", "forget_shown", "_id", bulk=True
-            ),
-            "follow_author": _login("tweet_of_stranger", f"{_TWEET}; {_FOLLOW}", "note_shown follow", "author"),
-            "stats_author": Row("authored_tweet", f"{_TWEET}; get_user_stats(username=author)", "note_shown", "author"),
-            "unfollow_first": _login(
-                "first_followed", f"list_all_following(); {_UNFOLLOW}", "unfollow", "author", bulk=True
-            ),
-            "unfollow_listed": _login("first_listed", _UNFOLLOW, "unfollow", "author"),
-            "follow_shown": _login("shown is_stranger", _FOLLOW, "follow", "author"),
-            "posts_shown": Row("shown", _TWEETS, reads="author", bulk=True),
-            "retweet_posted": _login("posted is_new", _RETWEET, "retweet", "_id"),
-            "post_file": _login("", "_read; post_tweet(content=_value)", "post", "_value"),
-        }
-    )
+    rows: ClassVar[Mapping[str, Row]] = {
+        "login": Row(
+            "is_logged_out credentials", "authenticate_twitter(username=username, password=password)", "log_in"
+        ),
+        "post": _login("text:sentence", _POST, "post"),
+        "post_tagged": _login("text:sentence any_tag", "post_tweet(content=text, tags=[tag])", "post"),
+        "post_to": _login("text:sentence any_name", "post_tweet(content=text, mentions=[name])", "post"),
+        "comment": _login("any_tweet text:sentence", _COMMENT),
+        "comment_posted": _login("posted text:sentence", _COMMENT),
+        "retweet": _login("new_tweet", _RETWEET, "retweet"),
+        "retweet_author": _login("new_single_tweet", f"{_TWEETS}; {_RETWEET}", "retweet forget_shown"),
+        "mention": Row("any_tweet any_name", _MENTION),
+        "follow": _login("author:account", _FOLLOW, "follow"),
+        "unfollow": _login("followed", _UNFOLLOW, "unfollow"),
+        "following": _login("", "list_all_following()", "note_listed", bulk=True),
+        "read": Row("any_tweet", _TWEET, "note_shown"),
+        "posts_of": Row("any_author", _TWEETS, "forget_shown", bulk=True),
+        "search": Row("any_word", "search_tweets(keyword=word)", "forget_shown"),
+        "stats": Row("any_author", "get_user_stats(username=author)"),
+        "mention_posted": Row("posted any_name", _MENTION, reads="_id"),
+        "post_and_comment": _login(
+            "text:sentence reply:sentence next_id",
+            f"{_POST}; comment(tweet_id=_id, comment_content=reply)",
+            "post",
+            "_id",
+        ),
+        "post_and_mention": _login("text:sentence any_name next_id", f"{_POST}; {_MENTION}", "post", "_id"),
+        "comment_author": _login(
+            "single_tweet text:sentence", f"{_TWEETS}; {_COMMENT}", "forget_shown", "_id", bulk=True
+        ),
+        "follow_author": _login("tweet_of_stranger", f"{_TWEET}; {_FOLLOW}", "note_shown follow", "author"),
+        "stats_author": Row("authored_tweet", f"{_TWEET}; get_user_stats(username=author)", "note_shown", "author"),
+        "unfollow_first": _login(
+            "first_followed", f"list_all_following(); {_UNFOLLOW}", "unfollow", "author", bulk=True
+        ),
+        "unfollow_listed": _login("first_listed", _UNFOLLOW, "unfollow", "author"),
+        "follow_shown": _login("shown is_stranger", _FOLLOW, "follow", "author"),
+        "posts_shown": Row("shown", _TWEETS, reads="author", bulk=True),
+        "retweet_posted": _login("posted is_new", _RETWEET, "retweet", "_id"),
+        "post_file": _login("", "_read; post_tweet(content=_value)", "post", "_value"),
+    }
     requests = (
         "post post_tagged post_to comment comment_posted retweet retweet_author mention follow unfollow following read "
         "posts_of search stats login"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
+from typing import ClassVar
 
 from envs.task import JSON, ToolCall
 from envs.toolworld.scene import Row, Scene, Values, known, require
@@ -27,43 +27,37 @@ _LOCK_ALL = ToolCall("lockDoors", {"unlock": False, "door": list(_DOORS)})
 
 class Vehicle(Scene):
     class_name = "VehicleControlAPI"
-    makers = MappingProxyType({"lock": "one_door", "unlock": "one_door", "climate_mode": "cooler"})
-    rows = MappingProxyType(
-        {
-            "start": Row("is_stopped", "_start", "start"),
-            "start_and_drive": Row("is_stopped place:place", "_start; set_navigation(destination=place)", "start"),
-            "navigate": Row("place:place", "set_navigation(destination=place)"),
-            "fill": Row("any_gallons fits", "fillFuelTank(fuelAmount=_gallons)", "fill"),
-            "fill_liters": Row(
-                "any_liters fits", "liter_to_gallon(liter=liters); fillFuelTank(fuelAmount=_gallons)", "fill"
-            ),
-            "lock_all": Row("is_unlocked", "_lock", "lock_all"),
-            "one_door": Row("any_door", "lockDoors(unlock=_unlock, door=[_door])", "turn_lock"),
-            "climate": Row("any_degrees", "adjustClimateControl(temperature=degrees)"),
-            "cooler": Row(
-                "any_degrees any_climate", "adjustClimateControl(temperature=degrees, fanSpeed=fan, mode=mode)"
-            ),
-            "lights": Row("other_light", "setHeadlights(mode=mode)", "switch_lights"),
-            "parking_brake": Row("other_brake", "activateParkingBrake(mode=mode)", "switch_parking"),
-            "cruise": Row(
-                "any_cruise",
-                "_start; setCruiseControl(speed=speed, activate=True, distanceToNextVehicle=meters)",
-                "start",
-            ),
-            "status": Row("any_part", "displayCarStatus(option=_option)"),
-            "tires": Row("", "check_tire_pressure()"),
-            "reach": Row("any_miles", "estimate_drive_feasibility_by_mileage(distance=miles)"),
-            "liters": Row("whole_gallons", "gallon_to_liter(gallon=gallons)"),
-            "gallons": Row("any_liters", "liter_to_gallon(liter=liters)", "note_converted"),
-            "fill_converted": Row("converted fits", "fillFuelTank(fuelAmount=_gallons)", "fill", "_gallons"),
-            "fuel_in_liters": Row(
-                "fuel", "displayCarStatus(option='fuel'); gallon_to_liter(gallon=_fuel)", reads="_fuel"
-            ),
-            "gauge": Row("", "displayCarStatus(option='fuel')", "note_gauge"),
-            "gauge_in_liters": Row("gauge_is_right fuel", "gallon_to_liter(gallon=_fuel)", reads="_fuel"),
-            "pressures": Row("pressures", "check_tire_pressure()", reads="_pressures"),
-        }
-    )
+    makers: ClassVar[Mapping[str, str]] = {"lock": "one_door", "unlock": "one_door", "climate_mode": "cooler"}
+    rows: ClassVar[Mapping[str, Row]] = {
+        "start": Row("is_stopped", "_start", "start"),
+        "start_and_drive": Row("is_stopped place:place", "_start; set_navigation(destination=place)", "start"),
+        "navigate": Row("place:place", "set_navigation(destination=place)"),
+        "fill": Row("any_gallons fits", "fillFuelTank(fuelAmount=_gallons)", "fill"),
+        "fill_liters": Row(
+            "any_liters fits", "liter_to_gallon(liter=liters); fillFuelTank(fuelAmount=_gallons)", "fill"
+        ),
+        "lock_all": Row("is_unlocked", "_lock", "lock_all"),
+        "one_door": Row("any_door", "lockDoors(unlock=_unlock, door=[_door])", "turn_lock"),
+        "climate": Row("any_degrees", "adjustClimateControl(temperature=degrees)"),
+        "cooler": Row("any_degrees any_climate", "adjustClimateControl(temperature=degrees, fanSpeed=fan, mode=mode)"),
+        "lights": Row("other_light", "setHeadlights(mode=mode)", "switch_lights"),
+        "parking_brake": Row("other_brake", "activateParkingBrake(mode=mode)", "switch_parking"),
+        "cruise": Row(
+            "any_cruise",
+            "_start; setCruiseControl(speed=speed, activate=True, distanceToNextVehicle=meters)",
+            "start",
+        ),
+        "status": Row("any_part", "displayCarStatus(option=_option)"),
+        "tires": Row("", "check_tire_pressure()"),
+        "reach": Row("any_miles", "estimate_drive_feasibility_by_mileage(distance=miles)"),
+        "liters": Row("whole_gallons", "gallon_to_liter(gallon=gallons)"),
+        "gallons": Row("any_liters", "liter_to_gallon(liter=liters)", "note_converted"),
+        "fill_converted": Row("converted fits", "fillFuelTank(fuelAmount=_gallons)", "fill", "_gallons"),
+        "fuel_in_liters": Row("fuel", "displayCarStatus(option='fuel'); gallon_to_liter(gallon=_fuel)", reads="_fuel"),
+        "gauge": Row("", "displayCarStatus(option='fuel')", "note_gauge"),
+        "gauge_in_liters": Row("gauge_is_right fuel", "gallon_to_liter(gallon=_fuel)", reads="_fuel"),
+        "pressures": Row("pressures", "check_tire_pressure()", reads="_pressures"),
+    }
     requests = (
         "start start start_and_drive start_and_drive navigate fill fill_liters lock_all one_door climate cooler lights "
         "parking_brake cruise cruise status tires reach liters"

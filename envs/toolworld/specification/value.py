@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
-from types import MappingProxyType
 
 from envs.bfcl.tools import tool_names
 from envs.errors import UserError, unknown_value
@@ -17,7 +16,7 @@ from envs.toolworld.phrases import phrases
 from envs.toolworld.scene import Scene
 from envs.toolworld.scenes import COMPANIONS, LARGE, MAIN
 
-SCENES: Mapping[str, type[Scene]] = MappingProxyType({kind.__name__.lower(): kind for kind in COMPANIONS})
+SCENES: Mapping[str, type[Scene]] = {kind.__name__.lower(): kind for kind in COMPANIONS}
 """The scenes by name, in the order in which a specification lists them."""
 _MAIN = tuple(name for name, kind in SCENES.items() if kind in MAIN)
 _LARGE = tuple(name for name, kind in SCENES.items() if kind in LARGE)

@@ -213,7 +213,7 @@ def compared(perturbed: int) -> Iterator[Compared]:
                 if made is None:
                     continue
                 call = made if isinstance(made, ToolCall) else ToolCall(truth.call.name, made)
-                ours = call.name == truth.call.name and simulators.judge(call, truth.result).correct
+                ours = call.name == truth.call.name and bool(simulators.judge(call, truth.result).correct)
                 theirs = official.judge(call, truth)
                 absent = not described[truth.call.name]["runs"]
                 yield Compared(kind, call, ours, theirs["text"], theirs["arguments"], absent)
