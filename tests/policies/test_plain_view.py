@@ -18,7 +18,7 @@ from envs.interface.value import CueKind, RecoveryLevel, SchemaCue
 from envs.task import Task, ToolCall
 from envs.toolworld import generate, tasks
 from policies.cue_dependence import RUN_OF_WORDS, CueDependence, CueDependenceFinder
-from policies.plain_view import NoView, PlainView, _replay, _view, plain_view
+from policies.plain_view import NoView, PlainView, _replay, plain_view
 from policies.prompting import ChatFormat
 from policies.solver import Budgets
 from policies.trajectory import End, Trajectory
@@ -62,7 +62,7 @@ def test_random_trajectories_are_judged_alike_and_no_token_of_a_cue_is_left() ->
             assert case.trajectory.end is End.PROMPT
             continue
         # Under its own interface the replay is the trajectory; where a cue was to be seen, that is no plain view.
-        again = _view(shown.record.sample(case.trajectory.seed), shown.sampled)
+        again = shown.record.sample(case.trajectory.seed).extended(PlainView, sampled=tuple(shown.sampled))
         assert again.token_ids_T == case.trajectory.token_ids_T
         assert again.mask_T == case.trajectory.mask_T
         if isinstance(view, PlainView):
@@ -321,10 +321,10 @@ def test_values_are_compared_in_words() -> None:
         ("five or more words than that and others", None),
     ):
         found, _ = finder("Log in with 12345 or 2.5. True or five.", "plain")
-        assert found.crutch((), [ToolCall("f", {"x": value})]) is expected, value
+        assert found.find((), [ToolCall("f", {"x": value})]) is expected, value
     found, _ = finder("one two three four five six seven", "one two three")
-    assert found.crutch((), [ToolCall("f", {"x": "one two three"})]) is None
-    assert found.crutch((), [ToolCall("f", {"x": "0 1 one two three four five six"})]) is CueDependence.QUOTE
+    assert found.find((), [ToolCall("f", {"x": "one two three"})]) is None
+    assert found.find((), [ToolCall("f", {"x": "0 1 one two three four five six"})]) is CueDependence.QUOTE
 
 
 @pytest.mark.parametrize("piece", ["a ", "1", "1.", " ", "\u0301\u0316", "\ufdfa", "one two three four five x "])
@@ -334,7 +334,7 @@ def test_long_hostile_texts_cost_little(piece: str) -> None:
     ids = form.tokens(text)
     calls = [ToolCall(text, {text: text, "b": [text[:1_000]] * 100}), *[ToolCall("one", {"two": "four"})] * 2_000]
     started = time.process_time()
-    found.crutch(ids, calls)
+    found.find(ids, calls)
     found.read(ids, ())
-    found.crutch(ids, calls)
+    found.find(ids, calls)
     assert time.process_time() - started < 5.0
