@@ -21,7 +21,7 @@ from envs.toolworld import generate
 from envs.trace import Availability, CallRecord, Step
 from envs.verifier import Outcome, TruthTurn, TurnVerdict, prepare
 from envs.world import World
-from tests.envs.hostile_calls import COMPACT, FEEDBACK, INTO_ITSELF, call, everything, filled
+from tests.bench.hostile_calls import COMPACT, FEEDBACK, INTO_ITSELF, call, everything, filled
 from tests.envs.players import play_ground_truth, results_shown
 
 STEP_S = 1.0
@@ -43,7 +43,7 @@ NOT_EXECUTED = "not executed"
 def test_the_search_finds_no_step_that_costs_too_much(
     part: str, measure: str, every: int, record_property: Callable[[str, object], None]
 ) -> None:
-    command = [sys.executable, "-m", "tests.envs.hostile_calls", part, measure, str(every)]
+    command = [sys.executable, "-m", "tests.bench.hostile_calls", part, measure, str(every)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, f"{done.returncode} after {done.stderr[-2_000:]}"
     found = json.loads(done.stdout)

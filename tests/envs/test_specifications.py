@@ -31,7 +31,7 @@ from envs.toolworld.specification.document import (
     specification_of,
 )
 from envs.toolworld.specification.value import MOST_TURNS, SCENES, intents_of
-from tests.envs.specifications import Counted, check_reason, check_task, random_specification
+from tests.bench.specifications import Counted, check_reason, check_task, random_specification
 from tests.envs.test_toolworld import content
 
 GOOD: dict[str, Any] = {

@@ -29,8 +29,8 @@ from envs.toolworld.writing import owned_values, values_of
 from envs.verifier import prepare
 from seal_ray.evaluation.plan import choose_tasks
 from tests.bench.lengths import Read, lengths
+from tests.bench.specifications import check_task
 from tests.envs.players import play_ground_truth
-from tests.envs.specifications import check_task
 from tests.envs.test_toolworld import content, digest_of, names
 
 CODE = "t3-8_c1-4_n20-40_s3-6_r1_v1"

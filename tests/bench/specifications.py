@@ -1,4 +1,4 @@
-"""`python -m tests.envs.specifications -n NUMBER`: a random writer's specifications, composed, checked and counted.
+"""`python -m tests.bench.specifications -n NUMBER`: a random writer's specifications, composed, checked and counted.
 
 Each is rejected with a reason, or yields a task that is checked from outside: a dialogue plays its ground truth, and
 again without each of its calls; it is held against generated tasks of dev and test, and all of BFCL's; and it is
