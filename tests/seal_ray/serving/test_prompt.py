@@ -18,7 +18,7 @@ from envs.toolworld import generate
 from policies import tiny
 from policies.models import open_model
 from policies.models.smollm2 import NAME as SMOLLM2
-from seal_ray.serving.prompt import AnswerReader, Prefix, ServedFormat, TooLong, is_small
+from seal_ray.serving.prompt import AnswerMemory, Prefix, ServedFormat, TooLong, is_small
 from tests.policies.chat_models import FAMILIES, chat_tokenizer, family_tokenizer
 
 HELLO = {"role": "user", "content": "Hello."}
@@ -130,7 +130,7 @@ def test_tokens_of_more_calls_than_the_message_has_are_not_remembered() -> None:
 
 
 def test_only_the_newest_answers_are_remembered() -> None:
-    answers = AnswerReader(most=2)
+    answers = AnswerMemory(most=2)
     for number in range(3):
         answers.keep([number], "text", [7, number])
     assert answers.find(Prefix([0]), "text") is None
