@@ -112,10 +112,10 @@ def test_only_linear_layers_get_room_for_an_adapter(served: Adapted) -> None:
     assert {name.rpartition(".")[2] for name in served.engine._adaptable} == set(linear)
 
 
-def test_after_each_of_10_updates_the_policy_is_its_new_adapter(served: Adapted) -> None:
+def test_after_each_update_the_policy_is_its_new_adapter(served: Adapted) -> None:
     request = GenRequest(PROMPT, max_tokens=12, temperature=0.0, policy="solver")
     seen = set()
-    for version in range(1, 11):
+    for version in range(1, 5):
         adapter = random_adapter(served.folder, seed=100 + version)
         served.update("solver", adapter, version)
         (result,) = served.all(request)
@@ -124,7 +124,7 @@ def test_after_each_of_10_updates_the_policy_is_its_new_adapter(served: Adapted)
         assert result.cached_tokens == 0, "the prefix cache outlived its adapter"
         assert served.engine.report().versions["solver"] == version
         seen.add(result.token_ids_T)
-    assert len(seen) == 10, "the adapters do not tell apart"
+    assert len(seen) == 4, "the adapters do not tell apart"
     assert served.held() <= 2, "old adapters stay in memory"
 
 

@@ -87,19 +87,6 @@ def test_a_source_with_fewer_specifications_than_are_asked_for_is_no_fault(monke
     assert second.rejection == "specification: it was written twice."
 
 
-def test_a_specification_is_read_and_kept_as_it_was_sampled() -> None:
-    writer, engine = llm(f"Here it is: {GOOD}")
-    (draft,) = write(writer, n=1)
-    assert draft.specification == SOURCE.read(GOOD)
-    assert draft.rejection is None
-    (request,) = engine.requests
-    said = FORM.completion(f"Here it is: {GOOD}")
-    assert draft.sample is not None
-    assert draft.sample.token_ids_T == request.prompt_ids + said
-    assert sum(draft.sample.mask_T) == len(said)
-    assert draft.sample.sampled_logprobs_T[-len(said) :] == tuple(-(token % 7) / 8 for token in said)
-
-
 def test_it_reads_counts_the_grammar_and_success_by_specification_but_no_task() -> None:
     writer, engine = llm(GOOD)
     write(writer, n=1, known=[Known(SOURCE.read(GOOD), 0.25, 8.0)])
@@ -122,27 +109,6 @@ def test_what_cannot_be_read_or_composed_is_rejected_with_the_reason() -> None:
     assert all(draft.sample is not None for draft in drafts), "a rejected draft is learnt from"
     assert drafts[4].specification is not None
     assert len(engine.requests) == len(texts)
-
-
-def test_what_is_unreadable_is_sampled_again_and_what_cannot_be_composed_is_not() -> None:
-    writer, engine = llm("no", GOOD, retries=2)
-    (draft,) = write(writer, n=1)
-    assert draft.rejection is None
-    assert len(engine.requests) == 2
-    writer, engine = llm(STUCK, GOOD, retries=2)
-    (draft,) = write(writer, n=1)
-    assert draft.rejection is not None
-    assert len(engine.requests) == 1
-
-
-def test_a_long_answer_and_a_full_prompt_are_rejected() -> None:
-    writer, _ = llm(GOOD, max_tokens=10)
-    (draft,) = write(writer, n=1)
-    assert draft.rejection == "specification: it did not end within 10 tokens."
-    writer, _ = llm(GOOD, context=500)
-    (draft,) = write(writer, n=1)
-    assert draft.rejection is not None
-    assert draft.sample is None
 
 
 def test_with_a_grammar_the_schema_goes_with_the_request() -> None:

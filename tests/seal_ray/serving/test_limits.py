@@ -27,32 +27,19 @@ HELLO = {"role": "user", "content": "Hello."}
 TOOL = {"type": "function", "function": {"name": "ls", "parameters": {"type": "object", "properties": {}}}}
 
 
+CALL = {"id": "a", "type": "function", "function": {"name": "ls", "arguments": "{}"}}
+
+
 def nested(levels: int, inside: Any = 1) -> Any:
     for _ in range(levels):
         inside = {"properties": {"a": inside}}
     return inside
 
 
-STEERING = (
-    "kv_transfer_params",
-    "vllm_xargs",
-    "priority",
-    "request_id",
-    "cache_salt",
-    "chat_template",
-    "echo",
-    "best_of",
-)
+STEERING = ("kv_transfer_params", "vllm_xargs", "priority", "request_id", "cache_salt", "chat_template", "best_of")
 HOSTILE: dict[str, Any] = {
     "messages": [
-        None,
-        "Hello.",
-        {},
-        [None],
-        [[]],
-        [{"role": []}],
-        [{"role": "\ud83d"}],
-        [HELLO] * 101,
+        *(None, "Hello.", {}, [None], [[]], [{"role": []}], [{"role": "\ud83d"}], [HELLO] * 101),
         [{"role": "user", "content": 7}],
     ],
     "tools": [{}, [None], [{"function": {}}], [TOOL] * 11, [{"type": "function", "function": {"name": ""}}]],
@@ -135,19 +122,8 @@ def test_what_clients_send_goes_through() -> None:
         "model": "m",
         "messages": [
             {**HELLO, "name": "x"},
-            {
-                "role": "assistant",
-                "content": None,
-                "refusal": None,
-                "tool_calls": [
-                    {"id": "a", "type": "function", "index": 0, "function": {"name": "ls", "arguments": "{}"}}
-                ],
-            },
-            {
-                "role": "tool",
-                "tool_call_id": "a",
-                "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}],
-            },
+            {"role": "assistant", "content": None, "refusal": None, "tool_calls": [{**CALL, "index": 0}]},
+            {"role": "tool", "tool_call_id": "a", "content": [{"type": "text", "text": text} for text in "ab"]},
         ],
         "tools": [{"type": "function", "function": {**TOOL["function"], "strict": True, "response": {"a": 1}}}],  # type: ignore[dict-item]
         "temperature": 0,
@@ -169,9 +145,7 @@ def test_text_comes_in_as_valid_unicode() -> None:
                 {"role": "assistant", "tool_calls": [{"function": {"name": "\udc00", "arguments": '{"\ud83d": 1}'}}]},
                 {"role": "tool", "content": "\ud83d\ude00"},
             ],
-            "tools": [
-                {"type": "function", "function": {"name": "f\ud800", "parameters": {"properties": {"\udfff": {}}}}}
-            ],
+            "tools": [{"function": {"name": "f\ud800", "parameters": {"properties": {"\udfff": {}}}}}],
             "stop": "\ud83d",
         }
     )
@@ -193,10 +167,10 @@ def test_text_comes_in_as_valid_unicode() -> None:
     ids=lambda body: f"{len(body)} of {body[:8]!r}",
 )
 def test_a_body_that_costs_too_much_to_read_is_refused_quickly(body: bytes) -> None:
-    begun = time.monotonic()
+    begun = time.process_time()
     with pytest.raises(RefusedRequest):
         parse_request(read_body(body), chat=True, limits=LIMITS)
-    assert time.monotonic() - begun < 1
+    assert time.process_time() - begun < 1
 
 
 def test_long_text_is_no_reason_to_refuse_a_body() -> None:
@@ -219,12 +193,9 @@ def test_long_text_is_no_reason_to_refuse_a_body() -> None:
     ],
 )
 def test_a_schema_that_may_compile_for_ever_is_refused(schema: dict[str, Any]) -> None:
+    form = {"type": "json_schema", "json_schema": {"schema": schema}}
     with pytest.raises(RefusedRequest, match="json_schema"):
-        parse_request(
-            {"messages": [HELLO], "response_format": {"type": "json_schema", "json_schema": {"schema": schema}}},
-            chat=True,
-            limits=LIMITS,
-        )
+        parse_request({"messages": [HELLO], "response_format": form}, chat=True, limits=LIMITS)
     tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
     asked = {"messages": [HELLO], "tools": [tool]}
     parse_request(asked, chat=True, limits=LIMITS)  # which makes no grammar
@@ -255,11 +226,8 @@ def test_an_error_is_openai_s_and_headers_that_steer_are_left_behind() -> None:
         assert many.status_code == 400
         assert many.json()["error"]["code"] == "too_many_messages"
         assert many.json()["error"]["param"] == "messages"
-        answer = asking.post(
-            CHAT,
-            json={"messages": [HELLO]},
-            headers={"X-Vllm-Priority": "-9", "X-Request-Id": "x", "X-Session-Id": "y"},
-        )
+        steering = {"X-Vllm-Priority": "-9", "X-Request-Id": "x", "X-Session-Id": "y"}
+        answer = asking.post(CHAT, json={"messages": [HELLO]}, headers=steering)
         assert answer.json()["body"] == {"messages": [HELLO]}
         assert set(answer.json()["headers"]) == {"host", "user-agent", "accept", "content-type", "content-length"}
         # A web page may send such a body to another origin without asking.
