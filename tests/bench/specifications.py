@@ -31,14 +31,14 @@ from tests.envs.players import Action, play, play_ground_truth
 from tests.envs.test_toolworld import content
 
 USELESS = ToolCall("no_such_tool", {})
-_EVALUATED = 1_000
+_EVALUATED = 200
 """Generated tasks of dev and of test that composed ones are held against."""
 
 
 @cache
 def evaluation_tasks() -> tuple[Task, ...]:
     """Generated tasks of dev and test, written ones of test, and BFCL's."""
-    written = [compose(random_specification(1, number), number, split="test") for number in range(200)]
+    written = [compose(random_specification(1, number), number, split="test") for number in range(60)]
     return (
         *load_tasks().values(),
         *(task for split in ("dev", "test") for task in tasks(_EVALUATED, split=split)),

@@ -19,7 +19,7 @@ from envs.dialects import DIALECTS, Dialect
 from envs.dialogue import MAX_STEPS, Message
 from envs.exams import EXAMS, Conversation, Mark, Said
 from envs.task import ToolCall
-from tests.envs.memory.parity import Official, graded, replayed
+from tests.bench.memory_parity import Official, graded, replayed
 
 QWEN = DIALECTS["qwen"]
 

@@ -15,7 +15,7 @@ from envs.errors import UserError
 from envs.exams import EXAMS
 from envs.task import JSON, ToolCall
 from policies.embedding import Embedder
-from tests.envs.memory.parity import Official, replayed
+from tests.bench.memory_parity import Official, replayed
 from tests.policies.tiny_encoder import make_encoder
 
 

@@ -19,8 +19,8 @@ from policies.engine.scripted import ScriptedEngine
 from policies.solver import Budgets
 from seal_ray.exams.report import exam_rows
 from seal_ray.exams.sitting import AnswerLog, ExamRun
+from tests.bench.single_turn_parity import ground_truth, verdict
 from tests.envs.apibank.folder import FOLDER, needs_data
-from tests.envs.single_turn.parity import ground_truth, verdict
 from tests.seal_ray.exams.test_sitting import FORM, SITTER
 
 CONTEXT = 100_000
