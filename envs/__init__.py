@@ -1,15 +1,12 @@
-"""The world: tasks, simulators, verifier, diagnosis, interface, dialects, dialogue and game. No torch, no Ray.
-
-A dialogue is played in a few lines:
+"""Tasks, simulators, verifier, diagnosis, interface, dialects, dialogue and game. No torch, no Ray.
 
     from envs import Dialogue, find_task
     dialogue = Dialogue(find_task("multi_turn_base_0"))
     observation, info = dialogue.reset()
     observation, reward, terminated, truncated, info = dialogue.step(completion)
 
-Names are loaded when first used, so that importing `envs` is quick; all others are imported from the files that define
-them. `gymnasium.make("seal_ray/Dialogue-v0", task="multi_turn_base_0")` works once `envs.registration` is imported; the
-two-agent game is `envs.co_evolution_v0`.
+Both names are imported on first use, so that importing `envs` is quick; import all others from their own files.
+`gymnasium.make("seal_ray/Dialogue-v0", task="multi_turn_base_0")` works once `envs.registration` is imported.
 """
 
 from __future__ import annotations

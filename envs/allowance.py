@@ -1,4 +1,4 @@
-"""What a dialogue may still cost: work in each step, and what it keeps and shows in all. Counted, never timed.
+"""The budget of a dialogue: work per step, memory and shown characters in all. Counted, never timed.
 
 The same completions give the same results on every machine and under any load.
 """
@@ -9,31 +9,32 @@ from dataclasses import dataclass
 from typing import Any
 
 MAX_CALL_WORK = 1_000_000
-"""Units of work that one call may take; the costliest call of a ground truth takes 161,000."""
+"""Units of work of one call; the most expensive call of a ground truth takes 161,000."""
 STEP_WORK = 8_000_000
-"""Units of work that the calls of one step may take together: about half a second of one core at worst."""
+"""Units of work of all calls of one step: about half a second of one core at worst."""
 DIALOGUE_KEPT = 4_000_000
-"""Units of memory that the calls of one dialogue may leave behind: in the trace, the state and a copy of it."""
+"""Units of memory that the calls of one dialogue may leave in the trace, the state and a copy of it."""
 CHARACTERS_A_TOKEN = 16
-"""Characters of results that are shown for each token of context; a token holds about four."""
+"""Characters of results that are shown per token of context; a token holds about four."""
 MAX_COMPLETION = 100_000
 """Characters of a completion that a trace keeps; no dialect reads more."""
 
 VALUE = 40
-"""Units of work for one value of any type; a value's own allocation, copy and rendering."""
+"""Units of work to allocate, copy and print one value of any type."""
 CALL = 300
 """Units of work for a call that does nothing."""
 ESCAPED = 12
-"""Characters that JSON or `repr` write for one that is not ASCII."""
+"""Characters that JSON or `repr` write for one non-ASCII character."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """An upper bound of what a call costs.
+    """An upper bound of a call's cost.
 
-    `work` is in units of up to about 50 ns: a character that is read or written counts 1 (12 where the text is not
-    ASCII, as it may be written as escapes), a value 40, a call 300. `kept` is the part that stays in memory, in units
-    of up to about 16 bytes.
+    Args:
+        work: Units of up to about 50 ns. A character that is read or written costs 1 (12 if the text is not ASCII), a
+            value 40, a call 300.
+        kept: The part that stays in memory, in units of up to about 16 bytes.
     """
 
     work: int
@@ -41,9 +42,9 @@ class Cost:
 
 
 def size(value: Any) -> int:
-    """Units of work to read, copy or print a plain value once, with parts that are shared counted wherever they occur.
+    """Units of work to read, copy or print a plain value once; shared parts count at each occurrence.
 
-    Counting stops above `MAX_CALL_WORK`; the result is then above it too.
+    Counting stops above `MAX_CALL_WORK`.
     """
     units = 0
     waiting = [value]
@@ -67,7 +68,7 @@ def size(value: Any) -> int:
 
 
 class Allowance:
-    """The allowance of one dialogue, for a context of so many tokens."""
+    """The remaining budget of one dialogue, for a context of so many tokens."""
 
     def __init__(self, context: int) -> None:
         self._work = STEP_WORK
@@ -75,11 +76,11 @@ class Allowance:
         self._room = CHARACTERS_A_TOKEN * context
 
     def begin_step(self) -> None:
-        """Gives the step's allowance of work anew; what is kept and shown is for the whole dialogue."""
+        """Resets the budget of work; memory and shown characters last for the whole dialogue."""
         self._work = STEP_WORK
 
     def admits(self, cost: Cost) -> bool:
-        """Takes the cost of a call out of the allowance; False, and nothing is taken, where too little is left."""
+        """Spends a call's cost. Returns False, and spends nothing, if too little is left."""
         if cost.work > self._work or cost.kept > self._kept or self._room <= 0:
             return False
         self._work -= cost.work
@@ -87,13 +88,13 @@ class Allowance:
         return True
 
     def show(self, text: str) -> str:
-        """The text as far as there is room for it, with a mark where it is cut."""
+        """The text as far as it fits, with a mark at the cut."""
         shown = text[: self._room]
         self._room -= len(shown)
         return shown if len(shown) == len(text) else shown + _mark(len(text) - len(shown))
 
     def adds(self, characters: int) -> bool:
-        """Takes room for text that may be left out; False, and nothing is taken, where too little is left."""
+        """Spends room for optional text. Returns False, and spends nothing, if too little is left."""
         if characters > self._room:
             return False
         self._room -= characters
@@ -101,7 +102,7 @@ class Allowance:
 
 
 def first_part(completion: str) -> str:
-    """A completion as a trace keeps it: whole, or its first part with a mark."""
+    """A completion as a trace stores it: whole, or its first part with a mark."""
     if len(completion) <= MAX_COMPLETION:
         return completion
     return completion[:MAX_COMPLETION] + _mark(len(completion) - MAX_COMPLETION)

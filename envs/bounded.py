@@ -1,8 +1,7 @@
-"""A process for code that is not ours: it gets JSON a line and answers JSON a line, and is ended where it does not.
+"""A child process for code of third parties: one JSON value per line in, one per line out.
 
-What a model wrote reaches it as data only. The program limits itself (`envs/apibank/worker.py` is one). This side
-bounds the time and the length of an answer, gives the process an empty folder to run in and nothing of our environment
-but where shared libraries are, and ends it together with its owner.
+Model text reaches it as data only. The program limits itself (see `envs/line_server.py`). This side bounds the time and
+the length of an answer, gives the process an empty folder and an empty environment, and ends it together with itself.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _MAX_ANSWER = 1 << 26
 
 
 def program_of(module: str, *packages: str) -> tuple[str, ...]:
-    """The program that calls `main` of a module of this project, which imports no other packages than these."""
+    """The command that calls `main` of a module of this project, which can import only the named other packages."""
     folders = [str(Path(__file__).resolve().parents[1])]
     for name in packages:
         spec = find_spec(name)
@@ -42,11 +41,13 @@ def program_of(module: str, *packages: str) -> tuple[str, ...]:
 
 
 class BoundedProcess:
-    """A program that is started when it is first asked. Safe to use from several threads; requests wait for each other.
+    """A program that starts with its first request. Thread-safe; requests are answered one after the other.
 
-    An answer may take `seconds`, the first one a minute. A request that ends the process, or that it has to be ended
-    for, has no answer; the next one gets a new process. `first` is written to each process before its first request
-    and is not answered.
+    A request that ends the process, or takes too long, has no answer; the next one starts a new process.
+
+    Args:
+        seconds: Time limit of an answer; the first one has a minute.
+        first: Written to each process before its first request; it is not answered.
     """
 
     def __init__(
@@ -63,11 +64,11 @@ class BoundedProcess:
 
     @property
     def pid(self) -> int | None:
-        """The id of the process that runs; None where none does."""
+        """The id of the running process, if any."""
         return None if self._process is None else self._process.pid
 
     def ask(self, request: Mapping[str, JSON]) -> Any:
-        """The reply, a JSON value; None where the process ended instead, or had to be ended."""
+        """The reply, a JSON value; None if the process ended instead, or had to be ended."""
         with self._lock:
             fresh = self._process is None
             process = self._process or self._start()
@@ -80,7 +81,7 @@ class BoundedProcess:
                 return None
 
     def close(self) -> None:
-        """Ends the process. The next request starts one anew."""
+        """Ends the process. The next request starts a new one."""
         with self._lock:
             self._close()
 
@@ -105,10 +106,7 @@ class BoundedProcess:
 
 
 def _answer(process: subprocess.Popen[bytes], data: bytes, seconds: float) -> bytes:
-    """Writes a request and returns the line that answers it.
-
-    Raises `EOFError` if the process ends instead, takes longer, writes too much or does not read all of the request.
-    """
+    """Writes a request and returns the line that answers it. Raises `EOFError` if there is none in time."""
     assert process.stdin is not None
     assert process.stdout is not None
     os.set_blocking(process.stdin.fileno(), False)
@@ -147,4 +145,4 @@ def _end(process: subprocess.Popen[bytes], home: tempfile.TemporaryDirectory[str
 
 
 def _nothing() -> None:
-    """What is to be ended before a process was started."""
+    """The finalizer before a process is started."""

@@ -1,8 +1,8 @@
-"""`CoEvolutionGame`: curator and solver as two agents of one PettingZoo game.
+"""`CoEvolutionGame`: curator and solver, and in version 1 a task writer, as agents of one PettingZoo game.
 
 The curator moves once, first: it reads the failure profile and answers with an interface as JSON. Then the solver plays
-one dialogue under that interface, a step a move. A proposal that is not valid, or that the leak guard turns down, is
-rejected: the incumbent interface is played instead, and the curator earns nothing.
+one dialogue under that interface, one completion per move. If a proposal is invalid or the leak guard rejects it, the
+incumbent interface is played instead, and the curator's reward is 0.
 """
 
 from __future__ import annotations
@@ -27,15 +27,13 @@ from envs.roles import CURATOR, SOLVER
 from envs.spaces import UnicodeText
 from envs.task import Task
 
-"""The agent that writes tasks, in version 1 of the game."""
-
 Observation = dict[str, str]
 """`{"text": …}`: PettingZoo's compliance tests accept texts inside a `Dict` space only."""
 
 
 @dataclass(frozen=True, slots=True)
 class GameOutcome:
-    """How a game ended: the interface played, why the proposal was rejected (None where it was not), the diagnosis."""
+    """How a game ended. `interface` is the one that was played, `rejection` the reason if the proposal was rejected."""
 
     task_id: str
     interface: Interface
@@ -45,20 +43,20 @@ class GameOutcome:
 
 
 def cooperative_reward(outcome: GameOutcome) -> float:
-    """The curator's reward by default: the solver's under an accepted proposal, 0.0 under a rejected one."""
+    """The curator's default reward: the solver's under an accepted proposal, 0.0 under a rejected one."""
     return 0.0 if outcome.rejection is not None else outcome.reward
 
 
 class CoEvolutionGame(AECEnv[str, Observation, str]):
     """The two-agent game over a set of tasks; actions are texts, observations `{"text": …}`.
 
-    `tasks` is drawn from uniformly at each reset; `options={"task": id}` names one instead. Finished dialogues are
-    added to `profile`. A reset with a seed starts a new series (the profile is emptied, the draw of tasks starts over),
-    one without continues it; so the same seed and actions give the same games. `last_outcome` is that of the last
-    finished game. Nothing in an action makes `step` raise.
+    Each reset draws a task; `options={"task": id}` names one instead. Finished dialogues are added to `profile`. A
+    reset with a seed starts a new series with an empty profile; the same seed and actions give the same games. Both
+    rewards come with the last move. No action makes `step` raise.
 
-    `guard` judges proposals where one is given; it is not shown the incumbent. The curator's reward is
-    `curator_reward(outcome)`, the solver's that of its dialogue; both come with the last move.
+    Args:
+        curator_reward: The curator's reward for a game; the solver's is that of its dialogue.
+        guard: Judges proposals, if given.
     """
 
     metadata: ClassVar[dict[str, Any]] = {
@@ -108,7 +106,7 @@ class CoEvolutionGame(AECEnv[str, Observation, str]):
 
     @property
     def dialogue(self) -> Dialogue | None:
-        """The dialogue that the solver plays; None before the curator's move."""
+        """The solver's dialogue; None before the curator's move."""
         return self._dialogue
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
@@ -149,16 +147,12 @@ class CoEvolutionGame(AECEnv[str, Observation, str]):
         return self._texts[self.agent_selection] if self.render_mode == "ansi" and self.agents else None
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Holds nothing open."""
 
     def _move(self, agent: str, text: str) -> None:
-        if agent == CURATOR:
-            self._move_curator(text)
-        else:
-            self._move_solver(text)
+        (self._move_curator if agent == CURATOR else self._move_solver)(text)
 
     def _rewards_of(self, outcome: GameOutcome) -> dict[str, float]:
-        """Each agent's reward, at the end of a game."""
         return {CURATOR: float(self._curator_reward(outcome)), SOLVER: outcome.reward}
 
     def _move_curator(self, proposal: str) -> None:
@@ -193,10 +187,9 @@ class CoEvolutionGame(AECEnv[str, Observation, str]):
 
 
 class ParallelCoEvolutionGame(ParallelEnv[str, Observation, str]):
-    """The same game under PettingZoo's parallel interface: both agents act in every step, one of them moves.
+    """The game under PettingZoo's parallel interface: all agents act in every step, and one action is used.
 
-    The action of the agent whose move it is counts, the other's is ignored; every info says in `"to_move"` whose move
-    is next. Takes the arguments of `CoEvolutionGame`.
+    Every info names in `"to_move"` the agent whose next action is used. Takes the arguments of `CoEvolutionGame`.
     """
 
     metadata: ClassVar[dict[str, Any]] = {**CoEvolutionGame.metadata, "is_parallelizable": True}
@@ -227,8 +220,9 @@ class ParallelCoEvolutionGame(ParallelEnv[str, Observation, str]):
     ) -> tuple[dict[str, Observation], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]:
         self.game.step(actions.get(self.game.agent_selection))
         rewards = {agent: self.game.rewards[agent] for agent in self.agents}
-        terminations = {agent: self.game.terminations[agent] for agent in self.agents}
-        truncations = {agent: self.game.truncations[agent] for agent in self.agents}
+        terminations, truncations = (
+            {agent: ended[agent] for agent in self.agents} for ended in (self.game.terminations, self.game.truncations)
+        )
         result = self._observations(), rewards, terminations, truncations, self._infos()
         self.agents = [agent for agent in self.agents if not (terminations[agent] or truncations[agent])]
         return result

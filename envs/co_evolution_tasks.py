@@ -1,9 +1,8 @@
-"""`WrittenTasksGame`: the game with a third agent, who writes the task.
+"""`WrittenTasksGame`: the game with a third agent, the task writer.
 
-The writer moves first: it reads the failure profile and the grammar of specifications, and answers with one as JSON.
-The task source composes the task, executes it and shows that it is sound. A specification that is not valid, or of
-which there is no task, is rejected: one of the given tasks is played instead, and the writer earns nothing. Then the
-curator and the solver move as in `CoEvolutionGame`.
+The task writer moves first: it reads the failure profile and the grammar of specifications, and answers with one as
+JSON. The task source composes and verifies the task. If the specification is invalid or has no task, one of the given
+tasks is played instead, and the writer's reward is 0. The rest is as in `CoEvolutionGame`.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _SEEDS = 10**9
 """Seeds of composed tasks are below this."""
 
 WriterReward = Callable[[float], float]
-"""The mean reward of a specification's games so far in the series → what the writer gets for the last of them."""
+"""Mean reward of a specification's games so far in the series → the writer's reward for the last of them."""
 
 
 def near_the_middle(p: float) -> float:
@@ -32,10 +31,9 @@ def near_the_middle(p: float) -> float:
 
 
 class WrittenTasksGame(CoEvolutionGame):
-    """The three-agent game. `source` composes tasks; `tasks` are played where a specification is rejected.
+    """The three-agent game. `source` composes tasks; `tasks` are played if a specification is rejected.
 
-    A series, and what seeds and actions determine, are as in `CoEvolutionGame`. The infos of the writer say why its
-    specification was turned down, or None.
+    The writer's infos give the reason for a rejection, or None. All else is as in `CoEvolutionGame`.
     """
 
     metadata: ClassVar[dict[str, Any]] = {**CoEvolutionGame.metadata, "name": "co_evolution_v1"}
@@ -97,7 +95,7 @@ class WrittenTasksGame(CoEvolutionGame):
 
 
 class ParallelWrittenTasksGame(ParallelCoEvolutionGame):
-    """The same under PettingZoo's parallel interface; see `ParallelCoEvolutionGame`."""
+    """The three-agent game under PettingZoo's parallel interface."""
 
     metadata: ClassVar[dict[str, Any]] = {**WrittenTasksGame.metadata, "is_parallelizable": True}
     kind: ClassVar[type[CoEvolutionGame]] = WrittenTasksGame

@@ -1,7 +1,6 @@
-"""Version 0 of the co-evolution game, as PettingZoo environments are made: `env()`, `parallel_env()`, `raw_env()`.
+"""Version 0 of the co-evolution game, in PettingZoo's form: `env()`, `parallel_env()`, `raw_env()`.
 
-Without `tasks` the game is over the train part of the benchmark. All other arguments are those of
-`envs.co_evolution.CoEvolutionGame`.
+`tasks` default to the benchmark's training tasks. All other arguments are those of `CoEvolutionGame`.
 """
 
 from __future__ import annotations
@@ -20,18 +19,14 @@ __all__ = ["env", "parallel_env", "raw_env"]
 
 def raw_env(tasks: Sequence[Task] | None = None, **settings: Any) -> CoEvolutionGame:
     """The game itself."""
-    return CoEvolutionGame(_all_train() if tasks is None else tasks, **settings)
+    return CoEvolutionGame(get_source(BENCHMARK).split().train if tasks is None else tasks, **settings)
 
 
 def env(tasks: Sequence[Task] | None = None, **settings: Any) -> OrderEnforcingWrapper[str, Observation, str]:
-    """The game in PettingZoo's usual wrapper, which turns calls in a wrong order into clear errors."""
+    """The game in PettingZoo's wrapper that turns calls in a wrong order into clear errors."""
     return OrderEnforcingWrapper(raw_env(tasks, **settings))
 
 
 def parallel_env(tasks: Sequence[Task] | None = None, **settings: Any) -> ParallelCoEvolutionGame:
     """The game under the parallel interface."""
-    return ParallelCoEvolutionGame(_all_train() if tasks is None else tasks, **settings)
-
-
-def _all_train() -> tuple[Task, ...]:
-    return get_source(BENCHMARK).split().train
+    return ParallelCoEvolutionGame(get_source(BENCHMARK).split().train if tasks is None else tasks, **settings)

@@ -1,7 +1,7 @@
-"""Version 1 of the co-evolution game, with a writer of tasks: `env()`, `parallel_env()`, `raw_env()`.
+"""Version 1 of the co-evolution game, with a task writer, in PettingZoo's form.
 
-Without `tasks` those that are played in the place of rejected specifications are generated training tasks. All other
-arguments are those of `envs.co_evolution_tasks.WrittenTasksGame`. Version 0 stays as it is.
+`tasks`, played instead of rejected specifications, default to generated training tasks. All other arguments are those
+of `WrittenTasksGame`.
 """
 
 from __future__ import annotations
@@ -19,25 +19,24 @@ from envs.task import Task
 __all__ = ["env", "parallel_env", "raw_env"]
 
 _TASKS = 8
-"""Generated tasks that stand ready where none are given."""
 
 
 def raw_env(tasks: Sequence[Task] | None = None, **settings: Any) -> WrittenTasksGame:
     """The game itself."""
-    return WrittenTasksGame(_some() if tasks is None else tasks, **settings)
+    return WrittenTasksGame(_generated() if tasks is None else tasks, **settings)
 
 
 def env(tasks: Sequence[Task] | None = None, **settings: Any) -> OrderEnforcingWrapper[str, Observation, str]:
-    """The game in PettingZoo's usual wrapper, which turns calls in a wrong order into clear errors."""
+    """The game in PettingZoo's wrapper that turns calls in a wrong order into clear errors."""
     return OrderEnforcingWrapper(raw_env(tasks, **settings))
 
 
 def parallel_env(tasks: Sequence[Task] | None = None, **settings: Any) -> ParallelWrittenTasksGame:
     """The game under the parallel interface."""
-    return ParallelWrittenTasksGame(_some() if tasks is None else tasks, **settings)
+    return ParallelWrittenTasksGame(_generated() if tasks is None else tasks, **settings)
 
 
-def _some() -> tuple[Task, ...]:
+def _generated() -> tuple[Task, ...]:
     source = get_source(GENERATED)
     pool = source.pool("train")
     return tuple(source.task(pool.task_id(number)) for number in range(_TASKS))

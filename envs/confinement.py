@@ -1,8 +1,7 @@
-"""Confinement of a process by the kernel: it can compute and use the files that it has open, and nothing else.
+"""Confines a process by the kernel: it can compute and use its open files, and nothing else.
 
-A seccomp filter allows the system calls that computing needs and refuses all others: there are no files, sockets,
-processes or signals. Landlock, if the kernel has it, refuses files and connections a second time. Nothing that the
-process executes afterwards, in Python or not, can undo either.
+A seccomp filter refuses every system call that computing does not need: no files, sockets, processes or signals.
+Landlock, if the kernel has it, refuses files and connections a second time. Neither can be undone by the process.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import Any, NoReturn
 from envs.bounded import program_of
 
 _MACHINES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
-"""The kernel's name for a machine, and the column of its numbers in `_ALLOWED`."""
+"""Machine → its number in the kernel, and its column in `_ALLOWED`."""
 _ALLOWED = {
     "read": (0, 63),
     "write": (1, 64),
@@ -53,9 +52,9 @@ _LANDLOCK_CREATE, _LANDLOCK_RESTRICT = 444, 446
 
 
 def confine() -> bool:
-    """Confines this process for the rest of its life. Returns whether the kernel did, which is tried out.
+    """Confines this process for the rest of its life. Returns whether that worked, which is tested.
 
-    Modules must be imported before; later imports fail as if the module did not exist.
+    Import modules before; later imports fail as if the module did not exist.
     """
     machine = os.uname().machine
     if sys.platform == "linux" and machine in _MACHINES:
@@ -68,7 +67,7 @@ def confine() -> bool:
 
 @cache
 def can_confine() -> bool:
-    """Whether this machine's kernel confines a process, tried out in another one."""
+    """Whether this machine's kernel confines a process, tested in a child process."""
     program = program_of(__name__)
     return subprocess.run(program, stdin=subprocess.DEVNULL, check=False).returncode == 0  # noqa: S603 - this file
 
@@ -79,7 +78,7 @@ def main() -> NoReturn:
 
 
 def _refuse_files(libc: Any) -> None:
-    """Landlock: a ruleset over every access to files, and to TCP if the kernel's version has it, without a rule."""
+    """Landlock: a ruleset over all files, and over TCP if the kernel supports it, without any rule that allows."""
     version = libc.syscall(_LANDLOCK_CREATE, None, 0, 1)
     if version > 0:
         ruleset = struct.pack("QQ", (1 << 13) - 1, 3)
@@ -87,7 +86,7 @@ def _refuse_files(libc: Any) -> None:
 
 
 def _refuse_system_calls(libc: Any, machine: str) -> None:
-    """Seccomp: a filter in which each step is an operation, two jumps and a value."""
+    """Seccomp: a filter of steps (operation, two jumps, value)."""
     name, column = _MACHINES[machine]
     steps = [
         (_LOAD, 0, 0, _MACHINE_AT),

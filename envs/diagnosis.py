@@ -1,8 +1,4 @@
-"""Diagnosis Ψ: one label for every user turn, by a fixed rule list over the trace. Labels never change the reward.
-
-The rules read what happened (trace), what should have (task and executed ground truth) and how the verifier judged it.
-They are deterministic, and the first that matches wins.
-"""
+"""Diagnosis Ψ: one label for every user turn, by fixed rules over the trace. Labels never change the reward."""
 
 from __future__ import annotations
 
@@ -17,7 +13,7 @@ from envs.trace import Availability, CallRecord, Step
 from envs.verifier import Outcome, TruthTurn, TurnVerdict
 
 PARSE_ERROR = "parse_error"
-"""The detail of a label where a completion could not be read."""
+"""The detail if a completion could not be parsed."""
 
 
 class Label(StrEnum):
@@ -25,19 +21,19 @@ class Label(StrEnum):
 
     PASS = "pass"
     CORRECT_ABSTENTION = "correct_abstention"
-    """Nothing was called where nothing should be."""
+    """Nothing was called, and nothing should have been."""
     SPURIOUS_TOOL_CALL = "spurious_tool_call"
-    """Something was called where nothing should be."""
+    """Something was called although nothing should have been."""
     INVALID_TOOL_CALL = "invalid_tool_call"
-    """A call could not be read, or named a tool that is not there, and this was not made good."""
+    """A call could not be parsed or its tool is not available, and the turn did not repair it."""
     ARGUMENT_MISMATCH = "argument_mismatch"
-    """A call broke its tool's public schema, and this was not made good."""
+    """A call broke its tool's public schema, and the turn did not repair it."""
     RECOVERY_FAILURE = "recovery_failure"
     """A well-formed call failed, and the turn ended without a success of that tool."""
     MISSING_TOOL_CALL = "missing_tool_call"
     """A needed tool, or any tool at all, was never called."""
     INHERITED_STATE = "inherited_state"
-    """This turn did its part; the state was wrong before it began."""
+    """The turn did its part, but the state was wrong before it began."""
     STATE_MISMATCH = "state_mismatch"
     RESPONSE_MISMATCH = "response_mismatch"
     NOT_REACHED = "not_reached"
@@ -45,7 +41,7 @@ class Label(StrEnum):
 
     @property
     def is_done(self) -> bool:
-        """Whether the turn passed, or nothing was called where nothing should be."""
+        """Whether the turn passed, or rightly called nothing."""
         return self in (Label.PASS, Label.CORRECT_ABSTENTION)
 
     @property
@@ -55,21 +51,17 @@ class Label(StrEnum):
 
 
 class Flag(StrEnum):
-    """An event that is counted beside the label."""
+    """An event that is counted in addition to the label."""
 
     RECOVERED = "recovered"
-    """An error was made good within the turn."""
+    """An error was repaired within the turn."""
     HIDDEN_TOOL = "hidden_tool"
     """A tool was called whose document had not been shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class TurnDiagnosis:
-    """The diagnosis of one turn.
-
-    `detail` narrows the label down (for instance which kind of schema violation); `tool` and `argument` name what it is
-    about where it is about one; `verdict` is the verifier's.
-    """
+    """The diagnosis of one turn; `detail` narrows the label, `tool` and `argument` name the ones concerned, if any."""
 
     turn: int
     label: Label
@@ -81,7 +73,7 @@ class TurnDiagnosis:
 
     @property
     def paper_label(self) -> str:
-        """The label of SEAL's Table 6 (arXiv 2605.24426), which follows from the verdict and what was called.
+        """The label of SEAL's Table 6 (arXiv 2605.24426).
 
         A turn before the last of a task with a goal is not in that table; calls in it are "pass", which weighs 1.
         """
@@ -100,7 +92,7 @@ class TurnDiagnosis:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """The diagnosis of one dialogue: Z(τ), one entry for every turn of the task."""
+    """The diagnosis Z(τ) of one dialogue, with one entry per turn of the task."""
 
     task_id: str
     category: str
@@ -127,95 +119,122 @@ def diagnose_turn(
     seen: Callable[[str], bool],
     by_goal: bool = False,
 ) -> TurnDiagnosis:
-    """Labels one turn that has its verdict.
+    """Labels one turn that has its verdict; the first rule that matches wins.
 
-    An error or breach is made good by a later clean success of the same tool in the turn; a tool that is not there, by
-    one of any tool.
-
-    `steps` are the turn's, in order; `truth` is what its ground truth does; `changed_state` says whether the public
-    state differs between its start and its end (read only where the turn has no ground truth); `seen` tells whether a
-    result text has appeared in the dialogue so far, this turn included. `by_goal` says that the task is judged by its
-    final state: then calls are right in any turn, and no call or result is needed.
+    Args:
+        steps: The turn's steps, in order.
+        truth: Results and state of the turn's ground truth.
+        changed_state: Whether the public state changed in the turn. Used only if the turn has no ground truth.
+        seen: Whether a result text has appeared in the dialogue so far, this turn included.
+        by_goal: Whether the task is judged by its final state. Then any call is allowed, and none is needed.
     """
-    records = [record for step in steps for record in step.calls]
-    # A turn may hold thousands of calls, so that nothing here may look at all later ones for each.
-    last_clean = {record.call.name: index for index, record in enumerate(records) if record.clean}
-    last_clean_of_any = max(last_clean.values(), default=-1)
-    last_clean_step = max((at for at, step in enumerate(steps) if any(r.clean for r in step.calls)), default=-1)
+    play = _Play(steps)
+    finding = (
+        _without_ground_truth(turn, play, verdict, changed_state, by_goal=by_goal)
+        or (_Finding(Label.PASS) if verdict.passed else None)
+        or play.unrepaired_error(truth)
+        or _wrong_end(turn, play, truth, verdict, seen, by_goal=by_goal)
+    )
+    flags = {Flag.HIDDEN_TOOL} if any(r.availability is Availability.HIDDEN for r in play.records) else set()
+    if finding.label is Label.PASS and play.recovered:
+        flags.add(Flag.RECOVERED)
+    tool, argument = (None if name is None else valid_text(name) for name in (finding.tool, finding.argument))
+    return TurnDiagnosis(verdict.turn, finding.label, finding.detail, verdict, frozenset(flags), tool, argument)
 
-    def made_good(index: int, record: CallRecord) -> bool:
-        by = (
-            last_clean_of_any if record.availability is not Availability.SHOWN else last_clean.get(record.call.name, -1)
+
+@dataclass(frozen=True, slots=True)
+class _Finding:
+    label: Label
+    detail: str = ""
+    tool: str | None = None
+    argument: str | None = None
+
+
+class _Play:
+    """The calls of a turn, and which errors a later call repaired.
+
+    A later clean success of the same tool repairs an error or a schema violation; one of any tool repairs a call of a
+    tool that is not available.
+    """
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self.steps = steps
+        self.records = [record for step in steps for record in step.calls]
+        # A turn may hold thousands of calls: these indices keep all checks linear.
+        self._last_clean = {record.call.name: index for index, record in enumerate(self.records) if record.clean}
+        self._last_clean_of_any = max(self._last_clean.values(), default=-1)
+        clean_steps = (at for at, step in enumerate(steps) if any(r.clean for r in step.calls))
+        self._last_clean_step = max(0, max(clean_steps, default=-1))
+
+    @property
+    def unread(self) -> bool:
+        """Whether a completion of the turn could not be parsed."""
+        return any(step.parse_errors for step in self.steps)
+
+    @property
+    def recovered(self) -> bool:
+        """Whether an error was repaired."""
+        return any(step.parse_errors for step in self.steps[: self._last_clean_step]) or any(
+            not record.clean and self._repaired(index, record) for index, record in enumerate(self.records)
         )
+
+    def unrepaired_error(self, truth: TruthTurn) -> _Finding | None:
+        if any(step.parse_errors for step in self.steps[self._last_clean_step :]):
+            return _Finding(Label.INVALID_TOOL_CALL, PARSE_ERROR)
+        broken = [record for index, record in enumerate(self.records) if not self._repaired(index, record)]
+        for record in broken:
+            if record.availability is not Availability.SHOWN:
+                return _Finding(Label.INVALID_TOOL_CALL, f"{record.availability}_tool", record.call.name)
+        for index, record in enumerate(self.records):
+            if record.violations and self._last_clean.get(record.call.name, -1) < index:
+                violation = record.violations[0]
+                return _Finding(Label.ARGUMENT_MISMATCH, str(violation.kind), record.call.name, violation.argument)
+        for record in broken:
+            if record.is_error and not record.violations and not _error_is_wanted(record, truth):
+                return _Finding(Label.RECOVERY_FAILURE, "error_result", record.call.name)
+        return None
+
+    def _repaired(self, index: int, record: CallRecord) -> bool:
+        of_tool = record.availability is Availability.SHOWN
+        by = self._last_clean.get(record.call.name, -1) if of_tool else self._last_clean_of_any
         return by > index
 
-    mended = any(step.parse_errors for step in steps[: max(last_clean_step, 0)]) or any(
-        not record.clean and made_good(index, record) for index, record in enumerate(records)
-    )
-    hidden = {Flag.HIDDEN_TOOL} if any(r.availability is Availability.HIDDEN for r in records) else set()
 
-    def result(
-        label: Label, detail: str = "", *, tool: str | None = None, argument: str | None = None
-    ) -> TurnDiagnosis:
-        recovered = {Flag.RECOVERED} if label is Label.PASS and mended else set()
-        tool, argument = (None if name is None else valid_text(name) for name in (tool, argument))
-        return TurnDiagnosis(verdict.turn, label, detail, verdict, frozenset(hidden | recovered), tool, argument)
-
+def _without_ground_truth(
+    turn: Turn, play: _Play, verdict: TurnVerdict, changed_state: bool, *, by_goal: bool
+) -> _Finding | None:
+    """The finding of a turn in which nothing has to be called; None if something has to, or may, be called."""
     if by_goal:
-        if not records and not verdict.scorable and not any(step.parse_errors for step in steps):
-            return result(Label.CORRECT_ABSTENTION)
-    elif not turn.ground_truth:
-        if records:
-            detail = "state_changed" if changed_state else "state_unchanged"
-            return result(Label.SPURIOUS_TOOL_CALL, detail, tool=records[0].call.name)
-        if any(step.parse_errors for step in steps):
-            return result(Label.INVALID_TOOL_CALL, PARSE_ERROR)
-        return result(Label.CORRECT_ABSTENTION)
-    if verdict.passed:
-        return result(Label.PASS)
+        idle = not play.records and not verdict.scorable and not play.unread
+        return _Finding(Label.CORRECT_ABSTENTION) if idle else None
+    if turn.ground_truth:
+        return None
+    if play.records:
+        detail = "state_changed" if changed_state else "state_unchanged"
+        return _Finding(Label.SPURIOUS_TOOL_CALL, detail, play.records[0].call.name)
+    return _Finding(Label.INVALID_TOOL_CALL, PARSE_ERROR) if play.unread else _Finding(Label.CORRECT_ABSTENTION)
 
-    if any(step.parse_errors for step in steps[max(last_clean_step, 0) :]):
-        return result(Label.INVALID_TOOL_CALL, PARSE_ERROR)
-    for index, record in enumerate(records):
-        if record.availability is not Availability.SHOWN and not made_good(index, record):
-            return result(Label.INVALID_TOOL_CALL, f"{record.availability}_tool", tool=record.call.name)
-    for index, record in enumerate(records):
-        if record.violations and last_clean.get(record.call.name, -1) < index:
-            violation = record.violations[0]
-            return result(
-                Label.ARGUMENT_MISMATCH, str(violation.kind), tool=record.call.name, argument=violation.argument
-            )
-    for index, record in enumerate(records):
-        well_formed = record.availability is Availability.SHOWN and not record.violations
-        if well_formed and record.is_error and not made_good(index, record):
-            if not _error_is_wanted(record, truth):
-                return result(Label.RECOVERY_FAILURE, "error_result", tool=record.call.name)
+
+def _wrong_end(
+    turn: Turn, play: _Play, truth: TruthTurn, verdict: TurnVerdict, seen: Callable[[str], bool], *, by_goal: bool
+) -> _Finding:
+    """The finding of a turn that ended without an error and did not pass."""
     if by_goal:
-        return result(Label.STATE_MISMATCH, "goal") if verdict.scorable else result(Label.PASS)
-    if not records:
-        return result(Label.MISSING_TOOL_CALL, "no_call", tool=turn.ground_truth[0].name)
-    needed = _needed_and_never_called(turn, truth, records, seen)
-    if needed is not None:
-        return result(Label.MISSING_TOOL_CALL, "needed_tool", tool=needed)
-    if verdict.wrong_state and verdict.wrong_state <= verdict.wrong_before and not verdict.missing_results:
-        return result(Label.INHERITED_STATE, ",".join(sorted(verdict.wrong_state)))
-    if verdict.wrong_state:
-        new = verdict.wrong_state - verdict.wrong_before
-        return result(Label.STATE_MISMATCH, ",".join(sorted(new or verdict.wrong_state)))
-    return result(Label.RESPONSE_MISMATCH, f"{len(verdict.missing_results)} missing")
+        return _Finding(Label.STATE_MISMATCH, "goal") if verdict.scorable else _Finding(Label.PASS)
+    if not play.records:
+        return _Finding(Label.MISSING_TOOL_CALL, "no_call", turn.ground_truth[0].name)
+    called = {record.call.name for record in play.records}
+    for call, text in zip(turn.ground_truth, truth.results, strict=True):
+        if call.name not in called and not seen(text):
+            return _Finding(Label.MISSING_TOOL_CALL, "needed_tool", call.name)
+    wrong, new = verdict.wrong_state, verdict.wrong_state - verdict.wrong_before
+    if wrong and not new and not verdict.missing_results:
+        return _Finding(Label.INHERITED_STATE, ",".join(sorted(wrong)))
+    if wrong:
+        return _Finding(Label.STATE_MISMATCH, ",".join(sorted(new or wrong)))
+    return _Finding(Label.RESPONSE_MISMATCH, f"{len(verdict.missing_results)} missing")
 
 
 def _error_is_wanted(record: CallRecord, truth: TruthTurn) -> bool:
-    """Whether the ground truth itself brings this very error about (a few do)."""
+    """Whether the ground truth causes this very error (a few do)."""
     return any(is_error and record.returned(text) for text, is_error in zip(truth.results, truth.errors, strict=True))
-
-
-def _needed_and_never_called(
-    turn: Turn, truth: TruthTurn, records: Sequence[CallRecord], seen: Callable[[str], bool]
-) -> str | None:
-    """The first ground-truth tool that was not called in the turn and whose result has not appeared earlier either."""
-    called = {record.call.name for record in records}
-    for call, text in zip(turn.ground_truth, truth.results, strict=True):
-        if call.name not in called and not seen(text):
-            return call.name
-    return None

@@ -29,35 +29,39 @@ MAX_STEPS = 20
 """Completions with calls: per turn under the official protocol, per dialogue under the seal protocol."""
 
 CONTEXT = 16_384
-"""Tokens of a dialogue's context by default."""
+"""Default context of a dialogue, in tokens."""
 
 _SHOWN_NAME = 200
-"""Characters kept of the name of a call that was not executed for its cost."""
+"""Characters kept of the name of a call that was too expensive."""
 
 REVEAL = "I have updated some more functions you can choose from. What about now?"
 """The official user message that goes with newly revealed tools, after their documents."""
 
 
 class Protocol(StrEnum):
-    """The rules by which completions become steps and turns."""
+    """The rules that turn completions into steps and turns."""
 
     OFFICIAL = "official"
-    """The benchmark's own, for evaluation: a completion without a decodable call ends the turn; every tool of the world
-    can be called; the step after the 20th of a turn ends the dialogue."""
+    """The benchmark's rules, for evaluation.
+
+    A completion without a decodable call ends the turn; hidden tools can be called; the step after the 20th of a turn
+    ends the dialogue.
+    """
     SEAL = "seal"
-    """For training: parse errors, unknown and hidden tools return an error observation and the turn goes on; at most 20
-    steps in the dialogue."""
+    """For training.
+
+    Parse errors, unknown and hidden tools return an error observation and the turn continues; at most 20 steps in the
+    dialogue.
+    """
     UNTIL_FAILURE = "until-failure"
-    """The seal protocol, where the first turn that is checked and does not pass ends the dialogue: it cannot succeed
-    any more."""
+    """As seal, but the first checked turn that does not pass ends the dialogue: it cannot succeed any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One chat message of the environment's side. `tools` are those that it reveals, for templates that show them.
+    """One chat message of the environment's side; `tools` are those that it reveals, for chat templates.
 
-    The content is valid Unicode, whatever it is made from. Marks in it that mean something to a model are still whole:
-    whoever renders a message breaks them up.
+    The content is valid Unicode. Markup in it is still whole: the code that renders a message breaks it up.
     """
 
     role: str
@@ -77,19 +81,19 @@ class Dialogue(gymnasium.Env[str, str]):
     """Plays one task, from `reset` to the last turn.
 
     The action is a completion, as text. The observation is the text that the environment adds to the conversation: at
-    `reset` the tools, the interface's guidelines and the first user turn; then tool results or the next user turn. The
-    same content stands as `Message`s in `info["messages"]`, for chat templates, and the tools in `info["tools"]`.
+    `reset` the tools, the guidelines and the first user turn; then tool results or the next user turn. The same content
+    is in `info["messages"]` as `Message`s, and the tools are in `info["tools"]`.
 
-    The reward is terminal and binary: 1.0 where every turn with ground truth passed, or where the final state reaches
-    the goal of a task that has one; else 0.0. `terminated` is True when the last turn has ended, or one that the
-    protocol lets end the dialogue, `truncated` when a step budget ended it earlier. At the end `info["diagnosis"]`
-    holds the `Diagnosis`. `seed` changes nothing, as a dialogue has no randomness of its own.
+    The reward is terminal and binary: 1.0 if every turn with ground truth passed, or if the final state reaches the
+    task's goal; else 0.0. `terminated` is True after the last turn, or after one that ends the dialogue by protocol;
+    `truncated` is True if a step budget ended it. At the end `info["diagnosis"]` is the `Diagnosis`. `seed` has no
+    effect.
 
-    `context` is the model's context in tokens; results beyond what it could hold are cut, see `Allowance`.
+    No completion makes `step` raise. It raises `gymnasium.error.ResetNeeded` before `reset` and after the end. A broken
+    task raises `EnvironmentFault`, at `reset` or later.
 
-    Nothing in a completion makes `step` raise. Calling it before `reset` or after the end raises
-    `gymnasium.error.ResetNeeded`; a task whose config or ground truth is broken raises `EnvironmentFault` at `reset`,
-    one whose world, user or goal is, also later.
+    Args:
+        context: The model's context in tokens; results that it could not hold are cut, see `Allowance`.
     """
 
     metadata = {"render_modes": ["ansi"], "name": "dialogue_v0"}  # noqa: RUF012 - as Gymnasium declares it
@@ -123,7 +127,7 @@ class Dialogue(gymnasium.Env[str, str]):
 
     @cached_property
     def observation_space(self) -> spaces.Space[str]:  # type: ignore[override]
-        """Any text. Made when asked for, as training plays thousands of dialogues that never ask."""
+        """Any text. Created lazily: training plays thousands of dialogues that never need it."""
         return UnicodeText()
 
     @cached_property
@@ -133,7 +137,7 @@ class Dialogue(gymnasium.Env[str, str]):
 
     @property
     def turn(self) -> int:
-        """The current turn, 0-based; the number of turns once the dialogue is over."""
+        """The current turn, 0-based; the number of turns after the end."""
         return self._verifier.turn
 
     @property
@@ -143,17 +147,17 @@ class Dialogue(gymnasium.Env[str, str]):
 
     @property
     def trace(self) -> Trace:
-        """What has happened so far."""
+        """All steps so far."""
         return Trace(self.task.id, tuple(tuple(steps) for steps in self._steps))
 
     @property
     def turn_diagnoses(self) -> tuple[TurnDiagnosis, ...]:
-        """The diagnoses of the turns ended so far."""
+        """The diagnoses of the finished turns."""
         return tuple(self._turn_diagnoses)
 
     @property
     def success(self) -> bool:
-        """Whether the dialogue is over and the verifier found it a success."""
+        """Whether the dialogue has ended successfully."""
         return self.over and not self._cut_off and self._verifier.success
 
     @property
@@ -268,7 +272,7 @@ class Dialogue(gymnasium.Env[str, str]):
         self._diagnosis = Diagnosis(self.task.id, str(self.task.category), self.turn_diagnoses, self.success)
 
     def _call_all(self, calls: Sequence[ToolCall]) -> tuple[CallRecord, ...]:
-        """Executes calls until the allowance is spent; the first beyond it is recorded for all that follow."""
+        """Executes calls while the allowance lasts; one record stands for all calls beyond it."""
         self._allowance.begin_step()
         records: list[CallRecord] = []
         for index, call in enumerate(calls):
@@ -332,7 +336,7 @@ class Dialogue(gymnasium.Env[str, str]):
         return messages
 
     def _result_text(self, record: CallRecord) -> str:
-        """The result with the interface's feedback, or without where there is no room left for it."""
+        """The result with the interface's feedback, if there is room for it."""
         shown = show_result(self.interface, record, self._documents.get(record.call.name))
         return shown if self._allowance.adds(len(shown) - len(record.result)) else record.result
 

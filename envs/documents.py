@@ -1,4 +1,4 @@
-"""Tool documents as JSON, read into typed values, and calls checked against them."""
+"""Reads tool documents (JSON) into typed values, and checks calls against them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,7 @@ _ENUM = re.compile(r"\[Enum\]:\s*(.+)$", re.DOTALL)
 
 
 def parse_enum(description: str) -> tuple[str, ...]:
-    """The allowed values in an "[Enum]: …" description, in order; empty where there is none.
-
-    They are written as a JSON list or as bare words between commas; there is no structured `enum` key.
-    """
+    """The allowed values in an "[Enum]: …" description, in order: a JSON list, or words separated by commas."""
     match = _ENUM.search(description)
     if match is None:
         return ()
@@ -44,10 +41,7 @@ def parse_parameter(name: str, schema: Mapping[str, JSON], *, required: bool) ->
 
 
 def read_tool(document: Mapping[str, JSON], class_name: str = "") -> ToolDoc:
-    """The tool of a document with name, description and parameters: `properties` by name, and which are `required`.
-
-    `class_name` is the part of the world that the tool belongs to.
-    """
+    """The tool of a JSON document; `class_name` is the part of the world that it belongs to."""
     schema = document["parameters"]
     parameters = tuple(
         parse_parameter(name, value, required=name in schema["required"])
@@ -59,7 +53,7 @@ def read_tool(document: Mapping[str, JSON], class_name: str = "") -> ToolDoc:
 def check_call(call: ToolCall, tool: ToolDoc) -> tuple[SchemaViolation, ...]:
     """Every way in which the call breaks the tool's schema: missing arguments first, then the given ones in order.
 
-    This never changes an outcome; it explains one.
+    It never changes an outcome; it explains one.
     """
     found = [SchemaViolation(ViolationKind.MISSING, name) for name in tool.required if name not in call.arguments]
     for name, value in call.arguments.items():

@@ -1,10 +1,9 @@
-"""The failure model: which things raise, which are data, and what the types mean.
+"""The failure model: which failures raise, and which are data.
 
-* A bad rollout is data, not a crash. Whatever a model writes becomes a parse error, an error result or a label in the
-  trace; nothing a model writes raises out of a dialogue.
-* A user's mistake is a `UserError`: one sentence that names the key, the value and what is allowed. The command line
+* A bad rollout is data. Whatever a model writes becomes a parse error, an error result or a label.
+* A user's mistake is a `UserError`: one sentence with the key, the value and the allowed values. The command line
   prints it and exits with code 2 before anything is written.
-* A fault of the world itself (a simulator that cannot be built, a ground truth that cannot be executed) is an
+* A failure of the world (a simulator that cannot be built, a ground truth that cannot be executed) is an
   `EnvironmentFault`. Callers may retry it and must count it.
 """
 
@@ -16,23 +15,20 @@ from contextlib import contextmanager
 
 
 class SealError(Exception):
-    """Root of every error that this project raises on purpose."""
+    """Base of all errors that this project raises on purpose."""
 
 
 class UserError(SealError, ValueError):
-    """A mistake in something the user gave: an option, a name or a file. The message is one sentence to act on."""
+    """A mistake in an option, a name or a file that the user gave. The message is one sentence to act on."""
 
 
 class EnvironmentFault(SealError, RuntimeError):
-    """The world itself failed, through no fault of a model or a user."""
+    """The world failed, through no fault of a model or a user."""
 
 
 @contextmanager
 def faults_of(task: str, what: str, through: type[Exception] = EnvironmentFault) -> Iterator[None]:
-    """Turns whatever a benchmark's own code raises into an `EnvironmentFault`: it can raise anything.
-
-    Faults are raised as they are, and so is what is of the type `through`.
-    """
+    """Turns exceptions of a benchmark's own code into `EnvironmentFault`s, except faults and the type `through`."""
     try:
         yield
     except (EnvironmentFault, through):
@@ -42,7 +38,7 @@ def faults_of(task: str, what: str, through: type[Exception] = EnvironmentFault)
 
 
 def unknown_value(key: str, value: object, allowed: Iterable[str]) -> UserError:
-    """The one sentence for a value outside a known set, with the nearest right ones first."""
+    """The error for a value outside a known set, with the nearest right values first."""
     choices = [str(choice) for choice in allowed]
     near = difflib.get_close_matches(str(value)[:80], choices, n=3)
     if near:
@@ -52,7 +48,7 @@ def unknown_value(key: str, value: object, allowed: Iterable[str]) -> UserError:
 
 
 def check_known(key: str, allowed: Iterable[str], *values: str | None) -> None:
-    """Raises `unknown_value` for the first value that is not among those allowed; None passes."""
+    """Raises `unknown_value` for the first value that is not allowed; None passes."""
     known = list(allowed)
     for value in values:
         if value is not None and value not in known:

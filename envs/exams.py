@@ -1,8 +1,8 @@
-"""Exams: benchmarks that nobody trained for, as suites of items, and how a suite is found by its name.
+"""Exams: benchmarks that are not trained on, as suites of items, and the registry of suites.
 
-A suite is a folder or a file that knows its items, what each asks, and how an answer is judged. It knows no model: an
-item talks to a `Candidate`, and what it is told is data. A suite of one's own is a class with the members of `Exam`; a
-setting names it by its import path, `package.module:NAME`, or by an entry point in the group `seal_ray.exams`.
+A suite defines its items, their questions and how answers are judged. It is independent of models: an item talks to a
+`Candidate`. A custom suite is a class with the members of `Exam`; a setting names it as `package.module:NAME`, or by an
+entry point in the group `seal_ray.exams`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from envs.task import JSON, ToolCall, ToolDoc
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """An earlier answer, from the benchmark's data: text, then calls, which the model's dialect writes."""
+    """An earlier answer from the benchmark's data: text, then calls, which the model's dialect renders."""
 
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
@@ -27,10 +27,10 @@ class Past:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a candidate said. `token_ids` are its tokens as they were sampled.
+    """A candidate's answer, with its sampled token ids.
 
-    `end` is "stop", or the budget that cut it off: "response", "context" for a prompt that leaves no room. What was cut
-    off is kept, and nothing acts on it: `calls` of a text that was cut off are none.
+    `end` is "stop", or the budget that cut it off: "response", or "context" if the prompt leaves no room. Calls of an
+    answer that was cut off do not count.
     """
 
     text: str
@@ -39,14 +39,14 @@ class Said:
 
 
 Entry = Message | Past | Said
-"""A message of the environment's side, or an answer: of the data, or of this candidate."""
+"""A message of the environment's side, or an answer: from the data, or of this candidate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """What a candidate is to answer: tools, and what was said so far. The first entry is a message.
+    """The input of a candidate: tools and the dialogue so far, which begins with a message.
 
-    Where the last entry is a `Past` without calls, the answer goes on in the same message, behind its text.
+    If the last entry is a `Past` without calls, the answer continues its text.
     """
 
     tools: tuple[ToolDoc, ...]
@@ -54,24 +54,19 @@ class Conversation:
 
 
 class Candidate(Protocol):
-    """Who sits an exam."""
+    """The model under test."""
 
     @property
     def dialect(self) -> Dialect:
         """How it writes calls."""
-        ...
 
     async def answer(self, conversation: Conversation) -> Said:
-        """Its answer. Raises where it cannot be asked any more; nothing that it says raises."""
-        ...
+        """Its answer. Raises only if no answer can be sampled any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """The judgement of an item: whether it is right, and why not in a few words.
-
-    `kept` is a JSON value that the items that come after it get to see.
-    """
+    """The judgement of an item, with a short reason; `kept` is a JSON value for the items that come after it."""
 
     right: bool
     why: str = ""
@@ -79,11 +74,11 @@ class Mark:
 
 
 class Placed(Protocol):
-    """Where an item stands in its suite.
+    """An item's place in its suite.
 
-    `group` names what items share that makes their outcomes depend on each other, such as a dialogue: intervals count
-    groups. An item with `after` is asked once the item of that id is done, and gets what that kept. One that does
-    not count is a preparation.
+    Items of one `group` share something that makes their outcomes dependent, such as a dialogue: intervals count
+    groups. An item with `after` runs once that item is done, and gets its `kept`. One that does not count is a
+    preparation.
     """
 
     @property
@@ -106,34 +101,30 @@ class Item(Placed, Protocol):
     """One question, or one conversation."""
 
     async def sit(self, candidate: Candidate, before: JSON) -> Mark:
-        """Asks the candidate and judges its answers. Nothing that it says raises."""
-        ...
+        """Questions the candidate and judges its answers. No answer raises."""
 
 
 class Exam(Protocol):
-    """A suite. Made from its `Settings`, if it has any; making one reads what it needs and starts nothing.
+    """A suite, made from its `Settings`, if it has any. Making one reads its data and starts nothing.
 
-    Raises `UserError` where something is missing.
+    Raises `UserError` if something is missing.
     """
 
     name: str
     about: str
-    """What it asks, as a phrase: "API calls in …"."""
+    """What it tests, as a phrase: "API calls in …"."""
 
     def items(self) -> Sequence[Item]:
-        """All items, in a fixed order, an item behind the one that it comes after."""
-        ...
+        """All items, in a fixed order, each behind the one that it comes after."""
 
     def notes(self) -> Sequence[str]:
-        """Sentences that must stand beside the scores: of what answers depend on, as a service or a package.
+        """Sentences to show with the scores: on what the answers depend, such as a service or a package.
 
-        They are the same from the first item to the last. Where they differ, it is another exam.
+        They stay the same from the first item to the last. Different notes mean a different exam.
         """
-        ...
 
     def close(self) -> None:
         """Ends what judging has started."""
-        ...
 
 
 EXAMS: Registry[type[Exam]] = Registry(
@@ -151,11 +142,11 @@ EXAMS: Registry[type[Exam]] = Registry(
 
 
 def first_call(dialect: Dialect, said: Said) -> ToolCall | None:
-    """The first call of an answer, as the official decoder of the dialect reads it; None where there is none."""
+    """The first call of an answer, as the dialect's official decoder reads it, if any."""
     calls = calls_of(dialect, said)
     return calls[0] if calls else None
 
 
 def calls_of(dialect: Dialect, said: Said) -> tuple[ToolCall, ...]:
-    """The calls of an answer, as the official decoder of the dialect reads it; none of one that was cut off."""
+    """The calls of an answer, as the dialect's official decoder reads it; none if it was cut off."""
     return dialect.parse(said.text).official_calls if said.end == "stop" else ()

@@ -9,7 +9,7 @@ from envs.errors import UserError
 
 
 def make_folder(folder: Path, option: str = "--out") -> None:
-    """Makes the folder, and those above it, where they are not there. Raises `UserError` where that cannot be."""
+    """Creates the folder and its parents. Raises `UserError` if that fails."""
     check_no_file(folder, option)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -18,6 +18,6 @@ def make_folder(folder: Path, option: str = "--out") -> None:
 
 
 def check_no_file(folder: Path, option: str = "--out") -> None:
-    """Raises `UserError` where something else than a folder has its name."""
+    """Raises `UserError` if the path exists and is not a folder."""
     if os.path.exists(folder) and not os.path.isdir(folder):
         raise UserError(f"{option}: {folder} is a file; give a folder.")

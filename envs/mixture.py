@@ -14,13 +14,13 @@ from envs.sources import BETWEEN, SOURCES, Overlap, Split, TaskPool, TaskSource,
 from envs.task import Task, ToolDoc, in_order
 
 _CYCLE = 1000
-"""Numbers after which places come again: shares are kept to a thousandth."""
+"""Length of a cycle: shares are rounded to a thousandth."""
 
 
 def parse_shares(words: Sequence[str], *, key: str) -> dict[str, float]:
-    """Source → share, from words NAME or NAME:SHARE. Those without a share have equal parts of what is left of 1.
+    """Source → share, from words NAME or NAME:SHARE. Sources without a share divide the rest of 1 equally.
 
-    Raises `UserError` for words that do not fit, in whose sentence `key` is the setting.
+    Raises `UserError`, which names the setting `key`.
     """
     shares: dict[str, float | None] = {}
     for word in words:
@@ -44,16 +44,16 @@ def parse_shares(words: Sequence[str], *, key: str) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class MixedPool:
-    """Tasks of several pools without end, in places that are spread evenly by the pools' shares.
+    """Tasks of several pools without end, interleaved evenly by share.
 
-    A pool that has an end is gone through in epochs, each in an order of its own by the seed.
+    A finite pool is played in epochs, each in an order of its own by the seed.
     """
 
     pools: tuple[TaskPool, ...]
     cycle: tuple[tuple[int, int], ...]
-    """For each number of a cycle its pool, and how many of that pool's stand before it in the cycle."""
+    """For each number of a cycle: the pool, and how many of its tasks come before in the cycle."""
     counts: tuple[int, ...]
-    """How many of a cycle's numbers each pool has."""
+    """Tasks of each pool in a cycle."""
     size: None = None
 
     def task_id(self, number: int, seed: int = 0) -> str:
@@ -87,10 +87,9 @@ class MixedPool:
 
 
 class Mixture(TaskSource):
-    """The training tasks of several sources, each with its share. Raises `UserError` for sources that do not fit.
+    """The training tasks of several sources, each with its share. It has no tasks to evaluate on.
 
-    Where two sources document a tool of one name in two ways, `tools` has the first one's document; a task offers its
-    own. There is nothing to evaluate on: that is done on each source by itself.
+    If two sources document a tool of the same name, `tools` has the first one's document; a task offers its own.
     """
 
     parts = ("train",)
@@ -162,12 +161,12 @@ class Mixture(TaskSource):
 
 @lru_cache(maxsize=16)
 def mixture(name: str, *, key: str = SOURCES.key) -> Mixture:
-    """The mixture that a name like `ONE:0.75+OTHER:0.25` means. Raises `UserError`."""
+    """The mixture of a name like `ONE:0.75+OTHER:0.25`. Raises `UserError`."""
     return Mixture(name, parse_shares(name.split(BETWEEN), key=key), key=key)
 
 
 def _spread(shares: Sequence[float]) -> tuple[tuple[int, int], ...]:
-    """A cycle in which each index stands by its share, evenly: at every number what is farthest behind comes next."""
+    """A cycle with each index spread evenly by its share: the index that is furthest behind comes next."""
     found: list[tuple[int, int]] = []
     counts = [0] * len(shares)
     for number in range(1, _CYCLE + 1):

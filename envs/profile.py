@@ -1,6 +1,6 @@
-"""The failure profile C: what diagnoses add up to. It is all a curator sees: counts, labels and error statistics.
+"""The failure profile C: aggregated diagnoses, the only view of the solver that a curator gets.
 
-Counts are kept twice: since the last interface update (the window), and in total.
+Counts are kept twice: for the window since the last interface update, and in total.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _UNDOCUMENTED = "(undocumented)"
 
 @dataclass(slots=True)
 class Tally:
-    """Counts over one key. `turns` counts turns; the rest counts rollouts in which the key occurred at least once."""
+    """Counts of one key. `turns` counts turns; the others count rollouts in which the key occurred at least once."""
 
     turns: int = 0
     rollouts: int = 0
@@ -36,27 +36,27 @@ class Tally:
 
     @property
     def success_rate(self) -> float:
-        """Share of these rollouts that succeeded; 0 where there are none."""
+        """Share of these rollouts that succeeded; 0 if there are none."""
         return self.successes / self.rollouts if self.rollouts else 0.0
 
     @property
     def reward_mean(self) -> float:
-        """Mean reward of these rollouts; 0 where there are none."""
+        """Mean reward of these rollouts; 0 if there are none."""
         return self.reward_sum / self.rollouts if self.rollouts else 0.0
 
 
 @dataclass(slots=True)
 class Statistics:
-    """Tallies by key; a key of several parts is joined by a slash.
+    """Tallies by key; the parts of a key are joined by a slash.
 
     Keys are "all", "label/L", "category/C", "category/C/label/L", "position/P/label/L", "tool/T/label/L",
-    "argument/T/A/D" (T's argument A, violation kind D) and "flag/F".
+    "argument/T/A/D" (tool T's argument A, violation kind D) and "flag/F".
     """
 
     tallies: dict[str, Tally] = field(default_factory=dict)
 
     def get(self, key: str) -> Tally:
-        """The tally of a key, empty where it never occurred."""
+        """The tally of a key, empty if it never occurred."""
         return self.tallies.get(key, Tally())
 
     def add(self, diagnosis: Diagnosis, reward: float) -> None:
@@ -81,11 +81,11 @@ class FailureProfile:
         self.total.add(diagnosis, reward)
 
     def start_window(self) -> None:
-        """Forgets the window; called when the interface changes."""
+        """Empties the window; called when the interface changes."""
         self.window = Statistics()
 
     def prevalence(self, label: Label, scope: Scope = "window") -> float:
-        """The label's share of all failed turns, 0 to 1; 0 where nothing failed."""
+        """The label's share of all failed turns; 0 if nothing failed."""
         statistics = getattr(self, scope)
         failures = sum(statistics.get(f"label/{other}").turns for other in Label if other.is_failure)
         return statistics.get(f"label/{label}").turns / failures if failures and label.is_failure else 0.0
@@ -108,10 +108,7 @@ class FailureProfile:
         return profile
 
     def render(self, scope: Scope = "window", *, most: int = 12) -> str:
-        """The profile as the text that a curator reads: labels by count, then the tools and arguments concerned.
-
-        Of positions, tools and arguments, the `most` frequent are listed.
-        """
+        """The text that a curator reads: labels by count, then tools and arguments, the `most` frequent of each."""
         statistics: Statistics = getattr(self, scope)
         everything = statistics.get("all")
         lines = [
@@ -127,7 +124,7 @@ class FailureProfile:
 
 
 def turn_position(turn: int, turns: int) -> str:
-    """Where a 0-based turn stands in its dialogue: "only", "early" (the first), "late" (the last) or "middle"."""
+    """The position of a 0-based turn: "only", "early" (the first), "late" (the last) or "middle"."""
     if turns == 1:
         return "only"
     return "early" if turn == 0 else "late" if turn == turns - 1 else "middle"

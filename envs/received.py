@@ -1,6 +1,7 @@
-"""Reading files that somebody else may have written: as data, within limits, checked before use.
+"""Reads files of unknown origin: as data, within limits, checked before use.
 
-Every reader raises `UserError` with one sentence. Nothing is imported, unpickled, extracted or followed.
+Every reader raises `UserError` with one sentence. Nothing is imported, unpickled, extracted or followed. `key` is the
+option or setting that named the file, for messages.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ MIB = 1 << 20
 MAX_BYTES = 16 * MIB
 """Of a file that is read whole, and of a file in an archive."""
 MAX_JSON_BYTES = 4 * MIB
-"""Of a JSON document, and of a line of JSON in a received file: what can be parsed within a second."""
+"""Of a JSON document or line: parsed within a second."""
 MAX_YAML_BYTES = 1 << 16
 """The same of a YAML document."""
 MAX_DEPTH = 32
@@ -45,10 +46,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def opened(path: Path, key: str = "") -> BinaryIO:
-    """A regular file, open for reading. Raises `UserError` for a link, a device or what cannot be read.
-
-    `key` is the option or setting that named the file, for messages; so it is in all functions here.
-    """
+    """A regular file, open for reading. Raises `UserError` for a link, a device or an unreadable file."""
     name = _named(path, key)
     try:
         file = open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb")  # noqa: SIM115
@@ -84,22 +82,21 @@ def _named(path: Path, key: str) -> str:
 
 
 def followed(path: Path) -> Path:
-    """Where a path leads, for a file in a folder that `check_no_links` has passed. A link in a loop stays one."""
+    """The real path, for a file in a folder that `check_no_links` has passed."""
     return Path(os.path.realpath(path))
 
 
 def write_new(path: Path, content: bytes) -> None:
-    """Writes a file that is not there yet, not even as a link. Raises `FileExistsError` if it is."""
+    """Writes a new file. Raises `FileExistsError` if the name exists, even as a link."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     with open(descriptor, "wb") as file:
         file.write(content)
 
 
 def check_no_links(folder: Path, *, leave_out: str | None = None) -> None:
-    """Raises `UserError` if the folder holds a link, at any depth.
+    """Raises `UserError` if the folder holds a link, at any depth; the subfolder `leave_out` is not searched.
 
-    The folder `leave_out` in it is not looked into. In a snapshot of a Hugging Face cache, links to blobs of the same
-    repository are allowed.
+    In a snapshot of a Hugging Face cache, links to blobs of the same repository are allowed.
     """
     whole = followed(folder)
     blobs = whole.parent.parent / "blobs" if whole.parent.name == "snapshots" else None
@@ -113,7 +110,7 @@ def check_no_links(folder: Path, *, leave_out: str | None = None) -> None:
 
 
 def parse_json(text: str | bytes) -> JSON:
-    """The value of a JSON text. Raises `ValueError` for any other, deep nesting, and numbers that are not finite."""
+    """The value of a JSON text. Raises `ValueError` for invalid or deeply nested JSON and for infinite numbers."""
     try:
         value: JSON = json.loads(text, parse_int=_whole_number, parse_float=_finite, parse_constant=_finite)
     except RecursionError:
@@ -133,7 +130,7 @@ def read_json(path: Path, key: str = "", limit: int = MAX_JSON_BYTES) -> JSON:
 
 
 def read_json_object(path: Path, key: str = "", limit: int = MAX_JSON_BYTES) -> dict[str, JSON]:
-    """The same for an object."""
+    """The object in a JSON file. Raises `UserError` as `read_json` does, and for other values."""
     value = read_json(path, key, limit)
     if not isinstance(value, dict):
         raise UserError(f"{_named(path, key)} is not a JSON object.")
@@ -163,7 +160,7 @@ _PLAIN = {
         "-+.0123456789",
     ),
 }
-"""YAML 1.2's core schema: kind of a plain scalar → its pattern and first characters. PyYAML has that of YAML 1.1."""
+"""YAML 1.2's core schema: kind of a plain scalar → pattern and first characters. PyYAML implements YAML 1.1's."""
 
 
 class _TextLoader(yaml.BaseLoader):  # type: ignore[misc]
@@ -185,7 +182,7 @@ class _TextLoader(yaml.BaseLoader):  # type: ignore[misc]
 
 
 class _Loader(_TextLoader, yaml.SafeLoader):  # type: ignore[misc]
-    """Reads scalars as YAML 1.2 does: 1e-6 is a number, `on` is a word. A key that is given twice is an error."""
+    """Reads scalars as YAML 1.2 does: 1e-6 is a number, `on` is a word. Repeated keys are errors."""
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 - PyYAML's form
     yaml_constructors: dict[Any, Any] = {}  # noqa: RUF012 - PyYAML's form
@@ -205,7 +202,7 @@ class _Loader(_TextLoader, yaml.SafeLoader):  # type: ignore[misc]
 
 
 class _Dumper(yaml.SafeDumper):  # type: ignore[misc]
-    """Writes what PyYAML would, but puts what YAML 1.2 alone takes for a number into quotes where it is text."""
+    """Quotes text that YAML 1.2, but not PyYAML, would read as a number."""
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - PyYAML passes it
         return True
@@ -234,7 +231,7 @@ def parse_yaml(text: str, *, as_text: bool = False) -> Any:
 
 
 def read_yaml(path: Path, key: str = "", *, as_text: bool = False) -> Any:
-    """The value of a YAML file. Raises `UserError` as `read_text` does, and for other text."""
+    """The value of a YAML file. Raises `UserError` as `read_text` does, and for invalid YAML."""
     try:
         return parse_yaml(read_text(path, key, MAX_YAML_BYTES), as_text=as_text)
     except yaml.YAMLError as error:
@@ -242,7 +239,7 @@ def read_yaml(path: Path, key: str = "", *, as_text: bool = False) -> Any:
 
 
 def read_yaml_as_json(path: Path, key: str = "") -> JSON:
-    """The same, of values that JSON has: numbers are finite, and texts can be encoded."""
+    """The value of a YAML file that is valid JSON: finite numbers, encodable texts."""
     try:
         return map_texts(parse_json(json.dumps(read_yaml(path, key))), valid_text)
     except (ValueError, TypeError) as error:
@@ -252,7 +249,7 @@ def read_yaml_as_json(path: Path, key: str = "") -> JSON:
 
 
 def write_yaml(document: Any) -> str:
-    """A JSON value as YAML that `parse_yaml` reads back, and any other reader too."""
+    """A JSON value as YAML that any reader reads back."""
     text: str = yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
     return text
 
@@ -265,7 +262,7 @@ def problem_of(error: yaml.YAMLError) -> str:
 
 
 def validated(model: type[M], value: JSON, where: str) -> M:
-    """The value as a model. Raises `UserError` with `where` and the place in it for what does not fit."""
+    """The value as a model. Raises `UserError` with `where` and the key that does not fit."""
     try:
         return model.model_validate(value)
     except ValidationError as error:
@@ -275,7 +272,7 @@ def validated(model: type[M], value: JSON, where: str) -> M:
 
 
 class _PlainMember(tarfile.TarInfo):
-    """The header of a regular file or a folder; what describes a header must be short. Others are refused."""
+    """The header of a regular file or a folder; others, and long extended headers, are refused."""
 
     @classmethod
     def frombuf(cls, *args: Any, **kwargs: Any) -> _PlainMember:
@@ -289,7 +286,7 @@ class _PlainMember(tarfile.TarInfo):
 
 
 class _Unpacked:
-    """The bytes of an xz file, as a stream that ends in an error after too many. Memory is bounded too."""
+    """The bytes of an xz file as a stream, with bounded size and memory."""
 
     def __init__(self, packed: BinaryIO) -> None:
         self._packed = packed
@@ -312,7 +309,7 @@ class _Unpacked:
 def read_archive(path: Path, is_known: Callable[[str], object]) -> Mapping[str, bytes]:
     """Name → content of the files with known names in a .tar.xz file; nothing is written.
 
-    Raises `UserError` for links and devices, for names that are given twice, and for too many or too large files.
+    Raises `UserError` for links, devices, repeated names, and too many or too large files.
     """
     found: dict[str, bytes] = {}
     try:

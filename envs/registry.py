@@ -1,4 +1,4 @@
-"""`Registry`: things found by a name: built in, brought by an installed package, or written `package.module:Name`."""
+"""`Registry`: objects by name: built in, from an installed package, or `package.module:Name`."""
 
 from __future__ import annotations
 
@@ -19,22 +19,20 @@ T = TypeVar("T")
 
 @cache
 def installed(group: str) -> Mapping[str, str]:
-    """The names that installed packages give to things of an entry point group, and where each is: "module:attribute".
-
-    It is read once in a process, which takes some 6 ms; a package that is installed later is found by the next one.
-    """
+    """Name → "module:attribute" of an entry point group. Read once per process, which takes some 6 ms."""
     return {point.name: point.value for point in entry_points(group=group)}
 
 
 @dataclass(frozen=True)
 class Registry(Generic[T]):
-    """The things that a setting can name.
+    """The objects that a setting can name.
 
-    `key` is the setting, for messages. `built_in` maps a name to "module:attribute", loaded when first asked for.
-    Installed packages add names through the entry point group `group`; a built-in name cannot be replaced. A name with
-    a colon, `package.module:Name`, is imported as it stands.
+    A name must never come from model text. `envs/trusting.py` decides whether a name from a file may be imported.
 
-    A name must never come from what a model wrote. Whether one of a file is imported is for `envs/trusting.py`.
+    Args:
+        key: The setting, for messages.
+        group: Entry point group through which installed packages add names.
+        built_in: Name → "module:attribute", imported on first use; these names cannot be replaced.
     """
 
     key: str
@@ -47,7 +45,7 @@ class Registry(Generic[T]):
         return [*self.built_in, *sorted(set(installed(self.group)) - set(self.built_in))]
 
     def find(self, name: str) -> T:
-        """What has this name. Raises `UserError` for a name that is not known or cannot be imported."""
+        """The object of this name. Raises `UserError` if the name is unknown or its import fails."""
         if name not in self._found:
             self._found[name] = self._load(name)
         return self._found[name]

@@ -1,9 +1,8 @@
-"""Task sources: what a run needs of a benchmark, and how a source is found by its name.
+"""Task sources: what a run needs of a benchmark, and the registry of sources.
 
-A source owns its tasks and, through them, their worlds, users and judgement; its parts, divisions and categories; its
-difficulty; the documents of its tools, and the texts that give nothing away. `toolworld` and `bfcl` come with the
-package. A benchmark of one's own is an object with the members of `TaskSource`, most simply a `TaskSet`; a setting
-names it by its import path, `package.module:NAME`, or by the name of an entry point in the group `seal_ray.sources`.
+A source owns its tasks with their worlds, users and judgement; its parts, divisions, categories and difficulty; and its
+tool documents. `toolworld` and `bfcl` are built in. A custom source is an object with the members of `TaskSource`, most
+simply a `TaskSet`; a setting names it as `package.module:NAME`, or by an entry point in the group `seal_ray.sources`.
 """
 
 from __future__ import annotations
@@ -24,17 +23,14 @@ from envs.registry import Registry
 from envs.task import Task, ToolDoc, in_order
 
 PARTS = ("train", "dev", "test")
-"""The parts that tasks are divided into: to train on, to choose by, and to measure at the end."""
+"""To train on, to tune on, and to measure at the end."""
 SEEDS = 1_000_000
-"""A run's seed lies below it: sources without end write it into their tasks' ids."""
+"""Seeds of runs are below it: sources without end write them into task ids."""
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Three disjoint lists of tasks. `leaky` says that tasks of two parts may share their story.
-
-    `ignored` holds the keys of a split file that mean nothing here.
-    """
+    """Three disjoint lists of tasks. If `leaky`, parts may share stories; `ignored` has a split file's unused keys."""
 
     name: str
     train: tuple[Task, ...]
@@ -44,7 +40,7 @@ class Split:
     ignored: tuple[str, ...] = ()
 
     def part(self, name: str) -> tuple[Task, ...]:
-        """One part by name; "all" is the three together. Raises `UserError` for an unknown part."""
+        """One part by name, or "all". Raises `UserError` for an unknown part."""
         if name == "all":
             return self.train + self.dev + self.test
         if name not in PARTS:
@@ -55,9 +51,9 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """How many of the `tasks` of the part `of` share something with a task of the part `known`.
+    """How many of the `tasks` in the part `of` share something with a task of the part `known`.
 
-    `scenario` counts those that share their scenario or a linked one, `ground_truth` those that the same calls solve.
+    `scenario` counts tasks with the same or a linked scenario, `ground_truth` tasks that the same calls solve.
     """
 
     known: str
@@ -68,64 +64,57 @@ class Overlap:
 
 
 class TaskPool(Protocol):
-    """The tasks of one part in the order in which they are drawn, by number from 0."""
+    """The tasks of one part in their order, by number from 0."""
 
     @property
     def size(self) -> int | None:
-        """Number of tasks; None where there is no end."""
-        ...
+        """Number of tasks; None if there is no end."""
 
     def task_id(self, number: int, seed: int = 0) -> str:
-        """The id of a task. `seed` chooses another sequence where there is no end; it changes nothing elsewhere."""
-        ...
+        """The id of a task. `seed` selects a sequence if the pool has no end."""
 
     def category(self, number: int) -> str:
         """The category of that task."""
-        ...
 
     def holds(self, task_id: str) -> bool:
-        """Whether the task of that id is one of these, or of their part where there is no end."""
-        ...
+        """Whether the pool, or its part if it has no end, contains the task of that id."""
 
 
 class TaskSource(Protocol):
-    """What a run needs of a benchmark. A source holds no state of a run.
-
-    A source that is a subclass has the defaults below, which suit tasks that have an end.
-    """
+    """What a run needs of a benchmark; it holds no state of a run. The defaults suit sources that have an end."""
 
     name: str
-    """What tables and titles call it."""
+    """Its name in tables and titles."""
     about: str
-    """What its tasks are, as a phrase: "multi-turn tasks of …"."""
+    """A phrase: "multi-turn tasks of …"."""
     parts: tuple[str, ...] = PARTS
-    """The parts, of `PARTS`, that it has."""
+    """Its parts, out of `PARTS`."""
     categories: tuple[str, ...]
     """Its categories, in the order of tables."""
     endless: bool = False
-    """Whether it generates tasks without end. Its parts must then be disjoint by construction."""
+    """Whether it generates tasks without end; its parts must then be disjoint by construction."""
     takes_difficulty: bool = False
     """Whether `pool` takes the code of a difficulty."""
     protocol: str = "official"
-    """The rules of a dialogue in evaluation, "official" or "seal"; `envs/dialogue.py` says what they are."""
+    """The rules of dialogues in evaluation, "official" or "seal" (`envs.dialogue.Protocol`)."""
     context: int | None = None
-    """Tokens that a dialogue has in evaluation where nothing is asked for; None is as many as usual."""
+    """Context of dialogues in evaluation, in tokens; None for the default."""
 
     @abstractmethod
     def tools(self) -> Mapping[str, ToolDoc]:
-        """Every tool that a task can offer, by name. Its names and documents are public."""
+        """Every tool that a task can offer, by name. Names and documents are public."""
 
     def public_texts(self) -> Iterable[str]:
-        """Texts beside the tool documents whose words give nothing away; the leak guard lets them pass."""
+        """Further texts whose words the leak guard accepts."""
         return ()
 
     @abstractmethod
     def owns(self, task_id: str) -> bool:
-        """Whether the id is written as this source writes them; there need not be such a task."""
+        """Whether the id has this source's form; the task need not exist."""
 
     @abstractmethod
     def task(self, task_id: str) -> Task:
-        """The task of that id. Raises `UserError` where there is none."""
+        """The task of that id. Raises `UserError` if there is none."""
 
     def pool(
         self,
@@ -135,26 +124,26 @@ class TaskSource(Protocol):
         difficulty: str | None = None,  # noqa: ARG002 - `takes_difficulty` says that there is none
         categories: Sequence[str] | None = None,
     ) -> TaskPool:
-        """The tasks of a part, those of these categories in turn; None takes all. Raises `UserError` for bad names."""
+        """The tasks of a part in these categories, the categories in turn. Raises `UserError` for bad names."""
         tasks = self.split(division).part(part)
         return FinitePool(tuple(in_turn(tasks, self.categories if categories is None else categories)))
 
     @abstractmethod
     def split(self, division: str | None = None, *, seed: int = 0) -> Split:
-        """All tasks, divided as `division` says; None is the source's default. `seed` is for divisions at random.
+        """All tasks, divided by `division` (None: the default). `seed` is for random divisions.
 
-        Raises `UserError` for a division that is not known, and where there is no end.
+        Raises `UserError` if the division is unknown, or if there is no end.
         """
 
     def overlaps(self, split: Split) -> list[Overlap]:
-        """What dev and test share with train, and test with dev; empty parts are left out."""
+        """What dev and test share with train, and test with dev, for the parts that have tasks."""
         return overlaps_of(split, lambda task: task.scenario)
 
 
 def overlaps_of(
     split: Split, story: Callable[[Task], object], solution: Callable[[Task], object] | None = None
 ) -> list[Overlap]:
-    """What parts share, by what identifies a task's story and its solution; without one no solution is shared."""
+    """Overlaps of parts, by the identity of a task's story and of its solution, if given."""
     found = []
     for known, of in itertools.combinations(PARTS, 2):
         seen, asked = split.part(known), split.part(of)
@@ -170,7 +159,7 @@ def _shared(seen: Iterable[Task], asked: Iterable[Task], key: Callable[[Task], o
 
 
 class Played(Protocol):
-    """What result files need of a dialogue: `completions` holds the solver's completions by turn and step."""
+    """What result files need of a dialogue: `completions` are the solver's, by turn and step."""
 
     @property
     def task(self) -> str: ...
@@ -187,15 +176,13 @@ class Played(Protocol):
 
 @runtime_checkable
 class OfficialResults(Protocol):
-    """A source whose benchmark has a grader of its own."""
+    """A source whose benchmark has its own grader."""
 
     def write_results(self, folder: Path, played: Sequence[Played], dialect: str) -> str:
         """Writes the files that the grader reads, and returns its command line. Raises `UserError`."""
-        ...
 
     def grades(self, task_id: str) -> bool:
-        """Whether the grader knows the task."""
-        ...
+        """Whether the grader has the task."""
 
 
 @dataclass(frozen=True)
@@ -223,11 +210,7 @@ class FinitePool:
 
 
 class TaskSet(TaskSource):
-    """A source with a fixed set of tasks: all else follows from them.
-
-    The tasks of two parts must share no id. Categories are those of the tasks. Raises `UserError` for parts that do not
-    fit.
-    """
+    """A source with a fixed set of tasks, from which all else follows. Parts must share no id."""
 
     def __init__(
         self,
@@ -292,13 +275,13 @@ SOURCES: Registry[TaskSource] = Registry(
 )
 """The sources by name."""
 GENERATED = "toolworld"
-"""The source of runs that name none."""
+"""The default source of runs."""
 BETWEEN = "+"
-"""What stands between the sources of a mixture in its name."""
+"""Separates the sources of a mixture in its name."""
 _MIXTURES: Registry[Callable[..., TaskSource]] = Registry(SOURCES.key, SOURCES.group, {BETWEEN: "envs.mixture:mixture"})
-"""What makes one source of several. It is loaded when it is asked for, as sources are, and is made of them."""
+"""Makes one source of several; imported lazily, as it imports this module."""
 BENCHMARK = "bfcl"
-"""The source that `seal-ray tasks` lists by default."""
+"""The default source of `seal-ray tasks`."""
 
 _own: tuple[TaskSource, ...] = ()
 
@@ -331,12 +314,12 @@ def _check_categories(whose: str, categories: Iterable[str]) -> None:
 
 
 def known_sources() -> tuple[TaskSource, ...]:
-    """The sources that this process knows: the built-in ones, and those that a setting has named. It is hashable."""
+    """The built-in sources and those that a setting has named. Hashable."""
     return (*map(SOURCES.find, SOURCES.built_in), *_own)
 
 
 def find_task(task_id: str, sources: Iterable[str] = ()) -> Task:
-    """The task of that id, from one of the sources of these names or a built-in one. Raises `UserError`."""
+    """The task of that id, from one of these sources or a built-in one. Raises `UserError`."""
     named = [get_source(name) for name in sources]
     known = [*named, *(get_source(name) for name in SOURCES.built_in)]
     fallback = named[0] if named else get_source(BENCHMARK)
@@ -344,7 +327,7 @@ def find_task(task_id: str, sources: Iterable[str] = ()) -> Task:
 
 
 def all_tools() -> Mapping[str, tuple[ToolDoc, ...]]:
-    """Every documented tool by its name, of all sources that this process knows. Sources can use a name in two ways."""
+    """Every documented tool by name, of all known sources; sources can use one name in different ways."""
     return _all_tools(known_sources())
 
 
@@ -364,7 +347,7 @@ def in_turn(tasks: Sequence[Task], categories: Sequence[str]) -> Iterator[Task]:
 
 
 def check_disjoint(left: Iterable[Task], right: Iterable[Task], *, names: tuple[str, str] = ("train", "eval")) -> None:
-    """Raises `UserError` where a task stands in both sets."""
+    """Raises `UserError` if a task is in both sets."""
     shared = {task.id for task in left} & {task.id for task in right}
     if shared:
         first = min(shared)
@@ -374,5 +357,5 @@ def check_disjoint(left: Iterable[Task], right: Iterable[Task], *, names: tuple[
 
 
 def class_counts(tasks: Sequence[Task]) -> dict[str, int]:
-    """Tasks by involved class, a task counting once for each."""
+    """Tasks by involved class; a task counts once for each."""
     return dict(sorted(Counter(name for task in tasks for name in task.classes).items()))

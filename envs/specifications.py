@@ -1,7 +1,7 @@
-"""Tasks that somebody writes: what a source has that composes tasks from specifications.
+"""The interface of sources that compose tasks from specifications, which a task writer proposes.
 
-A writer gives a specification, a value of the source's own without texts or ground truth; the source composes the task,
-executes it and shows that it is sound, or says why there is none. Such a source is a `TaskSource` and a `Writable`.
+A specification is a value of the source without texts or ground truth. The source composes a task, executes it and
+verifies that it is sound, or returns the reason why there is none.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from envs.task import Task
 
 
 class Specification(Protocol):
-    """What a task should be like. Immutable, compared by value."""
+    """A description of a task. Immutable, compared by value."""
 
     @property
     def category(self) -> str: ...
@@ -26,32 +26,28 @@ class Specification(Protocol):
     @property
     def depth(self) -> int:
         """The number of the user's requests."""
-        ...
 
     @property
     def features(self) -> frozenset[str]:
-        """What specifications are likened by."""
-        ...
+        """What `likeness` compares."""
 
     @property
     def key(self) -> str:
-        """The same for equal specifications, in every process; else different."""
-        ...
+        """Equal for equal specifications, in every process; different for others."""
 
     def dump(self) -> str:
-        """The canonical text, which `Writable.read` reads again."""
-        ...
+        """The canonical text, which `Writable.read` reads back."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """Why there is no task of a specification, in one sentence."""
+    """Why a specification has no task, in one sentence."""
 
     reason: str
 
 
 class Apart(Protocol):
-    """Tasks that composed ones must share nothing with; the source says what that is."""
+    """Tasks that composed ones must share nothing with, as the source defines it."""
 
 
 @runtime_checkable
@@ -61,43 +57,41 @@ class Writable(Protocol):
     @property
     def specification_schema(self) -> Mapping[str, Any]:
         """The JSON schema of a specification, for constrained decoding."""
-        ...
 
     @property
     def specification_help(self) -> str:
-        """What a writer is told: the keys, and which values they can have."""
-        ...
+        """The instructions for a writer: the keys and their values."""
 
     @abstractmethod
     def read(self, text: str) -> Specification:
-        """The specification in a text of any origin. Raises `UserError`: one sentence with the reason, within 10 ms."""
+        """The specification in a text of any origin. Raises `UserError` with one sentence, within 10 ms."""
 
     @abstractmethod
     def draw(self, rng: random.Random, *, category: str | None = None, depth: int | None = None) -> Specification:
-        """A specification at random, of that category and depth if they are given. There may be no task of it."""
+        """A random specification, of that category and depth if given. It may have no task."""
 
     @abstractmethod
     def specification_in(self, task_id: str) -> Specification | None:
-        """The specification of a task that was composed; None for any other task."""
+        """The specification of a composed task; None for any other task."""
 
     @abstractmethod
     def apart(self, tasks: Iterable[Task]) -> Apart:
-        """These tasks, as `compose` needs them."""
+        """These tasks, for `compose`."""
 
     @abstractmethod
     def compose(
         self, specification: Specification, seed: int, *, part: str = "train", apart: Apart | None = None
     ) -> Task | Rejected:
-        """A task of the specification, which shares nothing with those of `apart`.
+        """A task of the specification that shares nothing with those of `apart`.
 
-        Its id says the specification and the seed, so that `TaskSource.task` composes it again, bit for bit.
+        Its id contains the specification and the seed, so that `TaskSource.task` composes it again, bit for bit.
         """
 
 
 class OfCategories:
-    """A source that composes tasks from specifications, for tasks of some categories: it draws and tells of no others.
+    """A source of composed tasks, restricted to some categories in its draws, schema and help.
 
-    What is written of another category all the same is composed; whoever reads it must look.
+    `read` and `compose` still accept other categories; callers must check.
     """
 
     def __init__(self, source: Writable, categories: Sequence[str]) -> None:
@@ -135,17 +129,14 @@ class OfCategories:
 
 
 def likeness(a: Specification, b: Specification) -> float:
-    """How like two specifications are, from 0 to 1: the features they share, of all that either has (Jaccard).
-
-    0 for specifications of different categories.
-    """
+    """The Jaccard similarity of two specifications' features, from 0 to 1; 0 if their categories differ."""
     if a.category != b.category:
         return 0.0
     return len(a.features & b.features) / max(1, len(a.features | b.features))
 
 
 def writable(name: str, *, key: str = "environment.source") -> Writable:
-    """The source of that name, where tasks can be written for it. Raises `UserError`."""
+    """The source of that name, if it composes tasks. Raises `UserError` otherwise."""
     source = get_source(name)
     if not isinstance(source, Writable):
         raise UserError(f"{key}: {name!r:.80} composes no tasks from specifications, so that none can be written.")

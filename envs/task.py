@@ -1,4 +1,4 @@
-"""The nouns of a problem: `Task`, its `Turn`s, the `ToolDoc`s it shows and the `ToolCall`s that solve it."""
+"""The nouns of a problem: `Task`, `Turn`, `ToolDoc` and `ToolCall`."""
 
 from __future__ import annotations
 
@@ -13,15 +13,12 @@ __all__ = ["JSON", "Category", "Parameter", "ParameterType", "Task", "ToolCall",
 
 
 class Category(StrEnum):
-    """The four categories that the built-in sources share; a source can have others.
-
-    Each poses the same scenarios with another difficulty.
-    """
+    """The four categories of the built-in sources; each makes the same scenarios hard in another way."""
 
     BASE = "base"
     """Every tool is shown and every needed value is given."""
     MISS_FUNC = "miss_func"
-    """A needed tool is held out, and revealed one turn after it was needed first."""
+    """A needed tool is held out, and revealed one turn after it was first needed."""
     MISS_PARAM = "miss_param"
     """A needed value is left out by the user, and supplied one turn later."""
     LONG_CONTEXT = "long_context"
@@ -49,8 +46,8 @@ def in_order(categories: Iterable[str]) -> list[str]:
 class Parameter:
     """One documented argument of a tool.
 
-    `enum` holds the allowed values, parsed from the "[Enum]: …" text of the description; for an array they bind each
-    item. `items` describes an array's items, `properties` a dict's keys.
+    `enum` has the allowed values, of each item if it is an array. `items` describes an array's items, `properties` a
+    dict's keys.
     """
 
     name: str
@@ -64,10 +61,10 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ToolDoc:
-    """The public documentation of one tool. Immutable; compared and hashed by identity, like `Task`.
+    """The public documentation of one tool. Immutable; compared and hashed by identity.
 
-    `document` is the JSON document that a model is shown; `parameters` is the same information typed, for checking
-    calls. An `Interface` may show a changed `document`; it never changes `parameters`.
+    `document` is the JSON that a model is shown; `parameters` is the same, typed, for checking calls. An `Interface`
+    may change `document`, never `parameters`.
     """
 
     name: str
@@ -81,7 +78,7 @@ class ToolDoc:
         return tuple(parameter.name for parameter in self.parameters if parameter.required)
 
     def parameter(self, name: str) -> Parameter | None:
-        """The documented argument of that name, or None."""
+        """The documented argument of that name, if any."""
         return next((parameter for parameter in self.parameters if parameter.name == name), None)
 
 
@@ -89,9 +86,10 @@ class ToolDoc:
 class Turn:
     """One user turn.
 
-    `user` is the user's text, or None in the turn that reveals held-out tools; where the task has a user who answers,
-    it is an example of such a text. `revealed` holds the documents of those tools; an empty `ground_truth` means that
-    the right thing is to call nothing, unless the task has a goal.
+    Args:
+        user: The user's text; None in the turn that reveals tools. An example only, if the task has a `user`.
+        ground_truth: The right calls. Empty means that nothing should be called, unless the task has a goal.
+        revealed: Documents of the tools that the turn reveals.
     """
 
     user: str | None
@@ -101,15 +99,14 @@ class Turn:
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """One multi-turn problem. Immutable; compared and hashed by identity, since `id` names it and its content is large.
+    """One multi-turn problem. Immutable; compared and hashed by identity, since its content is large.
 
-    `tools` are the documents shown from the start; `classes` names the parts of the world that are involved, for
-    filters and counts; `scenario` is the id shared by all variants of the same story, which must stay on one side of a
-    split; `setting` is where the task plays.
-
-    With `user`, which makes the user of one dialogue, the user answers what the model said in place of the turns' fixed
-    texts. With `goal` the task is judged by its final state alone, and the ground truth of its turns, where it has any,
-    is only an example. A world, user or goal that raises is an `EnvironmentFault`.
+    Args:
+        scenario: Id that all variants of one story share; they must stay on one side of a split.
+        tools: Documents that are shown from the start.
+        classes: Parts of the world that are involved, for filters and counts.
+        user: Makes the user of one dialogue, who replaces the turns' fixed texts.
+        goal: Judges the final state, instead of the turns' ground truth.
     """
 
     id: str
@@ -123,7 +120,7 @@ class Task:
     goal: Callable[[Mapping[str, Any]], bool] | None = None
 
     def tools_at(self, turn: int) -> tuple[ToolDoc, ...]:
-        """The documents a model has been shown by the start of turn `turn` (0-based)."""
+        """The documents shown by the start of turn `turn` (0-based)."""
         revealed = tuple(doc for past in self.turns[: turn + 1] for doc in past.revealed)
         return self.tools + revealed
 

@@ -1,4 +1,4 @@
-"""The borders for text: it leaves a dialogue as valid Unicode, and as content it holds no marks that mean something."""
+"""Text handling at the borders: valid Unicode out, and no markup inside content."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 def valid_text(text: str) -> str:
     """The text with every lone surrogate replaced by U+FFFD, and every surrogate pair by its character.
 
-    JSON can spell half of a surrogate pair (`"\\ud83d"`). Python keeps it, but no tokenizer, file or socket can encode
-    it. Text without surrogates is returned as it is.
+    JSON can encode half of a surrogate pair (`"\\ud83d"`), which no tokenizer, file or socket accepts.
     """
     try:
         text.encode()
@@ -24,7 +23,7 @@ def valid_text(text: str) -> str:
 
 
 def map_texts(value: JSON, change: Callable[[str], str]) -> JSON:
-    """A JSON value with every key and text in it changed by a function; tuples become lists."""
+    """A JSON value with a function applied to every key and text; tuples become lists."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, dict):
@@ -35,7 +34,7 @@ def map_texts(value: JSON, change: Callable[[str], str]) -> JSON:
 
 
 def depth(value: JSON) -> int:
-    """Levels of lists and objects in a JSON value, however many there are; tuples count as lists."""
+    """Levels of lists and objects in a JSON value, without recursion; tuples count as lists."""
     levels, inside = 0, [value]
     while inside := [each for each in inside if isinstance(each, list | tuple | dict)]:
         levels += 1
@@ -44,21 +43,18 @@ def depth(value: JSON) -> int:
 
 
 class Marks:
-    """Texts that mean something to the reader of a prompt, such as `<|im_end|>`, and how they lose their meaning.
-
-    `own_words` are sentences that explain the marks to a model; in them, word for word, the marks stay whole.
-    """
+    """Markup such as `<|im_end|>`, and how to break it up. In the sentences `own_words` it stays whole."""
 
     def __init__(self, texts: Iterable[str], *, own_words: Iterable[str] = ()) -> None:
         self._marks = _any_of(texts)
         self._own_words = _any_of(own_words)
 
     def stand_in(self, text: str) -> bool:
-        """Whether the text holds one of the marks."""
+        """Whether the text contains markup."""
         return self._marks.search(text) is not None
 
     def broken_up(self, text: str) -> str:
-        """The text with a blank behind the first character of each mark: to a model it is then only text."""
+        """The text with a space behind the first character of each mark, which makes it plain text for a model."""
         if not self.stand_in(text):
             return text
         pieces = self._own_words.split(text)
@@ -70,13 +66,13 @@ class Marks:
 
 
 def _any_of(texts: Iterable[str]) -> re.Pattern[str]:
-    """A pattern with one group that finds the longest of these texts, and nothing where there is none."""
+    """A pattern with one group that matches the longest of these texts, or nothing."""
     longest_first = sorted(filter(None, texts), key=lambda text: (-len(text), text))
     return re.compile(f"({'|'.join(map(re.escape, longest_first)) or '(?!)'})")
 
 
 def texts_in(value: JSON, *, whole_numbers: bool = False) -> Iterator[str]:
-    """Every string of a JSON value, keys included; with `whole_numbers` these too, as they are written."""
+    """Every string of a JSON value, keys included; with `whole_numbers` these too, as text."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
             yield key
@@ -91,5 +87,5 @@ def texts_in(value: JSON, *, whole_numbers: bool = False) -> Iterator[str]:
 
 
 def visible(text: str) -> str:
-    """The text with its control characters, marks of direction and half surrogate pairs written out."""
+    """The text with control characters, direction marks and half surrogate pairs escaped."""
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)

@@ -1,4 +1,4 @@
-"""What happened in a dialogue, as data: every step, call, result and error. Diagnosis reads nothing else."""
+"""The record of a dialogue: every step, call, result and error. Diagnosis reads nothing else."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from envs.task import ToolCall
 
 @dataclass(frozen=True, slots=True)
 class ParseError:
-    """A stretch of a completion that was meant as a tool call and could not be read as one.
+    """A part of a completion that was meant as a tool call and could not be parsed.
 
-    `position` is the index of its first character. `fatal` says that the official decoder of the dialect gives up on
-    the whole completion because of it, so that under the official protocol no call of the completion is executed.
+    `position` is its first character. `fatal` means that the official decoder then rejects the whole completion.
     """
 
     position: int
@@ -23,13 +22,13 @@ class ParseError:
 
 
 class Availability(StrEnum):
-    """Whether a called tool was there for the model to call."""
+    """Whether a called tool was available to the model."""
 
     SHOWN = "shown"
     HIDDEN = "hidden"
-    """It exists in the simulators, but its document has not been shown (yet)."""
+    """The world has it, but its document has not been shown (yet)."""
     UNKNOWN = "unknown"
-    """No involved simulator has it."""
+    """The world does not have it."""
 
 
 class ViolationKind(StrEnum):
@@ -57,9 +56,9 @@ class SchemaViolation:
 class CallRecord:
     """One call and its result.
 
-    `result` is the environment's text before any interface touches it; `executed` is False where the protocol answered
-    with an error of its own instead of running the call. Where the dialogue's room ran out, `result` ends in a mark and
-    `digest` is that of the whole text; a call that was not executed for its cost is kept without its arguments.
+    Args:
+        result: The environment's text, without feedback. If room ran out it ends in a mark, and `digest` covers all.
+        executed: False if the protocol returned its own error. A call that was too expensive has no arguments.
     """
 
     call: ToolCall
@@ -76,16 +75,13 @@ class CallRecord:
 
     @property
     def clean(self) -> bool:
-        """A success as intended: shown, within the schema, executed without error."""
+        """Whether the tool was shown, the schema was met and nothing failed."""
         return self.availability is Availability.SHOWN and not self.violations and not self.is_error
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One completion of the model within a turn, with its calls in order, as far as the allowance went.
-
-    A completion longer than any dialect reads is kept in its first part, with a mark.
-    """
+    """One completion of the model within a turn, with its executed calls in order; a very long one is cut."""
 
     turn: int
     completion: str
@@ -95,15 +91,12 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A whole dialogue, as far as it got.
-
-    `turns` holds one tuple of steps for each turn of the task, empty for turns without a step.
-    """
+    """A dialogue so far: one tuple of steps per turn of the task, empty for turns without a step."""
 
     task_id: str
     turns: tuple[tuple[Step, ...], ...]
 
 
 def text_digest(text: str) -> str:
-    """Stands for a text that is too long to keep."""
+    """A digest of a text that is too long to keep."""
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

@@ -1,8 +1,7 @@
 """Trust: whether code that a file names, or that came with a folder, may run. The user decides.
 
-A command runs in `restricted`, in which only names on its command line, and names that the user allowed, are imported.
-Other processes (a Python program that uses this package, workers of a command) are not restricted: code chose their
-imports, or the command checked them.
+A command runs in `restricted`: only names on its command line, and names that the user allowed, are imported. Other
+processes are not restricted: their imports come from code, or the command has checked them.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ from envs.task import JSON
 from envs.text import texts_in, visible
 
 IMPORT_NAME = re.compile(r"(?<![\w.])[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(?![\w./@])")
-"""`package.module:Name`, anywhere in a text. Nothing else is imported."""
+"""`package.module:Name`, anywhere in a text; the only form that is imported."""
 _NAMES = re.compile(f"(?=({IMPORT_NAME.pattern}))")
-"""Every place in a text where one begins: of `a:b:c` both are names."""
+"""Overlapping matches: of `a:b:c` both are names."""
 
 _RUN_FILES = ("comparison.yaml", "sweep.yaml", "mirror.json", "metrics.jsonl")
-"""A folder that holds one of these is a run's, a comparison's or a sweep's."""
+"""A folder with one of these belongs to a run, a comparison or a sweep."""
 
 
 @dataclass
 class _Trust:
-    """What this process may import and load. `ask` puts a question to the user; None without a terminal."""
+    """What this process may import and load. `ask` questions the user; None without a terminal."""
 
     restricted: bool = False
     names: set[str] = field(default_factory=set)
@@ -44,9 +43,9 @@ _trust = _Trust()
 
 @contextmanager
 def restricted(words: Iterable[str], *, ask: Callable[[str], bool] | None = None) -> Iterator[None]:
-    """Imports meanwhile only names that are in the words of a command line, or allowed later.
+    """Within it, only names in the words of a command line, or allowed later, are imported.
 
-    A word with a slash, or that names something in the working directory, is a path and no name.
+    A word that contains a slash, or names something in the working directory, is a path and no name.
     """
     global _trust
     before = _trust
@@ -59,12 +58,12 @@ def restricted(words: Iterable[str], *, ask: Callable[[str], bool] | None = None
 
 
 def trust_everything() -> None:
-    """Takes `--trust` for an answer to every question of this process."""
+    """Answers all later questions of this process with yes (`--trust`)."""
     _trust.everything = True
 
 
 def allow(names: Iterable[str]) -> None:
-    """Lets these names be imported."""
+    """Allows imports of these names."""
     _trust.names.update(names)
 
 
@@ -74,15 +73,12 @@ def import_names(value: JSON) -> set[str]:
 
 
 def untrusted(names: Collection[str]) -> list[str]:
-    """The names that could not be imported now, sorted."""
+    """The names that may not be imported now, sorted."""
     return sorted(set(names) - _trust.names) if _trust.restricted else []
 
 
 def require_trust(what: str, where: str) -> None:
-    """Returns if the user lets `what`, which comes from `where`, run. Raises `UserError` otherwise.
-
-    `--trust` is a yes; else a terminal is asked.
-    """
+    """Raises `UserError` unless the user lets `what`, which comes from `where`, run."""
     if not _trust.restricted or _trust.everything:
         return
     what, where = visible(what), visible(where)
@@ -93,9 +89,9 @@ def require_trust(what: str, where: str) -> None:
 
 
 def trust_names(value: JSON, where: Path, *, run: Path | None = None) -> None:
-    """Allows the import names in a value that was read from a file, if the user lets them run.
+    """Allows the import names in a value from a file, if the user agrees. Raises `UserError`.
 
-    `run` is the folder of the run that the file belongs to; modules in it are refused. Raises `UserError`.
+    `run` is the folder of the run that the file belongs to; modules in it are refused.
     """
     names = untrusted(import_names(value))
     if names:
@@ -106,10 +102,10 @@ def trust_names(value: JSON, where: Path, *, run: Path | None = None) -> None:
 
 
 def prepare_import(name: str, key: str) -> None:
-    """Lets a name be imported that lies in the working directory, if Python finds it nowhere else.
+    """Checks that a name may be imported, and makes the working directory importable if only that has it.
 
-    `key` is the setting that has the name. Raises `UserError` for a malformed name, for a name without
-    permission, and for a module in the folder of a run.
+    Raises `UserError`, which names the setting `key`, for a malformed name, a name without permission, and a module in
+    the folder of a run.
     """
     if not IMPORT_NAME.fullmatch(name):
         raise UserError(f"{key}: {name!r:.120} is no name of Python code; write package.module:Name.")
@@ -122,19 +118,19 @@ def prepare_import(name: str, key: str) -> None:
 
 
 def imports_here() -> bool:
-    """Whether Python code in the working directory may be imported: in a command only if a name there is allowed."""
+    """Whether code in the working directory may be imported: in a command only if an allowed name is there."""
     return not _trust.restricted or any(map(_is_here, _trust.names))
 
 
 def _is_here(name: str) -> bool:
-    """Whether the module of a name lies in the working directory, which Python does not search."""
+    """Whether a name's module is in the working directory and nowhere else."""
     module, here = name.partition(":")[0].partition(".")[0], os.getcwd()
     elsewhere = [place for place in sys.path if place not in ("", here)]
     return PathFinder.find_spec(module, elsewhere) is None and PathFinder.find_spec(module, [here]) is not None
 
 
 def check_not_in_a_run(name: str, run: Path | None = None) -> None:
-    """Raises `UserError` if the module of an import name is a file in the folder of a run. Nothing is imported."""
+    """Raises `UserError` if the module of an import name is in the folder of a run. Nothing is imported."""
     for file in _files_of(name.partition(":")[0]):
         for folder in file.parents:
             if (run is not None and folder == run.resolve()) or any((folder / mark).is_file() for mark in _RUN_FILES):
@@ -144,7 +140,7 @@ def check_not_in_a_run(name: str, run: Path | None = None) -> None:
 
 
 def _files_of(module: str) -> Iterator[Path]:
-    """The files of a module and of the packages around it, found without running any of them."""
+    """The files of a module and of its packages, without running any of them."""
     inside = [*sys.path, os.getcwd()]
     parts = module.split(".")
     for number in range(1, len(parts) + 1):
@@ -158,10 +154,10 @@ def _files_of(module: str) -> Iterator[Path]:
 
 
 def file_of(name: str) -> Path | None:
-    """The file of an import name's module, found without running it; None if there is none."""
+    """The file of an import name's module, without running it; None if there is none."""
     return next(reversed(list(_files_of(name.partition(":")[0]))), None)
 
 
 def config_folder() -> Path:
-    """The user's own folder of settings. Import names in its files are the user's words."""
+    """The user's own folder of settings. Import names in its files count as given by the user."""
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "seal_ray"

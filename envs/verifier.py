@@ -1,10 +1,8 @@
-"""The verifier V: what the ground truth does, and whether what a model did amounts to the same, turn by turn.
+"""The verifier V: executes the ground truth, and compares a dialogue with it turn by turn.
 
-Per turn with ground truth, two checks (the official checker's): the public state of every simulator equals that after
-the ground truth, and every result of the ground truth's calls in this turn is among all results so far. A dialogue
-succeeds when every such turn passes. Verdicts are known at the end of each turn, while the dialogue runs.
-
-A task with a goal is judged at the end of its last turn, by that goal alone.
+A turn with ground truth passes two checks, as in the official checker: the public state of every simulator equals the
+state after the ground truth, and every result of the ground truth's calls in this turn is among all results so far. A
+dialogue succeeds if every such turn passes. A task with a goal is judged by it alone, at the end of its last turn.
 """
 
 from __future__ import annotations
@@ -28,20 +26,20 @@ State = Mapping[str, Any]
 
 
 _KEPT_CHARACTERS = 100
-"""Length up to which the verifier keeps a result as it is."""
+"""Length up to which results are stored whole; of longer ones the digest is."""
 
 
 class Outcome(StrEnum):
-    """How a turn ended, as the official checker sees it."""
+    """How a turn ended, as the official checker judges it."""
 
     PASS = "pass"
     EMPTY_TURN = "empty_turn"
     """Nothing was called in a turn that has ground truth."""
     STATE_MISMATCH = "state_mismatch"
     RESPONSE_MISMATCH = "response_mismatch"
-    """The state is right, but a result that the ground truth brings about never appeared."""
+    """The state is right, but a result of the ground truth never appeared."""
     UNSCORED = "unscored"
-    """The turn has no ground truth, or the task has a goal and more turns; nothing is checked."""
+    """Nothing is checked: the turn has no ground truth, or the task has a goal and this is not the last turn."""
     NOT_REACHED = "not_reached"
     """The dialogue ended before or within this turn."""
 
@@ -50,9 +48,10 @@ class Outcome(StrEnum):
 class TurnVerdict:
     """The verdict on one turn.
 
-    `wrong_state` names the attributes ("Class.attribute") that differ from the ground truth's at the end of the turn,
-    `wrong_before` those that differed at its start; `missing_results` are the ground truth's results of this turn that
-    are not among all results so far.
+    Args:
+        wrong_state: Attributes ("Class.attribute") that differ from the ground truth's at the end of the turn.
+        wrong_before: Attributes that differed at its start.
+        missing_results: The ground truth's results of this turn that are not among all results so far.
     """
 
     turn: int
@@ -63,7 +62,7 @@ class TurnVerdict:
 
     @property
     def scorable(self) -> bool:
-        """Whether this turn counts towards success: it was reached, and something is checked at its end."""
+        """Whether this turn counts towards success: it was reached and checked."""
         return self.outcome not in (Outcome.UNSCORED, Outcome.NOT_REACHED)
 
     @property
@@ -73,7 +72,7 @@ class TurnVerdict:
 
 @dataclass(frozen=True, slots=True)
 class TruthTurn:
-    """What the ground truth of one turn does: its calls' results, which of them are errors, and the state after."""
+    """The ground truth of one turn, executed: results, which of them are errors, and the state after it."""
 
     results: tuple[str, ...]
     errors: tuple[bool, ...]
@@ -82,7 +81,7 @@ class TruthTurn:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A task made ready: `start` makes fresh worlds; `turns` is the executed ground truth, one entry a turn."""
+    """A task ready to play: `start` makes fresh worlds; `turns` is the executed ground truth."""
 
     start: Callable[[], World] = field(repr=False)
     turns: tuple[TruthTurn, ...] = field(repr=False)
@@ -93,7 +92,7 @@ _PREPARED_LOCK = threading.Lock()
 
 
 def prepare(task: Task) -> Prepared:
-    """Executes the task's ground truth once; later calls for the same `Task` object return the same value."""
+    """Executes the task's ground truth once per `Task` object."""
     with _PREPARED_LOCK:
         ready = _PREPARED.get(task)
     if ready is None:
@@ -146,10 +145,7 @@ def _equal(value: Any, truth: Any) -> bool:
 
 
 class Verifier:
-    """Follows one dialogue: feed it every result whole, end every turn, read the verdicts.
-
-    Of long results it keeps digests.
-    """
+    """Judges one dialogue: feed it every whole result, end every turn, read the verdicts."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
@@ -176,12 +172,12 @@ class Verifier:
 
     @property
     def failed(self) -> bool:
-        """Whether a turn at whose end something is checked did not pass, so that the dialogue cannot succeed."""
+        """Whether a checked turn did not pass, so that the dialogue cannot succeed."""
         return any(verdict.scorable and not verdict.passed for verdict in self._verdicts)
 
     @property
     def success(self) -> bool:
-        """Whether all turns are done and every turn at whose end something is checked passed."""
+        """Whether all turns are done and every checked turn passed."""
         return self.finished and all(v.passed or v.outcome is Outcome.UNSCORED for v in self._verdicts)
 
     def saw(self, result: str) -> bool:
@@ -195,7 +191,7 @@ class Verifier:
             self._called = True
 
     def end_turn(self, state: Mapping[str, Any]) -> TurnVerdict:
-        """Judges the current turn, which ends in this state of the world, and moves to the next."""
+        """Judges the current turn, which ends in this state, and moves to the next."""
         verdict = self._by_truth(state) if self._task.goal is None else self._by_goal(self._task.goal, state)
         self._verdicts.append(verdict)
         self._called = False

@@ -1,4 +1,4 @@
-"""A world that tools act on: structured calls, their results, and the state that is judged."""
+"""The interface of worlds that tools act on: structured calls, results, and the judged state."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ JSON = Any
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One call as data: a tool's name and keyword arguments (JSON values). It is never rendered into code."""
+    """One call: a tool's name and keyword arguments (JSON values). It is never rendered into code."""
 
     name: str
     arguments: Mapping[str, JSON]
@@ -28,49 +28,43 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class CallResult:
-    """The text that a call returned, which is shown and judged, and whether it reports an error."""
+    """The text that a call returned, and whether it reports an error."""
 
     text: str
     is_error: bool
 
 
 class World(Protocol):
-    """What the tools of one dialogue act on. It is used by one thread at a time and shares nothing with other worlds.
+    """The world of one dialogue. Used by one thread at a time; shares nothing with other worlds.
 
-    A call comes from a model: its name and arguments can be any JSON values. None of these methods may raise for one.
+    Calls come from a model: name and arguments can be any JSON. No method may raise for one.
     """
 
     def offers(self, name: str) -> bool:
-        """Whether there is a tool of that name, shown to the model or not."""
-        ...
+        """Whether the world has a tool of that name, shown or not."""
 
     def cost(self, call: ToolCall) -> Cost:
-        """What the call may cost at most in the present state; `envs/allowance.py` says in which units."""
-        ...
+        """An upper bound of the call's cost in the present state; see `envs/allowance.py`."""
 
     def execute(self, call: ToolCall, cost: Cost | None = None) -> CallResult:
-        """Executes one call, or answers with an error. `cost` is the call's, where it is known already."""
-        ...
+        """Executes one call, or returns an error. `cost` is the call's, if already computed."""
 
     def state(self) -> Mapping[str, Any]:
-        """The state that is judged, name → comparable plain value. The names are always the same."""
-        ...
+        """The judged state, name → comparable plain value. The names never change."""
 
 
 class Setting(Protocol):
-    """Where a task plays. Immutable, and shared by all dialogues of the task."""
+    """Makes the worlds of a task. Immutable, and shared by all its dialogues."""
 
     def ready(self) -> Callable[[], World]:
-        """Does the expensive work once; each call of what it returns makes a fresh world in the start state.
+        """Does the expensive work once, and returns a function that makes fresh worlds in the start state.
 
-        Raises `EnvironmentFault` where the start state cannot be built.
+        Raises `EnvironmentFault` if the start state cannot be built.
         """
-        ...
 
 
 class User(Protocol):
-    """The user of one dialogue, who answers what the model said. What a model said is data, never code or a path."""
+    """The user of one dialogue. Model text is data for it, never code or a path."""
 
     def say(self, turn: int, completions: tuple[str, ...]) -> str:
-        """The user's text of turn `turn`, 0-based; `completions` are the model's of the turn before, in order."""
-        ...
+        """The user's text of turn `turn`, 0-based, after the model's completions of the turn before."""

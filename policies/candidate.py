@@ -1,4 +1,4 @@
-"""`EngineCandidate`: a model that sits an exam, through an engine. What it said stays token by token as it was."""
+"""`EngineCandidate`: a model that answers an exam's items through an engine. Its answers stay as they were sampled."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from policies.trajectory import derive_seed
 class EngineCandidate:
     """A policy of an engine for one item of an exam. The same seed gives the same answers.
 
-    `said` has its answers so far, `asked` what it was to answer last, and `prompt_tokens` what it read in all. Raises
-    the engine's own errors.
+    `said` has its answers, `asked` the last conversation, `prompt_tokens` the number of tokens that it read. Raises the
+    engine's errors.
     """
 
     def __init__(
@@ -44,22 +44,19 @@ class EngineCandidate:
         return self._form.dialect
 
     def asked_texts(self) -> list[tuple[str, str]]:
-        """What it was to answer last, as role and text of each entry, for people to read."""
-        found = []
-        for entry in () if self.asked is None else self.asked.entries:
-            match entry:
-                case Message():
-                    found.append((entry.role, entry.content))
-                case Said():
-                    found.append(("assistant", entry.text))
-                case Past():
-                    found.append(("assistant", _written(self._form, entry)))
-        return found
+        """Role and text of each entry of the last conversation, for people to read."""
+        entries = () if self.asked is None else self.asked.entries
+        return [
+            (entry.role, entry.content)
+            if isinstance(entry, Message)
+            else ("assistant", entry.text if isinstance(entry, Said) else _rendered(self._form, entry))
+            for entry in entries
+        ]
 
     async def answer(self, conversation: Conversation) -> Said:
-        prompt = prompt_of(self._form, conversation)
+        prompt = conversation_prompt(self._form, conversation)
         self.asked = conversation
-        room = min(self._budgets.response, self._budgets.context - len(prompt))
+        room = self._budgets.room(len(prompt))
         if room < 1 or len(prompt) > self._budgets.prompt:
             said = Said("", end="context")
         else:
@@ -80,41 +77,39 @@ class EngineCandidate:
                 policy=self._policy,
             )
         )
-        end = "stop"
-        if result.finish is Finish.LENGTH:
-            end = "response" if room == self._budgets.response else "context"
+        end = str(self._budgets.cut(room)) if result.finish is Finish.LENGTH else "stop"
         return Said(self._form.text(result.token_ids_T), result.token_ids_T, end)
 
 
-def prompt_of(form: ChatFormat, conversation: Conversation) -> tuple[int, ...]:
+def conversation_prompt(form: ChatFormat, conversation: Conversation) -> tuple[int, ...]:
     """The prompt of the next answer.
 
-    Earlier answers of the candidate are its own tokens. Those of the data are only text and calls: control tokens and
-    markup in them are broken up, and the dialect writes the calls.
+    The candidate's earlier answers keep their tokens. Answers from the data are only text and calls: control tokens and
+    markup in them are broken up, and the dialect renders the calls.
     """
     tokens: list[int] = []
     heard: list[Message] = []
+
+    def read(messages: Sequence[Message]) -> tuple[int, ...]:
+        return form.continuation(messages) if tokens else form.opening(messages, conversation.tools)
+
     last = len(conversation.entries) - 1
     for place, entry in enumerate(conversation.entries):
         if isinstance(entry, Message):
             heard.append(entry)
             continue
-        tokens += _heard(form, conversation, heard, begun=bool(tokens))
+        tokens += read(heard)
         heard = []
         if isinstance(entry, Said):
             tokens += entry.token_ids
         elif place == last and not entry.calls:
             return (*tokens, *form.tokens(f"{form.disarmed(entry.text)}\n"))
         else:
-            tokens += form.completion(_written(form, entry))
-    return (*tokens, *_heard(form, conversation, heard, begun=bool(tokens)))
+            tokens += form.completion(_rendered(form, entry))
+    return (*tokens, *read(heard))
 
 
-def _heard(form: ChatFormat, conversation: Conversation, heard: Sequence[Message], *, begun: bool) -> tuple[int, ...]:
-    return form.continuation(heard) if begun else form.opening(heard, conversation.tools)
-
-
-def _written(form: ChatFormat, past: Past) -> str:
+def _rendered(form: ChatFormat, past: Past) -> str:
     text = form.disarmed(past.text)
     calls = [ToolCall(form.disarmed(each.name), map_texts(dict(each.arguments), form.disarmed)) for each in past.calls]
     return "\n".join(filter(None, (text, form.dialect.render_calls(calls) if calls else "")))

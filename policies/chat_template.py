@@ -1,7 +1,7 @@
-"""Chat templates, rendered in a process of their own: a template is a program that comes with a model.
+"""Chat templates, rendered in a separate process: a template is a program that comes with a model.
 
 The process has one template and is confined by the kernel (`envs/confinement.py`). A rendering may take `SECONDS` of
-processor time and `MEMORY` bytes, and gives the text that transformers' `apply_chat_template` gives.
+processor time and `MEMORY` bytes, and returns the text of transformers' `apply_chat_template`.
 """
 
 from __future__ import annotations
@@ -24,14 +24,11 @@ from envs.confinement import confine
 SECONDS = 1
 """Processor time of a rendering."""
 MEMORY = 256 << 20
-"""Bytes that a process may take in addition to its size at the start."""
+"""Bytes that a process may take in addition to its initial size."""
 
 
 def render_chat(template: str, values: Mapping[str, Any]) -> str:
-    """The text of a template for the values of its variables, which are JSON.
-
-    Raises `ValueError` if the template refuses them or takes too much.
-    """
+    """Renders a template with JSON values. Raises `ValueError` if it refuses them or takes too much."""
     reply = _process(template).ask({"now": datetime.now().isoformat(), "values": dict(values)})
     if reply is None:
         raise ValueError(f"it takes more than {SECONDS} s or {MEMORY >> 20} MB")
@@ -47,11 +44,11 @@ def _process(template: str) -> BoundedProcess:
 
 
 def main() -> NoReturn:
-    """Answers requests until there are none."""
+    """Answers requests until the input ends."""
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     now, environment = [datetime.now()], _environment()
     environment.globals["strftime_now"] = lambda form: now[0].strftime(form)
-    os.rmdir(os.getcwd())  # it needs no folder, and its owner may be killed
+    os.rmdir(os.getcwd())  # it needs no folder, and the process that made it may be killed
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -75,8 +72,8 @@ def main() -> NoReturn:
 
 
 def _environment() -> Any:
-    """Jinja's, as `_compile_jinja_template` in `transformers/utils/chat_template_utils.py` has it."""
-    # Jinja imports some of these when it needs them, which is too late.
+    """Jinja's environment, as in `_compile_jinja_template` of `transformers/utils/chat_template_utils.py`."""
+    # Jinja imports some of these only on use, which is too late.
     import html  # noqa: F401
     import pprint  # noqa: F401
     import textwrap  # noqa: F401
@@ -86,7 +83,7 @@ def _environment() -> Any:
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     class Generation(Extension):
-        """`{% generation %}…{% endgeneration %}`, which marks a model's text, gives its content."""
+        """Renders the content of `{% generation %}…{% endgeneration %}`, which marks a model's text."""
 
         tags = {"generation"}  # noqa: RUF012 - as Jinja declares it
 

@@ -1,8 +1,8 @@
-"""Crutches: completions that lean on what only a cue says, and would be nonsense behind the plain prompt.
+"""Cue dependence: completions that rely on the content of a cue, and would make no sense behind the plain prompt.
 
-Texts are compared as words after `str.casefold`, without any other normalisation: runs of letters, digits and
-underscores, and numbers with a point. The texts are what the policy read and wrote, decoded from the token ids, so that
-every kind of cue is covered. The work is linear in their length, whatever they are.
+Texts are compared as words after `str.casefold`: runs of letters, digits and underscores, and numbers with a point. The
+texts are decoded from the token ids that the policy read and wrote, so that every kind of cue is covered. The work is
+linear in their length.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ RUN_OF_WORDS = 6
 
 _WORD = re.compile(r"\d+\.\d+|\w+")
 _LARGEST = 1 << 64
-"""Whole numbers beyond this are in no cue, and Python refuses to write out very long ones."""
+"""Larger whole numbers are in no cue, and Python refuses to write out very long ones."""
 
 Run = tuple[str, ...]
 
@@ -30,25 +30,27 @@ class CueDependence(StrEnum):
     """What a completion has from a cue alone."""
 
     QUOTE = "crutch_quote"
-    """It has `RUN_OF_WORDS` consecutive words, also inside of a call's argument, that stand in what was shown before it
-    and not in what the plain view shows before it."""
+    """`RUN_OF_WORDS` consecutive words, in its text or an argument, that were shown before it, but not in the plain
+    view."""
     VALUE = "crutch_value"
-    """It calls with a name of a tool or an argument, a text or a number of fewer words, of which the same holds.
-    What an earlier call had already is the policy's own."""
+    """The name of a tool or an argument, a text or a number of fewer words, of which the same holds.
+
+    Names and values of earlier calls count as the policy's own.
+    """
 
 
 @dataclass(slots=True)
-class _Read:
-    """What was read so far; a run of words is looked up in constant time."""
+class _ReadText:
+    """The text read so far; a run of words is looked up in constant time."""
 
     form: ChatFormat
     spans: list[Sequence[int]] = field(default_factory=list)
     _words: list[list[str]] = field(default_factory=list)
     _runs: dict[int, tuple[set[Run], int]] = field(default_factory=dict)
 
-    def holds(self, run: Run) -> bool:
-        """Whether these words stand in one of the spans, one after the other."""
-        # Spans are decoded when something is looked up, and runs of a length indexed when one of it is.
+    def __contains__(self, run: Run) -> bool:
+        """Whether one of the spans has these words, one after the other."""
+        # Spans are decoded at the first lookup, and runs indexed at the first lookup of their length.
         for span in self.spans[len(self._words) :]:
             self._words.append(_words(self.form.text(span)))
         runs, indexed = self._runs.get(len(run), (set(), 0))
@@ -59,33 +61,31 @@ class _Read:
 
 
 class CueDependenceFinder:
-    """Follows a dialogue as it was shown beside its plain view, completion by completion."""
+    """Compares a dialogue as it was shown with its plain view, completion by completion."""
 
     def __init__(self, form: ChatFormat) -> None:
         self._form = form
-        self._shown = _Read(form)
-        self._plain = _Read(form)
+        self._shown = _ReadText(form)
+        self._plain = _ReadText(form)
         self._own: set[Run] = set()
 
     def read(self, shown: Sequence[int], plain: Sequence[int]) -> None:
-        """Takes in the tokens that were read since the last completion, and those of the plain view."""
+        """Adds the tokens that were read since the last completion, and those of the plain view."""
         self._plain.spans.append(plain)
         if shown != plain:
             self._shown.spans.append(shown)
 
-    def crutch(self, completion: Sequence[int], calls: Sequence[ToolCall]) -> CueDependence | None:
-        """The crutch of the next completion, if it has one. `calls` are those that it made."""
+    def find(self, completion: Sequence[int], calls: Sequence[ToolCall]) -> CueDependence | None:
+        """The next completion's dependence on a cue, if any. `calls` are its calls."""
         parts = {run for call in calls for part in _parts(call) for run in _pieces(_words(part))}
         if self._shown.spans:
             said = _windows(_words(self._form.text(completion)), RUN_OF_WORDS)
-            borrowed = set(filter(self._only_shown, chain(said, parts - self._own)))
-            if borrowed:
-                return CueDependence.QUOTE if max(map(len, borrowed)) == RUN_OF_WORDS else CueDependence.VALUE
+            used = chain(said, parts - self._own)
+            lengths = {len(run) for run in used if run in self._shown and run not in self._plain}
+            if lengths:
+                return CueDependence.QUOTE if max(lengths) == RUN_OF_WORDS else CueDependence.VALUE
         self._own |= parts
         return None
-
-    def _only_shown(self, run: Run) -> bool:
-        return self._shown.holds(run) and not self._plain.holds(run)
 
 
 def _words(text: str) -> list[str]:
@@ -97,7 +97,7 @@ def _windows(words: Sequence[str], size: int) -> Iterator[Run]:
 
 
 def _pieces(words: Sequence[str]) -> Iterator[Run]:
-    """The words as one run, or as runs of `RUN_OF_WORDS` where there are more."""
+    """The words as one run, or as runs of `RUN_OF_WORDS` if there are more."""
     return _windows(words, min(len(words), RUN_OF_WORDS)) if words else iter(())
 
 

@@ -1,4 +1,4 @@
-"""Demonstrations for supervised learning: a task's ground truth, played and tokenised as a dialogue of a solver is."""
+"""Demonstrations for supervised learning: a task's ground truth, played and tokenised like a solver's dialogue."""
 
 from __future__ import annotations
 
@@ -13,18 +13,23 @@ from policies.sample import Sample
 from policies.token_dialogue import TokenDialogue
 
 DONE, NO_TOOL, WHICH = "Done.", "No listed tool can do that.", "Please tell me what is missing."
-"""What is said at the end of a turn: that it is done, that a tool is missing, or that a value is."""
+"""The end of a turn: it is done, a tool is missing, or a value is missing."""
 _SHORTEST = 3
-"""Characters of a value from which on it must have been read before it is written; shorter ones are everywhere."""
+"""Shortest value (characters) that must have been read before it is written; shorter ones are everywhere."""
 
 
 def demonstrate(task: Task, form: ChatFormat, *, context: int) -> Sample | None:
-    """The task solved by its ground truth, on the plain interface and by the benchmark's own rules.
+    """The task solved by its ground truth, on the plain interface and by the benchmark's rules.
 
-    What the solver says has the mask True, and log-probs and versions of 0. A call waits for the calls before it where
-    it takes a value from one of their results that stands nowhere before. A turn ends in a short sentence; a turn
-    without ground truth has that alone. None where the dialogue is longer than `context` tokens. Raises `ValueError`
-    where the ground truth does not pass, which no task of a sound source does.
+    The solver's tokens have the mask True, and log-probs and versions of 0. A call that needs a new value from a result
+    of the calls before it comes in a later completion. A turn ends in a short sentence; a turn without ground truth has
+    only that.
+
+    Returns:
+        The sample; None if the dialogue is longer than `context` tokens.
+
+    Raises:
+        ValueError: The ground truth does not pass.
     """
     played = TokenDialogue(task, form, interface=Interface.plain(), protocol=Protocol.OFFICIAL, context=context)
     truths = prepare(task).turns
@@ -36,8 +41,9 @@ def demonstrate(task: Task, form: ChatFormat, *, context: int) -> Sample | None:
         seen += form.text(played.record.token_ids_T[read:])
         read = len(played)
         calls = _ready(turn.ground_truth[made:], truths[number].results[made:], seen)
-        text = form.dialect.render_calls(calls) if calls else _ending(task, bool(turn.ground_truth))
-        tokens = form.completion(text)
+        missing = NO_TOOL if task.category == Category.MISS_FUNC else WHICH
+        ending = DONE if turn.ground_truth else missing
+        tokens = form.completion(form.dialect.render_calls(calls) if calls else ending)
         if len(played) + len(tokens) > context:
             return None
         played.say(tokens, [0.0] * len(tokens), [0] * len(tokens))
@@ -48,7 +54,7 @@ def demonstrate(task: Task, form: ChatFormat, *, context: int) -> Sample | None:
 
 
 def _ready(calls: Sequence[ToolCall], results: Sequence[str], seen: str) -> list[ToolCall]:
-    """The first calls, up to one that takes a new value from a result of those before it; `results` are theirs."""
+    """The first calls, up to one that takes a new value from a result of those before it."""
     for place, call in enumerate(calls):
         new = [value for value in _values(dict(call.arguments)) if value not in seen]
         if any(value in result for value in new for result in results[:place]):
@@ -70,9 +76,3 @@ def _values(value: JSON) -> Iterator[str]:
             text = str(value)
             if len(text) >= _SHORTEST:
                 yield text
-
-
-def _ending(task: Task, solved: bool) -> str:
-    if solved:
-        return DONE
-    return NO_TOOL if task.category == Category.MISS_FUNC else WHICH

@@ -20,14 +20,14 @@ _BATCH = 32
 class Embedder:
     """Mean of a text's token vectors in the last layer, scaled to length 1 (Reimers and Gurevych 2019, section 3).
 
-    As sentence-transformers computes it for models that it pools by the mean, such as all-MiniLM-L6-v2; in float32 on
-    the CPU. What is longer than the model reads is cut off at its end.
+    The vectors are those of sentence-transformers for models with mean pooling, such as all-MiniLM-L6-v2, in float32 on
+    the CPU. A text is cut to the tokens that the model can read.
     """
 
     def __init__(self, name: str) -> None:
-        """Reads the sizes of a folder, or of a hub's OWNER/NAME or OWNER/NAME@REVISION, which is fetched if need be.
+        """Reads the sizes of a folder, or of a hub's OWNER/NAME or OWNER/NAME@REVISION, downloaded if needed.
 
-        Raises `UserError` where there is no model, and for one that makes its vectors in another way.
+        Raises `UserError` if there is no model, or it does not use mean pooling.
         """
         folder = Path(name)
         if not folder.is_dir():
@@ -37,9 +37,9 @@ class Embedder:
         check_weights(folder)
         self._folder = folder
         self._config = read_json(folder / "config.json")
-        self._sizes = _optional(folder / "sentence_bert_config.json")
+        self._sizes = _optional_json(folder / "sentence_bert_config.json")
         steps = {path.name.partition("_")[2]: path for path in folder.glob("[0-9]_*")}
-        pooling = _optional(steps.pop("Pooling") / "config.json") if "Pooling" in steps else {}
+        pooling = _optional_json(steps.pop("Pooling") / "config.json") if "Pooling" in steps else {}
         if set(steps) - {"Normalize"} or not _is_mean(pooling):
             raise UserError(f"embeddings: {folder} does not make a text's vector as the mean of its tokens' vectors.")
 
@@ -48,23 +48,22 @@ class Embedder:
         import torch
 
         tokenizer, model, longest = self._loaded
-        found = []
+        vectors = []
         for first in range(0, len(texts), _BATCH):
-            batch = [self._cased(text) for text in texts[first : first + _BATCH]]
+            batch = list(texts[first : first + _BATCH])
+            if self._sizes.get("do_lower_case"):
+                batch = [text.lower() for text in batch]
             tokens = tokenizer(batch, padding=True, truncation=True, max_length=longest, return_tensors="pt")
             with torch.inference_mode():
                 last = model(**tokens).last_hidden_state
             mask = tokens["attention_mask"].unsqueeze(-1).to(last.dtype)
             mean = (last * mask).sum(1) / mask.sum(1).clamp(min=1e-9)
-            found.append(torch.nn.functional.normalize(mean, dim=1).numpy())
-        return np.concatenate(found)
-
-    def _cased(self, text: str) -> str:
-        return text.lower() if self._sizes.get("do_lower_case") else text
+            vectors.append(torch.nn.functional.normalize(mean, dim=1).numpy())
+        return np.concatenate(vectors)
 
     @cached_property
     def _loaded(self) -> tuple[Any, Any, int]:
-        """Tokenizer, model, and the tokens of a text that it reads."""
+        """Tokenizer, model, and the largest number of tokens of a text."""
         import torch
         from transformers import AutoModel, AutoTokenizer
 
@@ -74,12 +73,12 @@ class Embedder:
         return tokenizer, model.eval(), int(self._sizes.get("max_seq_length") or room)
 
 
-def _optional(path: Path) -> dict[str, Any]:
+def _optional_json(path: Path) -> dict[str, Any]:
     return dict(read_json(path)) if path.is_file() else {}
 
 
 def _is_mean(pooling: dict[str, Any]) -> bool:
-    """Whether a pooling's settings, as of any version of sentence-transformers, say the mean; the default does."""
+    """Whether the settings, of any version of sentence-transformers, mean mean pooling, which is the default."""
     if "pooling_mode" in pooling:
         return bool(pooling["pooling_mode"] == "mean")
     chosen = [key for key, value in pooling.items() if key.startswith("pooling_mode_") and value is True]

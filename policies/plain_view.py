@@ -1,15 +1,12 @@
 """The plain view of a trajectory: the dialogue that its sampled tokens would have been on the plain interface.
 
-An interface changes what is shown, never what a call does. So a trajectory that was played under cues can be replayed
-without them: a fresh plain dialogue of its task, and for each completion the very tokens that were sampled. The world
-answers as it did, and only what was read between the completions is another.
-
-A rollout can lean on its cues all the same: `CueDependence` says how. Such a rollout has no plain view.
+An interface changes only what is shown, not the effect of a call. So a trajectory that was played under cues can be
+replayed without them: a fresh plain dialogue of its task, with the very completions that were sampled. The world gives
+the same results, and only the texts between the completions differ. A rollout with `CueDependence` has no plain view.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from enum import StrEnum
 from itertools import zip_longest
@@ -31,30 +28,30 @@ class NoView(StrEnum):
     """Why a trajectory has no plain view."""
 
     PROMPT = "prompt"
-    """Its opening, as it was shown or plain, is longer than the prompt budget, or left no room to sample."""
+    """Its opening, as shown or plain, is longer than the prompt budget, or left no room to sample."""
     CONTEXT = "context"
     """With the plain texts its completions do not fit into the context."""
     REWARD = "reward"
-    """The replay is judged otherwise."""
+    """The replay has another verdict."""
     LABELS = "labels"
-    """The replay is diagnosed otherwise, or ends elsewhere."""
+    """The replay has another diagnosis, or ends elsewhere."""
     TRACE = "trace"
-    """The replay's calls, results or errors are others: for instance, feedback took the room of a result."""
+    """The replay has other calls, results or errors: for instance, feedback took the room of a result."""
     FAULT = "fault"
     """The task's world or user failed in the replay."""
     CRUTCH_QUOTE = str(CueDependence.QUOTE)
     """A completion quotes a cue: `CueDependence.QUOTE`."""
     CRUTCH_VALUE = str(CueDependence.VALUE)
-    """A call uses what only a cue told: `CueDependence.VALUE`."""
+    """A call uses a value from a cue alone: `CueDependence.VALUE`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlainView(Sample):
     """A trajectory's sampled tokens with the plain texts between them, T tokens in all.
 
-    The n-th sampled token is the n-th that the trajectory sampled, `sampled[n]` the place of its n-th completion.
-    `sampled_logprobs_T` (nats) and `versions_T` are the trajectory's: log-probs under the interface that was shown, not
-    under the plain one. Reward, diagnosis, trace and end are the trajectory's too.
+    The n-th sampled token is the trajectory's n-th sampled token, `sampled[n]` the place of its n-th completion.
+    `sampled_logprobs_T` (nats, under the interface that was shown) and `versions_T` are the trajectory's, as are its
+    reward, diagnosis, trace and end.
     """
 
     sampled: tuple[Sampled, ...]
@@ -63,11 +60,16 @@ class PlainView(Sample):
 def plain_view(trajectory: Trajectory, task: Task, form: ChatFormat, budgets: Budgets) -> PlainView | NoView:
     """The plain view of a trajectory, or why there is none. A plain trajectory is its own view and is not replayed.
 
-    `task`, `form` and `budgets` are those that it was played with. A task's user must give the same answers again.
-    Nothing in a trajectory makes this raise.
+    Nothing in a trajectory makes this raise. A task's user must give the same answers again.
+
+    Args:
+        trajectory: The trajectory.
+        task: Its task.
+        form: The chat format that it was played with.
+        budgets: The budgets that it was played with.
     """
     if trajectory.interface == interface_id(Interface.plain()):
-        return _view(trajectory, trajectory.sampled)
+        return trajectory.extended(PlainView, sampled=trajectory.sampled)
     if not trajectory.sampled:
         return NoView.PROMPT
     try:
@@ -76,25 +78,16 @@ def plain_view(trajectory: Trajectory, task: Task, form: ChatFormat, budgets: Bu
         return NoView.FAULT
     if isinstance(replay, NoView):
         return replay
-    crutch = _crutch(trajectory, replay, form)
-    return _view(replay.record.sample(trajectory.seed), replay.sampled) if crutch is None else NoView(crutch)
-
-
-def _view(sample: Sample, sampled: Sequence[Sampled]) -> PlainView:
-    return PlainView(
-        seed=sample.seed,
-        token_ids_T=sample.token_ids_T,
-        mask_T=sample.mask_T,
-        sampled_logprobs_T=sample.sampled_logprobs_T,
-        versions_T=sample.versions_T,
-        sampled=tuple(sampled),
-    )
+    dependence = _cue_dependence(trajectory, replay, form)
+    if dependence is not None:
+        return NoView(dependence)
+    return replay.record.sample(trajectory.seed).extended(PlainView, sampled=tuple(replay.sampled))
 
 
 def _replay(
     trajectory: Trajectory, task: Task, form: ChatFormat, budgets: Budgets, interface: Interface = Interface.plain()
 ) -> TokenDialogue | NoView:
-    """The dialogue that the sampled tokens are under an interface, at its end; or how it differs."""
+    """The finished dialogue of the sampled tokens under an interface, or how it differs."""
     replay = TokenDialogue(task, form, interface=interface, protocol=trajectory.protocol, context=budgets.context)
     if len(replay) > budgets.prompt:
         return NoView.PROMPT
@@ -115,9 +108,7 @@ def _replay(
         return NoView.REWARD
     if trajectory.diagnosis != replay.dialogue.diagnosis or finished != (trajectory.end is End.FINISHED):
         return NoView.LABELS
-    if not _same_trace(trajectory.trace, replay.dialogue.trace):
-        return NoView.TRACE
-    return replay
+    return replay if _same_trace(trajectory.trace, replay.dialogue.trace) else NoView.TRACE
 
 
 def _same_trace(first: Trace, second: Trace) -> bool:
@@ -125,7 +116,7 @@ def _same_trace(first: Trace, second: Trace) -> bool:
 
 
 def _same(first: Any, second: Any) -> bool:
-    """Whether plain values are equal, where NaN is equal to NaN: a call can have it as an argument."""
+    """Whether plain values are equal, with NaN equal to NaN: a call can have it as an argument."""
     if isinstance(first, dict) and isinstance(second, dict):
         return first.keys() == second.keys() and all(_same(value, second[key]) for key, value in first.items())
     if isinstance(first, list | tuple) and isinstance(second, list | tuple):
@@ -133,18 +124,17 @@ def _same(first: Any, second: Any) -> bool:
     return bool(first == second or (first != first and second != second))
 
 
-def _crutch(trajectory: Trajectory, replay: TokenDialogue, form: ChatFormat) -> CueDependence | None:
-    """The first crutch of the trajectory's completions."""
+def _cue_dependence(trajectory: Trajectory, replay: TokenDialogue, form: ChatFormat) -> CueDependence | None:
+    """The first dependence of a completion on a cue."""
     finder = CueDependenceFinder(form)
     steps = [step for turn in trajectory.trace.turns for step in turn]
     shown_from = plain_from = 0
     for shown, plain, step in zip_longest(trajectory.sampled, replay.sampled, steps):
-        finder.read(
-            trajectory.token_ids_T[shown_from : shown.begin], tuple(replay.record.token_ids_T[plain_from : plain.begin])
-        )
+        plain_ids = tuple(replay.record.token_ids_T[plain_from : plain.begin])
+        finder.read(trajectory.token_ids_T[shown_from : shown.begin], plain_ids)
         calls = [] if step is None else [record.call for record in step.calls]
-        crutch = finder.crutch(trajectory.token_ids_T[shown.begin : shown.end], calls)
-        if crutch is not None:
-            return crutch
+        dependence = finder.find(trajectory.token_ids_T[shown.begin : shown.end], calls)
+        if dependence is not None:
+            return dependence
         shown_from, plain_from = shown.end, plain.end
     return None

@@ -1,10 +1,8 @@
-"""From messages to token ids and back, by the model's own chat template, so that nothing is ever tokenised twice.
+"""From messages to token ids and back, by the model's chat template. Nothing is tokenised twice.
 
-The opening of a dialogue is rendered whole. After that only what the environment adds is rendered and tokenised, and
-appended to the tokens that the model sampled: a completion is never decoded and tokenised again.
-
-A file's content, a tool result, a user's message or a tool document can spell a control token. Tokenised as it stands,
-it would end the message that it is in and begin another one; here it loses its meaning.
+The opening of a dialogue is rendered whole. Later only the environment's messages are rendered and tokenised, and
+appended to the sampled tokens. Content that spells a control token, which would end its message and begin another one,
+loses that meaning.
 """
 
 from __future__ import annotations
@@ -25,21 +23,19 @@ from policies.chat_template import render_chat
 from policies.models import read_json
 
 _QUESTION, _ANSWER = "stand-in question", "stand-in answer"
-"""An exchange to learn from what a template writes behind an answer."""
+"""An exchange that shows what a template writes behind an answer."""
 
 _PLAIN = ("PreTrainedTokenizerFast", "TokenizersBackend")
-"""Classes of tokenizers that are all in their tokenizer.json."""
+"""Tokenizer classes that are complete in tokenizer.json."""
 _GENERATION = "generation_config.json"
-
-
 _BRACKETED = re.compile(r"<.+>|\[.+\]")
 
 
 class ControlTokens:
     """The control tokens of a tokenizer with its template, and the markup of a dialect.
 
-    Of the tokenizer's added vocabulary these are the special tokens, those in brackets, and those that stand in the
-    template or in the dialect's markup; `ids` are their token ids. Added words and runs of blanks stay what they are.
+    Of the tokenizer's added vocabulary these are the special tokens, those in brackets, and those in the template or in
+    the dialect's markup, but not added words and runs of spaces. `ids` are their token ids.
     """
 
     def __init__(self, tokenizer: Any, dialect: Dialect) -> None:
@@ -55,14 +51,14 @@ class ControlTokens:
         texts = {*map(str, tokenizer.all_special_tokens), *(token.content for token in added.values()), *dialect.markup}
         self._normalizer: Any = None
         if any(token.normalized for token in added.values()):
-            # Such a token is found in the normalised text, where other spellings of it look the same.
+            # The tokenizer matches such a token in the normalised text, so that it has other spellings.
             self._normalizer = getattr(getattr(tokenizer, "backend_tokenizer", None), "normalizer", None)
         if self._normalizer is not None:
             texts |= {self._normalizer.normalize_str(text) for text in texts}
         self._marks = Marks(texts, own_words=dialect.own_words)
 
     def broken_up(self, text: str) -> str:
-        """The text with its control tokens broken up by blanks: what a model reads of it is only text."""
+        """The text with its control tokens broken up by spaces, so that a model reads only text."""
         if self._normalizer is not None:
             normal = self._normalizer.normalize_str(text)
             if self._marks.stand_in(normal):
@@ -71,10 +67,10 @@ class ControlTokens:
 
 
 class ChatFormat:
-    """A tokenizer with its chat template, and the dialect that tools and calls are written in.
+    """A tokenizer with its chat template, and the dialect of tools and calls.
 
-    `stop_token_ids` end a completion. Raises `UserError` for a template that cannot be used: there is none, it refuses
-    tool results, or it does not end an answer with a special token.
+    `stop_token_ids` end a completion. Raises `UserError` if there is no template, or it refuses tool results, or does
+    not end an answer with a special token.
     """
 
     def __init__(self, tokenizer: Any, dialect: Dialect, *, name: str, stop_token_ids: Sequence[int] = ()) -> None:
@@ -84,7 +80,7 @@ class ChatFormat:
         if not tokenizer.chat_template:
             raise UserError(f"model: {name} has no chat template; a model that was trained to chat is needed.")
         self._control = ControlTokens(tokenizer, dialect)
-        # All dialogues of a group have one opening.
+        # All dialogues of a group have the same opening.
         self._opening_tokens = lru_cache(maxsize=64)(self.tokens)
         self._exchange = [{"role": "user", "content": _QUESTION}, {"role": "assistant", "content": _ANSWER}]
         _, _, after = self._render(self._exchange).partition(_ANSWER)
@@ -97,12 +93,12 @@ class ChatFormat:
 
     @property
     def control_ids(self) -> frozenset[int]:
-        """The token ids of the control tokens, those that end a completion among them."""
+        """The ids of the control tokens, including those that end a completion."""
         return self._control.ids
 
     @classmethod
     def load(cls, folder: Path, dialect: Dialect) -> Self:
-        """The format of a Hugging Face model folder. Raises `UserError` where its tokenizer cannot be loaded."""
+        """The format of a Hugging Face model folder. Raises `UserError` if its tokenizer cannot be loaded."""
         try:
             tokenizer = _tokenizer(folder)
         except Exception as error:
@@ -115,22 +111,20 @@ class ChatFormat:
         return cls(tokenizer, dialect, name=str(folder), stop_token_ids=stops)
 
     def opening(self, messages: Sequence[Message], tools: Sequence[ToolDoc]) -> tuple[int, ...]:
-        """The prompt of the first completion: tools, what the interface adds, and the first user turn."""
+        """The prompt of the first completion: tools, the interface's additions, and the first user turn."""
         chat = [self._as_dict(message) for message in messages]
         documents = [self._document(tool) for tool in tools]
-        if self.dialect.tools_in_system:
-            own = self.dialect.render_tools(
-                [replace(tool, document=shown) for tool, shown in zip(tools, documents, strict=True)]
-            )
-            if chat and chat[0]["role"] == "system":
-                chat[0] = {"role": "system", "content": f"{own}\n{chat[0]['content']}"}
-            else:
-                chat.insert(0, {"role": "system", "content": own})
-            return self._opening_tokens(self._render(chat, add_generation_prompt=True))
-        return self._opening_tokens(self._render(chat, tools=documents, add_generation_prompt=True))
+        if not self.dialect.tools_in_system:
+            return self._opening_tokens(self._render(chat, tools=documents, add_generation_prompt=True))
+        shown = [replace(tool, document=document) for tool, document in zip(tools, documents, strict=True)]
+        system = self.dialect.render_tools(shown)
+        if chat and chat[0]["role"] == "system":
+            system = f"{system}\n{chat.pop(0)['content']}"
+        chat.insert(0, {"role": "system", "content": system})
+        return self._opening_tokens(self._render(chat, add_generation_prompt=True))
 
     def chat(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        """The prompt of an answer to these messages, where no tools are in play."""
+        """The prompt of an answer to these messages, without tools."""
         return self.tokens(self._render([self._as_dict(message) for message in messages], add_generation_prompt=True))
 
     def continuation(self, messages: Sequence[Message]) -> tuple[int, ...]:
@@ -146,7 +140,7 @@ class ChatFormat:
         return (*self.tokens(text), self._end)
 
     def disarmed(self, text: str) -> str:
-        """A text that arrives as content, with the control tokens and the dialect's markup in it broken up."""
+        """Content with the control tokens and the dialect's markup in it broken up."""
         return self._control.broken_up(text)
 
     def tokens(self, text: str) -> tuple[int, ...]:
@@ -158,7 +152,7 @@ class ChatFormat:
         ids = list(token_ids)
         if ids and ids[-1] in self.stop_token_ids:
             ids.pop()
-        # Special tokens stay: some dialects mark their calls with one.
+        # Special tokens are kept: some dialects mark their calls with one.
         text = self._tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
         assert isinstance(text, str)
         return text
@@ -179,14 +173,14 @@ class ChatFormat:
                 "add_generation_prompt": add_generation_prompt,
             }
             return render_chat(template, {**values, **self._tokenizer.special_tokens_map})
-        # A template is a program that comes with a model; a tool that it did not expect can make it raise anything.
+        # A template is a program that comes with a model; an unexpected tool can make it raise anything.
         except Exception as error:
             raise UserError(
                 f"model: the chat template of {self._name} refuses a message or a tool ({error!s:.200})."
             ) from error
 
     def _as_dict(self, message: Message) -> dict[str, Any]:
-        # A model can put control tokens into a file and have it read back; in a message they are only text.
+        # A model can write control tokens to a file and read it; in a message they are only text.
         shown: dict[str, Any] = {"role": message.role, "content": self.disarmed(message.content)}
         if message.tools:
             shown["tools"] = [self._document(tool) for tool in message.tools]
@@ -198,19 +192,13 @@ class ChatFormat:
 
 
 def _tokenizer(folder: Path) -> Any:
-    if _is_plain(folder):
+    config = folder / "tokenizer_config.json"
+    is_complete = config.is_file() and (folder / "tokenizer.json").is_file()
+    if is_complete and read_json(config).get("tokenizer_class") in _PLAIN:
         from transformers import PreTrainedTokenizerFast
 
-        # The same tokens, without the seconds for which `AutoTokenizer` imports PyTorch and what models are made of.
+        # The same tokens, without the seconds in which `AutoTokenizer` imports PyTorch and model code.
         return PreTrainedTokenizerFast.from_pretrained(folder)
     from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-
-
-def _is_plain(folder: Path) -> bool:
-    """Whether the folder's tokenizer is all in its tokenizer.json: no class of its own does more than that."""
-    config = folder / "tokenizer_config.json"
-    if not config.is_file() or not (folder / "tokenizer.json").is_file():
-        return False
-    return read_json(config).get("tokenizer_class") in _PLAIN

@@ -1,9 +1,9 @@
-"""Many dialogues at once against one engine. An engine that dies is restarted, and its dialogues are played again."""
+"""Many dialogues at once on one engine. A dead engine is restarted, and its dialogues are played again."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -24,9 +24,9 @@ MAX_RESTARTS = 3
 
 
 class EngineRestarter:
-    """Restarts an engine that died, once for all that saw it die, and gives up where it keeps dying.
+    """Restarts a dead engine, once for all work that it interrupted, and gives up if it keeps dying.
 
-    `what` is the work whose end shows that the engine works: a dialogue, an item. `restarts` are counted.
+    `what` names a piece of work in the error: a dialogue, an item. `restarts` counts them.
     """
 
     def __init__(self, engine: Engine, what: str) -> None:
@@ -36,14 +36,22 @@ class EngineRestarter:
         self._fruitless = 0
         self.restarts = 0
 
-    def worked(self) -> None:
-        """Something was finished, so that the next death is the first again."""
-        self._fruitless = 0
+    async def until_done(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Awaits the work, from its start again after each restart. Raises `EngineDead` if the engine keeps dying."""
+        while True:
+            before = self.restarts
+            try:
+                result = await work()
+            except EngineDead:
+                await self._restart(before)
+            else:
+                self._fruitless = 0
+                return result
 
-    async def restart(self, seen: int) -> None:
-        """Restarts the engine where nobody else did since `seen` restarts. Raises `EngineDead` where it keeps dying."""
+    async def _restart(self, before: int) -> None:
+        """Restarts the engine, unless that was done since there were `before` restarts."""
         async with self._lock:
-            if self.restarts != seen:
+            if self.restarts != before:
                 return
             if self._fruitless == MAX_RESTARTS:
                 raise EngineDead(f"the engine died again after {MAX_RESTARTS} restarts without a finished {self._what}")
@@ -64,7 +72,7 @@ class RolloutJob:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A dialogue that could not be played, through no fault of the solver: what kind of error, and its message."""
+    """A dialogue that could not be played because its environment failed: the type of the error, and its message."""
 
     task: str
     seed: int
@@ -73,31 +81,31 @@ class Fault:
 
 
 class Rollouts:
-    """Plays jobs with a solver, at most `concurrent` at a time over all calls. `restarts` counts engine restarts."""
+    """Plays jobs with a solver, at most `concurrent` at a time over all calls."""
 
     def __init__(self, solver: Solver, *, concurrent: int = 64) -> None:
         self._solver = solver
         self._slots = asyncio.Semaphore(concurrent)
-        self._patience = EngineRestarter(solver.engine, "dialogue")
+        self._restarter = EngineRestarter(solver.engine, "dialogue")
 
     @property
     def restarts(self) -> int:
-        return self._patience.restarts
+        """Restarts of the engine."""
+        return self._restarter.restarts
 
     async def play(self, jobs: Sequence[RolloutJob]) -> AsyncGenerator[tuple[int, Trajectory], None]:
         """Yields (place in `jobs`, trajectory) as dialogues end.
 
-        A dialogue whose engine died is played again from its start with the same seed, so that results do not depend on
-        deaths. Raises `EngineDead` where the engine keeps dying, and whatever else a dialogue raises; dialogues under
-        way are then cancelled, as they are where the iterator is closed.
+        After a restart of the engine a dialogue is played again with the same seed, so that results do not depend on
+        deaths. Raises `EngineDead` if the engine keeps dying, and whatever else a dialogue raises; running dialogues
+        are then cancelled, as when the iterator is closed.
         """
 
         async def play_one(place: int) -> tuple[int, Trajectory]:
-            async with self._slots:
-                return place, await self._until_done(jobs[place])
+            return place, await self._play(jobs[place])
 
-        async with _under_way(map(play_one, range(len(jobs)))) as playing:
-            for done in asyncio.as_completed(playing):
+        async with _running(map(play_one, range(len(jobs)))) as tasks:
+            for done in asyncio.as_completed(tasks):
                 yield await done
 
     async def play_or_fault(
@@ -105,15 +113,14 @@ class Rollouts:
     ) -> list[Trajectory | Fault]:
         """One trajectory or fault for each job, in their order.
 
-        A dialogue whose environment faults, or whose trajectory `check` refuses with a `ValueError`, is played again up
-        to `retries` times and then given as a `Fault`. Raises what an engine raises that cannot be restarted.
+        A dialogue is played again, `retries` times at most, if its environment fails or `check` raises `ValueError` for
+        its trajectory. Raises the errors of an engine that cannot be restarted.
         """
 
         async def play_one(job: RolloutJob) -> Trajectory | Fault:
             for left in range(retries, -1, -1):
                 try:
-                    async with self._slots:
-                        trajectory = await self._until_done(job)
+                    trajectory = await self._play(job)
                     check(trajectory)
                 except (EnvironmentFault, ValueError) as error:
                     if not left:
@@ -122,27 +129,19 @@ class Rollouts:
                     return trajectory
             raise AssertionError("the last try returns")
 
-        async with _under_way(map(play_one, jobs)) as playing:
-            return await asyncio.gather(*playing)
+        async with _running(map(play_one, jobs)) as tasks:
+            return await asyncio.gather(*tasks)
 
-    async def _until_done(self, job: RolloutJob) -> Trajectory:
-        while True:
-            seen = self.restarts
-            try:
-                trajectory = await self._solver.play(
-                    job.task, seed=job.seed, interface=job.interface, protocol=job.protocol
-                )
-            except EngineDead:
-                await self._patience.restart(seen)
-            else:
-                self._patience.worked()
-                return trajectory
+    async def _play(self, job: RolloutJob) -> Trajectory:
+        settings: dict[str, Any] = {"seed": job.seed, "interface": job.interface, "protocol": job.protocol}
+        async with self._slots:
+            return await self._restarter.until_done(lambda: self._solver.play(job.task, **settings))
 
 
 @asynccontextmanager
-async def _under_way(work: Iterable[Coroutine[Any, Any, T]]) -> AsyncGenerator[list[asyncio.Task[T]], None]:
-    """Tasks that do the work; those not done at the end are cancelled."""
-    tasks = [asyncio.create_task(each) for each in work]
+async def _running(work: Iterable[Coroutine[Any, Any, T]]) -> AsyncGenerator[list[asyncio.Task[T]], None]:
+    """Tasks that do the work; unfinished ones are cancelled at the end."""
+    tasks = [asyncio.create_task(coroutine) for coroutine in work]
     try:
         yield tasks
     finally:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
+from typing import TypeVar
+
+S = TypeVar("S", bound="Sample")
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """T tokens, kept as they were sampled: those of a dialogue, or of a proposal with its prompt.
+    """T tokens as they were sampled: those of a dialogue, or of a proposal with its prompt.
 
-    `mask_T` is True where the policy sampled the token. `sampled_logprobs_T` are its log-probabilities (nats) under the
-    distribution it was sampled from, 0 elsewhere; `versions_T` the version of the sampler's weights, -1 elsewhere.
-    `seed` repeats the sampling.
+    `mask_T` is True for tokens that the policy sampled. `sampled_logprobs_T` are their log-probabilities (nats) under
+    the distribution that was sampled from, 0 for others; `versions_T` the version of the sampler's weights, -1 for
+    others. `seed` repeats the sampling.
     """
 
     seed: int
@@ -23,8 +26,11 @@ class Sample:
 
     @property
     def sampled_tokens(self) -> int:
-        """How many tokens the policy sampled."""
         return sum(self.mask_T)
+
+    def extended(self, kind: Callable[..., S], **more: object) -> S:
+        """The same tokens as a sample of another kind, which has `more` fields."""
+        return kind(**{each.name: getattr(self, each.name) for each in fields(Sample)}, **more)
 
 
 @dataclass(slots=True)
@@ -38,20 +44,20 @@ class Recording:
 
     def read(self, token_ids: Sequence[int]) -> None:
         """Adds tokens that the policy reads."""
-        self.token_ids_T += token_ids
-        self.mask_T += [False] * len(token_ids)
-        self.sampled_logprobs_T += [0.0] * len(token_ids)
-        self.versions_T += [-1] * len(token_ids)
+        self._add(token_ids, False, [0.0] * len(token_ids), [-1] * len(token_ids))
 
     def write(self, token_ids: Sequence[int], logprobs: Sequence[float], versions: Sequence[int]) -> None:
         """Adds tokens that the policy sampled, with their log-probabilities (nats) and the version of its weights."""
+        self._add(token_ids, True, logprobs, versions)
+
+    def _add(self, token_ids: Sequence[int], mask: bool, logprobs: Sequence[float], versions: Sequence[int]) -> None:
         self.token_ids_T += token_ids
-        self.mask_T += [True] * len(token_ids)
+        self.mask_T += [mask] * len(token_ids)
         self.sampled_logprobs_T += logprobs
         self.versions_T += versions
 
     def sample(self, seed: int) -> Sample:
-        """What was recorded."""
+        """The recorded sample."""
         return Sample(
             seed, tuple(self.token_ids_T), tuple(self.mask_T), tuple(self.sampled_logprobs_T), tuple(self.versions_T)
         )

@@ -17,11 +17,11 @@ from policies.watchdog import Watchdog
 
 @dataclass(frozen=True, slots=True)
 class Budgets:
-    """What a dialogue may use, in tokens: `prompt` for its opening, `response` for each completion, `context` in all.
+    """Limits of a dialogue in tokens: `prompt` for its opening, `response` for each completion, `context` in all.
 
-    `steps` bounds the completions of the whole dialogue; the protocol's own limits hold besides. A spent budget ends
-    the dialogue: the turn at hand and those after it are `not_reached`, and the reward is 0. A completion that reached
-    its budget without a stop token is not acted on.
+    `steps` bounds the completions of the dialogue, in addition to the protocol's limits. A spent budget ends the
+    dialogue: its remaining turns are `not_reached`, and the reward is 0. A completion that reached its budget without a
+    stop token is not acted on.
     """
 
     prompt: int = 8192
@@ -37,13 +37,18 @@ class Budgets:
         if self.prompt > self.context:
             raise UserError(f"budgets: prompt ({self.prompt}) is more than context ({self.context}).")
 
+    def room(self, used: int) -> int:
+        """Tokens left for the next completion."""
+        return min(self.response, self.context - used)
+
+    def cut(self, room: int) -> End:
+        """The budget that a completion has spent which filled its room."""
+        return End.RESPONSE if room == self.response else End.CONTEXT
+
 
 @dataclass(frozen=True, slots=True)
 class Solver:
-    """A policy of an engine, with the format of its prompts and the way it is sampled.
-
-    `watch` follows which of its dialogues is being computed.
-    """
+    """A policy of an engine, its chat format and its sampling. `watch` records the dialogue that is being computed."""
 
     engine: Engine
     form: ChatFormat
@@ -63,32 +68,27 @@ class Solver:
     ) -> Trajectory:
         """Plays one dialogue to its end. The same seed gives the same trajectory, whatever else the engine does.
 
-        Raises `EnvironmentFault` for a broken task, and the engine's own errors; nothing that a model says raises.
+        Raises `EnvironmentFault` for a broken task, and the engine's errors; nothing that a model writes raises.
         """
+        context = self.budgets.context
         with self.watch.over(task.id, seed):
-            played = TokenDialogue(
-                task, self.form, interface=interface, protocol=protocol, context=self.budgets.context
-            )
+            played = TokenDialogue(task, self.form, interface=interface, protocol=protocol, context=context)
         end = End.PROMPT if len(played) > self.budgets.prompt else None
         while end is None:
             end = await self.say(played, seed)
             if end is None:
                 with self.watch.over(task.id, seed):
                     end = None if played.act() else End.FINISHED
-        dialogue, record = played.dialogue, played.record
+        dialogue = played.dialogue
         if end is not End.FINISHED:
             dialogue.truncate()
-        return Trajectory(
+        return played.record.sample(seed).extended(
+            Trajectory,
             task=task.id,
             category=str(task.category),
             interface=interface_id(interface),
             protocol=str(protocol),
             policy=self.policy,
-            seed=seed,
-            token_ids_T=tuple(record.token_ids_T),
-            mask_T=tuple(record.mask_T),
-            sampled_logprobs_T=tuple(record.sampled_logprobs_T),
-            versions_T=tuple(record.versions_T),
             sampled=tuple(played.sampled),
             reward=float(dialogue.success),
             diagnosis=dialogue.diagnosis,
@@ -97,11 +97,11 @@ class Solver:
         )
 
     async def say(self, played: TokenDialogue, seed: int) -> End | None:
-        """Samples the next completion, which is not acted on yet. Returns the budget that is spent, if one is.
+        """Samples the next completion, without acting on it. Returns the spent budget, if one is.
 
-        Where none is left for it nothing is sampled; one that reached its budget without a stop token is kept.
+        Nothing is sampled if no room is left; a completion without a stop token is kept.
         """
-        room = min(self.budgets.response, self.budgets.context - len(played))
+        room = self.budgets.room(len(played))
         if room < 1:
             return End.CONTEXT
         if len(played.sampled) == self.budgets.steps:
@@ -117,6 +117,4 @@ class Solver:
         )
         result = await self.engine.generate(request)
         played.say(result.token_ids_T, result.sampled_logprobs_T, result.versions_T, cached=result.cached_tokens)
-        if result.finish is Finish.LENGTH:
-            return End.RESPONSE if room == self.budgets.response else End.CONTEXT
-        return None
+        return self.budgets.cut(room) if result.finish is Finish.LENGTH else None

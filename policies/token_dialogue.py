@@ -13,11 +13,10 @@ from policies.trajectory import Sampled
 
 
 class TokenDialogue:
-    """One dialogue of a task, with everything that was read and sampled, as token ids.
+    """One dialogue of a task, with all tokens that were read and sampled.
 
-    `dialogue` is the environment's side, `record` has the tokens so far, and `sampled` the places of the completions.
-    Completions are kept as they were sampled: they are decoded for the environment, and never tokenised again. Raises
-    `EnvironmentFault` for a broken task.
+    `dialogue` is the environment's side, `record` has the tokens, and `sampled` the places of the completions, which
+    are decoded for the environment and never tokenised again. Raises `EnvironmentFault` for a broken task.
     """
 
     def __init__(
@@ -36,15 +35,15 @@ class TokenDialogue:
     def say(
         self, token_ids: Sequence[int], logprobs: Sequence[float], versions: Sequence[int], *, cached: int = 0
     ) -> None:
-        """Adds a completion, with the log-probs (nats) and versions of its tokens. It is not acted on yet."""
+        """Adds a completion with its log-probs (nats) and versions, without acting on it."""
         begin = len(self)
         self.record.write(token_ids, logprobs, versions)
         self.sampled.append(Sampled(begin, len(self), cached))
 
     def act(self) -> bool:
-        """Lets the environment act on the last completion. False where the dialogue is over, else what it adds is read.
+        """Lets the environment act on the last completion and reads its answer. Returns False if the dialogue is over.
 
-        Nothing that a model says makes this raise; a broken world or user raises `EnvironmentFault`.
+        Nothing that a model writes makes this raise; a broken world or user raises `EnvironmentFault`.
         """
         last = self.sampled[-1]
         *_, info = self.dialogue.step(self._form.text(self.record.token_ids_T[last.begin : last.end]))

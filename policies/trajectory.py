@@ -1,4 +1,4 @@
-"""`Trajectory`: one dialogue as the policy lived it, in tokens: what it saw, what it sampled, and how it was judged."""
+"""`Trajectory`: one dialogue in tokens, with its verdict and diagnosis."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class End(StrEnum):
     """What ended a dialogue."""
 
     FINISHED = "finished"
-    """The last turn ended, or the protocol ended the dialogue before: by its step limit, or at a failed turn."""
+    """The last turn ended, or the protocol ended the dialogue earlier, by its step limit or at a failed turn."""
     PROMPT = "prompt"
     """The opening is longer than the prompt budget; nothing was sampled."""
     RESPONSE = "response"
@@ -34,8 +34,7 @@ class End(StrEnum):
 class Sampled:
     """One completion's place in a trajectory: `token_ids_T[begin:end]`, its stop token included.
 
-    The prompt it was sampled from is exactly `token_ids_T[:begin]`. `cached` of these tokens came from the engine's
-    cache.
+    Its prompt is exactly `token_ids_T[:begin]`, of which `cached` tokens came from the engine's cache.
     """
 
     begin: int
@@ -45,7 +44,7 @@ class Sampled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trajectory(Sample):
-    """The sample of a dialogue of T tokens, and how the dialogue was judged. `reward` is the verifier's, 0 or 1."""
+    """The sample of a dialogue of T tokens, with its outcome. `reward` is the verifier's, 0 or 1."""
 
     task: str
     category: str
@@ -59,8 +58,8 @@ class Trajectory(Sample):
     end: End
 
     def to_dict(self) -> dict[str, Any]:
-        """The trajectory as JSON values, with the dialogue in words beside the tokens. Every text is valid Unicode."""
-        words = [
+        """The trajectory as JSON values, with the dialogue as text too. Every text is valid Unicode."""
+        turns = [
             {
                 "label": str(turn.label),
                 "outcome": str(turn.verdict.outcome),
@@ -78,21 +77,18 @@ class Trajectory(Sample):
             for turn, steps in zip(self.diagnosis.turns, self.trace.turns, strict=True)
         ]
         return {
-            "task": self.task,
-            "category": self.category,
-            "interface": self.interface,
-            "protocol": self.protocol,
-            "policy": self.policy,
-            "seed": self.seed,
-            "reward": self.reward,
+            **{name: getattr(self, name) for name in _PLAIN_FIELDS},
             "end": str(self.end),
-            "turns": map_texts(words, valid_text),
+            "turns": map_texts(turns, valid_text),
             "token_ids": list(self.token_ids_T),
             "mask": [int(sampled) for sampled in self.mask_T],
             "logprobs": [round(value, 6) for value in self.sampled_logprobs_T],
             "versions": list(self.versions_T),
             "sampled": [[span.begin, span.end, span.cached] for span in self.sampled],
         }
+
+
+_PLAIN_FIELDS = ("task", "category", "interface", "protocol", "policy", "seed", "reward")
 
 
 def interface_id(interface: Interface) -> str:
@@ -103,6 +99,6 @@ def interface_id(interface: Interface) -> str:
 
 
 def derive_seed(*parts: object) -> int:
-    """A seed of 63 bits from a run's seed, a task's id, a member's number and so on; the same in every process."""
-    text = "\x1f".join(str(part) for part in parts)
+    """A seed of 63 bits from a run's seed, a task's id and so on; the same in every process."""
+    text = "\x1f".join(map(str, parts))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1

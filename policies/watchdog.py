@@ -1,4 +1,4 @@
-"""`Watchdog`: which dialogue is being computed, and since when. A guard in another thread can see one that hangs."""
+"""`Watchdog`: the dialogue that is being computed, for a thread that guards against hanging ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ActiveDialogue:
-    """A dialogue whose environment is at work, since a time of the monotonic clock (seconds)."""
+    """A dialogue whose environment computes, since a time of the monotonic clock (seconds)."""
 
     task: str
     seed: int
@@ -18,21 +18,21 @@ class ActiveDialogue:
 
 
 class Watchdog:
-    """Follows the dialogues of one event loop; one at a time is computed. Waiting for an engine is not computing."""
+    """Follows the dialogues of an event loop, of which one computes at a time; waiting for an engine does not count."""
 
     def __init__(self) -> None:
-        self._at_work: ActiveDialogue | None = None
+        self._active: ActiveDialogue | None = None
 
     @contextmanager
     def over(self, task: str, seed: int) -> Iterator[None]:
-        """What runs inside is this dialogue's work. It must not wait for anything else of the loop."""
-        self._at_work = ActiveDialogue(task, seed, time.monotonic())
+        """Marks the block as this dialogue's work. It must not wait for anything else of the loop."""
+        self._active = ActiveDialogue(task, seed, time.monotonic())
         try:
             yield
         finally:
-            self._at_work = None
+            self._active = None
 
     def overdue(self, limit: float) -> ActiveDialogue | None:
-        """The dialogue that has been at work for more than `limit` seconds, if there is one."""
-        current = self._at_work
+        """The dialogue that has computed for more than `limit` seconds, if there is one."""
+        current = self._active
         return current if current is not None and time.monotonic() - current.since > limit else None

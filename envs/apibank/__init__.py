@@ -1,4 +1,4 @@
-"""API-Bank (Li and others 2023, arXiv 2304.08244), levels 1 and 2: its folder is named by whoever has it.
+"""API-Bank (Li and others 2023, arXiv 2304.08244), levels 1 and 2, from a folder that the user names.
 
-Nothing of the benchmark stands here. Its simulators run in a process of their own, which `worker.py` is.
+Nothing of the benchmark is included. Its simulators run in a child process, `worker.py`.
 """

@@ -1,4 +1,4 @@
-"""The dialogues of an API-Bank folder as typed values: what stood in the files, and nothing that was made of it."""
+"""The dialogues of an API-Bank folder as typed values."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from envs.received import parse_json, read_text
 from envs.task import JSON, ToolCall, ToolDoc
 
 LEVELS: Mapping[str, str] = {"level-1": "level-1-given-desc", "level-2": "level-2-toolsearcher"}
-"""Category → folder of its dialogues. At level 1 the APIs of a dialogue are given, at level 2 the search for them."""
+"""Category → folder of its dialogues. Level 1 shows the APIs of a dialogue, level 2 only the search for APIs."""
 SEARCH = "ToolSearcher"
 VARIABLE = "API_BANK_DATA"
-"""The environment variable that names the folder where nothing else does."""
+"""Environment variable with the default folder."""
 
 _TYPES = {"str": "string", "int": "integer", "float": "float", "bool": "boolean", "list": "array", "dict": "dict"}
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """What the user said, or the assistant."""
+    """A text of the user or the assistant."""
 
     user: bool
     text: str
@@ -37,7 +37,7 @@ Row = Text | Recorded
 
 @dataclass(frozen=True, slots=True)
 class RecordedDialogue:
-    """One file. `id` begins with `ID_PREFIX`; `level` is a key of `LEVELS`."""
+    """The dialogue of one file; `level` is a key of `LEVELS`."""
 
     id: str
     level: str
@@ -47,13 +47,18 @@ class RecordedDialogue:
     def calls(self) -> tuple[Recorded, ...]:
         return tuple(row for row in self.rows if isinstance(row, Recorded))
 
+    @property
+    def shown_names(self) -> list[str]:
+        """The names of the APIs that a model is shown."""
+        return [SEARCH] if self.level == "level-2" else list(dict.fromkeys(each.call.name for each in self.calls))
+
 
 ID_PREFIX = "api_bank_"
-"""What the id of every dialogue begins with."""
+"""Prefix of every dialogue's id."""
 
 
 def folder_of(named: str | Path | None = None) -> Path:
-    """The folder of the benchmark. Raises `UserError` where none is named, or what is named is none."""
+    """The folder of the benchmark. Raises `UserError` if none is named, or it is not one."""
     name = named or os.environ.get(VARIABLE)
     if not name:
         raise UserError(
@@ -69,21 +74,17 @@ def folder_of(named: str | Path | None = None) -> Path:
 
 
 def read_dialogues(folder: Path) -> tuple[RecordedDialogue, ...]:
-    """All dialogues, by level and name; empty files are left out. Raises `UserError` for what is no dialogue."""
+    """All dialogues by level and name, without empty files. Raises `UserError` for a file that is no dialogue."""
     return tuple(dialogue for level in LEVELS for dialogue in _of_level(folder, level) if dialogue.rows)
 
 
 def recorded_results(dialogues: Sequence[RecordedDialogue]) -> dict[str, JSON]:
-    """The recorded result of every call, by `key_of` it; the first where one was made several times."""
-    found: dict[str, JSON] = {}
-    for dialogue in dialogues:
-        for each in dialogue.calls:
-            found.setdefault(key_of(each.call), each.result)
-    return found
+    """The first recorded result of every call, by `key_of`."""
+    return {key_of(each.call): each.result for dialogue in reversed(dialogues) for each in reversed(dialogue.calls)}
 
 
 def read_tools(described: Mapping[str, Mapping[str, Any]]) -> dict[str, ToolDoc]:
-    """The tool documents of the APIs by name, from what `Simulators.describe` says."""
+    """The APIs' tool documents by name, from `ApiSimulators.describe`."""
     return {
         name: read_tool(
             {
@@ -102,7 +103,7 @@ def read_tools(described: Mapping[str, Mapping[str, Any]]) -> dict[str, ToolDoc]
 
 
 def typed(call: ToolCall, tool: ToolDoc | None) -> ToolCall:
-    """A recorded call, all of whose arguments are texts, with values of the documented types where they are those."""
+    """A recorded call, whose arguments are all texts, with values of the documented types if possible."""
     if tool is None:
         return call
     types = {parameter.name: parameter.type.value for parameter in tool.parameters}

@@ -1,8 +1,8 @@
-"""API-Bank as an exam: at each call of a dialogue the history is given, and the call is judged by its API's own rule.
+"""API-Bank as an exam: the model gets the history before each call of a dialogue, and writes the call.
 
-As in the benchmark's evaluator, a call is executed on the databases of the beginning, and its result is compared with
-the recorded one by the rule of that API. The first call of an answer counts; a name that is not the expected one is
-wrong. At level 1 the APIs of the dialogue are shown, at level 2 the search for them alone.
+As in the benchmark's evaluator, the first call of an answer is executed on the initial databases, and the rule of its
+API compares the result with the recorded one; another name than the expected one is wrong. At level 1 the APIs of the
+dialogue are shown, at level 2 only the search for APIs.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ from functools import cached_property
 from pydantic import BaseModel
 
 from envs.apibank.data import (
-    LEVELS,
-    SEARCH,
     RecordedDialogue,
     Row,
     Text,
@@ -32,7 +30,7 @@ from envs.apibank.simulators import ApiSimulators, Recorded
 from envs.dialects import Dialect
 from envs.dialogue import Message
 from envs.exams import Candidate, Conversation, Entry, Mark, Past, first_call
-from envs.task import JSON, ToolDoc, in_order
+from envs.task import JSON, ToolDoc
 
 INSTRUCTION = (
     "You help a user with the tools that you are given. The conversation so far needs one tool call next: answer with "
@@ -89,7 +87,7 @@ class ApiBankExam:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ApiCall:
-    """The call in row `place` of a dialogue, its `number`-th, from 0."""
+    """The call in row `place` of a dialogue, its `number`-th from 0."""
 
     exam: ApiBankExam
     dialogue: RecordedDialogue
@@ -118,11 +116,9 @@ class ApiCall:
         return row
 
     def conversation(self, dialect: Dialect) -> Conversation:
-        """What comes before the call."""
+        """The history before the call."""
         tools = self.exam.tools
-        names = (
-            [SEARCH] if self.category == list(LEVELS)[1] else in_order(each.call.name for each in self.dialogue.calls)
-        )
+        names = self.dialogue.shown_names
         entries = history(self.dialogue.rows[: self.place], tools, dialect)
         system = Message("system", INSTRUCTION)
         return Conversation(tuple(tools[name] for name in names if name in tools), (system, *entries))
@@ -135,11 +131,11 @@ class ApiCall:
         if call.name != self.truth.call.name:
             return Mark(False, f"called {call.name[:80]!r}, not {self.truth.call.name!r}")
         judged = await asyncio.to_thread(self.exam.simulators.judge, call, self.truth.result)
-        return Mark(judged.correct, "" if judged.correct else (judged.error or "the API's rule says no")[:200])
+        return Mark(bool(judged.correct), "" if judged.correct else (judged.error or "the API's rule says no")[:200])
 
 
 def history(rows: Sequence[Row], tools: Mapping[str, ToolDoc], dialect: Dialect) -> list[Entry]:
-    """Rows of a dialogue as a conversation: what the assistant says before a call stands in one answer with it."""
+    """Rows of a dialogue as a conversation; a text of the assistant and the call after it are one answer."""
     entries: list[Entry] = []
 
     def answer(text: str, *calls: Recorded) -> None:
@@ -166,7 +162,7 @@ def history(rows: Sequence[Row], tools: Mapping[str, ToolDoc], dialect: Dialect)
 
 
 def result_text(result: JSON) -> str:
-    """What a model is shown of a result: its output, as text or JSON, or the error."""
+    """The text of a result for a model: its output, as text or JSON, or the error."""
     if not isinstance(result, dict):
         return str(result)
     if result.get("exception") is not None:

@@ -1,9 +1,10 @@
-"""The simulators of an API-Bank folder, seen from here: a process that is asked, and ended where it does not answer."""
+"""The simulators of an API-Bank folder: a child process that is ended if it does not answer."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,46 +12,25 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from envs.apibank import worker
-from envs.apibank.program import read_program
 from envs.bounded import BoundedProcess, program_of
 from envs.confinement import can_confine
-from envs.errors import EnvironmentFault
+from envs.errors import EnvironmentFault, UserError
+from envs.received import read_bytes
 from envs.task import JSON, ToolCall
 from envs.trusting import require_trust
 
 MAX_CHARACTERS = 4_000
-"""Characters of a call that are handed on, as JSON; the longest of a ground truth has 500. Beyond, it is an error."""
+"""Length of a call as JSON; the longest of a ground truth has 500. A longer call is an error."""
 MAX_DEPTH = 8
-"""Depth of lists and objects in arguments that are handed on; ground truths have 2."""
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """The result of a call on the databases of the beginning, and whether its API's own rule takes it for correct."""
-
-    correct: bool
-    result: JSON
-    error: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class PlayedCalls:
-    """The result of the last of several calls.
-
-    `correct` has the places of the ground-truth calls that it is correct for; `changed` says if a database changed,
-    `ended` that the process had to be ended.
-    """
-
-    result: JSON
-    error: str | None
-    correct: frozenset[int]
-    changed: bool
-    ended: bool = False
+"""Depth of lists and objects in arguments; ground truths have 2."""
+_MAX_BYTES = 50_000_000
+"""Bytes of a folder's files; the published ones have 1,000,000."""
+_REFUSED = "The call is too large, or took too long."
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A call with what the benchmark's data recorded as its result."""
+    """A call with its recorded result in the benchmark's data."""
 
     call: ToolCall
     result: JSON
@@ -59,18 +39,21 @@ class Recorded:
         return {"name": self.call.name, "result": self.result}
 
 
-class _Reply(BaseModel):
-    """What the process answers to a call."""
+class Reply(BaseModel, frozen=True):
+    """The result of a call, the last of several.
+
+    `correct` says whether the rule of its API accepts it, or which of several recorded calls it is correct for;
+    `changed` whether a database changed; `ended` whether the process had to be ended.
+    """
 
     correct: bool | list[int]
     result: Any
     error: str | None
     changed: bool = False
+    ended: bool = False
 
 
 class _Described(BaseModel):
-    """What it says of an API."""
-
     description: str
     input_parameters: dict[str, dict[str, str]]
     output_parameters: Any
@@ -85,12 +68,14 @@ class _Folder(BaseModel):
 
 
 class ApiSimulators:
-    """The process for one folder. Safe to use from several threads; requests are answered one after the other.
+    """The child process for one folder. Thread-safe; requests are answered one after the other.
 
-    `recorded` has results for APIs that cannot be executed here, by `key_of` a call. A call that ends the process or
-    takes longer than `worker.SECONDS` of a processor, is an error; the next one gets a new process.
-    Raises `UserError` for files that the user does not trust: others than the published ones, and all of them on a
-    machine whose kernel cannot confine a process.
+    A call that ends the process, or takes longer than `worker.SECONDS` of a processor, is an error; the next one gets a
+    new process. Raises `UserError` for files that the user does not trust: all but the published ones, and all files if
+    the kernel cannot confine a process.
+
+    Args:
+        recorded: Results for APIs that cannot be executed here, by `key_of` a call.
     """
 
     def __init__(self, folder: Path, recorded: Mapping[str, JSON] | None = None) -> None:
@@ -99,72 +84,62 @@ class ApiSimulators:
         self.folder = folder
         self.recorded = dict(recorded or {})
         self.process = BoundedProcess(
-            lambda: program_of(worker.__name__),
-            seconds=3.0 * worker.SECONDS,
-            first=read_program(folder),
+            lambda: program_of(worker.__name__), seconds=3.0 * worker.SECONDS, first=read_program(folder)
         )
 
     def describe(self) -> dict[str, dict[str, Any]]:
-        """Every API by name: its documents, which arguments are `optional`, and whether it `runs` here.
+        """Every API by name: its documents, its `optional` arguments, and whether it `runs` here.
 
-        Raises `EnvironmentFault` where the folder's modules cannot be loaded.
+        Raises `EnvironmentFault` if the folder's modules cannot be loaded.
         """
         try:
             reply = _Folder.model_validate(self.process.ask({"op": "describe"}))
         except ValidationError:
             raise EnvironmentFault(f"API-Bank: the simulators in {self.folder} cannot be loaded") from None
-        return {name: each.model_dump() for name, each in reply.apis.items()}
+        return {name: described.model_dump() for name, described in reply.apis.items()}
 
-    def judge(self, call: ToolCall, truth: JSON) -> Judged:
-        """Whether a call is correct beside the recorded result of the ground truth. Never raises for what is called."""
+    def judge(self, call: ToolCall, truth: JSON) -> Reply:
+        """Executes a call on the initial databases and compares it with the recorded result. Never raises."""
         sent = self._sent(call)
-        reply = None if sent is None else self._ask({"op": "judge", **sent, "truth": truth})
-        if reply is None:
-            return Judged(False, None, _REFUSED)
-        return Judged(bool(reply.correct), reply.result, reply.error)
+        reply = None if sent is None else self._request({"op": "judge", **sent, "truth": truth})
+        return reply or Reply(correct=False, result=None, error=_REFUSED)
 
-    def play(self, before: Sequence[ToolCall], call: ToolCall, truths: Sequence[Recorded]) -> PlayedCalls:
-        """Executes a call behind others, all from the databases of the beginning."""
-        sent = [self._sent(each) for each in (*before, call)]
-        calls = [each for each in sent if each is not None]
-        reply = None
-        if sent[-1] is not None:
-            reply = self._ask({"op": "play", "calls": calls, "truths": [each.truth() for each in truths]})
-        if reply is None:
-            return PlayedCalls(None, _REFUSED, frozenset(), changed=False, ended=sent[-1] is not None)
-        correct = reply.correct if isinstance(reply.correct, list) else []
-        return PlayedCalls(reply.result, reply.error, frozenset(correct), reply.changed)
+    def play(self, before: Sequence[ToolCall], call: ToolCall, truths: Sequence[Recorded]) -> Reply:
+        """Executes a call after others, all from the initial databases."""
+        *earlier, sent = [self._sent(each) for each in (*before, call)]
+        if sent is None:
+            return Reply(correct=[], result=None, error=_REFUSED)
+        calls = [each for each in (*earlier, sent) if each is not None]
+        reply = self._request({"op": "play", "calls": calls, "truths": [each.truth() for each in truths]})
+        return reply or Reply(correct=[], result=None, error=_REFUSED, ended=True)
 
     def close(self) -> None:
-        """Ends the process. The next request starts one anew."""
+        """Ends the process. The next request starts a new one."""
         self.process.close()
 
-    def _ask(self, request: Mapping[str, JSON]) -> _Reply | None:
+    def _request(self, request: Mapping[str, JSON]) -> Reply | None:
         """The answer; None if the process ended instead, or answered something else."""
         try:
-            return _Reply.model_validate(self.process.ask(request))
+            return Reply.model_validate(self.process.ask(request))
         except ValidationError:
             return None
 
     def _sent(self, call: ToolCall) -> dict[str, JSON] | None:
-        """A call as it is handed on; None where it is larger than any should be."""
+        """A call in the form of a request; None if it is too large."""
         if _too_large(call):
             return None
         arguments = {name: _given(value) for name, value in call.arguments.items() if value is not None}
         return {"name": call.name, "arguments": arguments, "recorded": self.recorded.get(key_of(call))}
 
 
-_REFUSED = "The call is too large, or took too long."
-
-
 def key_of(call: ToolCall) -> str:
-    """What a call is recorded by: its name and its arguments as texts, without the space around them."""
+    """The key of a recorded call: its name and its arguments as stripped texts."""
     arguments = {name: str(_given(value)).strip() for name, value in call.arguments.items() if value is not None}
     return json.dumps([call.name, arguments], sort_keys=True)
 
 
 def _given(value: JSON) -> JSON:
-    """A scalar as the text that the benchmark's own decoder would hand on; lists and objects as they are."""
+    """A scalar as text, as the benchmark's own decoder returns it; lists and objects unchanged."""
     return value if isinstance(value, str | list | dict) else str(value)
 
 
@@ -186,3 +161,36 @@ def _too_large(call: ToolCall) -> bool:
         elif isinstance(value, int) and value.bit_length() > MAX_CHARACTERS:
             return True
     return left <= 0
+
+
+def read_program(folder: Path) -> dict[str, dict[str, str]]:
+    """The texts of the folder's `sources` and `databases`, by file name without suffix.
+
+    The published files are known by their SHA-256. Raises `UserError` for other files that the user does not trust, and
+    for files that are no text.
+    """
+    files = {"sources": "apis/*.py", "databases": "init_database/*.json"}
+    content = {kind: dict(_files(folder, pattern)) for kind, pattern in files.items()}
+    if sum(len(data) for each in content.values() for data in each.values()) > _MAX_BYTES:
+        raise UserError(f"api-bank: the files in {folder} have more than {_MAX_BYTES:,} bytes; it is no API-Bank.")
+    published = set(Path(__file__).with_name("published.sha256").read_text("utf-8").splitlines())  # as of `sha256sum`
+    changed = [
+        str(path.relative_to(folder))
+        for each in content.values()
+        for path, data in each.items()
+        if f"{hashlib.sha256(data).hexdigest()}  {path.relative_to(folder).as_posix()}" not in published
+    ]
+    if changed:
+        require_trust(f"files that are not the published ones, such as {changed[0]}", str(folder))
+    try:
+        return {
+            kind: {path.stem: data.decode("utf-8-sig") for path, data in each.items()} for kind, each in content.items()
+        }
+    except UnicodeDecodeError as error:
+        raise UserError(f"api-bank: a file in {folder} is no UTF-8 text ({error}).") from None
+
+
+def _files(folder: Path, pattern: str) -> Iterator[tuple[Path, bytes]]:
+    for path in sorted(folder.glob(pattern)):
+        if path.stem != "__init__":
+            yield path, read_bytes(path, "api-bank", _MAX_BYTES)

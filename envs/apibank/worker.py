@@ -1,10 +1,9 @@
-"""The program that runs API-Bank's simulators, in a process of its own: a JSON object a line in, one a line out.
+"""Runs API-Bank's simulators in a child process.
 
-The first line has the texts of the folder's files. Before anything in it is executed, the kernel confines the process
-(`envs/confinement.py`): the folder is somebody's code, which can then only compute and answer. When the modules are
-loaded, Python too shuts off files, processes, sockets and the execution of text; code that resists can undo that. Names
-and arguments of calls come as JSON: they are looked up and passed, never put into code. A request that takes too long
-ends the process.
+The first line of input has the texts of the folder's files. They are a stranger's code: before any of it is executed,
+the kernel confines the process (`envs/confinement.py`), which can then only compute and answer. After the modules are
+loaded, Python too refuses files, processes, sockets and the execution of text; hostile code can undo that. Names and
+arguments of calls come as JSON and are never put into code. A request that takes too long ends the process.
 """
 
 from __future__ import annotations
@@ -15,21 +14,17 @@ import importlib.abc
 import importlib.machinery
 import inspect
 import json
-import os
 import random
-import resource
-import signal
 import sys
 import types
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 from envs.confinement import confine
+from envs.line_server import limit, serve, take_stdout
 
 SECONDS = 5
-"""Processor time that a request may take before the process ends itself."""
-MEMORY = 1 << 30
-"""Bytes of address space."""
+"""Processor time per request."""
 MAX_REPLY = 2_000_000
 """Characters of a reply."""
 _SHUT = ("open", "os.", "socket.", "subprocess.", "shutil.", "ctypes.", "exec", "compile", "pty.", "tempfile.", "mmap.")
@@ -40,11 +35,11 @@ _IMPORTABLE = (
     *("itertools", "logging", "math", "re", "socket", "statistics", "string", "subprocess", "textwrap", "threading"),
     *("time", "typing", "urllib.parse", "uuid", "encodings.ascii", "encodings.idna", "encodings.latin_1"),
 )
-"""Modules of the standard library that APIs may import, in addition to the imports of this file."""
+"""Modules of the standard library that APIs may import, in addition to those that this file imports."""
 
 
 class Missing(types.ModuleType):
-    """Stands for a package beside the standard library. Whatever is taken from it fails when it is used."""
+    """A package outside the standard library. Its content fails when it is used."""
 
     __path__ = []  # noqa: RUF012 - as importlib declares it
 
@@ -55,14 +50,14 @@ class Missing(types.ModuleType):
 
 
 class Nothing:
-    """What stands for a class or a function of a missing package."""
+    """A class or function of a missing package."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         raise RuntimeError(_CANNOT_RUN)
 
 
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
-    """Finds the folder's modules in their texts, and gives a `Missing` module for all unknown names."""
+    """Imports the folder's modules from their texts, and a `Missing` module for all unknown names."""
 
     def __init__(self, sources: Mapping[str, str]) -> None:
         self._sources = {f"apis.{name}": text for name, text in sources.items()}
@@ -88,12 +83,12 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
 
 
 class Apis:
-    """The APIs of a folder by name, from the texts of its modules and databases, which are by name too."""
+    """The APIs of a folder, from the texts of its modules and databases by name."""
 
     def __init__(self, sources: Mapping[str, str], databases: Mapping[str, str]) -> None:
         self.classes: dict[str, type] = {}
         self.missing: set[str] = set()
-        """Those whose module imports a package that is not there, or whose database is not there."""
+        """APIs that lack a package or their database."""
         self.databases = {name: json.loads(text) for name, text in databases.items()}
         base = _load("apis.api").API
         for source in sources:
@@ -121,7 +116,7 @@ class Apis:
         }
 
     def correct(self, tool: Any, name: str, result: Any, truth: Any) -> bool:
-        """The API's own rule. One that fails on a result takes it for wrong."""
+        """The API's own rule; if it raises, the result is wrong."""
         if tool is None:  # rules read nothing of what an instance is made with
             tool = object.__new__(self.classes[name])
         try:
@@ -131,7 +126,7 @@ class Apis:
 
 
 class ApiSession:
-    """The APIs on databases of their own, which calls change."""
+    """The APIs on their own copies of the databases."""
 
     def __init__(self, apis: Apis) -> None:
         self._apis = apis
@@ -140,13 +135,13 @@ class ApiSession:
         self._good: dict[str, int] = {}
 
     def call(self, name: str, arguments: Mapping[str, Any], recorded: Any) -> Any:
-        """The result of a call. Raises whatever an API raises, and `ValueError` for what it does not take."""
+        """The result of a call. Raises any error of the API, and `ValueError` for wrong arguments."""
         if name not in self._apis.classes:
             raise ValueError("invalid tool name.")
         given = _processed(self._apis.classes[name].input_parameters, arguments)  # type: ignore[attr-defined]
         if name in self._apis.missing:
             return recorded if recorded is not None else _failed(name, given)
-        # Ids are drawn at random; a call's does not depend on the calls of other APIs, or on mistakes before it.
+        # Random ids do not depend on the calls of other APIs, or on earlier mistakes.
         random.seed(f"{name} {self._good.get(name, 0)}")
         result = self.tool(name).call(**given)
         if isinstance(result, dict) and result.get("exception") is None:
@@ -154,7 +149,7 @@ class ApiSession:
         return result
 
     def tool(self, name: str) -> Any:
-        """The instance that answers calls of this API; None where it cannot be made."""
+        """The instance of this API; None if it cannot be made."""
         if name in self._apis.missing:
             return None
         if name not in self._tools:
@@ -174,13 +169,13 @@ class ApiSession:
         return self._databases[name]
 
     def changed(self) -> str:
-        """Changes where a database does."""
+        """The changed databases, as text."""
         held = {name: value for name, value in self._databases.items() if value != self._apis.databases[name]}
         return json.dumps(held, sort_keys=True, default=str)
 
 
 def _optional(each: type) -> list[str]:
-    """The documented arguments that a call may leave out."""
+    """The documented arguments with a default."""
     taken = inspect.signature(each.call).parameters  # type: ignore[attr-defined]
     named = {name for name, value in taken.items() if value.default is inspect.Parameter.empty}
     return [name for name in each.input_parameters if name not in named]  # type: ignore[attr-defined]
@@ -191,7 +186,7 @@ def _failed(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _processed(known: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments in the documented types, as the benchmark's tool manager makes them of texts."""
+    """The arguments in the documented types, as the benchmark's tool manager converts them."""
     given = {}
     for name, value in arguments.items():
         if name not in known:
@@ -212,19 +207,19 @@ def _processed(known: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[s
 
 
 def judge(apis: Apis, request: Mapping[str, Any]) -> dict[str, Any]:
-    """One call on the databases of the beginning, and whether it is correct beside the recorded result."""
+    """One call on the initial databases, and whether it is correct by the recorded result."""
     session = ApiSession(apis)
     name = request["name"]
     try:
         result = session.call(name, request["arguments"], request["recorded"])
-    except Exception as error:  # noqa: BLE001 - whatever an API raises, the call is wrong
+    except Exception as error:  # noqa: BLE001 - any error makes the call wrong
         return {"correct": False, "result": None, "error": f"{error}"[:500]}
     correct = apis.correct(session.tool(name), name, result, request["truth"])
     return {"correct": correct, "result": result, "error": None}
 
 
 def play(apis: Apis, request: Mapping[str, Any]) -> dict[str, Any]:
-    """Calls one after the other. Of the last: its result, what it changed, and which of `truths` it is correct for."""
+    """Several calls. Of the last: its result, whether it changed a database, and which of `truths` it matches."""
     session = ApiSession(apis)
     before, reply = "", {}
     for last, call in enumerate(request["calls"], 1 - len(request["calls"])):
@@ -251,38 +246,23 @@ def _refuse(event: str, _: Any) -> None:
         raise PermissionError(f"{event} is shut off")
 
 
-def _limit() -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-
-def main() -> NoReturn:
+def main() -> None:
     """Answers requests until there are none."""
-    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what the folder's modules print
+    replies = take_stdout()
     for name in _IMPORTABLE:
         _load(name)
-    _limit()
+    limit()
     confine()
     folder = json.loads(sys.stdin.readline())
     sys.meta_path.append(Finder(folder["sources"]))
     apis = Apis(**folder)
     sys.addaudithook(_refuse)
-    for line in sys.stdin:
-        signal.setitimer(signal.ITIMER_PROF, SECONDS)
-        request = json.loads(line)
-        reply: Any
-        if request["op"] == "describe":
-            reply = {"apis": apis.describe()}
-        else:
-            reply = (judge if request["op"] == "judge" else play)(apis, request)
-        text = json.dumps(reply, default=str)
-        if len(text) > MAX_REPLY:
-            text = json.dumps(
-                {"correct": [] if request["op"] == "play" else False, "result": None, "error": "too long"}
-            )
-        replies.write(text + "\n")
-        replies.flush()
-        signal.setitimer(signal.ITIMER_PROF, 0)
-    sys.exit(0)
+
+    def answer(request: dict[str, Any]) -> str:
+        operations = {"describe": lambda *_: {"apis": apis.describe()}, "judge": judge, "play": play}
+        text = json.dumps(operations[request["op"]](apis, request), default=str)
+        if len(text) <= MAX_REPLY:
+            return text
+        return json.dumps({"correct": [] if request["op"] == "play" else False, "result": None, "error": "too long"})
+
+    serve(answer, replies, seconds=SECONDS)

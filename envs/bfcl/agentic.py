@@ -1,4 +1,4 @@
-"""What BFCL V4's agentic categories share: the loop of calls and results, and how a final answer is graded."""
+"""The dialogue loop and the grading of final answers in BFCL V4's agentic categories."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 from envs.allowance import Allowance
 from envs.bfcl.tools import PYTHON_HINT, read_rows
 from envs.dialogue import MAX_STEPS, Message
-from envs.exams import Candidate, Conversation, Entry, calls_of
+from envs.exams import Candidate, Conversation, Entry, Mark, calls_of
 from envs.task import ToolCall, ToolDoc
 
 MAX_CALLS = 100
-"""Calls of one answer that are executed, where they cost next to nothing."""
+"""Calls of one answer that are executed by default."""
 MAX_CONTEXT = 32_768
-"""Tokens of context that results are cut for."""
+"""Context that results are cut to, in tokens."""
 
 _IGNORED = re.compile(r"[,./\-_*^()]")
 
@@ -29,10 +29,10 @@ async def converse(
     *,
     calls_at_once: int = MAX_CALLS,
 ) -> tuple[str | None, str]:
-    """The last thing that was said without a call, or None and what ended the conversation before.
+    """The last answer without a call, or None and the reason why the conversation ended before one.
 
-    `execute` gives the result of a call. What it raises ends the conversation and is passed on. Of one answer
-    `calls_at_once` calls are executed; the others are left out, and get no result.
+    `execute` returns the result of a call; its exceptions are passed on. Calls of one answer beyond `calls_at_once`
+    get no result.
     """
     entries: list[Entry] = [Message("system", system)]
     allowance = Allowance(MAX_CONTEXT)
@@ -55,8 +55,16 @@ async def converse(
     return last, ""
 
 
+def graded(said: str | None, end: str, answers: Sequence[str]) -> Mark:
+    """The mark of a conversation's last answer."""
+    if said is None:
+        return Mark(False, end)
+    right = is_answer(said, answers)
+    return Mark(right, "" if right else "the answer is not in it")
+
+
 def is_answer(said: str, answers: Sequence[str]) -> bool:
-    """Whether one of the expected answers stands in what was said, as words, without case and some punctuation."""
+    """Whether the text contains one of the expected answers as words, apart from case and some punctuation."""
     plain = _plain(said)
     return any(re.search(rf"\b{re.escape(_plain(answer))}\b", plain) for answer in answers)
 
@@ -66,8 +74,8 @@ def _plain(text: str) -> str:
 
 
 def tools_in(path: Path) -> tuple[ToolDoc, ...]:
-    """The tools of a file of documents, as the official loader shows them."""
+    """The tools in a file of documents, as the official loader shows them."""
     return tuple(
-        ToolDoc(each["name"], "", {**each, "description": each["description"] + PYTHON_HINT}, ())
-        for each in read_rows(path)
+        ToolDoc(document["name"], "", {**document, "description": document["description"] + PYTHON_HINT}, ())
+        for document in read_rows(path)
     )

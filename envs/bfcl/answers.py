@@ -1,16 +1,14 @@
-"""Whether calls are among the possible answers of a single-turn entry: the official rules, on structured calls.
+"""The official rules of BFCL's single-turn categories, on structured calls.
 
-A possible answer maps a function's name to its arguments, each with the list of values that are right; "" among them
-says that the argument may be left out. Values are compared by type first: Python's in most categories; in Java's and
-JavaScript's every argument is a text, which `convert` reads as the official converters do. Where the official code
-raises, the answer is wrong.
+A possible answer maps a function's name to its arguments, each with the list of right values; "" among them makes the
+argument optional. Types are compared first: Python's in most categories. In Java's and JavaScript's every argument is a
+text, which `convert` reads as the official converters do. If the official code raises, the answer is wrong.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 from envs.task import JSON, ToolCall
@@ -18,42 +16,28 @@ from envs.task import JSON, ToolCall
 Convert = Callable[[str, str, str | None], JSON]
 """Text, documented type and the type of its items → value. Raises `ValueError` for what cannot be read."""
 
-_PYTHON: Mapping[str, type] = MappingProxyType(
-    {
-        "string": str,
-        "any": str,
-        "integer": int,
-        "float": float,
-        "boolean": bool,
-        "array": list,
-        "tuple": list,
-        "dict": dict,
-    }
-)
-_JAVA: Mapping[str, type] = MappingProxyType(
-    {
-        **dict.fromkeys(("byte", "short", "integer", "long"), int),
-        **dict.fromkeys(("float", "double"), float),
-        **dict.fromkeys(("char", "String", "any"), str),
-        **dict.fromkeys(("Array", "ArrayList", "Queue", "Stack"), list),
-        **dict.fromkeys(("HashMap", "Hashtable"), dict),
-        "boolean": bool,
-        "Set": set,
-    }
-)
-_JAVASCRIPT: Mapping[str, type] = MappingProxyType(
-    {
-        **dict.fromkeys(("String", "any"), str),
-        **dict.fromkeys(("integer", "Bigint"), int),
-        "float": float,
-        "Boolean": bool,
-        "dict": dict,
-        "array": list,
-    }
-)
-TYPES: Mapping[str, Mapping[str, type]] = MappingProxyType(
-    {"python": _PYTHON, "java": _JAVA, "javascript": _JAVASCRIPT}
-)
+
+def _types(**names: str) -> dict[str, type]:
+    """Documented type → Python type, from Python type → documented types."""
+    python = {"str": str, "int": int, "float": float, "bool": bool, "list": list, "dict": dict, "set": set}
+    return {name: python[kind] for kind, listed in names.items() for name in listed.split()}
+
+
+TYPES: Mapping[str, Mapping[str, type]] = {
+    "python": _types(str="string any", int="integer", float="float", bool="boolean", list="array tuple", dict="dict"),
+    "java": _types(
+        int="byte short integer long",
+        float="float double",
+        str="char String any",
+        list="Array ArrayList Queue Stack",
+        dict="HashMap Hashtable",
+        bool="boolean",
+        set="Set",
+    ),
+    "javascript": _types(
+        str="String any", int="integer Bigint", float="float", bool="Boolean", dict="dict", list="array"
+    ),
+}
 """Language → documented type → the type that a value must have."""
 
 _OF_ITEMS = {"python": ("array", "tuple"), "java": ("Array", "ArrayList"), "javascript": ("array",)}
@@ -62,7 +46,7 @@ OPTIONAL = ""
 
 
 class Wrong(Exception):
-    """A call is not the answer; its text says why."""
+    """A call is not the answer; the text is the reason."""
 
 
 def check(
@@ -74,10 +58,12 @@ def check(
     kind: str = "simple",
     convert: Convert | None = None,
 ) -> str | None:
-    """Why the calls are not the answer; None where they are.
+    """Why the calls are not the answer, or None.
 
-    `kind` is "simple", one call of the one function; "multiple", one call of the right function of several; or
-    "parallel", several calls in any order. `convert` is needed where the language is not Python.
+    Args:
+        kind: "simple", one call of the one function; "multiple", one call of the right function of several; or
+            "parallel", several calls in any order.
+        convert: Needed unless the language is Python.
     """
     if len(calls) != (1 if kind == "simple" else len(answers)):
         return f"{len(calls)} calls, not {len(answers)}"
@@ -91,15 +77,7 @@ def check(
                 _check_call(function, call, answer[name], language, convert)
             except Wrong as reason:
                 reasons.append(str(reason))
-            except (
-                TypeError,
-                AttributeError,
-                KeyError,
-                ValueError,
-                OverflowError,
-                RecursionError,
-                IndexError,
-            ) as error:
+            except (TypeError, AttributeError, LookupError, ValueError, OverflowError, RecursionError) as error:
                 reasons.append(f"{type(error).__name__}: {error}")
             else:
                 del left[place]
@@ -116,7 +94,7 @@ def _check_call(
     language: str,
     convert: Convert | None,
 ) -> None:
-    """Raises `Wrong`, or what cannot be compared at all."""
+    """Raises `Wrong`, or another error if values cannot be compared."""
     documented = function["parameters"]["properties"]
     if call.name != function["name"]:
         raise Wrong(f"called {call.name[:80]!r}, not {function['name']!r}")
@@ -165,15 +143,15 @@ def _is_right(value: JSON, answers: Sequence[JSON], wanted: type, items: type | 
         return _plain(value) in [_plain(answer) for answer in answers if type(answer) is str]
     if wanted is list:
         plain = [_plain(each) for each in value]
-        # "" has no items: where the argument may be left out, no items are right too.
+        # "" has no items: if the argument is optional, an empty list is right too.
         return plain in [[_plain(each) for each in answer] for answer in answers]
     return value in answers
 
 
 def _fits(value: JSON, answers: Sequence[JSON], wanted: type, items: type | None) -> tuple[bool, bool]:
-    """Whether the type is right, and whether the value must be compared as it is.
+    """Whether the type is right, and whether the value is compared exactly.
 
-    The latter is so where the answers have another type than is documented: they then name a variable.
+    It is if the answers have another type than is documented: they then name a variable.
     """
     own = next((type(answer) for answer in answers if answer != OPTIONAL), None)
     variable = own is not None and own is not wanted
@@ -189,12 +167,11 @@ def _fit_items(value: JSON, answer: JSON, items: type) -> bool:
 
 
 def _same_dict(value: Mapping[str, JSON], answer: Mapping[str, Sequence[JSON]]) -> bool:
-    for key, each in value.items():
-        if key not in answer or _plain(each) not in [_plain(known) for known in answer[key]]:
-            return False
-    return all(key in value or OPTIONAL in known for key, known in answer.items())
+    return all(
+        key in answer and _plain(item) in [_plain(known) for known in answer[key]] for key, item in value.items()
+    ) and all(key in value or OPTIONAL in known for key, known in answer.items())
 
 
 def _plain(value: JSON) -> JSON:
-    """A text without what writers differ in: case, blanks, some punctuation and the kind of quotes."""
+    """A text without case, spaces, some punctuation and the kind of quotes."""
     return _IGNORED.sub("", value).lower().replace("'", '"') if type(value) is str else value

@@ -1,51 +1,33 @@
-"""The program that reads Java and JavaScript values with the official converters, in a process of its own.
+"""Reads Java and JavaScript values with the official converters, in a child process.
 
-    python -P -s -B converting.py FOLDER
-
-FOLDER is the one that the package `bfcl_eval` lies in. The converters are made of patterns that can take for ever; a
-request that takes too long ends the process. A JSON object a line in, one a line out.
+The converters' regular expressions can take for ever; a request that takes too long ends the process.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import resource
-import signal
-import sys
-from typing import NoReturn
+from typing import Any
+
+from envs.line_server import limit, serve, take_stdout
 
 SECONDS = 2
-"""Processor time of a request."""
+"""Processor time per request."""
 
 
-def main() -> NoReturn:
+def main() -> None:
     """Answers requests until there are none."""
-    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what the converters print
-    sys.path.append(sys.argv[1])
+    replies = take_stdout()
     from bfcl_eval.eval_checker.ast_eval.type_convertor.java_type_converter import java_type_converter
     from bfcl_eval.eval_checker.ast_eval.type_convertor.js_type_converter import js_type_converter
 
     converters = {"java": java_type_converter, "javascript": js_type_converter}
-    resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    for line in sys.stdin:
-        signal.setitimer(signal.ITIMER_PROF, SECONDS)
-        request = json.loads(line)
-        arguments = [request["text"], request["type"]]
-        if request["items"] is not None:
-            arguments.append(request["items"])
+
+    def answer(request: dict[str, Any]) -> str:
+        items = [] if request["items"] is None else [request["items"]]
         try:
-            reply = json.dumps({"value": converters[request["language"]](*arguments)})
-        except Exception as error:  # noqa: BLE001 - whatever they raise, the value cannot be read
-            reply = json.dumps({"error": f"{type(error).__name__}: {error}"[:200]})
-        replies.write(reply + "\n")
-        replies.flush()
-        signal.setitimer(signal.ITIMER_PROF, 0)
-    sys.exit(0)
+            return json.dumps({"value": converters[request["language"]](request["text"], request["type"], *items)})
+        except Exception as error:  # noqa: BLE001 - any error means that the value cannot be read
+            return json.dumps({"error": f"{type(error).__name__}: {error}"[:200]})
 
-
-if __name__ == "__main__":
-    main()
+    limit()
+    serve(answer, replies, seconds=SECONDS)

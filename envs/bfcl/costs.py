@@ -1,14 +1,13 @@
-"""What a call may cost at most, estimated from its arguments and the state that it reads, before it is executed.
+"""Upper bounds of calls' costs, from their arguments and the state that they read, before they are executed.
 
-A tool without an entry in `READS` may read, compare, copy and print its simulator's whole public state once; that is
-an upper bound for every tool of the package, and the entries are those that read less or do more. (`send_message` draws
-ids until one of 90,000 is free; the state is too large to read long before they are used up.)
+A tool without an entry in `READS` may read, compare, copy and print its simulator's whole public state once; entries
+are tools that read less or do more. (`send_message` draws ids until one of 90,000 is free; long before they are used
+up, the state is too large to read.)
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 from envs.allowance import CALL, ESCAPED, MAX_CALL_WORK, VALUE, Cost, size
@@ -17,14 +16,14 @@ from envs.bfcl.simulators import MAX_TREE_NODES
 from envs.task import JSON, ToolCall
 
 PADDING = 35_000
-"""Characters that a padded simulator adds to a result from the package's own texts: the longest has 31,700."""
+"""Characters that a padded simulator may add to a result; the package's longest text has 31,700."""
 
 Arguments = Mapping[str, JSON]
 Reads = Callable[[Any, Arguments], int]
 
 
 def cost_of(instance: object | None, call: ToolCall) -> Cost:
-    """The cost of a call on its simulator; None stands for a call that no simulator answers."""
+    """The cost of a call on its simulator; None if no simulator has the tool."""
     kept = CALL + size(call.name) + size(call.arguments)
     if instance is None:
         return Cost(kept, kept)
@@ -42,11 +41,11 @@ def _whole_state(instance: Any, _arguments: Arguments) -> int:
 
 
 def _and_state(more: Reads) -> Reads:
-    """Reading the whole state, and more."""
+    """The cost of reading the whole state, and more."""
     return lambda instance, arguments: _whole_state(instance, arguments) + more(instance, arguments)
 
 
-# The file system. Its state is a tree of objects, of which most tools read one folder or file.
+# The file system. Its state is a tree of objects; most tools read one folder or file.
 
 
 def _entry(file_system: Any, name: JSON) -> Any:
@@ -83,12 +82,12 @@ def _change(file_system: Any, arguments: Arguments) -> int:
 
 
 def _tree(file_system: Any, _arguments: Arguments) -> int:
-    """A search of the whole tree: the guard walks from the root and from here, the tool from here or from a path."""
+    """A walk over the whole tree: the guard starts at the root and here, the tool here or at a path."""
     return _walk(file_system.root) + 2 * _walk(file_system._current_dir)
 
 
 def _walk(directory: Any) -> int:
-    """Paths, files and folders below a directory, as far as `simulators.is_oversized` goes before it refuses."""
+    """Paths, files and folders below a directory, up to the point at which `simulators.is_oversized` refuses."""
     units = nodes = 0
     waiting = [(directory, 0)]
     while waiting and units <= MAX_CALL_WORK:
@@ -103,12 +102,12 @@ def _walk(directory: Any) -> int:
 
 
 def _currencies(_travel: Any, arguments: Arguments) -> int:
-    """A text or list times the rate, at most 110, is that text or list so many times."""
+    """A text or list is repeated by the rate, which is at most 110."""
     value = arguments.get("value")
     return 110 * size(value) if isinstance(value, str | list | tuple) else 0
 
 
-# Arithmetic. What a precision above 100 digits costs, and numbers that are refused: see `guards`.
+# Arithmetic. `guards` bounds precisions above 100 digits and refuses some numbers.
 
 
 def _power(_calculator: Any, arguments: Arguments) -> int:
@@ -119,7 +118,7 @@ def _power(_calculator: Any, arguments: Arguments) -> int:
 
 
 def _digits(arguments: Arguments) -> int:
-    """The precision asked for; 0 for one that cannot be read or that the guards refuse."""
+    """The requested precision; 0 if it is invalid or the guards refuse it."""
     try:
         digits = int(arguments["precision"])
     except (KeyError, TypeError, ValueError, OverflowError):
@@ -128,44 +127,40 @@ def _digits(arguments: Arguments) -> int:
 
 
 def _named_as_values(_twitter: Any, arguments: Arguments) -> int:
-    """A text in place of a list adds each of its characters."""
+    """A text instead of a list adds each of its characters."""
     users = arguments.get("mentioned_usernames")
     return VALUE * len(users) if isinstance(users, str) else 0
 
 
-READS: Mapping[str, Reads] = MappingProxyType(
-    {
-        **dict.fromkeys(("mkdir", "touch", "echo", "mv", "cp", "rm", "rmdir"), _nothing),
-        **dict.fromkeys(("cat", "wc", "sort", "grep", "tail"), _files("file_name")),
-        "diff": _files("file_name1", "file_name2"),
-        "ls": lambda files, _: size(tuple(files._current_dir.contents)),
-        "pwd": _way_up,
-        "cd": _change,
-        "find": _tree,
-        "du": _tree,
-        "search_tweets": _and_state(lambda twitter, given: 2 * len(twitter.tweets) * size(given.get("keyword"))),
-        "get_user_tickets": _and_state(lambda tickets, given: len(tickets.ticket_queue) * size(given.get("status"))),
-        # Each transaction's date is parsed.
-        "get_transaction_history": _and_state(lambda trading, _: 5 * VALUE * len(trading.transaction_history)),
-        # A deep copy takes several times as long as printing.
-        "get_booking_history": _and_state(lambda travel, _: 2 * size(travel.booking_record)),
-        # Padded, the date is copied for each of 160 routes.
-        **dict.fromkeys(
-            ("get_flight_cost", "book_flight"),
-            _and_state(lambda travel, given: 160 * size(given.get("travel_date")) if travel.long_context else 0),
-        ),
-        "compute_exchange_rate": _currencies,
-        "logarithm": lambda _, given: 10_000 + 150 * _digits(given),
-        "square_root": lambda _, given: 5_000 + 20 * _digits(given),
-        "power": _power,
-    }
-)
-"""Tool → units of work beside those of its arguments."""
+READS: Mapping[str, Reads] = {
+    **dict.fromkeys(("mkdir", "touch", "echo", "mv", "cp", "rm", "rmdir"), _nothing),
+    **dict.fromkeys(("cat", "wc", "sort", "grep", "tail"), _files("file_name")),
+    "diff": _files("file_name1", "file_name2"),
+    "ls": lambda files, _: size(tuple(files._current_dir.contents)),
+    "pwd": _way_up,
+    "cd": _change,
+    "find": _tree,
+    "du": _tree,
+    "search_tweets": _and_state(lambda twitter, given: 2 * len(twitter.tweets) * size(given.get("keyword"))),
+    "get_user_tickets": _and_state(lambda tickets, given: len(tickets.ticket_queue) * size(given.get("status"))),
+    # Each transaction's date is parsed.
+    "get_transaction_history": _and_state(lambda trading, _: 5 * VALUE * len(trading.transaction_history)),
+    # A deep copy takes several times as long as printing.
+    "get_booking_history": _and_state(lambda travel, _: 2 * size(travel.booking_record)),
+    # Padded, the date is copied for each of 160 routes.
+    **dict.fromkeys(
+        ("get_flight_cost", "book_flight"),
+        _and_state(lambda travel, given: 160 * size(given.get("travel_date")) if travel.long_context else 0),
+    ),
+    "compute_exchange_rate": _currencies,
+    "logarithm": lambda _, given: 10_000 + 150 * _digits(given),
+    "square_root": lambda _, given: 5_000 + 20 * _digits(given),
+    "power": _power,
+}
+"""Tool → units of work in addition to those of its arguments."""
 
-_KEPT: Mapping[str, Reads] = MappingProxyType(
-    {
-        "cp": lambda files, given: VALUE * len(getattr(_entry(files, given.get("source")), "contents", ())),
-        "mention": _named_as_values,
-    }
-)
-"""Tool → units that stay in memory beside those of its arguments."""
+_KEPT: Mapping[str, Reads] = {
+    "cp": lambda files, given: VALUE * len(getattr(_entry(files, given.get("source")), "contents", ())),
+    "mention": _named_as_values,
+}
+"""Tool → units that stay in memory in addition to those of its arguments."""

@@ -1,8 +1,8 @@
-"""The few tools that cannot simply be called: they could cost too much, share state, or answer at random.
+"""Guards of the few tools that could cost too much, share state, or return random results.
 
-Each guard takes the bound method and the call's arguments and either calls it safely or raises `CallRefused`, whose
-text becomes the call's error result. What an ordinary call returns never changes. Where Python itself would fail after
-the work (an integer too long to print), the text is the one it would fail with.
+A guard takes the bound method and the call's arguments, and calls it safely or raises `CallRefused`, whose text is the
+call's error result. Results of ordinary calls never change. If Python itself would fail after the work (an integer too
+long to print), the text is Python's.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from types import MappingProxyType, MethodType
+from types import MethodType
 from typing import Any
 
 import mpmath
@@ -22,31 +22,30 @@ from envs.bfcl.tools import all_tools
 from envs.task import JSON
 
 MAX_PRECISION = 5_000
-"""Decimal digits that `logarithm` and `square_root` compute at most."""
+"""Maximum of decimal digits in `logarithm` and `square_root`."""
 
 _FREE_PRECISION = 100
 _DIALOGUE_DIGITS = 20_000
-"""Digits that one dialogue may ask for in all, calls of up to `_FREE_PRECISION` not counted: a completion can hold
-hundreds of calls."""
+"""Digits of all calls of a dialogue, without calls of up to `_FREE_PRECISION`: a completion can hold hundreds."""
 
 _MAX_NUMERAL = 4_400
-"""Characters of a number in a text that `logarithm` reads; Python reads no integer of more than 4,300 digits."""
+"""Length of a number as text for `logarithm`; Python parses at most 4,300 digits."""
 _MAX_LETTERED_NUMERAL = 50
 """The same with an exponent or an imaginary part: time grows with the cube of the exponent's digits, and mpmath's
 pattern for complex numbers tries the square of their digits."""
 
 _MAX_POWER_BITS = 200_000
-"""Bits of an integer power beyond which it is not computed: its decimal form is past Python's limit on digits."""
+"""Bits of an integer power; a longer one exceeds Python's limit on decimal digits."""
 
 _PROCESS_WIDE = threading.Lock()
-"""Held by the two tools that write module-level state (mpmath's precision, the padded weather report): what they write
-must not change until the result has been copied or printed."""
+"""Held by the two tools that write module-level state (mpmath's precision, the padded weather report) until the result
+has been copied or printed."""
 
 Arguments = Mapping[str, JSON]
 
 
 class CallRefused(Exception):
-    """The call was not executed: its tool is not there, or it would cost too much. Its text is the result shown."""
+    """The call was not executed: its tool does not exist, or it would cost too much. The text is its result."""
 
 
 def _power(method: MethodType, arguments: Arguments) -> Any:
@@ -84,7 +83,7 @@ def _logarithm(method: MethodType, arguments: Arguments) -> Any:
                 raise CallRefused("the number is too long to compute with")
     with _PROCESS_WIDE, mpmath.workdps(mpmath.mp.dps):
         result = method(**arguments)
-        # An mpmath number prints with the global precision of the moment, so it is printed here.
+        # An mpmath number prints with the current global precision, so it is printed here.
         return str(result) if isinstance(result.get("result"), mpmath.mpf | mpmath.mpc) else result
 
 
@@ -139,17 +138,15 @@ def _edit_ticket(method: MethodType, arguments: Arguments) -> Any:
     return result
 
 
-GUARDS: Mapping[str, Callable[[MethodType, Arguments], Any]] = MappingProxyType(
-    {
-        "power": _power,
-        "logarithm": _logarithm,
-        "square_root": _square_root,
-        "round_number": _round_number,
-        "find": _walk,
-        "du": _walk,
-        "get_outside_temperature_from_google": _outside_temperature,
-        "book_flight": _book_flight,
-        "edit_ticket": _edit_ticket,
-    }
-)
+GUARDS: Mapping[str, Callable[[MethodType, Arguments], Any]] = {
+    "power": _power,
+    "logarithm": _logarithm,
+    "square_root": _square_root,
+    "round_number": _round_number,
+    "find": _walk,
+    "du": _walk,
+    "get_outside_temperature_from_google": _outside_temperature,
+    "book_flight": _book_flight,
+    "edit_ticket": _edit_ticket,
+}
 """Tool name → its guard; tools without an entry are called directly."""

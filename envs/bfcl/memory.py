@@ -1,7 +1,7 @@
 """The memories of BFCL V4: one of keys and values, one of a single text. Calls on them are structured.
 
-Results are byte-identical to those of the official classes, whose names stand in Python's own error texts. Nothing is
-kept in files: a memory is made from a snapshot, and gives one.
+Results are byte-identical to those of the official classes, whose names appear in Python's error texts. A memory is
+made from a snapshot and returns one; nothing is kept in files.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from envs.task import JSON, ToolCall
 from envs.world import CallResult
 
 MAX_TEXT = 100_000
-"""Characters that replacing may make of a text; the official memory has no limit there; a few calls fill a machine."""
+"""Length of a text after replacing. The official memory has no limit, so that a few calls could fill a machine."""
 _KEY = re.compile(r"^[a-z]+(_[a-z0-9]+)*$")
 _K1, _B, _DELTA = 1.5, 0.75, 1
 
@@ -126,37 +126,37 @@ class MemoryAPI_rec_sum:  # noqa: N801 - as above
 
 _LONGEST = 10_000
 _TOO_LONG = "Entry will be too long after {}. Please shorten the entry to less than {} characters."
-Opens = Callable[[Mapping[str, JSON] | None], Any]
-"""What opens a backend's memory: it takes what the conversation before left, or None."""
-BACKENDS: Mapping[str, Opens] = {"kv": MemoryAPI_kv, "rec_sum": MemoryAPI_rec_sum}
-"""The backends that need no model, by name."""
+OpenMemory = Callable[[Mapping[str, JSON] | None], Any]
+"""Opens a backend's memory from the snapshot of the conversation before, if any."""
+BACKENDS: Mapping[str, OpenMemory] = {"kv": MemoryAPI_kv, "rec_sum": MemoryAPI_rec_sum}
+"""The backends that need no model."""
 
 
 class Memory:
-    """The memory of one conversation, an instance of a backend, with the calls on it that are allowed."""
+    """The memory of one conversation, restricted to the calls of these tools."""
 
     def __init__(self, held: Any, tools: Sequence[str]) -> None:
         self._held = held
         self._tools = frozenset(tools)
 
     def execute(self, call: ToolCall) -> CallResult:
-        """Executes one call, or answers with an error. Never raises."""
+        """Executes one call, or returns an error. Never raises."""
         try:
             if call.name not in self._tools:
                 raise unknown_tool(call.name)
             arguments = {key: argument_of(value) for key, value in call.arguments.items()}
             return rendered(getattr(self._held, call.name)(**arguments))
-        except Exception as error:  # noqa: BLE001 - whatever a call raises is its result
+        except Exception as error:  # noqa: BLE001 - the error is the call's result
             return CallResult(f"{ERROR}{error}", is_error=True)
 
     def snapshot(self) -> dict[str, JSON]:
-        """What the next conversation begins with, as a JSON value."""
-        found: dict[str, JSON] = self._held._snapshot()
-        return found
+        """The start of the next conversation, as a JSON value."""
+        snapshot: dict[str, JSON] = self._held._snapshot()
+        return snapshot
 
 
 def _add(memory: dict[str, str], key: str, value: str, longest: int) -> JSON:
-    """Adds an entry; the error where it cannot be added, else None."""
+    """Adds an entry; returns the error, if any."""
     key, value = str(key), str(value)
     if len(value) > longest:
         return _entry_too_long(longest)
@@ -196,9 +196,9 @@ def _entry_too_long(longest: int) -> JSON:
 def _search(query: str, keys: Sequence[str], k: int) -> JSON:
     """The keys that are nearest to the query by BM25+ (Lv and Zhai 2011, CIKM), with their scores, the best first.
 
-    A word that d of n keys have counts ln((n + 1) / d) · (δ + f · (k₁ + 1) / (k₁ · (1 − b + b · l / mean l) + f)), f
-    its number in the key and l the key's length in words; as of the package rank_bm25, words that it lacks count δ.
-    Raises `ZeroDivisionError` where there are no keys, as that does.
+    A word in d of n keys scores ln((n + 1) / d) · (δ + f · (k₁ + 1) / (k₁ · (1 − b + b · l / mean l) + f)), with f its
+    count in the key and l the key's length in words. As in the package rank_bm25, a word that the key lacks scores δ,
+    and no keys at all raise `ZeroDivisionError`.
     """
     words = [key.replace("_", " ").lower().split() for key in keys]
     mean = sum(map(len, words)) / len(words)

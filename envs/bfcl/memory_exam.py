@@ -1,8 +1,8 @@
-"""BFCL V4's memory categories as an exam: conversations that fill a memory, then questions that only it can answer.
+"""BFCL V4's memory categories as an exam: conversations that fill a memory, then questions about them.
 
-For each of five stories and two backends, key-value and one text (`rec_sum`), a model leads some conversations, one
-after the other, each beginning with what the one before left in its memory. Then each question begins with what the
-last one left, and its final answer is graded as the official checker does: an expected answer must stand in it.
+For each of five stories and each backend, a model leads some conversations in order; each starts with the memory of the
+one before. Each question starts with the memory of the last one. As in the official checker, the final answer must
+contain an expected one.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from envs.bfcl.agentic import converse, is_answer, tools_in
-from envs.bfcl.memory import BACKENDS, Memory, Opens
+from envs.bfcl.agentic import converse, graded, tools_in
+from envs.bfcl.memory import BACKENDS, Memory, OpenMemory
 from envs.bfcl.tools import data_folder, read_rows
 from envs.bfcl.vectors import Embed, MemoryAPI_vector
 from envs.errors import UserError
@@ -30,39 +30,29 @@ class MemoryExam:
     name = "bfcl-v4-memory"
     about = "questions that a memory of earlier conversations answers"
 
-    def __init__(self, backends: Mapping[str, Opens] = BACKENDS) -> None:
-        # Constants alone; the module imports nothing.
-        from bfcl_eval.constants import default_prompts
+    def __init__(self, backends: Mapping[str, OpenMemory] = BACKENDS) -> None:
+        # This module has constants only.
+        from bfcl_eval.constants import default_prompts as prompts
 
         folder = data_folder()
-        answers = {
-            row["id"]: row["ground_truth"] for row in read_rows(folder / "possible_answer" / "BFCL_v4_memory.json")
-        }
-        questions = read_rows(folder / "BFCL_v4_memory.json")
+        path = folder / "BFCL_v4_memory.json"
+        answers = {row["id"]: row["ground_truth"] for row in read_rows(folder / "possible_answer" / path.name)}
+        questions, form = read_rows(path), prompts.ADDITIONAL_SYSTEM_PROMPT_FOR_AGENTIC_RESPONSE_FORMAT
         self._items: list[MemorySession] = []
-        for backend, opens in backends.items():
-            tools = tools_in(folder / "multi_turn_func_doc" / f"memory_{backend}.json")
-            unified = default_prompts.MEMORY_BACKEND_INSTRUCTION_UNIFIED
-            instruction = unified if backend == "rec_sum" else default_prompts.MEMORY_BACKEND_INSTRUCTION_CORE_ARCHIVAL
-            for story, role in default_prompts.MEMORY_AGENT_SETTINGS.items():
+        for name, opens in backends.items():
+            unified, split = (
+                prompts.MEMORY_BACKEND_INSTRUCTION_UNIFIED,
+                prompts.MEMORY_BACKEND_INSTRUCTION_CORE_ARCHIVAL,
+            )
+            tools = tools_in(folder / "multi_turn_func_doc" / f"memory_{name}.json")
+            backend = Backend(name, opens, tools, unified if name == "rec_sum" else split)
+            for story, role in prompts.MEMORY_AGENT_SETTINGS.items():
                 last = None
                 for row in read_rows(folder / "memory_prereq_conversation" / f"memory_{story}.json"):
-                    found = MemorySession(backend, opens, story, row, tools, instruction, role, after=last)
-                    self._items.append(found)
-                    last = found.id
+                    self._items.append(MemorySession(backend, story, row, role, last))
+                    last = self._items[-1].id
                 self._items += [
-                    MemorySession(
-                        backend,
-                        opens,
-                        story,
-                        row,
-                        tools,
-                        instruction,
-                        role,
-                        after=last,
-                        answers=tuple(answers[row["id"]]),
-                        form=default_prompts.ADDITIONAL_SYSTEM_PROMPT_FOR_AGENTIC_RESPONSE_FORMAT,
-                    )
+                    MemorySession(backend, story, row, role, last, tuple(answers[row["id"]]), form)
                     for row in questions
                     if row["scenario"] == story
                 ]
@@ -78,7 +68,7 @@ class MemoryExam:
 
 
 class VectorMemoryExam(MemoryExam):
-    """The same questions on memories that are searched by meaning. The vectors' model is the caller's."""
+    """The same questions on memories that are searched by meaning, with vectors of a model that the caller gives."""
 
     name = "bfcl-v4-memory-vector"
     about = "questions that a memory of earlier conversations answers, which is searched by meaning"
@@ -96,15 +86,22 @@ class VectorMemoryExam(MemoryExam):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class MemorySession:
-    """One conversation: of those that fill the memory, or, with `answers`, a question."""
+class Backend:
+    """A kind of memory: how it is opened, its tools, and the system message that explains it."""
 
-    backend: str
-    opens: Opens = field(repr=False)
+    name: str
+    opens: OpenMemory
+    tools: tuple[ToolDoc, ...]
+    instruction: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MemorySession:
+    """One conversation: a preparation that fills the memory, or, with `answers`, a question."""
+
+    backend: Backend = field(repr=False)
     story: str
     entry: Mapping[str, Any]
-    tools: tuple[ToolDoc, ...] = field(repr=False)
-    instruction: str = field(repr=False)
     role: str = field(repr=False)
     after: str | None = None
     answers: tuple[str, ...] = ()
@@ -112,11 +109,11 @@ class MemorySession:
 
     @property
     def id(self) -> str:
-        return str(self.entry["id"]).replace("memory", f"memory_{self.backend}", 1)
+        return str(self.entry["id"]).replace("memory", f"memory_{self.backend.name}", 1)
 
     @property
     def category(self) -> str:
-        return self.backend
+        return self.backend.name
 
     @property
     def group(self) -> str:
@@ -127,26 +124,25 @@ class MemorySession:
         return bool(self.answers)
 
     def system(self, snapshot: Mapping[str, JSON] | None) -> str:
-        """The system message, which shows what of the memory is always in sight."""
-        shown = self.instruction.format(scenario_setting=self.role, memory_content=_in_sight(self.backend, snapshot))
+        """The system message, with the part of the memory that is always shown."""
+        content = _always_shown(self.backend.name, snapshot)
+        shown = self.backend.instruction.format(scenario_setting=self.role, memory_content=content)
         return f"{shown}\n\n{self.form}" if self.form else shown
 
     async def sit(self, candidate: Candidate, before: JSON) -> Mark:
-        memory = Memory(self.opens(before), [tool.name for tool in self.tools])
+        tools = self.backend.tools
+        memory = Memory(self.backend.opens(before), [tool.name for tool in tools])
 
         async def execute(call: ToolCall) -> str:
             return memory.execute(call).text
 
-        said, end = await converse(candidate, self.tools, self.system(before), self.entry["question"], execute)
+        said, end = await converse(candidate, tools, self.system(before), self.entry["question"], execute)
         if not self.counts:
             return Mark(False, end, kept=memory.snapshot())
-        if said is None:
-            return Mark(False, end)
-        right = is_answer(said, self.answers)
-        return Mark(right, "" if right else "the answer is not in it")
+        return graded(said, end, self.answers)
 
 
-def _in_sight(backend: str, snapshot: Mapping[str, JSON] | None) -> str:
+def _always_shown(backend: str, snapshot: Mapping[str, JSON] | None) -> str:
     if backend == "rec_sum":
         return (snapshot and snapshot["memory"]) or "There is no content in the memory at this point."
     if backend == "vector":

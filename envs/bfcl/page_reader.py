@@ -1,29 +1,24 @@
-"""The program that makes text of a web page, in a process of its own: as it is, as Markdown, or as plain text.
+"""Turns a web page into text in a child process: as it is, as Markdown, or as plain text.
 
-    python -P -s -B page_reader.py
-
-Encodings, html2text and Beautiful Soup read what a stranger wrote; a page that takes too long ends the process. A JSON
-object a line in, one a line out.
+Encodings, html2text and Beautiful Soup process a stranger's bytes; a page that takes too long ends the process.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-import os
-import resource
-import signal
-import sys
-from typing import NoReturn
+from typing import Any
+
+from envs.line_server import limit, serve, take_stdout
 
 SECONDS = 5
-"""Processor time of a page."""
+"""Processor time per page."""
 MAX_TEXT = 1_000_000
-"""Characters of a page that are handed on."""
+"""Characters of a page that are returned."""
 
 
 def text_of(body: bytes, encoding: str | None) -> str:
-    """The text of a body, as `requests` reads it: an encoding that is not named is guessed."""
+    """The text of a body, decoded as `requests` does: without a named encoding it is guessed."""
     if body and encoding is None:
         try:
             from charset_normalizer import detect
@@ -38,7 +33,7 @@ def text_of(body: bytes, encoding: str | None) -> str:
 
 
 def content_of(text: str, mode: str) -> str:
-    """What the official class gives for a page."""
+    """The official class's text of a page."""
     if mode == "raw":
         return text
     if mode == "markdown":
@@ -57,26 +52,16 @@ def content_of(text: str, mode: str) -> str:
     raise ValueError(f"Unsupported mode: {mode}")
 
 
-def main() -> NoReturn:
+def main() -> None:
     """Answers requests until there are none."""
-    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what the libraries print
-    resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    for line in sys.stdin:
-        signal.setitimer(signal.ITIMER_PROF, SECONDS)
-        request = json.loads(line)
-        try:
-            text = text_of(base64.b64decode(request["body"]), request["encoding"])
-            reply = json.dumps({"content": content_of(text, request["mode"])[:MAX_TEXT]})
-        except Exception as error:  # noqa: BLE001 - whatever they raise, the page cannot be read
-            reply = json.dumps({"error": str(error)[:1000]})
-        replies.write(reply + "\n")
-        replies.flush()
-        signal.setitimer(signal.ITIMER_PROF, 0)
-    sys.exit(0)
+    replies = take_stdout()
+    limit()
+    serve(_answer, replies, seconds=SECONDS)
 
 
-if __name__ == "__main__":
-    main()
+def _answer(request: dict[str, Any]) -> str:
+    try:
+        text = text_of(base64.b64decode(request["body"]), request["encoding"])
+        return json.dumps({"content": content_of(text, request["mode"])[:MAX_TEXT]})
+    except Exception as error:  # noqa: BLE001 - any error means that the page cannot be read
+        return json.dumps({"error": str(error)[:1000]})

@@ -1,7 +1,7 @@
-"""Fetching a page whose address a model wrote: http and https on public addresses, bounded, and never kept on disk.
+"""Fetches a page whose URL a model wrote: http and https on public addresses, within limits, never stored on disk.
 
-Each connection, those behind redirects included, is made to an address that was looked up and checked just before, so
-that a name cannot be public when it is checked and private when it is used. Proxies of the environment are not used.
+Each connection, also after a redirect, goes to an address that was resolved and checked just before: a name cannot be
+public when it is checked and private when it is used. The environment's proxies are not used.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ HEADERS = {
     "Sec-Fetch-User": "?1",
     "Sec-Fetch-Dest": "document",
 }
-"""Those of the official class, less the encoding `br`, which needs a package more."""
+"""The official class's headers, without the encoding `br`, which needs one more package."""
 
 _SPECIAL = {
     "192.0.0.0/24": "protocols of the IETF; a cloud has its metadata at 192.0.0.192",
@@ -52,11 +52,11 @@ _SPECIAL = {
     "2620:4f:8000::/48": "AS112",
     "3fff::/20": "documentation",
 }
-"""Networks without web pages that `ipaddress` calls global, now or in older Pythons: IANA's special-purpose registries,
-and one that a cloud took for itself."""
+"""Networks without web pages that `ipaddress` calls global in some Python: IANA's special-purpose registries, and one
+of a cloud."""
 _NETWORKS = [ipaddress.ip_network(each) for each in _SPECIAL]
 _UNICAST = ipaddress.IPv6Network("2000::/3")
-"""All that IANA has given out of IPv6."""
+"""The part of IPv6 that IANA has assigned."""
 _HOLD_IPV4 = [ipaddress.IPv6Network(each) for each in ("::ffff:0:0/96", "64:ff9b::/96")]
 """IPv4-mapped and NAT64 addresses."""
 _PORTS = {"http": 80, "https": 443}
@@ -64,12 +64,12 @@ _TRIES = 4
 
 
 class PageRefused(Exception):
-    """The page is not fetched, or not to its end. The message is for the model."""
+    """The page is not fetched, or not completely. The message is for the model."""
 
 
 @dataclass(frozen=True, slots=True)
 class PageLimits:
-    """What a page may take: seconds without a byte, as officially, and in all; bytes; redirects, as `requests` has."""
+    """Limits of a page: seconds without a byte and in all, bytes, redirects."""
 
     idle: float = 20.0
     seconds: float = 60.0
@@ -79,14 +79,14 @@ class PageLimits:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What came: the body, and the encoding that `requests` would read it with; None where that guesses."""
+    """A body, and the encoding that `requests` would use; None if it would guess."""
 
     body: bytes
     encoding: str | None
 
 
 def is_public(address: str) -> bool:
-    """Whether an address belongs to the public internet, whatever it is wrapped in, and not to this machine."""
+    """Whether an address, wrapped in IPv6 or not, is on the public internet and not on this machine."""
     try:
         found = ipaddress.ip_address(address)
     except ValueError:
@@ -101,7 +101,7 @@ def is_public(address: str) -> bool:
 
 
 def _is_own(address: str) -> bool:
-    """Whether this machine has the address: the kernel then takes it for both ends of a connection. Nothing is sent."""
+    """Whether this machine has the address: the kernel then uses it for both ends of a connection. Nothing is sent."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
@@ -112,10 +112,7 @@ def _is_own(address: str) -> bool:
 
 
 async def fetch(url: str, limits: PageLimits, private: frozenset[str]) -> Page:
-    """The page at a URL. `private` has the hosts, as host:port, that may have any address.
-
-    Raises `PageRefused`, an error of httpx, or another exception where there is no page.
-    """
+    """The page at a URL. Hosts in `private` (host:port) may have any address. Raises any exception on failure."""
     import httpx
 
     try:
@@ -143,7 +140,7 @@ async def fetch(url: str, limits: PageLimits, private: frozenset[str]) -> Page:
 
 
 async def _body(response: httpx.Response, limits: PageLimits) -> bytes:
-    """The whole body, unpacked at most once and never beyond the limit."""
+    """The whole body, unpacked at most once, within the limit."""
     too_large = PageRefused(f"the page has more than {limits.size:,} bytes")
     raw = bytearray()
     async for part in response.aiter_raw():
@@ -162,7 +159,7 @@ async def _body(response: httpx.Response, limits: PageLimits) -> bytes:
 
 
 def _unpacked(raw: bytes, most: int) -> bytes:
-    """The first bytes of what was packed by gzip or deflate, the latter with a header or without."""
+    """The first bytes of unpacked gzip or deflate data, the latter with or without a header."""
     try:
         return zlib.decompressobj(zlib.MAX_WBITS | 32).decompress(raw, most)
     except zlib.error:
@@ -170,7 +167,7 @@ def _unpacked(raw: bytes, most: int) -> bytes:
 
 
 def _encoding(content_type: str | None) -> str | None:
-    """The encoding by the header, as `requests` has it."""
+    """The encoding in the header, as `requests` reads it."""
     kind, *parameters = (content_type or "").split(";")
     for parameter in parameters:
         name, _, value = parameter.partition("=")
@@ -193,14 +190,14 @@ async def _addresses(host: str, port: int) -> Sequence[str]:
 
 @cache
 def certificates() -> Any:
-    """The authorities that are trusted, read once."""
+    """The trusted authorities."""
     import httpx
 
     return httpx.create_ssl_context(trust_env=False)
 
 
 def _checking(private: frozenset[str]) -> httpx.AsyncBaseTransport:
-    """A transport that looks every host up itself and connects to the addresses that it has checked."""
+    """A transport that resolves every host itself and connects only to addresses that it has checked."""
     import httpx
 
     class Checking(httpx.AsyncBaseTransport):

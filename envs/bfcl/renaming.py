@@ -1,9 +1,8 @@
-"""The benchmark's training tasks under other names: the same story, and nothing to be learnt by heart.
+"""Variants of the benchmark's training tasks: the same story under other names, so that nothing can be memorised.
 
-A variant of a task has other names and numbers in its start config, its user texts and its ground truth alike, and
-shows some of its tools in the place of all. A name is exchanged where a user says it and the start config or a call
-holds it, and where the world agrees: with the other name every call of the ground truth must answer what it answered,
-with the names exchanged. A new name has as many letters as the old one, so that sizes stay.
+A variant has other names and numbers in its start config, user texts and ground truth, and shows only some of its
+tools. A name can be exchanged if a user says it, the start config or a call contains it, and every call of the ground
+truth returns the same result apart from the exchanged names. New names have the length of the old ones.
 """
 
 from __future__ import annotations
@@ -23,34 +22,33 @@ from envs.text import texts_in
 from envs.verifier import prepare
 
 Names = Mapping[str, str]
-"""Old name → new name, both in small letters and equally long."""
+"""Old name → new name, both lower-case and equally long."""
 
 _RUN = re.compile(r"[A-Za-z0-9]+")
 _SHORTEST = 4
-"""Characters; a shorter name is not exchanged, since it may stand anywhere by chance."""
+"""Length of a name; a shorter one may occur anywhere by chance."""
 _ALONE = re.compile(r"(?<![\w'\"@#/.-])[a-z]+(?![\w'\"/]|\.\w)")
-"""A word that stands in a sentence as any other does: outside quotes, in small letters, no part of a file's name."""
+"""An ordinary word of a sentence: lower-case, not quoted, not part of a file name."""
 _YEAR = re.compile(r"(19|20)\d\d")
 _COMMON = 6
-"""A word in the texts of so many scenarios is no name."""
+"""Scenarios in whose texts a word that is no name occurs."""
 _STEM = 4
-"""Words that begin with so many equal letters may be two forms of one, as in "archive" and "Archived"."""
+"""Equal first letters of two forms of one word, such as "archive" and "Archived"."""
 _VALUE_WORDS = 3
-"""A longer value is a sentence, and its words are no names."""
+"""Words of a value; a longer one is a sentence, and its words are no names."""
 _RENAMED = 0.75
-"""Share of its names that a variant exchanges."""
+"""Share of names that a variant exchanges."""
 _ALL_TOOLS = 0.25
-"""Share of the variants that show every tool; the others show what is needed, and up to half of the rest."""
+"""Share of variants that show every tool; the others show the needed ones and up to half of the rest."""
 _ATTEMPTS = 6
-"""Draws of names for one variant. After them it keeps its names."""
+"""Draws of names for one variant; after them it keeps its names."""
 _CONSONANTS, _VOWELS = "bcdfghjklmnpqrstvwz", "aeiou"
 
 
 def variant(task: Task, seed: str, *, name: str) -> Task:
     """A training task under other names, as a function of the seed; `name` is its id.
 
-    Tasks of one scenario have the same names and tools with one seed, as far as they hold them. Every ground-truth call
-    of the variant answers what it answered in the task, with the names exchanged.
+    With one seed, all tasks of a scenario get the same names and tools.
     """
     shown = _some_tools(task, random.Random(f"tools {task.scenario} {seed}"))
     return replace(renamed(task, _drawn(task.scenario, seed)), id=name, tools=shown)
@@ -58,11 +56,11 @@ def variant(task: Task, seed: str, *, name: str) -> Task:
 
 @lru_cache(maxsize=256)
 def _drawn(scenario: str, seed: str) -> Names:
-    """New names with which the world agrees in all tasks of a scenario; none where it does in no draw."""
+    """New names that keep all results in all tasks of a scenario; none if no draw does."""
     for attempt in range(_ATTEMPTS):
         rng = random.Random(f"names {scenario} {seed} {attempt}")
         names = {old: _new_name(old, rng) for old in _scenario_names(scenario) if rng.random() < _RENAMED}
-        if all(_agree(task, renamed(task, names), names) for task in _tasks(scenario)):
+        if all(_same_results(task, renamed(task, names), names) for task in _tasks(scenario)):
             return names
     return {}
 
@@ -85,7 +83,7 @@ def renamed(task: Task, names: Names) -> Task:
 
 
 def exchanged(text: str, names: Names) -> str:
-    """The text with each whole name in it exchanged, in the case in which it stands there."""
+    """The text with each whole name exchanged, in its case."""
     return _RUN.sub(lambda match: _in_case(names.get(match[0].lower(), match[0]), match[0]), text)
 
 
@@ -122,9 +120,9 @@ def _new_name(old: str, rng: random.Random) -> str:
 
 @cache
 def _scenario_names(scenario: str) -> tuple[str, ...]:
-    """The names that can be exchanged in every task of a scenario that holds them, sorted."""
+    """The names that can be exchanged in all tasks of a scenario, sorted."""
     found = {task: _names(task) for task in _tasks(scenario)}
-    barred = {name for task, names in found.items() for name in names if not _alone(task, name)}
+    barred = {name for task, names in found.items() for name in names if not _can_be_exchanged(task, name)}
     return tuple(sorted(frozenset().union(*found.values()) - barred))
 
 
@@ -133,7 +131,7 @@ def _tasks(scenario: str) -> list[Task]:
 
 
 def _names(task: Task) -> frozenset[str]:
-    """What a user of the task says, its start config or a call holds, and no sentence could mean in another way."""
+    """Words that a user says, that the start config or a call contains, and that are no ordinary words."""
     texts = [turn.user for turn in task.turns if turn.user is not None]
     said = {run for text in texts for run in _runs(text)}
     config = simulators_of(task).initial_config
@@ -144,7 +142,7 @@ def _names(task: Task) -> frozenset[str]:
 
 
 def _called_before_said(task: Task) -> frozenset[str]:
-    """What calls hold before a user said it: it is looked up, or known as a stock's symbol is from a company's name."""
+    """Words in calls before a user said them: looked up, or common knowledge such as a stock's symbol."""
     said: set[str] = set()
     found: set[str] = set()
     for turn in task.turns:
@@ -162,14 +160,14 @@ def _is_name(run: str, said: Iterable[str]) -> bool:
     return not (run.isalpha() and any(other != run and other[:_STEM] == run[:_STEM] for other in said))
 
 
-def _alone(task: Task, name: str) -> bool:
-    """Whether the world agrees when this name alone is another."""
+def _can_be_exchanged(task: Task, name: str) -> bool:
+    """Whether results stay the same if only this name is exchanged."""
     names = {name: _new_name(name, random.Random(f"alone {name}"))}
-    return _agree(task, renamed(task, names), names)
+    return _same_results(task, renamed(task, names), names)
 
 
-def _agree(task: Task, made: Task, names: Names) -> bool:
-    """Whether every ground-truth call answers the same, with the names exchanged."""
+def _same_results(task: Task, made: Task, names: Names) -> bool:
+    """Whether every ground-truth call returns the same, apart from the exchanged names."""
     if len(set(names.values())) < len(names):
         return False
     return all(
@@ -189,7 +187,7 @@ def _some_tools(task: Task, rng: random.Random) -> tuple[ToolDoc, ...]:
 
 @cache
 def _ordinary_words() -> frozenset[str]:
-    """Words of the tools' documents, and those of many scenarios' texts."""
+    """Words of the tools' documents, and words in many scenarios' texts."""
     documented = {run for tool in all_tools().values() for text in _texts(tool.document) for run in _runs(text)}
     texts: dict[str, set[str]] = {}
     for task in get_split().train:

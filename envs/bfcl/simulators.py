@@ -1,4 +1,4 @@
-"""The eight BFCL simulator classes: loading them, building an instance, and what of an instance is its state."""
+"""The eight BFCL simulator classes: import, instances, and the state of an instance."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _STATELESS = frozenset({"MathAPI"})
 _ROOT = "GorillaFileSystem.root"
 
 MAX_TREE_NODES = 2_000
-"""Files and folders that a walk over the simulated file system visits at most; the largest in BFCL has 127.
+"""Files and folders that a walk over the simulated file system visits; the largest in BFCL has 127.
 
-Copying a folder shares its children, so a few dozen calls can build a tree with 2^n paths, or one that contains itself.
+Copying a folder shares its children: a few dozen calls can build a tree with 2^n paths, or one that contains itself.
 """
 MAX_TREE_DEPTH = 64
-"""Folders within folders that a walk goes down at most; BFCL's go down to 4."""
+"""Depth of a walk; BFCL's trees have 4 levels."""
 MAX_PATH_CHARACTERS = 100_000
-"""Length of all paths of a walk together; the longest result in BFCL has 31,700 characters."""
+"""Total length of all paths of a walk; the longest result in BFCL has 31,700 characters."""
 
 
 class Oversized:
-    """Stands for a state too large or too deep to compare; equal to nothing, itself included."""
+    """A state that is too large or too deep to compare; equal to nothing, not even itself."""
 
     def __eq__(self, other: object) -> bool:
         return False
@@ -40,7 +40,7 @@ class Oversized:
 @cache
 def simulator_class(class_name: str) -> type:
     """The simulator class, checked to expose exactly its documented tools."""
-    data_folder()  # a missing or wrong package is one clear sentence
+    data_folder()  # raises a clear error for a missing or wrong package
     module = importlib.import_module(f"{_SOURCE}.{DOCUMENT_FILES[class_name].removesuffix('.json')}")
     cls: type = getattr(module, class_name)
     public = {name for name, _ in inspect.getmembers(cls, inspect.isfunction) if not name.startswith("_")}
@@ -51,19 +51,19 @@ def simulator_class(class_name: str) -> type:
 
 @cache
 def parameter_order(class_name: str, method: str) -> tuple[str, ...]:
-    """The method's parameters as Python binds positional arguments, without self."""
+    """The method's parameters in order, without self."""
     return tuple(inspect.signature(getattr(simulator_class(class_name), method)).parameters)[1:]
 
 
 @cache
 def mutable_defaults(class_name: str, method: str) -> Mapping[str, JSON]:
-    """Parameters whose default is a list or dict: objects that Python shares between all calls of the process."""
+    """Parameters whose default is a list or dict, which Python shares between all calls of the process."""
     parameters = inspect.signature(getattr(simulator_class(class_name), method)).parameters
     return {name: value.default for name, value in parameters.items() if isinstance(value.default, list | dict)}
 
 
 def build(class_name: str, config: Mapping[str, JSON], *, long_context: bool) -> object:
-    """A fresh simulator in its start state. `config` is copied; padding shares objects with the package."""
+    """A fresh simulator in its start state. `config` is copied; padded state shares objects with the package."""
     instance = simulator_class(class_name)()
     if class_name not in _STATELESS:
         instance._load_scenario(copy.deepcopy(dict(config)), long_context=long_context)
@@ -71,10 +71,10 @@ def build(class_name: str, config: Mapping[str, JSON], *, long_context: bool) ->
 
 
 def public_state(instances: Mapping[str, object]) -> dict[str, Any]:
-    """What counts as state, "Class.attribute" → value: the attributes without a leading underscore.
+    """The comparable state, "Class.attribute" → value: a view of the attributes without a leading underscore.
 
-    Values are comparable plain ones, viewed and not copied. Two views are equal exactly where the official checker's
-    comparison of the instances finds the attributes equal. The working directory and random generators are private.
+    Two views are equal exactly if the official checker finds the instances' attributes equal. The working directory and
+    random generators are private.
     """
     state = {
         f"{class_name}.{attribute}": value
@@ -95,10 +95,7 @@ def _tree(node: Any) -> tuple[str, Any, Any]:
 
 
 def is_oversized(directory: Any, *, base: int = 0) -> bool:
-    """Whether a walk along every path below a simulated directory would take too long or go too deep.
-
-    `base` is the length of the text that every path begins with.
-    """
+    """Whether a walk along every path below a directory is too long or too deep; `base` is the length of its path."""
     nodes = characters = 0
     waiting = [(directory, 0, base)]
     while waiting:

@@ -1,14 +1,12 @@
 """BFCL's single-turn categories as an exam: one question, and the calls of one answer, graded as officially.
 
-The data is that of the package `bfcl-eval`; all categories but those that need a network are here. What the benchmark
-introduced in its third version is unchanged in the fourth, under other file names.
+The data comes with the package `bfcl-eval`, which has the third version's categories under the fourth's file names.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +14,7 @@ from typing import Any
 from envs.bfcl import converting
 from envs.bfcl.answers import Convert, check
 from envs.bfcl.tools import data_folder, read_rows
-from envs.bounded import BoundedProcess
+from envs.bounded import BoundedProcess, program_of
 from envs.dialogue import Message
 from envs.exams import Candidate, Conversation, Entry, Mark, Past
 from envs.task import JSON, ToolDoc
@@ -26,7 +24,7 @@ CATEGORIES = (
     *("live_simple", "live_multiple", "live_parallel", "live_parallel_multiple", "live_irrelevance", "live_relevance"),
 )
 MAX_TEXT = 4_000
-"""Characters of a Java or JavaScript value that are read; those of the answers have 200."""
+"""Characters of a Java or JavaScript value that are read; the answers' values have 200."""
 
 _HINTS = {
     "python": " Note that the provided function is in Python 3 syntax.",
@@ -45,10 +43,8 @@ class SingleTurnExam:
 
     def __init__(self) -> None:
         folder = data_folder()
-        package = folder.parent.parent
         self._converters = BoundedProcess(
-            lambda: (sys.executable, "-P", "-s", "-B", converting.__file__, str(package)),
-            seconds=5.0 * converting.SECONDS,
+            lambda: program_of(converting.__name__, "bfcl_eval"), seconds=5.0 * converting.SECONDS
         )
         self._items = []
         for category in CATEGORIES:
@@ -67,7 +63,7 @@ class SingleTurnExam:
         self._converters.close()
 
     def converter(self, language: str) -> Convert:
-        """Reads texts of that language as the official converter does."""
+        """The official converter of texts of that language, in a child process."""
 
         def convert(text: str, kind: str, items: str | None) -> JSON:
             if len(text) > MAX_TEXT:
@@ -82,7 +78,7 @@ class SingleTurnExam:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SingleTurnItem:
-    """One entry of the data files. `answers` is None where the answer is to call nothing, or anything."""
+    """One entry of the data files. `answers` is None if the right answer is to call nothing, or anything."""
 
     exam: SingleTurnExam
     category: str
@@ -108,7 +104,7 @@ class SingleTurnItem:
         return next((kind for kind in ("parallel", "multiple") if kind in self.category), "simple")
 
     def conversation(self) -> Conversation:
-        """The question with the functions, as the official function-calling handlers show them."""
+        """The question with its functions, as the official function-calling handlers show them."""
         shown = [shown_document(each, self.language) for each in self.entry["function"]]
         tools = tuple(ToolDoc(each["name"], "", each, ()) for each in shown)
         entries: list[Entry] = [
@@ -138,7 +134,7 @@ class SingleTurnItem:
 
 
 def shown_document(function: Mapping[str, Any], language: str) -> dict[str, JSON]:
-    """A function as a model is shown it: with the sentence on its language; where it is not Python, all is text."""
+    """The document that a model is shown: with a sentence on the language, and other values than Python's as text."""
     shown: dict[str, Any] = {**function, "description": function["description"] + _HINTS[language]}
     if language == "python":
         return shown
@@ -151,7 +147,7 @@ def shown_document(function: Mapping[str, Any], language: str) -> dict[str, JSON
 
 
 def _as_text(parameter: Mapping[str, Any], language: str) -> dict[str, JSON]:
-    """A parameter of another language, whose value is written as text in that language."""
+    """A parameter whose value is written as text in another language."""
     kind, name, shown = parameter["type"], _NAMES[language], dict(parameter)
     if kind == "any":
         shown["description"] += f" This parameter can be of any type of {name} object in string representation."

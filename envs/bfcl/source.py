@@ -1,4 +1,4 @@
-"""BFCL V3 as a task source: 800 tasks, divided in several ways, with the files that its official grader reads."""
+"""BFCL V3 as a task source: 800 tasks, their variants, and files for the official grader."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ REGISTERED = {
     "llama3_json": "meta-llama/Llama-3.1-8B-Instruct-FC",
     "toolace": "Team-ACE/ToolACE-2-8B",
 }
-"""Dialect → a registered name whose official handler reads it. The handler matters, not the model."""
+"""Dialect → the name of a registered model whose official handler reads it."""
 
 RENAMED_PREFIX = "renamed_"
-"""What the id of a variant begins with; the task's own id follows, and the numbers that its names are drawn by."""
+"""Prefix of a variant's id; the task's id follows, and the two numbers that seed its names."""
 _RENAMED_ID = re.compile(rf"{RENAMED_PREFIX}({ID_PREFIX}[a-z_]+_[0-9]+)_([0-9]{{1,9}}_[0-9]{{1,9}})")
 
 
 class Bfcl(TaskSource):
-    """The benchmark; its divisions are those of `get_split`."""
+    """The benchmark; `get_split` has its divisions."""
 
     name = "bfcl"
     about = "multi-turn tasks of BFCL V3"
@@ -70,7 +70,7 @@ class Bfcl(TaskSource):
 class RenamedPool:
     """Variants of training tasks without end: all tasks in turn, then all again under other names.
 
-    It holds the tasks themselves too: who has learnt the variants has learnt their story.
+    It also holds the tasks themselves: a model that has learnt the variants has learnt their story.
     """
 
     originals: FinitePool
@@ -90,12 +90,12 @@ class RenamedPool:
 
 @cache
 def _stories() -> tuple[Task, ...]:
-    """The training tasks, scenario by scenario in an order by chance: listed they come simulator by simulator."""
+    """The training tasks with their scenarios shuffled; the original order is by simulator."""
     return tuple(sorted(SOURCE.split().train, key=lambda task: random.Random(f"renamed {task.scenario}").random()))
 
 
 class Renamed(Bfcl):
-    """The benchmark with its training tasks under other names, without end; its other parts are the benchmark's own."""
+    """The benchmark with endless variants of its training tasks; dev and test are unchanged."""
 
     name = "bfcl-renamed"
     about = "multi-turn tasks of BFCL V3, those to train on under other names"
@@ -134,10 +134,9 @@ _RESULTS = "BFCL_v4_multi_turn_{}_result.json"
 def write_results(folder: Path, played: Sequence[Played], dialect: str) -> Mapping[str, Path]:
     """Writes `FOLDER/NAME/multi_turn/BFCL_v4_multi_turn_CATEGORY_result.json` and returns category → file.
 
-    They are graded by `bfcl evaluate --model NAME --test-category multi_turn --partial-eval --result-dir FOLDER`. One
-    dialogue a task is written. A turn that was cut off is left out, which the official grader counts as a failure, as
-    it does for runs of its own that were cut off. Earlier files of the same NAME are replaced, those of other
-    categories removed. Raises `UserError` for several dialogues of one task.
+    `bfcl evaluate --model NAME --test-category multi_turn --partial-eval --result-dir FOLDER` grades them. A turn that
+    was cut off is left out, which the official grader counts as a failure. All earlier files of the same NAME are
+    removed. Raises `UserError` for several dialogues of one task.
     """
     if len({each.task for each in played}) < len(played):
         raise UserError("--official-results: the official files hold one dialogue a task; give --seeds 1.")

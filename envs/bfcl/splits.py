@@ -1,12 +1,11 @@
 """Splits of the 800 tasks into train, dev and test.
 
-* `scenario`, the default: the 200 scenarios are divided, so that no story, config, user text or ground truth stands on
-  two sides. 316 / 84 / 400 tasks, equal in category and balanced in the simulators involved.
-* `category`: 100 train and 100 test tasks of each category at random. Comparable in size to the published split, and
-  leaky like it, because a scenario appears in all four categories: over 300 of the 400 test tasks share their config,
-  user text or calls with a train task.
-* A file `{"train": [ids], "test": [ids]}`, with "dev" if wanted. Other keys, such as the published split's `seed`, are
-  ignored and named in `Split.ignored`.
+* `scenario`, the default: divides the 200 scenarios, so that no config, user text or ground truth is on two sides.
+  316 / 84 / 400 tasks, equal in category and balanced in simulators.
+* `category`: 100 random train and test tasks per category. As large as the published split, and as leaky: a scenario
+  is in all four categories, so over 300 of 400 test tasks share config, user text or calls with a train task.
+* A file `{"train": [ids], "test": [ids]}`, optionally with "dev". Other keys, such as the published split's `seed`, are
+  listed in `Split.ignored`.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _SHARES: Mapping[str, float] = {"train": 79 / SCENARIOS, "dev": 21 / SCENARIOS, 
 
 
 def get_split(name: str = "scenario", *, seed: int = 0) -> Split:
-    """The split of that name, or the one in the file of that name. Raises `UserError` for neither."""
+    """The split of that name, or in the file of that name. Raises `UserError` for neither."""
     if name == "scenario":
         return scenario_split(seed)
     if name == "category":
@@ -41,7 +40,7 @@ def get_split(name: str = "scenario", *, seed: int = 0) -> Split:
 
 
 def linked_scenarios() -> tuple[frozenset[str], ...]:
-    """Groups of two or more scenarios that share a config, the user turns or the ground-truth calls of a task."""
+    """Groups of scenarios that share a task's config, user turns or ground-truth calls."""
     return tuple(group for group in _scenario_groups() if len(group) > 1)
 
 
@@ -55,7 +54,7 @@ def scenario_split(seed: int = 0) -> Split:
         by_classes[tuple(sorted(classes))].append(group)
     assigned: dict[str, str] = {}
     sizes = dict.fromkeys(PARTS, 0)
-    # Linked groups first, then the rarest simulators: what is hard to place evenly is placed while there is room.
+    # Groups that are hard to place evenly come first, while there is room: linked ones, then the rarest simulators.
     for names in sorted(by_classes, key=lambda key: (-max(map(len, by_classes[key])), len(by_classes[key]), key)):
         groups = by_classes[names]
         rng.shuffle(groups)
@@ -87,7 +86,7 @@ def category_split(seed: int = 0) -> Split:
 
 
 def load_split(path: Path) -> Split:
-    """A split from a file. Raises `UserError` where it is not of the published form or its parts overlap."""
+    """A split from a file. Raises `UserError` if its form is not the published one or its parts overlap."""
     value = read_json(path, "split")
     if not isinstance(value, dict):
         raise UserError(f'split: {path} must hold an object {{"train": [ids], "test": [ids]}}, not {value!r:.60}.')
@@ -129,7 +128,7 @@ def _tasks_from(value: JSON, key: str) -> tuple[Task, ...]:
 
 @cache
 def _scenario_groups() -> tuple[frozenset[str], ...]:
-    """All scenarios, linked ones together: the units that a scenario split divides."""
+    """The units that a scenario split divides: all scenarios, linked ones merged."""
     group_of = {task.scenario: frozenset([task.scenario]) for task in load_tasks().values()}
     for scenarios in _sharing().values():
         merged = frozenset().union(*(group_of[scenario] for scenario in scenarios))
@@ -138,7 +137,7 @@ def _scenario_groups() -> tuple[frozenset[str], ...]:
 
 
 def _sharing() -> Mapping[str, set[str]]:
-    """Content that identifies a story (config, user turns, ground truth) → the scenarios that have it."""
+    """Content that identifies a story → the scenarios with it."""
     found: dict[str, set[str]] = defaultdict(set)
     for task in load_tasks().values():
         for content in story_of(task):
@@ -147,7 +146,7 @@ def _sharing() -> Mapping[str, set[str]]:
 
 
 def story_of(task: Task) -> tuple[str, str, str]:
-    """The three contents that two sides of a split may not share: config, user turns, ground-truth calls."""
+    """The contents that two sides of a split may not share: config, user turns, ground-truth calls."""
     calls = [call.to_dict() for turn in task.turns for call in turn.ground_truth]
     users = [turn.user for turn in task.turns if turn.user is not None]
     return (
@@ -158,6 +157,6 @@ def story_of(task: Task) -> tuple[str, str, str]:
 
 
 def overlaps(split: Split) -> list[Overlap]:
-    """What dev and test share with train, and test with dev; empty parts are left out."""
+    """Overlaps between the parts that have tasks."""
     group_of = {scenario: group for group in _scenario_groups() for scenario in group}
     return overlaps_of(split, lambda task: group_of[task.scenario], lambda task: story_of(task)[-1])

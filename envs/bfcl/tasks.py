@@ -14,12 +14,12 @@ from envs.errors import EnvironmentFault, unknown_value
 from envs.task import JSON, Category, Task, ToolCall, Turn
 
 ID_PREFIX = "multi_turn_"
-"""What the id of every task begins with."""
+"""Prefix of every task id."""
 
 
 @cache
 def load_tasks() -> Mapping[str, Task]:
-    """Every task by id, category by category in published order. Loaded once; about half a second."""
+    """Every task by id, category by category in published order. The first call takes half a second."""
     folder = data_folder()
     found: dict[str, Task] = {}
     for category in Category:
@@ -30,7 +30,7 @@ def load_tasks() -> Mapping[str, Task]:
 
 
 def get_task(name: str) -> Task:
-    """The task of that id; the common prefix "multi_turn_" may be left out. Raises `UserError` for an unknown id."""
+    """The task of that id, with or without the prefix "multi_turn_". Raises `UserError` for an unknown id."""
     tasks = load_tasks()
     task = tasks.get(name) or tasks.get(ID_PREFIX + name)
     if task is None:
@@ -64,7 +64,7 @@ def _task(category: Category, row: Mapping[str, JSON], answers: Sequence[Sequenc
 
 
 def parse_ground_truth(text: str) -> ToolCall:
-    """One ground-truth call of the data files, "f(1, b='x')", as a structured call. Positional arguments are named."""
+    """A ground-truth call of the data files, "f(1, b='x')", with all arguments named."""
     node = ast.parse(text, mode="eval").body
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
         raise EnvironmentFault(f"ground truth {text!r} is not a call")

@@ -1,8 +1,8 @@
-"""The installed `bfcl-eval`, and BFCL's 128 public tools: their documents, typed. They are the executor's allow-list.
+"""The installed `bfcl-eval`, and the typed documents of BFCL's 128 public tools: the executor's allow-list.
 
-Only data files and the eight simulator modules of that package are used; exams also use its constants of prompts
-and, in a process of their own, its readers of Java and JavaScript values. Importing its other modules has side effects
-(result folders, lock files, seconds of imports), and its evaluators execute model text.
+Only data files and the eight simulator modules are used; exams also use constants with prompts and, in a child process,
+the converters of Java and JavaScript values. Other modules of the package have side effects when imported (result
+folders, lock files, seconds of imports), and its evaluators execute model text.
 """
 
 from __future__ import annotations
@@ -21,24 +21,22 @@ from envs.errors import EnvironmentFault, UserError
 from envs.task import ToolDoc
 
 VERSION = "2026.3.23"
-"""The release whose 800 ground truths and result texts the tests compare with."""
+"""The release that the tests compare with."""
 
-DOCUMENT_FILES: Mapping[str, str] = MappingProxyType(
-    {
-        "GorillaFileSystem": "gorilla_file_system.json",
-        "MathAPI": "math_api.json",
-        "MessageAPI": "message_api.json",
-        "TwitterAPI": "posting_api.json",
-        "TicketAPI": "ticket_api.json",
-        "TradingBot": "trading_bot.json",
-        "TravelAPI": "travel_booking.json",
-        "VehicleControlAPI": "vehicle_control.json",
-    }
-)
+DOCUMENT_FILES: Mapping[str, str] = {
+    "GorillaFileSystem": "gorilla_file_system.json",
+    "MathAPI": "math_api.json",
+    "MessageAPI": "message_api.json",
+    "TwitterAPI": "posting_api.json",
+    "TicketAPI": "ticket_api.json",
+    "TradingBot": "trading_bot.json",
+    "TravelAPI": "travel_booking.json",
+    "VehicleControlAPI": "vehicle_control.json",
+}
 """Simulator class → file of its tool documents; its module has the same name."""
 
 PYTHON_HINT = " Note that the provided function is in Python 3 syntax."
-"""The sentence that the official loader appends to the description of every tool shown from the start."""
+"""The official loader appends it to the description of every tool that is shown from the start."""
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
@@ -48,7 +46,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 @cache
 def data_folder() -> Path:
-    """The folder of BFCL's JSON data. Raises `UserError` where the package is missing or of another version."""
+    """The folder of BFCL's JSON data. Raises `UserError` if the package is missing or has another version."""
     advice = f"run `make setup`, or `pip install --no-deps bfcl-eval=={VERSION}`"
     try:
         found = importlib.metadata.version("bfcl-eval")
@@ -65,7 +63,7 @@ def data_folder() -> Path:
 
 @cache
 def with_python_hint(tool: ToolDoc) -> ToolDoc:
-    """The document as the official loader shows it from the start of a dialogue (held-out tools come without)."""
+    """The tool as the official loader shows it from the start of a dialogue; held-out tools have no hint."""
     document = {**tool.document, "description": tool.document["description"] + PYTHON_HINT}
     return ToolDoc(tool.name, tool.class_name, document, tool.parameters)
 
@@ -74,7 +72,7 @@ def with_python_hint(tool: ToolDoc) -> ToolDoc:
 def tools_of(class_name: str) -> tuple[ToolDoc, ...]:
     """The published documents of one simulator class, in published order."""
     path = data_folder() / "multi_turn_func_doc" / DOCUMENT_FILES[class_name]
-    tools = [read_tool(json.loads(line), class_name) for line in path.read_text(encoding="utf-8").splitlines()]
+    tools = [read_tool(row, class_name) for row in read_rows(path)]
     if len({tool.name for tool in tools}) != len(tools):
         raise EnvironmentFault(f"{path.name} documents a tool twice")
     return tuple(tools)

@@ -1,4 +1,4 @@
-"""BFCL V4's memory of vectors: entries are numbered, and found by the likeness of their meaning to a query's."""
+"""BFCL V4's vector memory: numbered texts that are retrieved by the similarity of their vectors to a query's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from envs.task import JSON
 
 Embed = Callable[[Sequence[str]], NDArray[np.float32]]
-"""Texts → their vectors, [texts, size], each of length 1."""
+"""Texts → unit vectors, [texts, size]."""
 
 
 class MemoryAPI_vector:  # noqa: N801 - as Python's error texts name it there
@@ -63,7 +63,7 @@ class MemoryAPI_vector:  # noqa: N801 - as Python's error texts name it there
 
 
 class _Store:
-    """Numbered texts with their vectors. Numbers are not given again until all is cleared."""
+    """Numbered texts with their vectors. A number is reused only after everything was cleared."""
 
     def __init__(self, most: int, longest: int, embed: Embed, snapshot: Mapping[str, Any] | None) -> None:
         self._most, self._longest, self._embed = most, longest, embed
@@ -112,7 +112,7 @@ class _Store:
         return {"status": "Memory cleared."}
 
     def retrieve(self, query: str, top_k: int | None) -> JSON:
-        """The entries whose vectors have the largest product with the query's, the best first."""
+        """The entries with the largest scalar product with the query, the best first."""
         if not self._texts:
             return []
         wanted = self._vector(query)

@@ -1,7 +1,7 @@
-"""BFCL V4's web search as an exam: questions of several hops, a search engine, and the pages that it finds.
+"""BFCL V4's web search as an exam: questions of several hops, a search engine, and the pages that it returns.
 
-Each of the 100 questions is asked twice: in `base` with snippets in the search results, in `no_snippet` without. The
-final answer is graded as the official checker does: an expected answer must stand in it.
+Each of the 100 questions comes twice: in `base` with snippets in the search results, in `no_snippet` without. As in the
+official checker, the final answer must contain an expected one.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from envs.bfcl.agentic import converse, is_answer, tools_in
+from envs.bfcl.agentic import converse, graded, tools_in
 from envs.bfcl.tools import data_folder, read_rows
 from envs.bfcl.web_search import OFFICIAL, Service, Web
 from envs.errors import UserError
@@ -20,9 +20,9 @@ from envs.task import JSON, ToolCall, ToolDoc
 
 CATEGORIES = ("base", "no_snippet")
 CALLS_AT_ONCE = 20
-"""Calls of one answer that are executed; a search costs money, and a page may take a minute."""
+"""Calls of one answer that are executed: a search costs money, and a page may take a minute."""
 PACKAGES = {"bs4": "beautifulsoup4", "html2text": "html2text", "httpx": "httpx"}
-"""Module → package that this suite needs beside the others."""
+"""Module → package that only this suite needs."""
 
 
 class WebSearchExam:
@@ -32,7 +32,7 @@ class WebSearchExam:
     about = "questions that pages of the web answer"
 
     def __init__(self, web: Web | None = None) -> None:
-        # Constants alone; the module imports nothing.
+        # This module has constants only.
         from bfcl_eval.constants import default_prompts
 
         service = Service.from_environment() if web is None else web.service
@@ -96,7 +96,4 @@ class WebSearchItem:
 
         turns = self.entry["question"]
         said, end = await converse(candidate, self.tools, self.system, turns, execute, calls_at_once=CALLS_AT_ONCE)
-        if said is None:
-            return Mark(False, end)
-        right = is_answer(said, self.answers)
-        return Mark(right, "" if right else "the answer is not in it")
+        return graded(said, end, self.answers)

@@ -1,7 +1,7 @@
 """The web search of BFCL V4: a search engine behind SerpAPI, and pages as text. Calls on it are structured.
 
-Results are those of the official class for the same answers of the service and the same pages. What differs: a search
-service that is dead, or that refuses the key, ends the exam, where the official class tells the model of an error.
+For the same answers of the service and the same pages, results are those of the official class, with one exception: a
+search service that is dead, or refuses the key, ends the exam instead of returning an error to the model.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import json
 import logging
 import os
 import random
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,30 +19,27 @@ from urllib.parse import urlencode, urlsplit
 
 from envs.bfcl import page_reader, pages
 from envs.bfcl.world import ERROR, argument_of, rendered, unknown_tool
-from envs.bounded import BoundedProcess
+from envs.bounded import BoundedProcess, program_of
 from envs.errors import EnvironmentFault, UserError
 from envs.task import JSON, ToolCall
 from envs.world import CallResult
 
 KEY = "SERPAPI_API_KEY"
-"""The environment variable with the key, as in the official class."""
+"""Environment variable with the key, as in the official class."""
 ADDRESS = "SEAL_RAY_SEARCH_URL"
-"""The environment variable with the address of another search service that speaks as SerpAPI does."""
+"""Environment variable with the address of another search service with SerpAPI's interface."""
 PRIVATE = "SEAL_RAY_SEARCH_PRIVATE"
-"""The environment variable with hosts, host:port with commas between, whose pages may be at private addresses."""
+"""Environment variable with hosts (host:port, comma-separated) whose pages may have private addresses."""
 OFFICIAL = "https://serpapi.com/search"
 
 MAX_QUERY = 8_000
-"""Characters of a request's query beside the key; the service takes no more either."""
+"""Length of a query without the key; the service accepts no more either."""
 _UNAVAILABLE = {"error": "Failed to retrieve the search results from server. Please try again later."}
 
 
 @dataclass(frozen=True)
 class Patience:
-    """How long a service that does not answer is asked again, in seconds.
-
-    One that asks for slower requests (429) is asked again as officially, but for `throttled` in all and not for ever.
-    """
+    """Retries, in seconds: up to `tries` failures; after a 429 as in the official class, for `throttled` at most."""
 
     pause: float = 2.0
     longest: float = 120.0
@@ -54,7 +50,7 @@ class Patience:
 
 @dataclass(frozen=True)
 class Service:
-    """Where searches are answered, and by which key."""
+    """The search service and its key."""
 
     key: str = field(repr=False)
     address: str = OFFICIAL
@@ -62,7 +58,7 @@ class Service:
 
     @classmethod
     def from_environment(cls) -> Service:
-        """Reads the environment variables. Raises `UserError` where the key is missing or an address is none."""
+        """Reads the environment variables. Raises `UserError` if the key is missing or an address is invalid."""
         key, address = os.environ.get(KEY, "").strip(), os.environ.get(ADDRESS, "").strip() or OFFICIAL
         if not key:
             raise UserError(f"bfcl-v4-web-search: {KEY} is not set; searching needs a key of SerpAPI (serpapi.com).")
@@ -85,7 +81,7 @@ def _is_address(address: str) -> bool:
 
 
 class Web:
-    """The tools, for all questions of an exam. `close` ends the process that reads pages."""
+    """The tools, for all questions of an exam."""
 
     def __init__(
         self, service: Service, *, patience: Patience | None = None, limits: pages.PageLimits | None = None
@@ -93,9 +89,9 @@ class Web:
         self.service = service
         self._patience, self._limits = patience or Patience(), limits or pages.PageLimits()
         self._reader = BoundedProcess(
-            lambda: (sys.executable, "-P", "-s", "-B", page_reader.__file__), seconds=5.0 * page_reader.SECONDS
+            lambda: program_of(page_reader.__name__, "bs4", "html2text"), seconds=5.0 * page_reader.SECONDS
         )
-        # At INFO it logs every address, that of the service with its key.
+        # At INFO it logs every URL, the service's with its key.
         logger = logging.getLogger("httpx")
         logger.setLevel(max(logging.WARNING, logger.level))
 
@@ -103,9 +99,9 @@ class Web:
         self._reader.close()
 
     async def execute(self, call: ToolCall, *, show_snippet: bool) -> CallResult:
-        """Executes one call, or answers with an error.
+        """Executes one call, or returns an error.
 
-        Raises `EnvironmentFault` where the search service is dead or takes no more requests, and nothing else.
+        Raises `EnvironmentFault` if the search service is dead or accepts no more requests, and nothing else.
         """
         try:
             arguments = {key: argument_of(value) for key, value in call.arguments.items()}
@@ -116,11 +112,11 @@ class Web:
             return rendered(await tool(**arguments))
         except EnvironmentFault:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever a call raises is its result
+        except Exception as error:  # noqa: BLE001 - the error is the call's result
             return CallResult(f"{ERROR}{error}", is_error=True)
 
     async def read(self, page: pages.Page, mode: str) -> JSON:
-        """A page as text. Raises where it cannot be read."""
+        """A page as text. Raises `ValueError` if it cannot be read."""
         body = base64.b64encode(page.body).decode()
         reply = await asyncio.to_thread(
             self._reader.ask, {"body": body, "encoding": page.encoding, "mode": mode if isinstance(mode, str) else ""}
@@ -135,18 +131,18 @@ class Web:
         return await pages.fetch(url, self._limits, self.service.private)
 
     async def search(self, query: str) -> Mapping[str, Any] | str:
-        """The service's answer to the query of a request, an object, or in words why it gives none for this one."""
+        """The service's answer to a query: an object, or a text with the reason why it refuses this one."""
         patience, pause, waited, failed = self._patience, self._patience.pause, 0.0, 0
         while True:
-            status, found, why = await self._ask(query)
-            told = str(found.get("error", "")) if found is not None else ""
-            if status == 429 or "429" in told:
+            status, found, why = await self._request(query)
+            message = str(found.get("error", "")) if found is not None else ""
+            if status == 429 or "429" in message:
                 if waited >= patience.throttled:
                     raise EnvironmentFault(
                         "the search service takes no more requests (429: too many, or the account is used up)"
                     )
             elif status == 401 or (status == 403 and found is not None):
-                raise EnvironmentFault(f"the search service refuses the key of {KEY} ({status}: {self._safe(told)})")
+                raise EnvironmentFault(f"the search service refuses the key of {KEY} ({status}: {self._safe(message)})")
             elif found is not None:
                 return found
             elif status is not None and 400 <= status < 500:
@@ -159,8 +155,8 @@ class Web:
             await asyncio.sleep(wait)
             waited, pause = waited + wait, min(2 * pause, patience.longest)
 
-    async def _ask(self, query: str) -> tuple[int | None, Mapping[str, Any] | None, str]:
-        """Status, the object that came, and else what was wrong."""
+    async def _request(self, query: str) -> tuple[int | None, Mapping[str, Any] | None, str]:
+        """Status and object of the answer, or the problem."""
         import httpx
 
         try:
@@ -180,9 +176,8 @@ class Web:
             found = json.loads(bytes(body))
         except (ValueError, RecursionError):
             return response.status_code, None, f"status {response.status_code} without JSON"
-        if not isinstance(found, dict):
-            return response.status_code, None, f"status {response.status_code} without an object"
-        return response.status_code, found, ""
+        is_object = isinstance(found, dict)
+        return response.status_code, found if is_object else None, f"status {response.status_code} without an object"
 
     def _safe(self, text: str) -> str:
         """One line without the key."""
@@ -193,7 +188,7 @@ _TOOLS = frozenset({"search_engine_query", "fetch_url_content"})
 
 
 class WebSearchAPI:
-    """The calls, one by one; Python's error texts name the class as there."""
+    """The calls. The class has the official name, which appears in Python's error texts."""
 
     def __init__(self, web: Web, show_snippet: bool) -> None:
         self._web, self._show_snippet = web, show_snippet
@@ -206,7 +201,7 @@ class WebSearchAPI:
             query = _encoded(parameters)
             if len(query) > MAX_QUERY:
                 raise ValueError("The query is too long.")
-        except Exception as error:  # noqa: BLE001 - as there, what cannot be sent is an error of the call
+        except Exception as error:  # noqa: BLE001 - as in the official class, an error of the call
             return {"error": str(error)}
         key = {"api_key": self._web.service.key, "output": "json", "source": "python"}
         found = await self._web.search(f"{query}&{_encoded(key)}")
@@ -230,12 +225,12 @@ class WebSearchAPI:
             if not isinstance(mode, str) or mode not in ("raw", "markdown", "truncate"):
                 raise ValueError(f"Unsupported mode: {mode}")
             return await self._web.read(page, mode)
-        except Exception as error:  # noqa: BLE001 - as there, whatever goes wrong is told to the model
+        except Exception as error:  # noqa: BLE001 - as in the official class, an error of the call
             return {"error": f"An error occurred while fetching {url}: {error}"}
 
 
 def _encoded(parameters: Mapping[str, Any]) -> str:
-    """The query of a request, as `requests` writes it: nothing for null, one pair for each part of a list."""
+    """The query string, as `requests` writes it: nothing for null, one pair for each part of a list."""
     pairs = []
     for name, value in parameters.items():
         parts = value if isinstance(value, list | tuple | dict) else [value]

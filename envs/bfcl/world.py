@@ -1,6 +1,5 @@
-"""The executor: one episode's simulators, and structured calls on them. No text is ever evaluated.
+"""The executor: one dialogue's simulators, and structured calls on them. No text is ever evaluated.
 
-A `SimulatorWorld` belongs to one episode and one thread at a time; nothing it holds is shared with another world.
 Result texts are byte-identical to those of the official executor, which pastes calls into `eval`.
 """
 
@@ -25,17 +24,17 @@ from envs.task import Task
 from envs.world import JSON, CallResult, ToolCall
 
 BLOCKED_NAMES = frozenset({"kill", "exit", "quit", "remove", "unlink", "popen", "Popen", "run"})
-"""Names that the official executor answers with an error text of their own."""
+"""Names for which the official executor has a special error."""
 
 ERROR = "Error during execution: "
-"""What the text of a call that raised begins with."""
+"""Prefix of the result of a call that raised."""
 
 
 @dataclass(frozen=True, eq=False)
 class Simulators:
-    """Where a task plays: the simulators of these `classes`, in the benchmark's order, and their start state by class.
+    """The setting of a task: simulator classes, in the benchmark's order, and their start states by class.
 
-    `padded` asks the simulators to pad their state, by up to 31,000 characters a result, as long_context tasks do.
+    With `padded`, as in long_context tasks, simulators pad their state by up to 31,000 characters per result.
     """
 
     classes: tuple[str, ...]
@@ -43,28 +42,28 @@ class Simulators:
     padded: bool = False
 
     def ready(self) -> Callable[[], SimulatorWorld]:
-        """Builds the simulators once. Raises `EnvironmentFault` where one of them rejects its config."""
+        """Builds the simulators once. Raises `EnvironmentFault` if one of them rejects its config."""
         instances = {}
         for name in self.classes:
             try:
                 instances[name] = simulators.build(name, self.initial_config.get(name, {}), long_context=self.padded)
             except (TypeError, ValueError, KeyError, AttributeError) as error:
                 raise EnvironmentFault(f"{name} rejects its initial config: {error!r}") from error
-        # A pickle is several times faster to copy than simulators to build, and shares nothing with the package. It is
-        # made by this process or its parent from task data, never from anything a model wrote.
+        # A pickle is copied several times faster than simulators are built, and shares nothing with the package. It
+        # contains task data only, never anything that a model wrote.
         image = pickle.dumps(instances, protocol=pickle.HIGHEST_PROTOCOL)
         return lambda: SimulatorWorld(pickle.loads(image))  # noqa: S301
 
 
 def simulators_of(task: Task) -> Simulators:
-    """The setting of a task that plays on the simulators. Raises `EnvironmentFault` for any other task."""
+    """The task's setting. Raises `EnvironmentFault` if its world is not made of simulators."""
     if not isinstance(task.setting, Simulators):
         raise EnvironmentFault(f"{task.id} does not play on the simulators")
     return task.setting
 
 
 class SimulatorWorld:
-    """The simulators of one episode."""
+    """The simulators of one dialogue, for one thread at a time; they share nothing with another world."""
 
     def __init__(self, instances: Mapping[str, object]) -> None:
         self._instances = dict(instances)
@@ -79,16 +78,16 @@ class SimulatorWorld:
         return cost_of(None if class_name is None else self._instances[class_name], call)
 
     def execute(self, call: ToolCall, cost: Cost | None = None) -> CallResult:
-        """Executes one call, or answers with an error where it may cost more than one call should. Never raises."""
+        """Executes one call, or returns an error if it may be too expensive. Never raises."""
         if (cost or self.cost(call)).work > MAX_CALL_WORK:
             return CallResult(f"{ERROR}the call would read or write too much", is_error=True)
         try:
             return rendered(self._dispatch(call))
-        except Exception as error:  # noqa: BLE001 - whatever a simulator raises is this call's result
+        except Exception as error:  # noqa: BLE001 - the error is the call's result
             return CallResult(ERROR + str(error), is_error=True)
 
     def state(self) -> dict[str, Any]:
-        """The comparable state: "Class.attribute" → value, viewed and not copied."""
+        """A view of the comparable state: "Class.attribute" → value."""
         return simulators.public_state(self._instances)
 
     def _dispatch(self, call: ToolCall) -> Any:
@@ -97,7 +96,7 @@ class SimulatorWorld:
             raise unknown_tool(call.name)
         arguments = {key: argument_of(value) for key, value in call.arguments.items()}
         for key, value in simulators.mutable_defaults(class_name, call.name).items():
-            # Python would share the default between all episodes of the process; here, within this one only.
+            # Python shares the default between all dialogues of the process; here each has its own.
             if key not in arguments:
                 arguments[key] = self._defaults.setdefault(call.name, {}).setdefault(key, copy.deepcopy(value))
         method = getattr(self._instances[class_name], call.name)
@@ -111,7 +110,7 @@ def _classes_by_tool(classes: tuple[str, ...]) -> Mapping[str, str]:
 
 
 def unknown_tool(name: str) -> CallRefused:
-    """What the official executor answers to a call of a tool that is not there."""
+    """The official executor's error for a tool that does not exist."""
     stem = name.split("(")[0]
     last = stem.split(".")[1] if "." in stem else stem
     if last in BLOCKED_NAMES:
@@ -121,9 +120,9 @@ def unknown_tool(name: str) -> CallRefused:
 
 
 def argument_of(value: JSON) -> JSON:
-    """A copy of an argument, as the official round trip through source text would make it.
+    """A copy of an argument, as after the official round trip through source text.
 
-    NaN and infinities have no literal: there they are names, and undefined.
+    NaN and infinities have no literal: there they are undefined names.
     """
     if isinstance(value, float) and not math.isfinite(value):
         raise CallRefused(f"name '{'nan' if math.isnan(value) else 'inf'}' is not defined")
@@ -137,20 +136,20 @@ def argument_of(value: JSON) -> JSON:
 
 
 def rendered(value: Any) -> CallResult:
-    """The official rendering: text as it is, dicts as JSON where that works, all else by `str`."""
+    """The official rendering: text unchanged, dicts as JSON if possible, all else by `str`."""
     if isinstance(value, str):
         return CallResult(value, is_error=False)
     try:
         text = json.dumps(value) if isinstance(value, dict) else str(value)
     except (TypeError, ValueError, RecursionError):
         text = str(value)
-    return CallResult(text, is_error=_tells_error(value))
+    return CallResult(text, is_error=_reports_error(value))
 
 
-def _tells_error(value: Any) -> bool:
-    """Whether a returned value reports a failure: the simulators use an "error" key, bare or in a list, or a text."""
+def _reports_error(value: Any) -> bool:
+    """Whether a value reports a failure: by an "error" key, also in a list, or by a text."""
     if isinstance(value, dict):
         return "error" in value
     if isinstance(value, list) and value:
-        return _tells_error(value[0]) or (isinstance(value[0], str) and value[0].startswith("Error:"))
+        return _reports_error(value[0]) or (isinstance(value[0], str) and value[0].startswith("Error:"))
     return False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from envs.dialects.base import Dialect, ParsedCompletion, tool_documents
 from envs.dialects.llama3_json import Llama3Json
@@ -13,9 +12,7 @@ from envs.errors import unknown_value
 
 __all__ = ["DIALECTS", "Dialect", "ParsedCompletion", "get_dialect", "tool_documents"]
 
-DIALECTS: Mapping[str, Dialect] = MappingProxyType(
-    {dialect.name: dialect for dialect in (Qwen(), Llama3Json(), ToolAce())}
-)
+DIALECTS: Mapping[str, Dialect] = {dialect.name: dialect for dialect in (Qwen(), Llama3Json(), ToolAce())}
 
 
 def get_dialect(name: str) -> Dialect:

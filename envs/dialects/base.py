@@ -1,4 +1,4 @@
-"""What a dialect is: how one model family is shown tools, writes calls, and is shown results.
+"""The base class of dialects: how one model family is shown tools, writes calls, and is shown results.
 
 A dialect is a value chosen from the model's configuration. Its functions are pure and never raise, whatever the text.
 """
@@ -15,18 +15,18 @@ from envs.text import depth
 from envs.trace import ParseError
 
 MAX_NESTING = 64
-"""Levels of lists and objects in a call beyond which it is a parse error; the deepest documented argument has 2."""
+"""Levels of lists and objects in a call; deeper ones are parse errors. The deepest documented argument has 2."""
 MAX_CHARACTERS = 100_000
-"""Length beyond which JSON is not parsed; a response of 4,096 tokens is far below it."""
+"""Length of JSON that is parsed; a response of 4,096 tokens is far below it."""
 MAX_ERRORS = 16
-"""Parse errors reported of one completion at most."""
+"""Reported parse errors per completion."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedCompletion:
-    """A completion read as calls. `calls` holds every well-formed call in order, whatever the errors beside it.
+    """A parsed completion: every well-formed call in order, whatever the errors.
 
-    `quoted` says that the arguments of some call came as text, which was read as well.
+    `quoted` means that the arguments of some call came as text, which was parsed too.
     """
 
     calls: tuple[ToolCall, ...] = ()
@@ -35,12 +35,12 @@ class ParsedCompletion:
 
     @property
     def official_calls(self) -> tuple[ToolCall, ...]:
-        """The calls that the official decoder returns: none where an error is fatal to it."""
+        """The calls that the official decoder returns: none after an error that is fatal to it."""
         return () if any(error.fatal for error in self.errors) else self.calls
 
     @property
     def graded_calls(self) -> tuple[ToolCall, ...]:
-        """The same where an answer is graded by its calls: of one with quoted arguments it then returns none."""
+        """The calls that the official graders of single answers see: none if arguments were quoted."""
         return () if self.quoted else self.official_calls
 
 
@@ -49,48 +49,48 @@ class Dialect(ABC):
     """One model family's way of calling tools."""
 
     name: str
-    """The name used in configurations."""
+    """Its name in configurations."""
     result_role: str
-    """The chat role under which tool results go back."""
+    """The chat role of tool results."""
     tools_in_system: bool
-    """Whether tools are shown by `render_tools` in a system message, and not by the model's chat template."""
+    """Whether `render_tools` goes into a system message, instead of tools going into the model's chat template."""
     call_format: str
-    """One sentence that tells a model how to write a call; shown by the interface's format cue."""
+    """One sentence on how to write a call; shown by the interface's format cue."""
     markup: tuple[str, ...] = ()
-    """The marks that give a text a meaning in prompts: where they stand in content, they are broken up."""
+    """Texts with a special meaning in prompts: inside content they are broken up."""
     own_words: tuple[str, ...] = ()
-    """The sentences in which the dialect explains its markup to a model. There the marks stay whole."""
+    """Sentences that explain the markup to a model: inside them it stays whole."""
 
     @abstractmethod
     def render_tools(self, tools: Sequence[ToolDoc]) -> str:
-        """The text that shows the tools, as the official handler of the family words it."""
+        """The text that shows the tools, as the family's official handler words it."""
 
     @abstractmethod
     def render_calls(self, calls: Sequence[ToolCall]) -> str:
         """A completion that parses into exactly these calls."""
 
     def render_result(self, result: str) -> str:
-        """One tool result as it stands in the text of an observation."""
+        """One tool result in the text of an observation."""
         return result
 
     def spoken(self, completion: str) -> str:
-        """What the official handler takes for the completion: all of it, or what stands behind a model's thoughts."""
+        """The part of the completion that the official handler uses: without a model's thoughts, if it has any."""
         return completion
 
     @abstractmethod
     def parse(self, completion: str) -> ParsedCompletion:
-        """Reads a completion. Never raises."""
+        """Parses a completion. Never raises."""
 
 
 def tool_documents(tools: Sequence[ToolDoc]) -> list[dict[str, JSON]]:
-    """The tools' JSON documents, as chat templates take them in their `tools` argument."""
+    """The tools' JSON documents, for chat templates."""
     return [dict(tool.document) for tool in tools]
 
 
 def too_deep(text: str) -> bool:
-    """Whether brackets are nested deeper than `MAX_NESTING`, by counting alone: checked before a parser recurses.
+    """Whether brackets are nested deeper than `MAX_NESTING`, by counting: checked before a parser recurses.
 
-    Brackets in strings count too, so that closing ones there can hide others: what is read is checked by `check_depth`.
+    Brackets in strings count too, and can hide others; `check_depth` checks the parsed value.
     """
     if sum(map(text.count, "([{")) <= MAX_NESTING:
         return False
@@ -106,7 +106,7 @@ def too_deep(text: str) -> bool:
 
 
 def check_size(text: str) -> None:
-    """Raises `ValueError` for JSON too long or too deep to parse in good time."""
+    """Raises `ValueError` for JSON that is too long or too deep to parse."""
     if len(text) > MAX_CHARACTERS:
         raise ValueError(f"it is longer than {MAX_CHARACTERS} characters")
     if too_deep(text):
@@ -114,20 +114,20 @@ def check_size(text: str) -> None:
 
 
 def check_depth(value: JSON) -> None:
-    """Raises `ValueError` for a value that is nested deeper than `MAX_NESTING`: copying it would recurse."""
+    """Raises `ValueError` for a value that is nested too deeply to copy."""
     if depth(value) > MAX_NESTING:
         raise ValueError(f"brackets are nested deeper than {MAX_NESTING}")
 
 
 def first_errors(errors: Sequence[ParseError]) -> tuple[ParseError, ...]:
-    """At most `MAX_ERRORS` of them, in order; the first fatal one is always among them."""
+    """The first `MAX_ERRORS` errors, and the first fatal one."""
     kept, rest = errors[:MAX_ERRORS], errors[MAX_ERRORS:]
     fatal = [] if any(error.fatal for error in kept) else [error for error in rest if error.fatal]
     return (*kept, *fatal[:1])
 
 
 def read_json(text: str) -> JSON:
-    """`json.loads` for hostile text: raises `ValueError` and nothing else."""
+    """`json.loads` for hostile text: raises only `ValueError`."""
     check_size(text)
     try:
         value: JSON = json.loads(text)
@@ -138,12 +138,12 @@ def read_json(text: str) -> JSON:
 
 
 def without_mark(text: str, mark: str) -> str:
-    """JSON that means the same, in which the mark does not stand: where a handler would take it for more than text."""
+    """Equivalent JSON without the mark, to which a handler would give a special meaning."""
     return text.replace(mark, f"\\u{ord(mark[0]):04x}{mark[1:]}")
 
 
 def call_from(value: JSON, arguments_key: str) -> ToolCall:
-    """A call from its decoded JSON object `{"name": …, arguments_key: {…}}`. Raises `ValueError` with the reason."""
+    """The call in a JSON object `{"name": …, arguments_key: {…}}`. Raises `ValueError` with the reason."""
     if not isinstance(value, dict):
         raise ValueError("a tool call must be a JSON object")
     name, arguments = value.get("name"), value.get(arguments_key)

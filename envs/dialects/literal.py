@@ -1,4 +1,4 @@
-"""Reading Python literals out of model text: the text is parsed to a syntax tree and walked, never evaluated."""
+"""Python literals in model text: parsed to a syntax tree, never evaluated."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from envs.dialects.base import MAX_NESTING, check_depth, too_deep
 from envs.task import JSON
 
 MAX_PYTHON_CHARACTERS = 20_000
-"""Length beyond which Python is not parsed; a response of 4,096 tokens stays below it."""
+"""Length of Python that is parsed; a response of 4,096 tokens stays below it."""
 MAX_BRACES = 1_000
-"""Opening braces beyond which Python is not parsed: its parser takes quadratic time over the fields of an f-string."""
+"""Opening braces in Python that is parsed: the parser takes quadratic time over the fields of an f-string."""
 
 _FILE_NAME = "<completion>"
 _QUIET = ("ignore", None, Warning, re.compile(_FILE_NAME), 0)
 
 
 def parse_expression(source: str) -> ast.expr:
-    """The syntax tree of one Python expression. Raises `ValueError`, whatever the text."""
+    """The syntax tree of one Python expression. Raises only `ValueError`."""
     if len(source) > MAX_PYTHON_CHARACTERS:
         raise ValueError(f"it is longer than {MAX_PYTHON_CHARACTERS} characters")
     if source.count("{") > MAX_BRACES:
@@ -42,9 +42,8 @@ def parse_expression(source: str) -> ast.expr:
 def literal_value(node: ast.expr, *, words: Mapping[str, JSON] | None = None) -> JSON:
     """The value of a literal: constants, negative numbers, lists, tuples, dicts, and bare words.
 
-    `words` tells what bare words mean, and others raise `ValueError`; without it each is its own text. So, and `...` as
-    text, the official decoder of ToolACE reads them. Everything else, arithmetic and calls included, raises
-    `ValueError`.
+    `words` gives the meaning of bare words; without it each is its own text, as for the official decoder of ToolACE.
+    Everything else, arithmetic and calls included, raises `ValueError`.
     """
     value = _value(node, words)
     check_depth(value)
@@ -79,7 +78,7 @@ def _value(node: ast.expr, words: Mapping[str, JSON] | None) -> JSON:
 
 
 def _printable(number: float) -> float:
-    """The number; a hexadecimal one too long for decimal digits raises `ValueError`, as it could never be shown."""
+    """The number. Raises `ValueError` for a hexadecimal one that is too long for decimal digits."""
     str(number)
     return number
 

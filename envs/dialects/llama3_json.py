@@ -32,14 +32,14 @@ _INTRODUCTION = (
 )
 _SEPARATORS = " \t\r\n;,"
 _JSON_WORDS: dict[str, JSON] = {"true": True, "false": False, "null": None}
-"""What JSON's words mean where they stand beside single quotes."""
+"""The meaning of JSON's words in a text with single quotes."""
 _MAX_VALUES = 5_000
-"""JSON values in one completion; more calls than these do not fit into the characters that are read."""
+"""JSON values in one completion; more calls do not fit into the characters that are read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Llama3Json(Dialect):
-    """Reads what the official Llama 3.1 handler reads as JSON; that handler evaluates the text, this one never."""
+    """Reads what the official Llama 3.1 handler reads as JSON; that handler evaluates the text, this one does not."""
 
     name: str = "llama3_json"
     result_role: str = "ipython"
@@ -70,7 +70,7 @@ class Llama3Json(Dialect):
         return replace(parsed, errors=tuple(errors))
 
     def _parse(self, text: str, *, tagged: bool) -> ParsedCompletion:
-        """Reads a completion without its tags, which the official handler removes wherever they stand."""
+        """Parses a completion without its tags, which the official handler removes everywhere."""
         begin = len(text) - len(text.lstrip())
         if text[begin : begin + 1] not in ("{", "["):
             return _prose(text, begin, tagged=tagged)
@@ -89,7 +89,7 @@ class Llama3Json(Dialect):
 
 
 def _leading(completion: str) -> tuple[str, str]:
-    """What a completion begins with, its tags as blanks, which keep all positions; and the rest."""
+    """The start of a completion, its tags as spaces, which keep all positions; and the rest."""
     begin = 0
     while (tag := completion.find(_PYTHON_TAG, begin)) >= 0 and not completion[begin:tag].strip():
         begin = tag + len(_PYTHON_TAG)
@@ -97,7 +97,7 @@ def _leading(completion: str) -> tuple[str, str]:
 
 
 def _prose(text: str, begin: int, *, tagged: bool) -> ParsedCompletion:
-    """A completion that does not begin with JSON: an answer in words, unless it holds a call further on."""
+    """A completion that does not begin with JSON: an answer in words, unless it contains a call."""
     call = text.find('{"name"')
     if call >= 0:
         return ParsedCompletion(errors=(ParseError(call, "a tool call must stand alone, without text around it"),))
@@ -119,9 +119,9 @@ def _read(text: str, begin: int) -> list[tuple[int, JSON]]:
 
 
 def _read_sequence(text: str, begin: int) -> list[tuple[int, JSON]]:
-    """JSON values one after another (Llama parts them by semicolons, commas or blanks), lists laid flat.
+    """JSON values one after another, separated by semicolons, commas or spaces, with lists flattened.
 
-    Returns (position, value) pairs. Raises `ValueError` at the first thing that is no JSON.
+    Returns (position, value) pairs. Raises `ValueError` at the first invalid one.
     """
     check_size(text)
     decoder = json.JSONDecoder()

@@ -39,7 +39,7 @@ _FOOTER = (
 
 @dataclass(frozen=True, slots=True)
 class Qwen(Dialect):
-    """Decodes as the official Qwen function-calling handler does, without its evaluation of strings."""
+    """Decodes as the official Qwen function-calling handler does, but evaluates no strings."""
 
     name: str = "qwen"
     result_role: str = "tool"
@@ -95,7 +95,7 @@ class Qwen(Dialect):
 
 
 def _behind_thoughts(completion: str) -> int:
-    """Where the thoughts of a reasoning model end: the official handler leaves out all up to the last such mark."""
+    """The end of a reasoning model's thoughts: the official handler drops everything up to the last such mark."""
     return completion.rfind(_THOUGHTS_END) + len(_THOUGHTS_END) if _THOUGHTS_END in completion else 0
 
 
@@ -112,7 +112,7 @@ def _blocks(text: str, begin: int) -> Iterator[tuple[int, int, str]]:
 
 
 def _stray_opening(text: str, start: int, end: int) -> list[ParseError]:
-    """The first opening tag of a stretch without complete blocks; the official decoder does not see it at all."""
+    """The first opening tag in a part without complete blocks; the official decoder ignores it."""
     position = text.find(_OPENING, start, end)
     if position < 0:
         return []

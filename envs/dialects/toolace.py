@@ -31,7 +31,7 @@ _FRAME = "`\n "
 
 @dataclass(frozen=True, slots=True)
 class ToolAce(Dialect):
-    """Decodes as the official prompt handler does, except that arithmetic and nested calls are errors, never run."""
+    """Decodes as the official prompt handler does, except that arithmetic and nested calls are errors."""
 
     name: str = "toolace"
     result_role: str = "ipython"

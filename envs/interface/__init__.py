@@ -1,4 +1,4 @@
-"""The learning interface Ω: the value, how it is shown, its JSON form, and the difference of two."""
+"""The learning interface Ω: its value, how it is shown, its JSON form, and the leak guard."""
 
 from envs.interface.value import CueKind, Interface, RecoveryLevel, SchemaCue, interface_diff
 

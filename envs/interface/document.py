@@ -1,4 +1,4 @@
-"""An interface as JSON, with validation. Files and curators' proposals come in through this door only."""
+"""Interfaces as JSON, with validation: the only way in for files and curators' proposals."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WANTED: Mapping[str, str] = {
     "too_long": f"a list of at most {MAX_GUIDELINES}",
     "invalid_key": "a string",
 }
-"""What is allowed, by the type of pydantic's error, where pydantic names Python types."""
+"""Type of pydantic's error → what is allowed, if pydantic would name Python types."""
 
 
 class _CueDocument(BaseModel):
@@ -68,7 +68,7 @@ def interface_to_dict(interface: Interface) -> dict[str, JSON]:
 
 
 def interface_from_dict(value: JSON, *, source: str = "interface") -> Interface:
-    """The interface that a JSON value describes. Raises `UserError` naming the key, the value and what is allowed."""
+    """The interface in a JSON value. Raises `UserError` with the key, the value and the allowed values."""
     try:
         document = _InterfaceDocument.model_validate(value)
     except ValidationError as error:
@@ -87,7 +87,7 @@ def interface_from_json(text: str, *, source: str = "interface") -> Interface:
 
 
 def load_interface(path: Path) -> Interface:
-    """The interface in a JSON file. Raises `UserError` where it cannot be read or is not valid."""
+    """The interface in a JSON file. Raises `UserError` if the file cannot be read or is invalid."""
     return interface_from_json(read_text(path, "interface"), source=str(path))
 
 

@@ -19,14 +19,15 @@ _LETTERS_A_TOKEN = 3
 class LeakGuard:
     """Judges interfaces that are proposed for training.
 
-    A proposal is rejected where it is not a valid interface (by the rules of an interface's JSON form, also for values
-    that were built directly), uses a kind of schema cue that is not allowed, is longer than `max_tokens`, or contains
-    an answer of the tasks; `ForbiddenAnswers` defines which texts do. Each guideline is read as it stands, with
-    lookalike letters and marks between letters undone, backwards, in rot13, and with base64, base32, hexadecimal, URL
-    and character codes decoded, two layers deep; then all guidelines are read as one text.
+    It rejects an invalid interface (also one that was built directly), a kind of schema cue that is not allowed,
+    guidelines longer than `max_tokens`, and texts that contain an answer as `ForbiddenAnswers` defines it. Each
+    guideline, and then all of them as one text, is searched as written, with lookalike letters and marks between
+    letters undone, backwards, in rot13, and with base64, base32, hexadecimal, URL and character codes decoded, two
+    layers deep.
 
-    `max_tokens` bounds the text that the guidelines add to the prompt, heading included. `count_tokens` counts it;
-    without one `estimate_tokens` does, which counts too many rather than too few.
+    Args:
+        max_tokens: Limit of the guidelines' text, with its heading.
+        count_tokens: Counts it; `estimate_tokens` is the default.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class LeakGuard:
         return next(self._faults(interface), None)
 
     def check_text(self, text: str) -> str | None:
-        """Why a guideline is rejected, in half a sentence about it, or None. The length budget is not considered."""
+        """Why a guideline is rejected, in half a sentence, or None. The token limit does not apply."""
         return guideline_fault(text) or self._leak(text)
 
     def _faults(self, interface: Interface) -> Iterator[str]:
@@ -94,8 +95,7 @@ class LeakGuard:
 
 
 def estimate_tokens(text: str) -> int:
-    """At least as many tokens as usual tokenizers give: a word has one for every three letters begun, every other
-    character has one for each of its bytes in UTF-8."""
+    """An upper bound of usual tokenizers' counts: a token per three letters begun, and per byte of other characters."""
     return sum(
         -(-len(piece) // _LETTERS_A_TOKEN) if piece.isascii() and piece.isalpha() else len(piece.encode())
         for piece in _PIECES.findall(text)

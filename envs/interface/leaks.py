@@ -1,4 +1,4 @@
-"""`ForbiddenAnswers`: the answers of some tasks, indexed so that a text is searched quickly for any of them."""
+"""`ForbiddenAnswers`: the answers of some tasks, indexed for quick search in texts."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from envs.task import JSON, Task, ToolCall
 RUN_OF_WORDS = 6
 """Consecutive words of a user's text, or of a long value, that may not be repeated."""
 CALLS_OF_A_TURN = 3
-"""Consecutive calls of one turn that may not be listed in order."""
+"""Consecutive calls of one turn that may not be named in order."""
 CALLS_OF_A_TASK = 4
 """The same for calls of several turns."""
 _CALLS = (CALLS_OF_A_TURN, CALLS_OF_A_TASK)
 
 _SHORTEST = 3
-"""Letters and digits of a value at least: "in", "l" and numbers of two digits give nothing away."""
+"""Letters and digits of a value; shorter ones ("in", "l", two digits) reveal nothing."""
 _ALONE = 8
-"""Letters of a value that is found wherever it stands, also inside other words; shorter ones must be words."""
+"""Letters of a value that is found also inside other words; shorter ones must be words."""
 _ALONE_WITH_DIGITS = 6
 """The same for a value with a digit."""
 _ORDINARY_WORDS = 2
-"""A value of so many ordinary words at most can stand in general advice by accident."""
+"""A value of so many ordinary words can occur in general advice by accident."""
 _INDEXED = 64
-"""Letters and digits of a value that are kept."""
+"""Letters and digits of a value that are stored."""
 _HEAD = 6
 _QUOTES = frozenset("\"'`“”‘’«»‹›„")
 _GIVEN = frozenset("=#@")
-"""What marks the word behind it as a value."""
+"""Marks in front of a value."""
 _CALL = re.compile(r"([A-Za-z_]\w*)\s*\(([^()]{1,400})\)")
 _JSON_CALL = re.compile(r"\bname\W{1,6}(\w+)\W{1,6}(?:arguments|parameters)\W{1,6}([^{}]{1,400})")
 _CAPITALS = re.compile(r"[A-Z]{3,}")
@@ -54,15 +54,15 @@ class Leak(StrEnum):
 
 @dataclass(frozen=True)
 class Signs:
-    """The lookups of a reading besides its words; worked out once for all `ForbiddenAnswers`."""
+    """The lookups of a reading besides its words, computed once for all `ForbiddenAnswers`."""
 
     reading: ValueReading
     calls: frozenset[str]
-    """The calls that are written out."""
+    """Calls that are written out."""
     orders: frozenset[tuple[str, ...]]
-    """The tools that are named one after the other."""
+    """Sequences of tools that are named."""
     runs: frozenset[bytes]
-    """The runs of words."""
+    """Digests of runs of words."""
 
     @classmethod
     def of(cls, reading: ValueReading) -> Signs:
@@ -80,16 +80,16 @@ class Signs:
 class ForbiddenAnswers:
     """The argument values, calls, orders of calls and user texts of tasks.
 
-    * A value counts as told where its letters and digits follow each other, whatever stands between them. Values of the
-      public documentation and those of fewer than three letters or digits do not count, save decimal numbers. A value
-      of one or two ordinary words counts only where it is given as a value (in quotes, behind "=", "#" or "@", with
-      its own capitals, or as one word), or had to be decoded.
-    * A call counts where it is written out as a call, with its arguments, as text or JSON, however public these are.
-    * Tools may be named in advice. Naming the tools of three consecutive calls of one turn in their order, or of four
-      of one task, one after the other, counts; repeated calls count as one.
-    * Six consecutive words of a user's text count, unless each of them is a word of the documentation.
+    * A value leaks if its letters and digits follow each other, whatever is between them. Public values and values of
+      fewer than three letters or digits do not count, except decimal numbers. A value of one or two ordinary words
+      leaks only if it is marked as a value (in quotes, behind "=", "#" or "@", by its capitals, or as one word), or
+      had to be decoded.
+    * A call leaks if it is written out with its arguments, as text or JSON, however public these are.
+    * The tools of three consecutive calls of one turn, or of four of one task, leak if they are named in order;
+      repeated calls count as one.
+    * Six consecutive words of a user's text leak, unless each of them is a word of the documentation.
 
-    `ids` are those of the tasks.
+    `ids` are the tasks' ids.
     """
 
     def __init__(self) -> None:
@@ -103,7 +103,7 @@ class ForbiddenAnswers:
         self._runs: set[bytes] = set()
 
     def add(self, task: Task) -> None:
-        """A task that is known, by its id, costs nothing."""
+        """Indexes a task, once per id."""
         if task.id not in self.ids:
             self.ids.add(task.id)
             self._index(task)
@@ -203,7 +203,7 @@ class ForbiddenAnswers:
 
 
 def _counts(span: Sequence[Word], forms: set[str], *, turned: bool) -> bool:
-    """Whether words that spell a value are a leak, or are there by accident. `forms` are ways to write the value."""
+    """Whether words that spell a value are a leak, or an accident. `forms` are ways to write the value."""
     # Single letters beside whole words are prose ("a, b and c"); letters alone spell something.
     if any(not word.ordinary and len(word.text) > 1 for word in span) or all(len(word.text) == 1 for word in span):
         return True
@@ -221,7 +221,7 @@ def _counts(span: Sequence[Word], forms: set[str], *, turned: bool) -> bool:
 
 
 def _tools_named(words: Sequence[Word]) -> list[str]:
-    """The tools that the words name, in order; the longest name where several begin at a word."""
+    """The tools that the words name, in order; the longest name counts."""
     names, beginnings = tool_names()
     found, start = [], 0
     while start < len(words):
@@ -251,7 +251,7 @@ def _digest(run: Sequence[str]) -> bytes:
 
 
 def _ways(text: str) -> tuple[bool, ...]:
-    """Whether its words are read wide: both ways where that makes a difference."""
+    """Whether to read its words wide: both ways if that makes a difference."""
     return (False,) if text.isascii() else (False, True)
 
 
@@ -264,14 +264,14 @@ def _written(value: JSON) -> str:
 
 
 def _digits(value: float) -> str:
-    """A number without sign and exponent; whole ones without a point."""
+    """A number without sign and exponent; whole ones without a decimal point."""
     if value == int(value):
         return str(abs(int(value)))
     return f"{abs(value):.12f}".rstrip("0")
 
 
 def _decimal(text: str) -> str:
-    """A decimal number in its shortest form; it ends in a point where it is whole."""
+    """A decimal number in its shortest form; a whole one ends in the point."""
     whole, _, fraction = text.partition(".")
     return f"{whole.lstrip('0') or '0'}.{fraction.rstrip('0')}"
 

@@ -1,4 +1,4 @@
-"""Letters and words of any script: lookalikes of ASCII letters, and where a word begins and ends."""
+"""Letters and words of any script: lookalikes of ASCII letters, and the boundaries of words."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _LOOKALIKES = str.maketrans(
     "ABEKMHOPCTYXISJGaeopcyxisjhdqwkmtbhgrABEZHIKMNOPTYXaeoptuvikhxbywuagioOlLdDABCDEFGHIJKLMNOPRSTUVWYZ",
 )
 _FRAMED = {start + i: chr(65 + i) for start in (0x1F150, 0x1F170, 0x1F1E6) for i in range(26)}
-"""Letters in dark circles, in dark squares and of flags, which Unicode does not call compatible with plain ones."""
+"""Letters in dark circles, in dark squares and of flags, which Unicode does not map to plain ones."""
 _UNSEEN = dict.fromkeys((0x115F, 0x1160, 0x3164, 0xFFA0, 0x2800))
 _APOSTROPHE = re.compile(r"(?<=[A-Za-z])['’](?=[A-Za-z])")
 _PARTS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
@@ -23,7 +23,7 @@ _ANY = re.compile(rf"[0-9]+|[{_WITHOUT_BLANKS}]|[^\W\d_{_WITHOUT_BLANKS}]+")
 
 
 def plain_letters(text: str) -> str:
-    """The text with ASCII letters and digits where it has letters and digits that look like them, accents dropped."""
+    """The text with lookalikes of ASCII letters and digits replaced by these, and accents dropped."""
     if not text.isascii():
         spread = unicodedata.normalize("NFKD", text.translate(_FRAMED)).translate(_UNSEEN)
         kept = (char for char in spread if unicodedata.category(char) not in ("Mn", "Me", "Cf"))
@@ -34,19 +34,19 @@ def plain_letters(text: str) -> str:
 
 
 def parts(text: str) -> list[str]:
-    """The words and numbers of Latin letters in a text, small; "lockDoors" has two, as "lock_doors" has."""
+    """The lower-case Latin words and numbers of a text; "lockDoors" has two, like "lock_doors"."""
     return [part.lower() for part in _PARTS.findall(text)]
 
 
 def tokens(text: str, *, wide: bool = False) -> list[str]:
-    """The words and numbers of a text in plain letters, small; "lockDoors" has one. `wide` is as for `word_spans`."""
+    """The lower-case words and numbers of a plain text; "lockDoors" has one. `wide` is as in `word_spans`."""
     return [token.lower() for token in (_ANY if wide else _TOKENS).findall(text)]
 
 
 def word_spans(text: str, *, wide: bool = False) -> list[tuple[int, int]]:
-    """Where the words and numbers of a text in plain letters begin and end.
+    """The spans of words and numbers in a plain text.
 
-    Letters that are not Latin stand between words, as all that is no letter does. If `wide` they are of words: a run of
-    letters is one where a script has blanks, and else (Chinese, Japanese, Thai, Lao, Khmer, Burmese) each letter.
+    Only Latin letters count, unless `wide`. Then a run of letters is a word if the script has spaces; in others
+    (Chinese, Japanese, Thai, Lao, Khmer, Burmese) each letter is.
     """
     return [match.span() for match in (_ANY if wide else _PARTS).finditer(text)]

@@ -1,8 +1,7 @@
-"""The readings of a text: the text itself, reversed, in rot13, and with its encodings decoded.
+"""The readings of a text: as written, reversed, in rot13, and with its encodings decoded.
 
-A reading is made of words without their look: lookalike letters, accents, invisible marks and the case are gone, and
-what stands between two words is kept apart from them, so that "A A P L", "A-A-P-L" and "ＡＡＰＬ" read as "aapl" do.
-Nothing is executed, and the work is bounded: a text that unfolds into too much more text cannot be read at all.
+A reading consists of words without lookalike letters, accents, invisible marks and case; text between two words is
+kept apart, so that "A A P L", "A-A-P-L" and "ＡＡＰＬ" read as "aapl". Nothing is executed, and the work is bounded.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from envs.interface.letters import parts, plain_letters, word_spans
 from envs.interface.vocabulary import is_ordinary
 
 _LAYERS = 2
-"""Encodings one inside the other that are undone."""
+"""Nested encodings that are decoded."""
 _GROWTH = 12
-"""Characters at most that all decoded pieces of a text may have, for each of its own, beyond `_ALLOWANCE`."""
+"""Decoded characters per character of a text, beyond `_ALLOWANCE`."""
 _ALLOWANCE = 2_000
 _LEAST_WHOLE = 3
-"""Characters at least of a run's decoded text."""
+"""Length of a run's decoded text."""
 _LEAST_PIECE = 4
-"""The same for a printable piece of what comes out when the run is read from another than its first character."""
+"""Length of a printable piece if the run is decoded from another than its first character."""
 
 _ROT13 = str.maketrans(
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz", "NOPQRSTUVWXYZABCDEFGHIJKLMnopqrstuvwxyzabcdefghijklm"
@@ -50,26 +49,23 @@ _ASCII = re.compile(rb"[ -~]{%d,}" % _LEAST_PIECE)
 
 
 class Tangled(Exception):
-    """A text unfolds into more text than is read."""
+    """A text decodes into too much text to search."""
 
 
 class Word(NamedTuple):
-    """A word or number in small letters, as it is written, with what stands before and after it."""
+    """A lower-case word or number, as written, with the text before and after it."""
 
     text: str
     written: str
     before: str
     after: str
     ordinary: bool
-    """Whether the word that was written is an ordinary one. Nothing that had to be decoded is."""
+    """Whether it is an ordinary word. Decoded words never are."""
 
 
 @dataclass(frozen=True)
 class ValueReading:
-    """One way to read a text.
-
-    `turned` says that it was written the other way round, or in rot13; `wide`, that letters of all scripts are read.
-    """
+    """One way to read a text. `turned` means reversed or rot13, `wide` that letters of all scripts count."""
 
     text: str
     words: tuple[Word, ...]
@@ -78,15 +74,12 @@ class ValueReading:
 
     @cached_property
     def compact(self) -> str:
-        """The words without anything between them."""
+        """The words joined."""
         return "".join(word.text for word in self.words)
 
 
 def read_words(text: str, *, ordinary: bool = True, wide: bool = False) -> tuple[Word, ...]:
-    """The words of a text in plain letters; with `ordinary` False none counts as ordinary.
-
-    If `wide` those of all scripts, else of Latin letters alone.
-    """
+    """The words of a text in plain letters; with `ordinary` False none counts as ordinary."""
     found, end = [], 0
     spans = word_spans(text, wide=wide)
     for index, (start, stop) in enumerate(spans):
@@ -100,7 +93,7 @@ def read_words(text: str, *, ordinary: bool = True, wide: bool = False) -> tuple
 
 
 def readings(text: str) -> Iterator[ValueReading]:
-    """Every reading of a text, the plain one first. Raises `Tangled` where there are too many."""
+    """Every reading of a text, the plain one first. Raises `Tangled` if there are too many."""
     plain = plain_letters(text)
     words = read_words(plain)
     yield ValueReading(plain, words)
@@ -130,7 +123,7 @@ def _turns(text: str, words: Sequence[Word]) -> Iterator[ValueReading]:
 
 
 def _decodings(text: str) -> Iterator[str]:
-    """The printable texts that are encoded in a text, in itself, turned round or in rot13, layer by layer."""
+    """The printable texts that are encoded in a text, its reverse or its rot13, layer by layer."""
     budget = _ALLOWANCE + _GROWTH * len(text)
     seen: set[str] = set()
     layer = [(turn(text), turn) for turn in (str, _reversed, _rotated)]
@@ -151,7 +144,7 @@ def _decodings(text: str) -> Iterator[str]:
 
 
 def _decoded(text: str, undo: Callable[[str], str]) -> Iterator[str]:
-    """What stands in a text in an encoding. `undo` gives a run as it was written; ordinary words are left out."""
+    """The decoded parts of a text. `undo` restores a run as it was written; ordinary words are left out."""
     for escaped in (html.unescape(text), _ESCAPE.sub(_character, text)):
         if escaped != text:
             yield escaped
@@ -195,7 +188,7 @@ def _from_base32(run: str) -> Iterator[str]:
 
 
 def _pieces(data: bytes, *, whole: bool) -> Iterator[str]:
-    """The bytes as text where all of them are; else the longer printable pieces."""
+    """The bytes as text if all of them are; else the longer printable pieces."""
     if whole:
         try:
             text = data.decode()
@@ -210,7 +203,7 @@ def _pieces(data: bytes, *, whole: bool) -> Iterator[str]:
 
 @lru_cache(maxsize=1 << 12)
 def _is_prose(run: str) -> bool:
-    """Whether a run is made of ordinary words alone."""
+    """Whether a run consists of ordinary words."""
     return all(map(is_ordinary, parts(run)))
 
 

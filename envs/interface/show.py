@@ -1,7 +1,7 @@
-"""Applying an interface: tools → tools, system text → system text, result → result. Pure functions.
+"""Applies an interface: tools → tools, system text → system text, result → result. Pure functions.
 
-With the plain interface each of them returns its input unchanged. What they add is taken from public documentation, the
-class of an error, and the guidelines; never from a ground truth.
+The plain interface changes nothing. Additions come from public documentation, the class of an error, and the
+guidelines, never from a ground truth.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from envs.task import JSON, Parameter, ToolDoc
 from envs.trace import Availability, CallRecord, ViolationKind
 
 HINT = "[HINT]"
-"""Marks every line that recovery feedback adds to a result."""
+"""Prefix of every line of recovery feedback."""
 
 _CACHED = 1024
-"""Lists of tools kept as shown: about one for each task, whose text has some 20,000 characters."""
+"""Rendered lists of tools in the cache: about one per task, with some 20,000 characters."""
 
 _VIOLATION_HINTS: Mapping[ViolationKind, str] = {
     ViolationKind.MISSING: "a required argument is missing",
@@ -39,12 +39,12 @@ def show_tools(interface: Interface, tools: tuple[ToolDoc, ...]) -> tuple[ToolDo
 
 @lru_cache(maxsize=_CACHED)
 def render_tools(interface: Interface, dialect: Dialect, tools: tuple[ToolDoc, ...]) -> str:
-    """The text that shows the tools; rendered once for all dialogues of a group."""
+    """The text that shows the tools, cached for all dialogues of a group."""
     return dialect.render_tools(show_tools(interface, tools))
 
 
 def show_system(interface: Interface, dialect: Dialect) -> str:
-    """The text that the interface adds before the dialogue: the format cue and the guidelines; empty when plain."""
+    """The text before the dialogue: the format cue and the guidelines; empty if plain."""
     parts = []
     if interface.has_cue(CueKind.FORMAT):
         parts.append(dialect.call_format)
@@ -54,12 +54,12 @@ def show_system(interface: Interface, dialect: Dialect) -> str:
 
 
 def guidelines_text(interface: Interface) -> str:
-    """The guidelines as they are shown, under their heading."""
+    """The guidelines under their heading."""
     return "Guidelines:\n" + "\n".join(f"- {guideline}" for guideline in interface.guidelines)
 
 
 def show_result(interface: Interface, record: CallRecord, tool: ToolDoc | None) -> str:
-    """A call's result with recovery feedback. `tool` is the document of the called tool, if the model was shown it."""
+    """A call's result with recovery feedback. `tool` is the called tool's document, if the model was shown it."""
     if interface.recovery is RecoveryLevel.NONE or record.clean:
         return record.result
     lines = [record.result]
@@ -76,7 +76,7 @@ def show_result(interface: Interface, record: CallRecord, tool: ToolDoc | None) 
 
 
 def show_parse_error(interface: Interface, message: str, dialect: Dialect) -> str:
-    """The text of a parse error with recovery feedback."""
+    """A parse error with recovery feedback."""
     if interface.recovery is RecoveryLevel.NONE:
         return message
     return f"{message}\n{HINT} The call could not be read. {dialect.call_format}"

@@ -1,7 +1,7 @@
 """The learning interface Ω: how existing information is shown to the solver during training (SEAL eq. 8-9).
 
-Ω never changes tool semantics, results, labels or the verifier. It has three parts: schema cues (φ_schema), recovery
-feedback (φ_err) and guidelines (φ_cap). The plain interface is the identity, and the only one evaluation may use.
+Ω never changes tool semantics, results, labels or the verifier. It has schema cues (φ_schema), recovery feedback
+(φ_err) and guidelines (φ_cap). The plain interface is the identity, and the only one that evaluation uses.
 """
 
 from __future__ import annotations
@@ -12,41 +12,41 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 MAX_GUIDELINES = 8
-"""Guidelines that an interface may show at once."""
+"""Guidelines of an interface."""
 MAX_GUIDELINE_CHARACTERS = 400
 """Length of one guideline."""
 
 _NOT_PLAIN_TEXT = re.compile(r"\{\{|\}\}|\{%|%\}|\{#|<\|.*?\|>|</?tool_call>|</?tool_response>|</?tools>|\[/?INST\]")
-"""Template syntax and chat control marks, which have no place in a guideline."""
+"""Template syntax and chat control marks."""
 
 
 class CueKind(StrEnum):
-    """A kind of schema cue: a part of the public documentation that is repeated where the model will see it."""
+    """A part of the public documentation that is repeated in a prominent place."""
 
     REQUIRED = "required"
-    """Names the required arguments in the tool's description."""
+    """Lists the required arguments in the tool's description."""
     ENUM = "enum"
-    """Spells the allowed values out at the argument, as a structured `enum` too."""
+    """Lists the allowed values at the argument, also as a structured `enum`."""
     TYPE = "type"
-    """Spells the argument's type out in its description."""
+    """States the argument's type in its description."""
     FORMAT = "format"
-    """Shows once, before the dialogue, how a call is written."""
+    """Shows once, before the dialogue, how to write a call."""
 
 
 class RecoveryLevel(StrEnum):
-    """How much feedback follows an error."""
+    """The amount of feedback after an error."""
 
     NONE = "none"
-    """Nothing is added."""
+    """No feedback."""
     CLASS = "class"
-    """Names the class of the error and the way to go on."""
+    """States the class of the error and what to do."""
     SCHEMA = "schema"
-    """Also repeats the public schema of the tool concerned."""
+    """Also repeats the tool's public schema."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class SchemaCue:
-    """A schema cue for some tools, or for all where `tools` is empty. The format cue concerns no single tool."""
+    """A schema cue for some tools, or for all if `tools` is empty. The format cue concerns no single tool."""
 
     kind: CueKind
     tools: tuple[str, ...] = ()
@@ -57,11 +57,7 @@ class SchemaCue:
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """One interface, as a value.
-
-    `fade`, 0 to 1, is kept for documents that have it. It shows nothing, and training does not read it: how many groups
-    play plain is the run's affair (`curator.plain_share`).
-    """
+    """One interface. `fade`, 0 to 1, is kept for documents that have it; nothing reads it."""
 
     schema_cues: tuple[SchemaCue, ...] = ()
     recovery: RecoveryLevel = RecoveryLevel.NONE
@@ -75,14 +71,14 @@ class Interface:
 
     @property
     def is_plain(self) -> bool:
-        """Whether showing this interface changes nothing."""
+        """Whether this interface changes nothing."""
         return not self.schema_cues and self.recovery is RecoveryLevel.NONE and not self.guidelines
 
     def with_more(self, other: Interface) -> Interface:
-        """This interface and what another one shows: its cues, the fuller feedback, its guidelines behind these.
+        """The union with another interface: cues, the fuller feedback, and the other's guidelines behind these.
 
-        Where there are more guidelines than fit, the first ones go. Cues and tools are in the order that documents are
-        read in, so that one that is written and read again is the same value. `fade` stays.
+        If there are too many guidelines, the first ones go. Cues and tools are sorted, so that the value equals its
+        JSON form read back. `fade` stays.
         """
         tools: dict[CueKind, tuple[str, ...]] = {}
         for cue in (*self.schema_cues, *other.schema_cues):
@@ -99,12 +95,12 @@ class Interface:
         )
 
     def has_cue(self, kind: CueKind, tool: str = "") -> bool:
-        """Whether a cue of that kind is on, for that tool where one is named."""
+        """Whether a cue of that kind is on, for that tool if one is named."""
         return any(cue.kind is kind and (not tool or cue.concerns(tool)) for cue in self.schema_cues)
 
 
 def guideline_fault(text: str) -> str | None:
-    """What keeps a text from being a guideline, in half a sentence about it that repeats nothing of it, or None."""
+    """Why a text cannot be a guideline, in half a sentence that repeats nothing of it, or None."""
     if not text.strip():
         return "is empty"
     if len(text) > MAX_GUIDELINE_CHARACTERS:
@@ -118,7 +114,7 @@ def guideline_fault(text: str) -> str | None:
 
 
 def interface_diff(before: Interface, after: Interface) -> tuple[str, ...]:
-    """What changed: "+ …" for what `after` adds, "- …" for what it drops, "~ …" for what it sets; empty when equal."""
+    """The changes: "+ …" for additions, "- …" for removals, "~ …" for new settings; empty if equal."""
     lines = [f"- cue {_cue(cue)}" for cue in before.schema_cues if cue not in after.schema_cues]
     lines += [f"+ cue {_cue(cue)}" for cue in after.schema_cues if cue not in before.schema_cues]
     if before.recovery is not after.recovery:

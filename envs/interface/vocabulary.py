@@ -1,4 +1,4 @@
-"""Which words give nothing away: those of the public tool documentation, and everyday English."""
+"""Words that reveal nothing: the vocabulary of the public tool documentation, and everyday English."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ EVERYDAY = frozenset((Path(__file__).parent / "everyday.txt").read_text(encoding
 _SUFFIXES = ("s", "es", "ed", "ing", "ly", "er", "ies", "ied", "able", "ness", "ment", "al", "ation", "ity")
 _DECIMALS = re.compile(r"(?<!\d)\d++\.\d+")
 _MAX_NAME = 200
-"""Letters and digits of a tool's name that are looked up."""
+"""Letters and digits of a tool's name that are compared."""
 
 
 def is_ordinary(word: str) -> bool:
-    """Whether a small word stands in the public documentation or is everyday English, in some form of it.
+    """Whether a lower-case word, in some form, is in the public documentation or everyday English.
 
-    Single letters are parts of something, save "a" and "i", and so are numbers.
+    Single letters, except "a" and "i", and numbers are not: they are parts of something.
     """
     return _is_ordinary(word, known_sources())
 
@@ -48,7 +48,7 @@ def _is_ordinary(word: str, sources: Sources) -> bool:
 
 
 def is_public(phrase: str) -> bool:
-    """Whether small words with one space between stand in the public documentation in this order."""
+    """Whether lower-case words, joined by spaces, occur in this order in the public documentation."""
     return _is_public(phrase, known_sources())
 
 
@@ -58,18 +58,18 @@ def _is_public(phrase: str, sources: Sources) -> bool:
 
 
 def is_public_number(text: str) -> bool:
-    """Whether the documentation has the number, in digits."""
+    """Whether the documentation contains the number, in digits."""
     return text in _public(known_sources()).numbers
 
 
 def tool_names() -> tuple[Mapping[str, str], frozenset[str]]:
-    """Every tool's name by its small letters and digits alone, and the beginnings of these."""
+    """Every tool's name by its lower-case letters and digits, and the prefixes of these."""
     public = _public(known_sources())
     return public.tools, public.beginnings
 
 
 class _Public(NamedTuple):
-    """What the documentation of some sources makes public; `text` has its words with spaces around each."""
+    """The public vocabulary of some sources; `text` has its words with a space on each side."""
 
     text: str
     words: frozenset[str]

@@ -1,11 +1,12 @@
-"""Composing a task: scenes are drawn, requests written, and one turn turned into what its category asks for.
+"""Composes a task: draws scenes, writes requests, makes one turn what the category needs, and checks the result.
 
-Nothing is executed here; `generation.py` checks what is composed.
+`fault_of` checks that the ground truth executes and that every one of its calls is needed.
 """
 
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,27 +15,27 @@ from envs.bfcl.world import Simulators
 from envs.task import JSON, Category, Task, Turn
 from envs.toolworld.difficulty import Difficulty, Range
 from envs.toolworld.documents import compact_tool
-from envs.toolworld.requests import Request, can_be_held_out
 from envs.toolworld.scene import Beat
 from envs.toolworld.scenes import COMPANIONS, LARGE, MAIN
-from envs.toolworld.showing import further_scenes, some_tools, whole_tools
+from envs.toolworld.showing import can_be_held_out, further_scenes, some_tools, whole_tools
 from envs.toolworld.words import Words
-from envs.toolworld.writing import CannotWriteTurn, TurnWriter
+from envs.toolworld.writing import CannotWriteTurn, Request, TurnWriter
+from envs.verifier import Prepared, differing, prepare
 
 _TWO_SCENES = 0.25
 """Share of tasks that involve two simulators."""
 _TWO_WHOLE_SCENES = 0.6
-"""The same where simulators are shown whole; two thirds of the benchmark's tasks involve two."""
+"""The same if simulators are shown whole; two thirds of the benchmark's tasks involve two."""
 LONGER = 5
-"""State of a long_context task, as a multiple of the size drawn."""
+"""Factor on the state size of a long_context task."""
 
 
 @dataclass(frozen=True, slots=True)
 class Composition:
-    """A composed task, with what its check needs to know.
+    """A composed task, with what its check needs.
 
-    `beats` are the requests behind each turn that has ground truth, in order; `omitted` is the value that a miss_param
-    task leaves out at first.
+    `beats` are the requests behind each turn with ground truth, in order; `omitted` is the value that a miss_param task
+    leaves out at first.
     """
 
     task: Task
@@ -43,7 +44,7 @@ class Composition:
 
 
 def compose(rng: random.Random, *, name: str, split: str, category: Category, difficulty: Difficulty) -> Composition:
-    """The task of id `name`, a function of the arguments. Raises `CannotWriteTurn` or `UsedUp`."""
+    """The task with id `name`, as a function of the arguments. Raises `CannotWriteTurn` or `UsedUp`."""
     words = Words(rng, split, apart=difficulty.apart)
     long = category is Category.LONG_CONTEXT
     size = rng.randint(*difficulty.state_size) * (LONGER if long else 1)
@@ -87,10 +88,14 @@ def assemble(
     distractors: Range,
     shown: Range | None = None,
 ) -> Composition:
-    """The task of these requests. The tool `hidden` is held out in request `special`, the first that needs it.
+    """The task of these requests.
 
-    `configs` are the start states by simulator, in the order of documents; `distractors` is drawn from. With `shown`
-    the simulators are shown whole.
+    Args:
+        special: Index of the request that makes the category.
+        configs: Start states by simulator, in the order of documents.
+        hidden: Tool that is held out in request `special`, the first that needs it.
+        distractors: Range of the number of tools that nothing needs.
+        shown: If given, simulators are shown whole, up to so many tools.
     """
     classes = tuple(configs)
     if shown is None:
@@ -116,3 +121,64 @@ def assemble(
     )
     omitted = next((said.omitted for said in requests if said.omitted is not None), None)
     return Composition(task, tuple(said.beats for said in requests), omitted)
+
+
+_MAX_RESULTS = 2_000
+"""Characters of a task's results, so that a dialogue fits into about 1,000 tokens of a small vocabulary."""
+_MAX_RESULTS_A_CALL = 350
+"""The same per call, if a task has more calls than by default."""
+
+
+def fault_of(made: Composition) -> str | None:
+    """Executes the ground truth. Returns a phrase that says what is wrong with the task, if anything.
+
+    No call may fail, every call must be needed for its turn to pass, results must not be too long, a value that is left
+    out must not appear before it is supplied, and one that is to be read must appear in a result.
+    """
+    task, ready = made.task, prepare(made.task)
+    results = [text for truth in ready.turns for text in truth.results]
+    if any(any(truth.errors) for truth in ready.turns):
+        return "a call of its ground truth fails"
+    if sum(map(len, results)) > max(_MAX_RESULTS, _MAX_RESULTS_A_CALL * len(results)):
+        return "its results are too long"
+    if not _can_be_read(made, ready):
+        return "a value that is to be read stands in no result"
+    seen: set[str] = set()
+    told = ""
+    for index, (turn, truth) in enumerate(zip(task.turns, ready.turns, strict=True)):
+        told = f"{told}\n{turn.user or ''}"
+        if not turn.ground_truth and made.omitted is not None and mentions(told, made.omitted):
+            return "the value that is withheld was told before"
+        for place, text in enumerate(truth.results):
+            # A result that has not appeared before this turn would be missing without its call.
+            if text in seen and _can_go_without(task, ready, index, place):
+                return f"the call {turn.ground_truth[place].name} is not needed"
+        seen.update(truth.results)
+        told = "\n".join((told, *truth.results))
+    return None
+
+
+def _can_be_read(made: Composition, ready: Prepared) -> bool:
+    """Whether each value that a request reads appears in a result of its turn, or of one before it."""
+    answered = [truth.results for turn, truth in zip(made.task.turns, ready.turns, strict=True) if turn.ground_truth]
+    shown = ""
+    for beats, results in zip(made.beats, answered, strict=True):
+        shown = "\n".join((shown, *results))
+        if not all(mentions(shown, value) for beat in beats for value in beat.reads):
+            return False
+    return True
+
+
+def _can_go_without(task: Task, ready: Prepared, index: int, place: int) -> bool:
+    """Whether turn `index` ends in the ground truth's state without its call at `place`."""
+    world = ready.start()
+    made = [call for turn in task.turns[:index] for call in turn.ground_truth]
+    turn = task.turns[index].ground_truth
+    for call in (*made, *turn[:place], *turn[place + 1 :]):
+        world.execute(call)
+    return not differing(world.state(), ready.turns[index].state)
+
+
+def mentions(text: str, value: str) -> bool:
+    """Whether the text contains the value as a word or number of its own."""
+    return value in text and re.search(rf"(?<![\w.]){re.escape(value)}(?!\w)", text) is not None

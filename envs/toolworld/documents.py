@@ -1,4 +1,4 @@
-"""Compact documents of the tools: the public names and parameters, with a few words instead of paragraphs."""
+"""Compact tool documents: the public names and parameters, with a few words instead of paragraphs."""
 
 from __future__ import annotations
 
@@ -6,24 +6,23 @@ import tomllib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from types import MappingProxyType
 
 from envs.bfcl.tools import all_tools
 from envs.task import JSON, Parameter, ToolDoc
 
 _TABLES = tomllib.loads((Path(__file__).parent / "tools.toml").read_text(encoding="utf-8"))
 
-DESCRIPTIONS: Mapping[str, str] = MappingProxyType(_TABLES["descriptions"])
-"""Tool → what it does, in eight words at most."""
-SUBSTITUTES: Mapping[str, frozenset[str]] = MappingProxyType(
-    {tool: frozenset(others.split()) for tool, others in _TABLES["substitutes"].items()}
-)
-"""Tool → tools that could do its work in part. Where it is held out, these are not shown, so that it is missed."""
+DESCRIPTIONS: Mapping[str, str] = _TABLES["descriptions"]
+"""Tool → its description, in eight words at most."""
+SUBSTITUTES: Mapping[str, frozenset[str]] = {
+    tool: frozenset(others.split()) for tool, others in _TABLES["substitutes"].items()
+}
+"""Tool → tools that could do a part of its work. They are not shown if it is held out, so that it is missed."""
 
 
 @cache
 def compact_tool(name: str) -> ToolDoc:
-    """The tool with its compact document; parameters are checked as the public ones are."""
+    """The tool with its compact document; calls are checked against the public parameters."""
     public = all_tools()[name]
     document = {
         "name": name,
@@ -47,10 +46,10 @@ def _schema(parameter: Parameter) -> dict[str, JSON]:
 
 
 def compact_signature(tool: ToolDoc) -> str:
-    """One line that shows the tool: `mv(source, destination) Move or rename a file.`
+    """One line per tool: `mv(source, destination) Move or rename a file.`
 
-    Optional arguments carry a question mark. It is read from `tool.document`, so that what an interface writes there is
-    seen; the description of an argument stands behind its name: `setHeadlights(mode: Type: string.) …`.
+    Optional arguments have a question mark; the description of an argument follows its name: `setHeadlights(mode: Type:
+    string.) …`. It is made from `tool.document`, so that schema cues appear in it.
     """
     schema = tool.document["parameters"]
     required = set(schema["required"])

@@ -1,4 +1,4 @@
-"""Generating tasks from seeds: the ids and the draw. `soundness.py` checks what is drawn."""
+"""Generates tasks from seeds: ids and draws. `compose.py` makes and checks each draw."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ import re
 from envs.errors import EnvironmentFault, UserError, unknown_value
 from envs.sources import SEEDS
 from envs.task import Category, Task
-from envs.toolworld.compose import Composition, compose
+from envs.toolworld.compose import Composition, compose, fault_of
 from envs.toolworld.difficulty import DEFAULT, Difficulty, difficulty_of
-from envs.toolworld.soundness import fault_of
 from envs.toolworld.words import SPLITS, UsedUp
 from envs.toolworld.writing import CannotWriteTurn
 
 PREFIX = "toolworld_"
-"""What the id of every generated task begins with."""
+"""Prefix of every id of a generated task."""
 BLOCK = 1_000_000
-"""Tasks of one seed of `tasks`."""
+"""Tasks per seed of `tasks`."""
 
 _ATTEMPTS = 200
 """Draws for one task. Of 3,000 default tasks five in six took one and none more than 8; the hardest took up to 21."""
@@ -30,7 +29,7 @@ def generate(
 ) -> Task:
     """The task of that seed, split, category and difficulty: the same in every process.
 
-    Without a category the four alternate with the seed. Raises `UserError` for an argument that is not allowed.
+    Without a category the four alternate with the seed. Raises `UserError` for a wrong argument.
     """
     return generate_composition(seed, split=split, category=category, difficulty=difficulty).task
 
@@ -55,7 +54,7 @@ def generate_composition(
 def task_name(
     seed: int, *, split: str = "train", category: Category | None = None, difficulty: Difficulty = DEFAULT
 ) -> str:
-    """The id of the task that `generate` gives for these arguments, without generating it. Raises `UserError`."""
+    """The id of the task that `generate` returns for these arguments, without generating it. Raises `UserError`."""
     if type(seed) is not int or not 0 <= seed < _MAX_SEED:
         raise UserError(f"seed: {seed!r:.80} is not allowed; it must be a whole number from 0 to {_MAX_SEED - 1}.")
     if split not in SPLITS:

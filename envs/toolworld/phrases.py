@@ -1,16 +1,20 @@
-"""Putting requests into words: paraphrases from `phrases.toml`, filled with a beat's slots."""
+"""Puts requests into words: paraphrases from `phrases.toml`, filled with a beat's slots.
+
+The varied register makes them longer and more varied by the grammar in `register.toml`. It adds text around a request,
+never into it; what it adds names no value and requests nothing.
+"""
 
 from __future__ import annotations
 
 import random
+import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from envs.toolworld.register import connected, lowered, recalled, worded
 from envs.toolworld.scene import Beat
 
 _CONNECTORS = ("Then {}", "After that, {}", "Also, {}", "Next, {}")
@@ -18,7 +22,7 @@ _CONNECTORS = ("Then {}", "After that, {}", "Also, {}", "Next, {}")
 
 @dataclass(frozen=True, slots=True)
 class Phrases:
-    """The paraphrases of one request; `without` holds, by slot, those that leave the slot out."""
+    """The paraphrases of one request; `without` has, by slot, those that leave the slot out."""
 
     ask: Sequence[str]
     without: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -40,14 +44,14 @@ def _by_intent(book: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Phrases]:
 
 
 def phrases_of(beat: Beat) -> Phrases:
-    """The paraphrases of a beat, those that refer to earlier results included."""
+    """The paraphrases of a beat, also if it refers to earlier results."""
     found = phrases().get(beat.intent)
     return _referring()[beat.intent] if found is None else found
 
 
 @cache
 def phrases() -> Mapping[str, Phrases]:
-    """Every request's paraphrases by intent, without those that refer to earlier results."""
+    """The paraphrases of every request by intent, without requests that refer to earlier results."""
     return _by_intent({scene: entries for scene, entries in _book().items() if scene not in ("clause", "supply")})
 
 
@@ -57,9 +61,12 @@ def omittable(beat: Beat) -> tuple[str, ...]:
 
 
 def request(rng: random.Random, beat: Beat, *, first: bool, without: str | None = None, varied: bool = False) -> str:
-    """The request as a user words it.
+    """The text of a request.
 
-    `first` says that it opens the turn; `without` names a slot to leave out; `varied` is the register.
+    Args:
+        first: Whether it opens the turn.
+        without: A slot to leave out.
+        varied: Whether to use the varied register.
     """
     known = phrases_of(beat)
     text = rng.choice(known.ask if without is None else known.without[without]).format_map(beat.slots)
@@ -74,6 +81,85 @@ def request(rng: random.Random, beat: Beat, *, first: bool, without: str | None 
 
 
 def supply(rng: random.Random, beat: Beat, slot: str, *, varied: bool = False) -> str:
-    """What the user says to give the value that was left out."""
+    """The user's text that supplies the value that was left out."""
     text: str = rng.choice(_book()["supply"][slot]).format_map(beat.slots)
     return recalled(rng, text) if varied else text
+
+
+_SYMBOL = re.compile(r"<(\w+)>")
+_SENTENCE_ENDS = re.compile(r"[.?!] ")
+_KEPT_CAPITALS = frozenset({"I", "Twitter"})
+
+_WORDED = 0.65
+"""Probability of polite or long wording. The following constants are such probabilities too."""
+_GREETED, _RESUMED, _RECALLED = 0.6, 0.25, 0.6
+_CONTEXT = 0.45
+_REASON = 0.25
+_CLOSED = 0.2
+
+
+@cache
+def grammar() -> Mapping[str, Any]:
+    return tomllib.loads((Path(__file__).parent / "register.toml").read_text(encoding="utf-8"))
+
+
+@cache
+def _imperatives() -> frozenset[str]:
+    return frozenset(grammar()["imperatives"].split())
+
+
+def expanded(text: str, choose: Callable[[Sequence[str]], str]) -> str:
+    """The text with every name in angle brackets replaced by one of its texts, starting with a capital letter."""
+    while found := _SYMBOL.search(text):
+        text = text[: found.start()] + choose(grammar()["parts"][found[1]]) + text[found.end() :]
+    return text[:1].upper() + text[1:]
+
+
+def lowered(text: str) -> str:
+    """The text with its first letter as inside a sentence."""
+    first = text.split(maxsplit=1)[0].rstrip(",'")
+    return text if first in _KEPT_CAPITALS else text[0].lower() + text[1:]
+
+
+def worded(rng: random.Random, text: str) -> str:
+    """A request, perhaps put more politely or at greater length. Its own words do not change."""
+    if rng.random() >= _WORDED or _SENTENCE_ENDS.search(text):
+        return text
+    order = text.removeprefix("Please ")
+    order = order[:1].upper() + order[1:]
+    if order.split(maxsplit=1)[0] in _imperatives() and order.endswith("."):
+        form = rng.choice(grammar()[rng.choice(("asking", "stating"))])
+        return str(form.format(lowered(order).removesuffix(".")))
+    if ":" in text:
+        return text
+    form = rng.choice(grammar()["wondering" if text.endswith("?") else "remarking"])
+    return str(form.format(lowered(text)))
+
+
+def connected(rng: random.Random, text: str) -> str:
+    """A request that follows another one in the same turn."""
+    return str(rng.choice(grammar()["connecting"]).format(lowered(text)))
+
+
+def dressed(rng: random.Random, text: str, *, scene: str, opens: bool) -> str:
+    """A turn with greetings, context and reasons around it; `opens` marks the first one of the dialogue."""
+    book = grammar()
+    parts = [text]
+    if rng.random() < _CONTEXT:
+        parts.insert(0, _one(rng, book["context"][scene]))
+    if rng.random() < (_GREETED if opens else _RESUMED):
+        parts.insert(0, _one(rng, book["greeting" if opens else "resuming"]))
+    if rng.random() < _REASON:
+        parts.append(_one(rng, book["reason"]))
+    if rng.random() < _CLOSED:
+        parts.append(_one(rng, book["closing"]))
+    return " ".join(parts)
+
+
+def recalled(rng: random.Random, text: str) -> str:
+    """The text that supplies a value, perhaps with an excuse."""
+    return f"{_one(rng, grammar()['recalling'])} {text}" if rng.random() < _RECALLED else text
+
+
+def _one(rng: random.Random, texts: Sequence[str]) -> str:
+    return expanded(rng.choice(texts), rng.choice)

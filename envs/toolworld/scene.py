@@ -1,45 +1,71 @@
-"""What a scene is: one simulator's start state, and the requests that make sense in its current state.
+"""Base class of scenes: one simulator's start state, and the requests that make sense in its current state.
 
-A scene keeps its own small picture of the simulator and proposes `Beat`s: a request with the calls that fulfil it. It
-changes its picture only when a beat's `effect` is run, so that a beat that does not fit can be thrown away.
+A scene keeps a small picture of its simulator and proposes `Beat`s: a request with the calls that fulfil it. Only a
+beat's `effect` changes the picture, so that a beat that does not fit can be thrown away.
 """
 
 from __future__ import annotations
 
+import ast
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import ClassVar, TypeVar
+from functools import cache, partial
+from typing import Any, ClassVar, TypeVar
 
 from envs.task import JSON, ToolCall
 from envs.toolworld.words import Words
 
 T = TypeVar("T")
+Values = dict[str, Any]
+"""The values of one request by name."""
 
 
-def nothing() -> None:
-    """The effect of a request that only asks."""
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A kind of request, as a row of a scene's table.
 
+    Args:
+        draws: What draws its values, in order: "text:sentence" draws one from the lexicon; "any_file" is a method of
+            the scene that gets the values so far and returns more of them, or raises `NotNow`.
+        calls: The ground truth over these values, written as calls: "mkdir(dir_name=folder); mv(source=file, …)". A
+            bare name stands for calls that were drawn.
+        effect: Methods of the scene that get the values and change its picture, in order.
+        reads: Values that appear in an earlier result.
+        hides: Further values that phrases do not get. They never get values with a leading underscore.
+        login: Whether the calls need a login.
+        helpers: Tools that are worth showing although no ground truth calls them.
+        bulk: Whether the result grows with the state.
 
-def call(tool: str, /, **arguments: JSON) -> ToolCall:
-    """A ground-truth call, written as one."""
-    return ToolCall(tool, arguments)
+    Example:
+        `Row("any_file name:file", "mv(source=file, destination=name)", "rename")`
+    """
+
+    draws: str
+    calls: str
+    effect: str = ""
+    reads: str = ""
+    hides: str = ""
+    login: bool = False
+    helpers: tuple[str, ...] = ()
+    bulk: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Beat:
     """One request and the calls that fulfil it.
 
-    `intent` names its phrases ("files.show"); `slots` are the texts put into them; `clause` names phrases of a second
-    sentence (who is asking); `helpers` are tools that are worth having although no ground truth calls them; `bulk` says
-    that the result grows with the state; `reads` are values of the calls that stand in a result before them.
+    Args:
+        intent: Key of its phrases, such as "files.show".
+        slots: Texts that are put into the phrases.
+        clause: Key of the phrases of a second sentence, which says who the user is.
+        helpers, bulk, reads: As in `Row`.
     """
 
     intent: str
     calls: tuple[ToolCall, ...]
     slots: Mapping[str, str]
-    effect: Callable[[], None] = nothing
+    effect: Callable[[], None]
     clause: str | None = None
     helpers: tuple[str, ...] = ()
     bulk: bool = False
@@ -48,12 +74,12 @@ class Beat:
 
 @dataclass(frozen=True, slots=True)
 class SceneReading:
-    """Calls that bring a value to light, for another call to use; `slots` say in a request what is to be read."""
+    """Calls that return a value for a call of another scene; `slots` say in a request what is to be read."""
 
     calls: tuple[ToolCall, ...]
     slots: Mapping[str, str]
     value: JSON
-    effect: Callable[[], None] = nothing
+    effect: Callable[[], None]
 
 
 Intent = Callable[[], Beat]
@@ -61,110 +87,160 @@ Intent = Callable[[], Beat]
 
 
 class NotNow(Exception):
-    """In the state at hand this request makes no sense."""
+    """The request makes no sense in the current state."""
 
 
 def require(possible: object) -> None:
-    """Raises `NotNow` where the condition does not hold, or what is to be chosen from is empty."""
+    """Raises `NotNow` if the condition is false, or if the collection to choose from is empty."""
     if not possible:
         raise NotNow
 
 
 def known(value: T | None) -> T:
-    """The value. Raises `NotNow` where there is none yet."""
+    """The value. Raises `NotNow` if there is none yet."""
     if value is None:
         raise NotNow
     return value
 
 
 class Scene(ABC):
-    """One simulator with its start state, drawn when made. `rich` asks for long results."""
+    """One simulator with its start state, drawn at construction. With `rich` its results are long."""
 
     class_name: ClassVar[str]
-    makers: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    """Last part of an intent's name → the method that proposes it, where it has another name."""
+    rows: ClassVar[Mapping[str, Row]]
+    requests: ClassVar[str]
+    """Rows that a turn can ask for; a name that appears twice is drawn twice as often."""
+    referring_requests: ClassVar[str] = ""
+    """Rows that reveal a value, or with a call that needs one from the call before it."""
+    recalling_requests: ClassVar[str] = ""
+    """Rows whose calls need a value that an earlier request has revealed."""
+    makers: ClassVar[Mapping[str, str]] = {}
+    """Last part of an intent → the row that proposes it, if the names differ."""
+    login_clause: ClassVar[str] = "account"
+    """Key of the phrases that say who the user is."""
 
     def __init__(self, words: Words, size: int, *, rich: bool = False) -> None:
         self.words = words
         self.rng = words.rng
         self.size = size
         self.rich = rich
+        self.logged_in = True
+        self._proposers: dict[str, Intent] = {}
 
     @abstractmethod
     def start_config(self) -> Mapping[str, JSON]:
-        """Draws the rest of the start state and returns it. To be called once, before any effect is run."""
+        """Draws the rest of the start state and returns it. Call it once, before any effect is run."""
 
     @property
-    @abstractmethod
     def intents(self) -> tuple[Intent, ...]:
         """Every kind of request of this scene."""
+        return tuple(map(self.proposing, self.requests.split()))
 
     @property
     def referring(self) -> tuple[Intent, ...]:
-        """Those, and others, that bring a value to light, or have a call that needs one from the call before it."""
-        return ()
+        return tuple(map(self.proposing, self.referring_requests.split()))
 
     @property
     def recalling(self) -> tuple[Intent, ...]:
-        """Those, and others, whose calls need a value that an earlier request has brought to light."""
-        return ()
+        return tuple(map(self.proposing, self.recalling_requests.split()))
 
     def proposing(self, name: str) -> Intent:
-        """What can propose the request that `phrases.toml` has under this name, the scene's own part of it.
+        """The proposer of the request that `phrases.toml` lists under this name in the scene's section.
 
-        It may propose another one by chance, or in another state.
+        It may propose another request by chance, or in another state.
         """
-        made: Intent = getattr(self, self.makers.get(name, name))
-        return made
+        row = self.makers.get(name, name)
+        return self._proposers.setdefault(row, partial(self.propose, row))
 
+    def propose(self, name: str, reading: SceneReading | None = None) -> Beat:
+        """The request of a row, with values drawn now; `reading` has what a call of another scene returns."""
+        row, values = self.rows[name], {} if reading is None else {**reading.slots, **_values_of(reading)}
+        self._draw(row, values)
+        calls, clause, before = self._calls(row, values), None, [] if reading is None else [reading.effect]
+        said = self._said(row, values)
+        if row.login and not self.logged_in:
+            who = self.credentials({})
+            calls, clause = (*self._calls(self.rows["login"], who), *calls), self.login_clause
+            said |= who
+            before = [partial(self.log_in, who), *before]
+        reads = tuple(str(item) for key in row.reads.split() for item in _as_list(values[key]))
+        intent = f"{type(self).__name__.lower()}.{values.get('_intent', name)}"
+        effect = partial(self._run, row, values, before)
+        return Beat(intent, calls, said, effect, clause, row.helpers, values.get("_bulk", row.bulk), reads)
 
-class SceneWithLogin(Scene):
-    """A scene in which most requests need a login; while nobody is logged in, they also say who is asking."""
+    def reading(self, name: str) -> SceneReading:
+        """The calls of a row, for the value that the row reads."""
+        row, values = self.rows[name], Values()
+        self._draw(row, values)
+        effect = partial(self._run, row, values, [])
+        return SceneReading(self._calls(row, values), self._said(row, values), values[row.reads], effect)
 
-    family: ClassVar[str]
-    """First part of the scene's intents, as in "trading.quote"."""
-    login_tool: ClassVar[str]
-    login_clause: ClassVar[str] = "account"
-    """Phrases of the sentence that says who is asking."""
-    _logged_in: bool
-    _user: str
-    _password: str
+    def credentials(self, _values: Values) -> Values:
+        """The values of the row "login"; they are put into the login clause too."""
+        raise NotImplementedError
 
-    def credentials(self) -> Mapping[str, str]:
-        """The slots that say who is asking: the arguments of the tool that logs in."""
-        return {"username": self._user, "password": self._password}
+    def log_in(self, _values: Values) -> None:
+        self.logged_in = True
 
-    def login(self) -> Beat:
-        """The request that only logs in."""
-        require(not self._logged_in)
-        slots = self.credentials()
-        return Beat(f"{self.family}.login", (call(self.login_tool, **slots),), slots, self._log_in)
+    def log_out(self, _values: Values) -> None:
+        self.logged_in = False
 
-    def with_login(
-        self,
-        intent: str,
-        calls: tuple[ToolCall, ...],
-        slots: Mapping[str, str],
-        effect: Callable[[], None] = nothing,
-        *,
-        bulk: bool = False,
-        reads: tuple[str, ...] = (),
-    ) -> Beat:
-        """The request, with the login before it where one is needed."""
-        name = f"{self.family}.{intent}"
-        if self._logged_in:
-            return Beat(name, calls, slots, effect, bulk=bulk, reads=reads)
-        credentials = self.credentials()
+    def is_logged_in(self, _values: Values) -> None:
+        require(self.logged_in)
 
-        def log_in_first() -> None:
-            self._log_in()
+    def is_logged_out(self, _values: Values) -> None:
+        require(not self.logged_in)
+
+    def _draw(self, row: Row, values: Values) -> None:
+        for draw in row.draws.split():
+            name, _, kind = draw.partition(":")
+            values |= {name: self.words.draw(kind)} if kind else getattr(self, name)(values) or {}
+
+    @staticmethod
+    def _calls(row: Row, values: Values) -> tuple[ToolCall, ...]:
+        calls: list[ToolCall] = []
+        for node in _templates(row.calls):
+            if isinstance(node, ast.Call):
+                arguments = {str(keyword.arg): _filled(keyword.value, values) for keyword in node.keywords}
+                calls.append(ToolCall(ast.unparse(node.func), arguments))
+            else:
+                calls += _filled(node, values)
+        return tuple(calls)
+
+    @staticmethod
+    def _said(row: Row, values: Values) -> dict[str, str]:
+        hidden = {*row.reads.split(), *row.hides.split()}
+        return {name: str(value) for name, value in values.items() if name[0] != "_" and name not in hidden}
+
+    def _run(self, row: Row, values: Values, before: Sequence[Callable[[], None]]) -> None:
+        for effect in before:
             effect()
+        for name in row.effect.split():
+            getattr(self, name)(values)
 
-        calls = (call(self.login_tool, **credentials), *calls)
-        return Beat(name, calls, {**slots, **credentials}, log_in_first, self.login_clause, bulk=bulk, reads=reads)
 
-    def _log_in(self) -> None:
-        self._logged_in = True
+@cache
+def _templates(calls: str) -> tuple[ast.expr, ...]:
+    return tuple(statement.value for statement in ast.parse(calls).body if isinstance(statement, ast.Expr))
 
-    def _log_out(self) -> None:
-        self._logged_in = False
+
+def _filled(node: ast.expr, values: Values) -> Any:
+    """The value of an argument: a constant, a value by name, or a list or dict of these."""
+    match node:
+        case ast.Name(id=name):
+            return values[name]
+        case ast.List(elts=items):
+            return [_filled(item, values) for item in items]
+        case ast.Dict(keys=[ast.Constant(value=key)], values=[item]):
+            return {key: _filled(item, values)}
+        case ast.Constant(value=value):
+            return value
+    raise ValueError(f"no argument: {ast.unparse(node)}")
+
+
+def _values_of(reading: SceneReading) -> Values:
+    return {"_read": reading.calls, "_value": reading.value}
+
+
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]

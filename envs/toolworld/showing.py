@@ -1,4 +1,4 @@
-"""Which tools a task shows from the start: the needed ones, and others beside them."""
+"""Selects the tools that a task shows from the start, and the one that it holds out."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from envs.bfcl.tools import tool_names, tools_of
 from envs.task import ToolDoc
 from envs.toolworld.difficulty import Range
 from envs.toolworld.documents import SUBSTITUTES, compact_tool
-from envs.toolworld.requests import Request
 from envs.toolworld.scene import Scene
 from envs.toolworld.scenes import COMPANIONS
+from envs.toolworld.writing import Request
 
 
 def some_tools(
@@ -21,7 +21,7 @@ def some_tools(
     hidden: str | None,
     distractors: Range,
 ) -> tuple[ToolDoc, ...]:
-    """In random order: needed tools, helpers and distractors."""
+    """Needed tools, helpers and distractors, in random order."""
     needed = _needed(requests)
     barred = set(needed) if hidden is None else set(needed) | SUBSTITUTES.get(hidden, frozenset())
     others = sorted(name for class_name in classes for name in tool_names(class_name) if name not in barred)
@@ -38,9 +38,9 @@ def whole_tools(
     hidden: str | None,
     most: int,
 ) -> tuple[ToolDoc, ...]:
-    """All tools of these simulators, one simulator after the other; where they are more than `most`, without some.
+    """All tools of these simulators, one simulator after the other, without some if they are more than `most`.
 
-    A hidden tool counts, since it is shown later. What could stand in for it is left out.
+    A hidden tool counts, since it is shown later. Tools that could replace it are left out.
     """
     needed = _needed(requests)
     order = list(classes)
@@ -55,7 +55,7 @@ def whole_tools(
 def further_scenes(
     rng: random.Random, chosen: Iterable[type[Scene]], hidden: str | None, shown: Range
 ) -> list[type[Scene]]:
-    """Scenes whose tools are shown beside those of the chosen ones, to a number in the range `shown`."""
+    """Scenes whose tools are shown in addition, up to a number of tools in the range `shown`."""
     wanted = rng.randint(*shown)
     others = [kind for kind in COMPANIONS if kind not in set(chosen)]
     rng.shuffle(others)
@@ -77,7 +77,7 @@ def _visible(kind: type[Scene], hidden: str | None) -> int:
 
 
 def _barred(hidden: str | None) -> frozenset[str]:
-    """What may not be shown from the start, for the sake of the tool that is held out."""
+    """Tools that may not be shown from the start because of the tool that is held out."""
     return frozenset() if hidden is None else SUBSTITUTES.get(hidden, frozenset()) | {hidden}
 
 
@@ -85,3 +85,12 @@ def _needed(requests: Sequence[Request]) -> dict[str, None]:
     """The tools that these requests need or are helped by, in order."""
     beats = [beat for said in requests for beat in said.beats]
     return dict.fromkeys(name for beat in beats for name in (*(call.name for call in beat.calls), *beat.helpers))
+
+
+def can_be_held_out(requests: Sequence[Request], index: int) -> list[str]:
+    """Tools that request `index` is the first to need, and that no other needed tool can replace."""
+    helpers = {name for said in requests for beat in said.beats for name in beat.helpers}
+    needed = {call.name for said in requests for call in said.calls} | helpers
+    known = {call.name for said in requests[:index] for call in said.calls} | helpers
+    new = dict.fromkeys(call.name for call in requests[index].calls if call.name not in known)
+    return [name for name in new if not SUBSTITUTES.get(name, frozenset()) & needed]

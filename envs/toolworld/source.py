@@ -1,4 +1,4 @@
-"""The toolworld as a task source: generated tasks without end, parts disjoint by construction."""
+"""The toolworld as a task source: endless generated tasks, with parts that are disjoint by construction."""
 
 from __future__ import annotations
 
@@ -16,17 +16,15 @@ from envs.toolworld.difficulty import Difficulty, difficulty_of
 from envs.toolworld.documents import DESCRIPTIONS
 from envs.toolworld.generation import BLOCK, PREFIX, task_from_id, task_name
 from envs.toolworld.specification.composing import PREFIX as WRITTEN
-from envs.toolworld.specification.composing import compose, specification_in, specified_task
+from envs.toolworld.specification.composing import KnownTasks, compose, specification_in, specified_task
 from envs.toolworld.specification.document import read_specification, schema
-from envs.toolworld.specification.drawing import draw_specification
-from envs.toolworld.specification.sharing import KnownTasks
-from envs.toolworld.specification.value import TaskSpecification, help_text
+from envs.toolworld.specification.value import TaskSpecification, draw_specification, help_text
 from envs.toolworld.words import SPLITS
 
 
 @dataclass(frozen=True, slots=True)
 class SplitPool:
-    """Generated tasks of one part. A seed has `BLOCK` of them, the categories in turn."""
+    """Generated tasks of one part: `BLOCK` per seed, the categories in turn."""
 
     part: str
     difficulty: Difficulty
@@ -48,7 +46,7 @@ class SplitPool:
 
 
 class Toolworld(TaskSource):
-    """The generated tasks; `Difficulty.code` is the code of a difficulty."""
+    """The generated tasks, with difficulties as in `Difficulty.code`."""
 
     name = "toolworld"
     about = "tasks that seal_ray generates for its toolworld"
@@ -58,7 +56,7 @@ class Toolworld(TaskSource):
     takes_difficulty = True
 
     def tools(self) -> Mapping[str, ToolDoc]:
-        """The public documents: those of tasks are shorter forms of these, with the same parameters."""
+        """The public documents; the documents that tasks show are shorter forms with the same parameters."""
         return all_tools()
 
     def public_texts(self) -> Iterator[str]:

@@ -14,23 +14,23 @@ SPLITS = ("train", "dev", "test")
 
 _TENTHS = ("train",) * 6 + ("dev",) * 2 + ("test",) * 2
 _DRAWS = 400
-"""Draws for one value. A split owns a fifth of all values at least, so this many misses mean a pool is used up."""
+"""Draws for one value. A split owns at least a fifth of all values, so that this many misses mean an empty pool."""
 
 _PARTS: Mapping[str, tuple[str, ...]] = {
     name: tuple(texts.split() if isinstance(texts, str) else texts)
     for name, texts in tomllib.loads((Path(__file__).parent / "words.toml").read_text(encoding="utf-8")).items()
 }
-"""What the values of the lexicon are put together from."""
+"""The parts that values are joined from."""
 
 
 @lru_cache(maxsize=1 << 16)
 def owner(value: str) -> str:
-    """The split that owns a value: train six tenths of all, dev and test two each. The same in every process."""
+    """The split that owns a value (train six tenths of all, dev and test two each), the same in every process."""
     return _TENTHS[int.from_bytes(hashlib.blake2b(value.encode(), digest_size=4).digest(), "big") % len(_TENTHS)]
 
 
 def _joined(*parts: str | Sequence[str], between: str = "") -> tuple[str, ...]:
-    """Every combination of these parts, which are named or given."""
+    """Every combination of these parts, given by name or as lists."""
     lists = (_PARTS[part] if isinstance(part, str) else part for part in parts)
     return tuple(between.join(choice) for choice in itertools.product(*lists))
 
@@ -51,11 +51,11 @@ _POOLS: Mapping[str, tuple[str, ...]] = {
     "title": _joined("troubles", "things", "rooms", between=" "),  # of support tickets
     "topic": _joined("topics", "topic_ends"),  # words of hashtags
 }
-"""All values by kind, whoever owns them."""
+"""All values by kind, of all splits."""
 
 
 BENCHMARK = frozenset(_PARTS["benchmark"])
-"""Those that tasks of the benchmark hold, too."""
+"""Values that tasks of the benchmark contain too."""
 
 
 @cache
@@ -65,11 +65,11 @@ def _owned(kind: str, split: str, apart: bool) -> tuple[str, ...]:
 
 
 class UsedUp(Exception):
-    """A pool holds no further value for this task; the task is drawn anew."""
+    """A pool has no further value for this task; the task is drawn again."""
 
 
 class Words:
-    """Draws values that `split` owns, never one twice in a task; with `apart` none that the benchmark holds."""
+    """Draws values that `split` owns, never one twice in a task; with `apart` no value of the benchmark."""
 
     def __init__(self, rng: random.Random, split: str, *, apart: bool = False) -> None:
         self.rng = rng
@@ -78,11 +78,11 @@ class Words:
         self._drawn: set[str] = set()
 
     def pick(self, pool: Sequence[str]) -> str:
-        """Any value of the pool; owned by nobody."""
+        """Any value of the pool; no split owns it."""
         return pool[int(self.rng.random() * len(pool))]
 
     def identifier(self, digits: int) -> int:
-        """A number of so many digits that names something; owned by nobody."""
+        """A number of so many digits that identifies something; no split owns it."""
         return self.rng.randrange(10 ** (digits - 1), 10**digits)
 
     def draw(self, kind: str) -> str:
@@ -95,11 +95,11 @@ class Words:
         return int(self._new(lambda: str(self.rng.randint(low, high))))
 
     def decimal(self, low: int, high: int) -> float:
-        """A number with one decimal that is not zero, so that there is one way to write it."""
+        """A number with one decimal that is not zero, so that it is written in one way only."""
         return float(self._new(lambda: f"{self.rng.randrange(low, high)}.{self.rng.randrange(1, 10)}"))
 
     def _new(self, drawn: Callable[[], str]) -> str:
-        """A value that the split owns and that was not drawn yet."""
+        """A value that the split owns and that was not drawn before."""
         for _ in range(_DRAWS):
             value = drawn()
             if value not in self._drawn and owner(value) == self.split:

@@ -1,4 +1,4 @@
-"""Writing a task's requests: beats are chosen one by one, and strung into turns."""
+"""Writes the requests of a task: beats are chosen one by one, put into words and joined to turns."""
 
 from __future__ import annotations
 
@@ -8,42 +8,91 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
-from envs.task import Category
+from envs.task import Category, ToolCall
 from envs.toolworld.difficulty import Difficulty
-from envs.toolworld.phrases import omittable, request, supply
-from envs.toolworld.register import dressed
-from envs.toolworld.requests import Request, calls_as_text, is_anchored
+from envs.toolworld.phrases import dressed, omittable, request, supply
 from envs.toolworld.scene import Beat, Intent, NotNow, Scene
 from envs.toolworld.scenes.bridges import bridges
 
+_UNOWNED_SLOTS = frozenset(
+    {
+        *("word", "unit", "lines", "shares", "order", "id", "user_id", "tweet", "ticket", "priority"),
+        *("door", "fan", "mode", "speed", "part"),
+    }
+)
+"""Slots with values that no split owns: fixed choices, ids, and words of a text. `Words` draws all others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One user turn before its category is applied: its text, its beats and, later, the missing value."""
+
+    text: str
+    beats: tuple[Beat, ...]
+    supplied: str | None = None
+    omitted: str | None = None
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        return tuple(call for beat in self.beats for call in beat.calls)
+
+
+def calls_as_text(beat: Beat) -> str:
+    """The beat's calls in one line, to tell beats apart."""
+    return "; ".join(str(call) for call in beat.calls)
+
+
+def is_anchored(beat: Beat) -> bool:
+    """Whether both the request and its calls contain a value that the split owns."""
+    said = owned_values(beat)
+    return any(text.lstrip("#@") in said for call in beat.calls for text in values_of(call))
+
+
+def owned_values(beat: Beat) -> frozenset[str]:
+    """The values in a request that the split owns, without the signs of tags and names."""
+    return frozenset(text.lstrip("#@") for slot, text in beat.slots.items() if slot not in _UNOWNED_SLOTS)
+
+
+def values_of(call: ToolCall) -> list[str]:
+    """A call's argument values as text, also those in lists and dicts."""
+    values = []
+    for value in call.arguments.values():
+        parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else (value,)
+        values += [str(part) for part in parts]
+    return values
+
+
 MAX_WORDS = 25
-"""Words of one user turn, where it holds two calls at most."""
+"""Words of one user turn with at most two calls."""
 _WORDS_A_CALL = 12
-"""Words for each call where a turn holds more."""
+"""Words per call if a turn has more."""
 _VARIED = 2
-"""Both as multiples of this in the varied register; what it says around a turn comes on top."""
+"""Factor on both in the varied register, without the text around a turn."""
 _ONE_BEAT = 0.6
-"""How often one request is sought that takes all of a turn's calls, before several are strung together."""
+"""Probability of looking first for one request that takes all of a turn's calls."""
 _RECALLING = 0.6
-"""How often a turn begins with a request that needs a value from an earlier result, where there is one."""
+"""Probability that a turn begins with a request that needs a value of an earlier result, if there is one."""
 _REFERRING = 0.4
-"""How often one is sought otherwise that brings a value to light, or has a call that needs the result before it."""
+"""Otherwise, probability of a request that reveals a value, or has a call that needs the result before it."""
 _BRIDGES = 3
-"""Weight of a request over two simulators among the others."""
+"""Weight of a request over two simulators."""
 _BULKY = 0.8
-"""How often a request of a long_context task is sought among those with long results; one request always is."""
+"""Probability that a request of a long_context task has a long result; one request always does."""
 
 
 class CannotWriteTurn(Exception):
-    """Nothing that fits can be added to the task at hand; it is drawn anew."""
+    """Nothing that fits can be added to the task; it is drawn again."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Wish:
-    """What a turn should be like: `needs` hold for its first request, `likes` if that is possible.
+    """Requirements of a turn.
 
-    `omits` leaves a value of the first request out; `alone` wants one request to a turn, as far as the calls per turn
-    allow, so that what cannot be done yet stands alone.
+    Args:
+        needs: Conditions on its first request.
+        likes: Conditions that are dropped if they cannot be met.
+        omits: Whether a value of the first request is left out.
+        alone: Whether the turn has one request, as far as the calls per turn allow.
     """
 
     needs: tuple[Callable[[Beat], bool], ...] = ()
@@ -62,7 +111,7 @@ class _Said:
 
 
 class TurnWriter:
-    """Strings requests into turns, keeping the scenes' pictures up to date."""
+    """Joins requests to turns, and keeps the scenes' pictures up to date."""
 
     def __init__(self, rng: random.Random, scenes: Sequence[Scene], difficulty: Difficulty) -> None:
         self._rng = rng
@@ -83,7 +132,10 @@ class TurnWriter:
         self._intents += [intent for intent in (*recalling, *referring) if intent not in self._intents]
 
     def requests(self, category: Category) -> tuple[list[Request], int]:
-        """The user's requests, one a turn, and the index of the one that makes the category. The first is anchored."""
+        """The user's requests, one per turn, and the index of the one that makes the category.
+
+        The first is anchored.
+        """
         count = self._rng.randint(*self._difficulty.turns)
         special = self._rng.randrange(count)
         written: list[Request] = []
@@ -97,7 +149,7 @@ class TurnWriter:
         return written, special
 
     def _wish(self, category: Category, written: Sequence[Request]) -> _Wish:
-        """What the turn must be that makes the category."""
+        """The requirements of the turn that makes the category."""
         if category is Category.LONG_CONTEXT:
             return _Wish(needs=(attrgetter("bulk"),))
         if category is Category.MISS_PARAM:
@@ -144,7 +196,7 @@ class TurnWriter:
         return Request(text, beats, supply(self._rng, beats[0], slot, varied=varied), beats[0].slots[slot])
 
     def _in_order(self, *, first: bool) -> list[Intent]:
-        """The intents as they are to be tried, for the first request of a turn or a later one."""
+        """The intents in the order in which they are tried, for the first request of a turn or a later one."""
         order = self._intents.copy()
         self._rng.shuffle(order)
         order.sort(key=lambda intent: self._used[intent])  # what has not been asked for yet comes first
@@ -155,9 +207,9 @@ class TurnWriter:
         return order
 
     def _is_new(self, beat: Beat) -> bool:
-        """Whether it asks for something new; asked again, it would tell nothing.
+        """Whether it requests something new.
 
-        With requests that refer to results, none may ask for what another one of its turn has brought to light.
+        With requests that refer to results, none may repeat a call of its turn.
         """
         if self._referring and self._made.intersection(map(str, beat.calls)):
             return False
@@ -166,7 +218,7 @@ class TurnWriter:
     def _fitting(
         self, left: int, room: int, needs: Sequence[Callable[[Beat], bool]], *, omits: bool, exact: bool, first: bool
     ) -> _Said | None:
-        """A beat of at most `left` calls (of just so many, if `exact` and there is one) in at most `room` words."""
+        """A beat of at most `left` calls (exactly so many, if `exact` and possible) in at most `room` words."""
         smaller: tuple[Intent, _Said] | None = None
         for intent in self._in_order(first=first):
             try:

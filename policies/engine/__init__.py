@@ -1,12 +1,12 @@
 """Engines: one interface, several ways to sample from a model."""
 
-from policies.engine.base import Engine
 from policies.engine.types import (
     BASE,
     LEAST_TEMPERATURE,
     Adapter,
     BadRequest,
     DeliveryError,
+    Engine,
     EngineDead,
     EngineReport,
     Finish,

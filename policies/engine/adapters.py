@@ -1,4 +1,4 @@
-"""What makes a LoRA adapter fit a model, how strongly it counts, and the files it travels in."""
+"""LoRA adapters: which ones fit a model, their scaling, and their files."""
 
 from __future__ import annotations
 
@@ -12,60 +12,54 @@ from typing import Any
 
 from envs.errors import UserError
 from envs.received import check_no_links, followed, read_json_object
-from policies.engine.requests import own_tensors
 from policies.engine.types import Adapter, BadRequest
 
 CONFIG_FILE = "adapter_config.json"
 TENSOR_FILE = "adapter_model.safetensors"
 
-_SILENT = (
-    *(
-        "auto_mapping",
-        "base_model_name_or_path",
-        "inference_mode",
-        "peft_type",
-        "peft_version",
-        "revision",
-        "task_type",
-    ),
-    *("exclude_modules", "layers_pattern", "layers_to_transform", "megatron_core", "target_modules"),
+_HARMLESS_KEYS = {
+    *("auto_mapping", "base_model_name_or_path", "inference_mode", "peft_type", "peft_version", "revision"),
+    *("exclude_modules", "layers_pattern", "layers_to_transform", "megatron_core", "target_modules", "task_type"),
     *("corda_config", "eva_config", "init_lora_weights", "loftq_config", "lora_ga_config"),
     *("bias", "ensure_weight_tying", "lora_alpha", "lora_dropout", "qalora_group_size", "r", "use_rslora"),
-)
-"""Keys of PEFT's config that are read here, or do not change what a trained adapter computes. Any other key that is
-set is a feature that an engine would leave out without a word."""
+}
+"""Keys of PEFT's config that are checked here, or do not change what a trained adapter computes.
 
-_PLAIN_STARTS = ("gaussian", "eva", "orthogonal")
-"""Named initialisations that leave the base model as it is; the others change its weights too."""
+Any other key that is set is a feature that an engine would silently leave out.
+"""
+_NEUTRAL_INITIALISATIONS = ("gaussian", "eva", "orthogonal")
+"""Named initialisations that do not change the base model's weights; the others do."""
 
 
-def names_of(module: str) -> tuple[str, str]:
-    """The names of a module's two halves, A of shape (r, in) and B of shape (out, r), in PEFT's files."""
+def lora_tensor_names(module: str) -> tuple[str, str]:
+    """PEFT's names of a module's two halves: A of shape (r, in) and B of shape (out, r)."""
     return f"base_model.model.{module}.lora_A.weight", f"base_model.model.{module}.lora_B.weight"
 
 
 def scaling(config: Mapping[str, Any]) -> float:
-    """What B·A is multiplied by: alpha / r (Hu et al. 2021), or alpha / √r with rsLoRA (Kalajdzievski 2023)."""
+    """The factor of B·A: alpha / r (Hu et al. 2021), or alpha / √r with rsLoRA (Kalajdzievski 2023)."""
     rank = int(config["r"])
     return float(config["lora_alpha"]) / (math.sqrt(rank) if config.get("use_rslora") else rank)
 
 
 def check_adapter(adapter: Adapter, shapes: Mapping[str, tuple[int, ...]], max_rank: int) -> None:
-    """Refuses with `BadRequest` what an engine could not serve exactly.
+    """Raises `BadRequest` for an adapter that an engine could not serve exactly.
 
-    `shapes` holds each module that can be adapted and its weight's shape (out, in).
+    Args:
+        adapter: The adapter to check.
+        shapes: Module that can be adapted → its weight's shape (out, in).
+        max_rank: The engine's largest rank.
     """
     _check_config(adapter.config, max_rank)
     rank = int(adapter.config["r"])
-    modules = {name: module for module in shapes for name in names_of(module)}
+    modules = {name: module for module in shapes for name in lora_tensor_names(module)}
     if not adapter.tensors:
         raise BadRequest("adapter: it has no tensors.")
     for name, tensor in adapter.tensors.items():
         if name not in modules:
             raise BadRequest(f"adapter: {name!r} is no half of a module of the model that can be adapted.")
-        module = modules[name]
-        outputs, inputs = shapes[module]
-        half_a, half_b = names_of(module)
+        outputs, inputs = shapes[modules[name]]
+        half_a, half_b = lora_tensor_names(modules[name])
         for half in (half_a, half_b):
             if half not in adapter.tensors:
                 raise BadRequest(f"adapter: {half!r} is missing.")
@@ -81,33 +75,32 @@ def _check_config(config: Mapping[str, Any], max_rank: int) -> None:
     if not isinstance(rank, int) or not 1 <= rank <= max_rank:
         raise BadRequest(f"adapter: r is {rank!r}; the engine takes 1 to {max_rank} (its max_lora_rank).")
     if not isinstance(alpha, int | float) or not math.isfinite(alpha):
-        raise BadRequest(f"adapter: lora_alpha is {alpha!r}; it is a finite number.")
+        raise BadRequest(f"adapter: lora_alpha is {alpha!r}; it must be a finite number.")
     kind = str(getattr(config.get("peft_type"), "value", config.get("peft_type", "LORA")))
-    if kind != "LORA":
-        raise BadRequest(f"adapter: peft_type is {kind!r}; only 'LORA' is served.")
-    if config.get("bias", "none") != "none":
-        raise BadRequest(f"adapter: bias is {config['bias']!r}; only 'none' is served.")
+    for name, value, served in (("peft_type", kind, "LORA"), ("bias", config.get("bias", "none"), "none")):
+        if value != served:
+            raise BadRequest(f"adapter: {name} is {value!r}; only {served!r} is served.")
     start = config.get("init_lora_weights", True)
-    if isinstance(start, str) and start not in _PLAIN_STARTS:
+    if isinstance(start, str) and start not in _NEUTRAL_INITIALISATIONS:
         raise BadRequest(f"adapter: init_lora_weights {start!r} changes the base model; convert it to a plain LoRA.")
     for name in sorted(config):
-        if config[name] and name not in _SILENT:
+        if config[name] and name not in _HARMLESS_KEYS:
             raise BadRequest(f"adapter: {name} is {config[name]!r}; this feature of PEFT is not served.")
 
 
-def own_copy(adapter: Adapter) -> Adapter:
-    """The adapter with a config and tensors of its own."""
-    return Adapter(dict(adapter.config), own_tensors(adapter.tensors))
+def copy_adapter(adapter: Adapter) -> Adapter:
+    """A copy on the CPU: the sender may train on before a restart needs the tensors again."""
+    tensors = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in adapter.tensors.items()}
+    return Adapter(dict(adapter.config), tensors)
 
 
 @contextmanager
-def saved(adapter: Adapter) -> Iterator[Path]:
-    """The adapter as a folder in PEFT's format, in memory; it is removed afterwards.
+def adapter_folder(adapter: Adapter) -> Iterator[Path]:
+    """A temporary folder in memory with the adapter in PEFT's format.
 
-    Of the config, only what `check_adapter` leaves open is written: a config made in memory may hold sets and enums.
+    Of the config, only the keys that `check_adapter` leaves open are written: a config made in memory may hold sets and
+    enums.
     """
-    from safetensors.torch import save_file
-
     from policies.engine.stored import shared_memory
 
     config = {
@@ -116,14 +109,11 @@ def saved(adapter: Adapter) -> Iterator[Path]:
         "r": adapter.config["r"],
         "lora_alpha": adapter.config["lora_alpha"],
         "use_rslora": bool(adapter.config.get("use_rslora")),
-        "target_modules": sorted({name.split(".")[-3] for name in adapter.tensors}),
     }
     size = sum(tensor.nbytes for tensor in adapter.tensors.values())
     with tempfile.TemporaryDirectory(dir=shared_memory(size), prefix="adapter-") as name:
-        folder = Path(name)
-        (folder / CONFIG_FILE).write_text(json.dumps(config), "utf-8")
-        save_file(dict(adapter.tensors), folder / TENSOR_FILE)
-        yield folder
+        write_adapter(Adapter(config, adapter.tensors), Path(name), base="")
+        yield Path(name)
 
 
 def write_adapter(adapter: Adapter, out: Path, *, base: str) -> None:
@@ -144,7 +134,7 @@ def write_adapter(adapter: Adapter, out: Path, *, base: str) -> None:
 
 
 def read_adapter(folder: Path) -> Adapter:
-    """The adapter of a folder that PEFT or `write_adapter` has written. Raises `UserError` if it cannot be read."""
+    """Reads an adapter that PEFT or `write_adapter` has written. Raises `UserError` if that fails."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 

@@ -1,4 +1,4 @@
-"""Which engine serves a model here, and how large its cache is."""
+"""The choice of an engine for a model on this machine, and the size of its cache."""
 
 from __future__ import annotations
 
@@ -8,36 +8,39 @@ import os
 from collections.abc import Mapping
 
 from envs.errors import UserError, unknown_value
-from policies.engine.base import Engine
 from policies.engine.requests import checkpoint_shapes
+from policies.engine.types import Engine
 from policies.engine.vllm_setup import BLOCK, MOST_BATCHED, prepare_environment
 from policies.models import ModelFolder
 
 KINDS = ("vllm", "transformers")
 DTYPES: Mapping[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
-"""The types that an engine can compute in, with their bytes a value."""
+"""Computing type → bytes a value."""
 _INSTRUCTIONS = {
     "bfloat16": ("amx_bf16", "avx512_bf16", "bf16"),
     "float16": ("amx_fp16", "avx512_fp16", "fp16_arith"),
 }
-"""What a CPU must be capable of, in PyTorch's words, one of it, for products in a half type: on x86, and on ARM."""
+"""Half type → CPU capabilities, named as in PyTorch, of which one is needed for products in it (x86 and ARM)."""
 _LEAST_CACHE = 64 << 20
 _WORKING = 2 << 30
-"""Bytes that CUDA, recorded steps and sampling take beside a step's activations."""
+"""Bytes that CUDA, recorded steps and sampling take in addition to a step's activations."""
 _SHARE_OF_MEMORY = 0.25
-"""Share of the machine's memory that a cache on CPU takes at most, where it is to hold many long dialogues."""
+"""Largest share of the machine's memory that a cache on CPU takes."""
 
 
 def default_kind() -> str:
-    """vLLM where it is installed, else transformers."""
+    """vLLM if it is installed, else transformers."""
     return "vllm" if importlib.util.find_spec("vllm") else "transformers"
 
 
 def choose_dtype(asked: str | None = None, *, on_gpu: bool | None = None) -> str:
-    """The type in which a model is computed: the one `asked` for, but float32 on a CPU without products in it.
+    """The type in which a model is computed: `asked`, but float32 on a CPU without products in that type.
 
-    Such a CPU takes many times as long for a half type as for float32 (docs/performance.md). None asks for bfloat16 on
-    a GPU and for float32 elsewhere. `on_gpu` says where it is computed; None is on a GPU where there is one.
+    Such a CPU takes many times as long for a half type as for float32 (docs/performance.md).
+
+    Args:
+        asked: A type; None is bfloat16 on a GPU and float32 elsewhere.
+        on_gpu: Whether it is computed on a GPU; None is True if there is one.
     """
     import torch
 
@@ -46,8 +49,8 @@ def choose_dtype(asked: str | None = None, *, on_gpu: bool | None = None) -> str
         return "bfloat16" if on_gpu else "float32"
     if on_gpu or asked not in _INSTRUCTIONS:
         return asked
-    there = torch.cpu.get_capabilities()
-    return asked if any(there.get(name) for name in _INSTRUCTIONS[asked]) else "float32"
+    capabilities = torch.cpu.get_capabilities()
+    return asked if any(capabilities.get(name) for name in _INSTRUCTIONS[asked]) else "float32"
 
 
 async def start_engine(
@@ -63,12 +66,12 @@ async def start_engine(
     gpu_memory_share: float = 0.9,
     threads: int | None = None,
 ) -> Engine:
-    """Starts an engine of that kind; "auto" is vLLM where it is installed. `adapters` of `lora_rank` can be served.
+    """Starts an engine of that kind; "auto" is vLLM if it is installed.
 
-    It computes in `choose_dtype(dtype)`, on a CPU with so many `threads`; None is one for vLLM, and what torch takes
-    for transformers. vLLM has the `cache_share` of a cache for all dialogues at their full context, on a GPU as far as
-    `gpu_memory_share` of its memory holds that. Raises `UserError` for an unknown kind, one that is not installed, or a
-    share without room for one dialogue.
+    It computes in `choose_dtype(dtype)`; None for `threads` (on a CPU) is one for vLLM, and torch's default for
+    transformers. vLLM gets the `cache_share` of a cache for all dialogues at their full context, but on a GPU no more
+    than `gpu_memory_share` of its memory leaves. Up to `adapters` policies can have an adapter of `lora_rank`. Raises
+    `UserError` for an unknown or missing kind, or a share without room for one dialogue.
     """
     kind = default_kind() if kind == "auto" else kind
     if kind not in KINDS:
@@ -76,11 +79,9 @@ async def start_engine(
     if kind == "transformers":
         from policies.engine.transformers_engine import TransformersEngine, TransformersSettings
 
-        dtype = choose_dtype(dtype)
-        return await TransformersEngine.start(
-            TransformersSettings(model.path, context=context, dtype=dtype, max_concurrent=concurrent, threads=threads)
-        )
-    if not importlib.util.find_spec("vllm"):
+        settings = TransformersSettings(model.path, context, choose_dtype(dtype), concurrent, threads=threads)
+        return await TransformersEngine.start(settings)
+    if default_kind() != "vllm":
         raise UserError("engine: vllm is not installed; install the cpu or gpu extra, or use transformers.")
     prepare_environment(threads)
     from vllm.platforms import current_platform
@@ -91,23 +92,21 @@ async def start_engine(
         os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
     from policies.engine.vllm_engine import VllmEngine, VllmSettings
 
-    a_token, most = model.kv_bytes_per_token(DTYPES[dtype]), None
+    token_bytes, most = model.kv_bytes_per_token(DTYPES[dtype]), None
     if on_gpu:
-        most = int(gpu_memory_share * current_platform.get_device_total_memory())
-        shapes = checkpoint_shapes(model.path)
-        most -= DTYPES[dtype] * sum(map(math.prod, shapes.values()))
-        most -= working_bytes(model, shapes, DTYPES[dtype], adapters=adapters, lora_rank=lora_rank)
-        if most < a_dialogue(context, a_token):
-            raise UserError(
-                f"gpu_memory_share: {gpu_memory_share:g} of this GPU does not hold the model, what a step works with "
-                "and one dialogue; raise it, or lower the context."
+        memory = gpu_memory_share * current_platform.get_device_total_memory()
+        most = int(memory) - _engine_bytes(model, DTYPES[dtype], adapters=adapters, lora_rank=lora_rank)
+        if most < dialogue_cache_bytes(context, token_bytes):
+            reason = (
+                f"{gpu_memory_share:g} of this GPU does not hold the model, what a step works with and one dialogue"
             )
+            raise UserError(f"gpu_memory_share: {reason}; raise it, or lower the context.")
     return await VllmEngine.start(
         VllmSettings(
             model.path,
             context=context,
             dtype=dtype,
-            kv_cache_bytes=cache_bytes(context, concurrent * cache_share, a_token, most=most),
+            kv_cache_bytes=cache_bytes(context, concurrent * cache_share, token_bytes, most=most),
             max_concurrent=concurrent,
             max_adapters=adapters,
             max_lora_rank=max(1, lora_rank),
@@ -118,31 +117,36 @@ async def start_engine(
     )
 
 
-def cache_bytes(context: int, dialogues: float, kv_bytes_per_token: int, *, most: int | None = None) -> int:
-    """A cache that holds so many dialogues whole, if `most` bytes can, or a quarter of the host's memory; at least one.
+def _engine_bytes(model: ModelFolder, bytes_per_value: int, *, adapters: int, lora_rank: int) -> int:
+    shapes = checkpoint_shapes(model.path)
+    working = working_bytes(model, shapes, bytes_per_value, adapters=adapters, lora_rank=lora_rank)
+    return bytes_per_value * sum(map(math.prod, shapes.values())) + working
 
-    More would gain nothing: what is in the cache is forgotten at each delivery.
+
+def cache_bytes(context: int, dialogues: float, kv_bytes_per_token: int, *, most: int | None = None) -> int:
+    """Bytes of a cache for so many whole dialogues, but `most` at most (None: a quarter of the host's memory).
+
+    It holds one dialogue at least. More than all dialogues would gain nothing: each delivery empties the cache.
     """
     if most is None:
         most = int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * _SHARE_OF_MEMORY)
-    one = a_dialogue(context, kv_bytes_per_token)
+    one = dialogue_cache_bytes(context, kv_bytes_per_token)
     return max(min(int(context * kv_bytes_per_token * dialogues), most), one, _LEAST_CACHE)
 
 
-def a_dialogue(context: int, kv_bytes_per_token: int) -> int:
-    """Bytes of a cache for one dialogue of that many tokens, in whole blocks, of which vLLM keeps one for itself."""
+def dialogue_cache_bytes(context: int, kv_bytes_per_token: int) -> int:
+    """Bytes of a cache for one dialogue, in whole blocks, of which vLLM keeps one for itself."""
     return (context + 2 * BLOCK) * kv_bytes_per_token
 
 
 def working_bytes(
     model: ModelFolder, shapes: Mapping[str, tuple[int, ...]], bytes_per_value: int, *, adapters: int, lora_rank: int
 ) -> int:
-    """Bytes that an engine takes on a GPU beside its model and its cache: adapters, and what a step works with.
+    """Bytes that an engine takes on a GPU in addition to its model and cache: adapters, and a step's working memory.
 
-    `shapes` are those of the model's tensors by name. vLLM could measure it, but counts what other processes take
-    meanwhile as its own.
+    vLLM could measure it, but would count other processes' memory as its own. `shapes` has the model's tensors.
     """
-    # Each policy has two, since a new one is loaded beside the one in use.
-    held = 2 * adapters * lora_rank * sum(sum(shape) for shape in shapes.values() if len(shape) == 2)
+    # Each policy has two: a new one is loaded while the old one is in use.
+    adapter_values = 2 * adapters * lora_rank * sum(sum(shape) for shape in shapes.values() if len(shape) == 2)
     activations = 3 * MOST_BATCHED * int(model.config["intermediate_size"])
-    return (held + activations) * bytes_per_value + _WORKING
+    return (adapter_values + activations) * bytes_per_value + _WORKING

@@ -1,9 +1,9 @@
 """The proof of delivery: sender and receiver hold the same tensors, and the model computes with them.
 
-On CPU vLLM packs linear weights and empties the parameter, so that its own checksums are those of empty tensors, and a
-tied output layer keeps the old packing through a reload. The proof therefore looks at what a layer computes: a packed
-layer must answer a dense probe exactly, bit for bit, as a layer freshly packed from the sender's tensor does. Adapters
-are multiplied straight from the buffer of their slot, so that it is enough to read that.
+On CPU vLLM packs linear weights and empties the parameter: its own checksums are those of empty tensors, and a tied
+output layer keeps the old packing through a reload. The proof therefore checks what a layer computes: a packed layer
+must map a dense probe to the same bits as a layer freshly packed from the sender's tensor. Adapters are multiplied
+straight from the buffer of their slot, so that comparing the buffer is enough.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from typing import Any
 import torch
 from torch import nn
 
-from policies.engine.adapters import names_of
+from policies.engine.adapters import lora_tensor_names
 
 _PROBE_ROWS = 4
 
 _WRAPPED = ".base_layer"
-"""The end of a layer's name in a layer that adds adapters to it."""
+"""The end of a layer's name inside a layer that adds adapters to it."""
 
 
 def stale_modules(model: nn.Module, tensors: Mapping[str, torch.Tensor]) -> list[str]:
-    """The modules of the model that do not compute with these checkpoint tensors, by name.
+    """The names of the modules that do not compute with these checkpoint tensors.
 
-    A tensor that no module is known to use is listed too: what is not checked is not proven.
+    A tensor that no module is known to use is listed too: an unchecked tensor is not proven.
     """
     stale = []
     unproven = set(tensors)
     for name, module in model.named_modules():
-        sources = _sources(model, name.removesuffix(_WRAPPED), module, tensors)
+        sources = _source_tensors(model, name.removesuffix(_WRAPPED), module, tensors)
         unproven.difference_update(*sources.values())
         expected = {parameter: torch.cat([tensors[part] for part in parts]) for parameter, parts in sources.items()}
         if expected and not _computes_with(module, expected):
@@ -41,27 +41,24 @@ def stale_modules(model: nn.Module, tensors: Mapping[str, torch.Tensor]) -> list
 def stale_adapter_modules(
     model: nn.Module, slot: int, tensors: Mapping[str, torch.Tensor], scaling: float
 ) -> list[str]:
-    """The modules whose `slot` is not exactly this adapter, by name; B counts `scaling` times, as it is held.
+    """The names of the modules whose `slot` is not exactly this adapter, with B multiplied by `scaling`.
 
-    What the adapter leaves out must be zero, the rest of a wider slot too. A tensor that no module is known to use is
-    listed as well.
+    Modules and ranks that the adapter lacks must be zero. A tensor that no module is known to use is listed as well.
     """
-    fused: Mapping[str, list[str]] = getattr(model, "packed_modules_mapping", {})
     stale = []
     unproven = set(tensors)
     for name, module in model.named_modules():
         if not hasattr(module, "lora_a_stacked"):
             continue
         stacked: tuple[Any, Any] = module.lora_a_stacked, module.lora_b_stacked
-        parent, _, leaf = name.rpartition(".")
-        # Embeddings and output layers hold one tensor each; none of an adapter's is theirs.
+        # Embeddings and output layers hold one tensor each; an adapter has none for them.
         linear = isinstance(stacked[0], tuple)
-        parts = [f"{parent}.{part}" for part in fused.get(leaf, [leaf])] if linear else [""]
+        parts = _fused_parts(model, name) if linear else [""]
         buffers = list(zip(*stacked, strict=True)) if linear else [stacked]
         exact = len(parts) == len(buffers)
         for part, (buffer_a, buffer_b) in zip(parts, buffers, strict=False):
             expected_a, expected_b = torch.zeros_like(buffer_a[slot]), torch.zeros_like(buffer_b[slot])
-            halves = [half for half in names_of(part) if half in tensors]
+            halves = [half for half in lora_tensor_names(part) if half in tensors]
             if len(halves) == 2:
                 a, b = (tensors[half].to(expected_a) for half in halves)
                 expected_a[0, : a.shape[0]] = a
@@ -73,44 +70,46 @@ def stale_adapter_modules(
     return stale + sorted(unproven)
 
 
-def _sources(
+def _fused_parts(model: nn.Module, name: str) -> list[str]:
+    """The modules of a checkpoint that vLLM fuses into one, in its order; the module itself if it is not fused."""
+    parent, _, leaf = name.rpartition(".")
+    fused: Mapping[str, list[str]] = getattr(model, "packed_modules_mapping", {})
+    return [f"{parent}.{part}" for part in fused[leaf]] if leaf in fused else [name]
+
+
+def _source_tensors(
     model: nn.Module, name: str, module: nn.Module, tensors: Mapping[str, torch.Tensor]
 ) -> dict[str, list[str]]:
-    """Parameter → the checkpoint tensors that it is made of, in the order in which the model fuses them."""
-    fused: Mapping[str, list[str]] = getattr(model, "packed_modules_mapping", {})
-    parent, _, leaf = name.rpartition(".")
-    found: dict[str, list[str]] = {}
-    for parameter in module._parameters:
-        sources = [f"{parent}.{part}.{parameter}" for part in fused.get(leaf, [])] or [f"{name}.{parameter}"]
-        if leaf == "lm_head" and sources[0] not in tensors:
-            sources = [f"model.embed_tokens.{parameter}"]  # tied
-        if all(source in tensors for source in sources):
-            found[parameter] = sources
-    return found
+    """Parameter → the checkpoint tensors that it consists of, in their order."""
+    parts = _fused_parts(model, name)
+    if name.rpartition(".")[2] == "lm_head" and f"{name}.weight" not in tensors:
+        parts = ["model.embed_tokens"]  # tied
+    sources = {parameter: [f"{part}.{parameter}" for part in parts] for parameter in module._parameters}
+    return {parameter: names for parameter, names in sources.items() if all(name in tensors for name in names)}
 
 
 def _computes_with(module: nn.Module, expected: Mapping[str, torch.Tensor]) -> bool:
     for name, tensor in expected.items():
-        held = module._parameters[name]
-        if held is None:
+        parameter = module._parameters[name]
+        if parameter is None:
             return False
-        if held.numel():
+        if parameter.numel():
             # Embeddings are padded to a multiple of 64 rows.
-            part = held[: tensor.shape[0]]
+            part = parameter[: tensor.shape[0]]
             if part.shape != tensor.shape or not torch.equal(part, tensor.to(part)):
                 return False
     weight = expected.get("weight")
     packed = getattr(module, "cpu_linear", None)
-    return weight is None or packed is None or _packed_alike(module, packed, weight)
+    return weight is None or packed is None or _is_packed_from(weight, module, packed)
 
 
-def _packed_alike(module: nn.Module, packed: Any, weight: torch.Tensor) -> bool:
-    """Whether a packed layer answers a dense probe exactly as one packed from `weight` just now."""
+def _is_packed_from(weight: torch.Tensor, module: nn.Module, packed: Any) -> bool:
+    """Whether a packed layer maps a dense probe to exactly what one packed from `weight` just now gives."""
     from vllm.model_executor.layers.utils import dispatch_cpu_unquantized_gemm
 
-    held = module._parameters["weight"]
-    dtype = held.dtype if held is not None else weight.dtype
-    rows = held.shape[0] if held is not None and held.numel() else weight.shape[0]
+    parameter = module._parameters["weight"]
+    dtype = parameter.dtype if parameter is not None else weight.dtype
+    rows = parameter.shape[0] if parameter is not None and parameter.numel() else weight.shape[0]
     padded = torch.zeros(rows, weight.shape[1], dtype=dtype)
     padded[: weight.shape[0]] = weight
     fresh = nn.Module()
@@ -118,5 +117,4 @@ def _packed_alike(module: nn.Module, packed: Any, weight: torch.Tensor) -> bool:
     dispatch_cpu_unquantized_gemm(fresh, remove_weight=False)
     generator = torch.Generator().manual_seed(weight.shape[0] * 31 + weight.shape[1])
     probe = torch.randn(_PROBE_ROWS, weight.shape[1], generator=generator).to(dtype)
-    answer = packed(probe, module._parameters["weight"], None)
-    return torch.equal(answer, fresh.cpu_linear(probe, fresh.weight, None))  # type: ignore[operator]
+    return torch.equal(packed(probe, parameter, None), fresh.cpu_linear(probe, fresh.weight, None))  # type: ignore[operator]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from policies.engine.requests import check_request, check_scored
+from policies.engine.requests import RequestChecker
 from policies.engine.types import BASE, Adapter, BadRequest, EngineDead, EngineReport, Finish, GenRequest, GenResult
 
 if TYPE_CHECKING:
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 class ScriptedEngine:
-    """An `Engine` that answers from a script and remembers everything it was asked and given.
+    """An `Engine` that follows a script and records every request and update.
 
     `answer(request)` is what would be sampled if nothing stopped it; it is cut at `max_tokens`, or after the first stop
-    token. `logprob(request, token)` is the log-probability (nats) of a token next after `request.prompt_ids`, 0 where
-    it is None. Each is a pure function, so that the order in which requests arrive changes nothing.
+    token. `logprob(request, token)` is the log-probability (nats) of a token after `request.prompt_ids`; None is 0 for
+    all. Both are pure functions, so that the order of requests changes nothing.
     """
 
     def __init__(
@@ -32,13 +32,12 @@ class ScriptedEngine:
     ) -> None:
         self._answer = answer
         self._logprob = logprob
-        self._context = context
-        self._vocabulary = vocabulary
+        self._checker = RequestChecker(vocabulary, context)
         self._versions = {BASE: 0}
         self._alive_for: int | None = None
         self._closed = False
         self.requests: list[GenRequest] = []
-        """Every completion asked for, in order, refused ones included."""
+        """Every request in order, refused ones included."""
         self.weight_updates: list[tuple[Mapping[str, torch.Tensor], int]] = []
         """Weights and version of every full update."""
         self.adapter_updates: list[tuple[str, Adapter, int]] = []
@@ -46,16 +45,18 @@ class ScriptedEngine:
         self.restarts = 0
 
     def die_after(self, n: int) -> None:
-        """Lets the `n`-th next `generate` (1 is the very next) and all later ones fail, until `restart`."""
+        """Lets the `n`-th `generate` from now on (1 is the next) and all later ones fail, until `restart`."""
         if n < 1:
             raise ValueError(f"n: {n} is not possible; the next generate is 1.")
         self._alive_for = n - 1
 
     async def generate(self, request: GenRequest) -> GenResult:
         self.requests.append(request)
-        check_request(request, vocabulary=self._vocabulary, context=self._context, policies=self._versions)
-        self._live_once()
-        await asyncio.sleep(0)  # others run meanwhile, as with a real engine
+        self._checker.check(request, self._versions)
+        self._check_alive()
+        if self._alive_for is not None:
+            self._alive_for -= 1
+        await asyncio.sleep(0)  # other requests run meanwhile, as with a real engine
         tokens, finish = self._cut(request)
         return GenResult(
             token_ids_T=tokens,
@@ -66,21 +67,17 @@ class ScriptedEngine:
         )
 
     async def score(self, token_ids: tuple[int, ...], start: int, *, policy: str = BASE) -> tuple[float, ...]:
-        check_scored(
-            token_ids, start, policy, vocabulary=self._vocabulary, context=self._context, policies=self._versions
-        )
+        self._checker.check_scored(token_ids, start, policy, self._versions)
         self._check_alive()
         await asyncio.sleep(0)
         return self._logprobs(GenRequest(token_ids, max_tokens=1, policy=policy), token_ids, start)
 
     def _logprobs(self, request: GenRequest, token_ids: tuple[int, ...], start: int) -> tuple[float, ...]:
-        """Of each token from `start` on, in the request's place with what is before it as its prompt."""
+        """The log-prob of each token from `start` on, as the next one of the request with the prompt before it."""
+        places = range(start, len(token_ids))
         if self._logprob is None:
-            return (0.0,) * (len(token_ids) - start)
-        return tuple(
-            self._logprob(replace(request, prompt_ids=token_ids[:at]), token_ids[at])
-            for at in range(start, len(token_ids))
-        )
+            return (0.0,) * len(places)
+        return tuple(self._logprob(replace(request, prompt_ids=token_ids[:at]), token_ids[at]) for at in places)
 
     async def update_weights(self, weights: Mapping[str, torch.Tensor], version: int) -> None:
         self._check_alive()
@@ -100,7 +97,7 @@ class ScriptedEngine:
         self._closed = False
 
     def report(self) -> EngineReport:
-        return EngineReport("scripted", "scripted", "none", dict(self._versions), self._context)
+        return EngineReport("scripted", "scripted", "none", dict(self._versions), self._checker.context)
 
     async def close(self) -> None:
         self._closed = True
@@ -111,20 +108,15 @@ class ScriptedEngine:
             if token in request.stop_token_ids:
                 return tokens[: index + 1], Finish.STOP
         if len(tokens) < request.max_tokens:
-            # No real engine ends like this: results of T tokens end in a stop token or have max_tokens.
+            # No real engine ends like this: a result ends in a stop token or has max_tokens.
             raise ValueError(
                 f"answer: {len(tokens)} tokens without a stop token of {request.stop_token_ids} are too few; "
                 f"max_tokens is {request.max_tokens}."
             )
         return tokens, Finish.LENGTH
 
-    def _live_once(self) -> None:
-        self._check_alive()
-        if self._alive_for is not None:
-            self._alive_for -= 1
-
     def _check_alive(self) -> None:
         if self._closed:
             raise EngineDead("the engine is closed")
         if self._alive_for == 0:
-            raise EngineDead("the script has come to the engine's death")
+            raise EngineDead("the script has reached the engine's death")

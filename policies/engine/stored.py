@@ -1,6 +1,6 @@
 """`StoredWeights`: named tensors in memory that all processes of a machine share, as a file that they map.
 
-Engine actors import this file before they know what they serve: PyTorch, more than a second of a core, comes with the
+Engine actors import this file before anything is served: PyTorch, more than a second of a core, is imported with the
 first tensor.
 """
 
@@ -28,15 +28,15 @@ else:
 
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the folder in it gets a random name and is ours alone
 _PROCESSES = Path("/proc")
-"""Where Linux shows, by process, the files that each has open."""
+"""Linux's list of the files that each process has open."""
 _MARK = "mark"
 
 
 class StoredWeights(Tensors):
     """Tensors by name, in a safetensors file in memory. Pickled it is the file's path: no tensor is copied.
 
-    They are read as they lie there, and must not be written to. The file is gone with the object that `store` has
-    returned. `digest` is that of the tensors. Reading raises `OSError` or `SafetensorError` where `is_here` is false.
+    They are mapped, and must not be written to. The file is removed with the object that `store` has returned. `digest`
+    is that of the tensors. Reading raises `OSError` or `SafetensorError` if `is_here` is false.
     """
 
     def __init__(self, path: str, mark: str, digest: str, shapes: Mapping[str, tuple[int, ...]]) -> None:
@@ -49,7 +49,7 @@ class StoredWeights(Tensors):
         return StoredWeights, (self.path, self._mark, self.digest, self.shapes)
 
     def is_here(self) -> bool:
-        """Whether this process can read them: it runs on the machine that they were stored on, and they still are."""
+        """Whether this process can read them: it runs on their machine, and the file still exists."""
         try:
             with safe_open(self.path, framework="numpy") as file:  # no tensor is read
                 return (file.metadata() or {}).get(_MARK) == self._mark
@@ -71,9 +71,9 @@ class StoredWeights(Tensors):
 
 
 def store(weights: Mapping[str, torch.Tensor]) -> StoredWeights:
-    """Copies the tensors into memory that this machine's processes share. What is stored already stays as it is.
+    """Copies the tensors into memory that this machine's processes share; `StoredWeights` are returned as they are.
 
-    Raises `OSError` or `SafetensorError` where there is no room.
+    Raises `OSError` or `SafetensorError` if there is no room.
     """
     from safetensors.torch import save_file
 
@@ -83,14 +83,14 @@ def store(weights: Mapping[str, torch.Tensor]) -> StoredWeights:
         return weights
     tensors = unshared({name: tensor.detach().cpu() for name, tensor in weights.items()})
     mark, shapes = uuid.uuid4().hex, {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    folder = Path(tempfile.mkdtemp(dir=shared_memory(sum(each.nbytes for each in tensors.values()))))
+    folder = Path(tempfile.mkdtemp(dir=shared_memory(sum(tensor.nbytes for tensor in tensors.values()))))
     path: Path = folder / "weights"
     free: Callable[[], None] = partial(rmtree, folder, ignore_errors=True)
     try:
         save_file(tensors, path, metadata={_MARK: mark})
         descriptors = _PROCESSES / str(os.getpid()) / "fd"
         if descriptors.is_dir():
-            # Without a name the file is gone with this process, however that ends.
+            # Without a name the file ends with this process, however that ends.
             descriptor = os.open(path, os.O_RDONLY)
             free()
             path, free = descriptors / str(descriptor), partial(os.close, descriptor)
@@ -103,7 +103,7 @@ def store(weights: Mapping[str, torch.Tensor]) -> StoredWeights:
 
 
 def shared_memory(size: int) -> str | None:
-    """Where a file of so many bytes lies in memory; None, which is where temporary files lie, if it has no room."""
+    """The folder in memory for a file of so many bytes; None, the folder of temporary files, if it has no room."""
     return _SHARED_MEMORY if os.path.isdir(_SHARED_MEMORY) and disk_usage(_SHARED_MEMORY).free > size else None
 
 

@@ -1,7 +1,7 @@
-"""The fallback engine, where vLLM is not installed: transformers' own forward pass over a running batch.
+"""The fallback engine without vLLM: transformers' own forward pass over a running batch.
 
-It keeps no prefix cache and no grammar. One worker thread owns the model; every step of decoding, every score and every
-update is one job of that thread, so that they never overlap and updates fall between two tokens.
+It has no prefix cache and no grammar. One worker thread owns the model; every decoding step, score and update is one
+job of that thread, so that they never overlap and updates fall between two tokens.
 """
 
 from __future__ import annotations
@@ -16,14 +16,8 @@ from typing import TypeVar
 
 import torch
 
-from policies.engine.adapters import check_adapter, own_copy
-from policies.engine.requests import (
-    check_request,
-    check_scored,
-    check_shapes,
-    checkpoint_shapes,
-    vocabulary_of,
-)
+from policies.engine.adapters import check_adapter, copy_adapter
+from policies.engine.requests import RequestChecker, check_shapes, checkpoint_shapes
 from policies.engine.stored import StoredWeights, store
 from policies.engine.transformers_batch import BatchRow, RunningBatch, Slot
 from policies.engine.transformers_model import BASE_SLOT, ServedModel
@@ -42,13 +36,14 @@ T = TypeVar("T")
 
 _SEEDS = 1 << 64
 """A generator takes seeds of 64 bits."""
+_UNDELIVERED = "the last update did not arrive whole; update the weights or restart first."
 
 
 @dataclass(frozen=True, slots=True)
 class TransformersSettings:
-    """How the engine is set up. `context` counts prompt and response tokens together; `device` None is a GPU if any.
+    """The engine's settings. `context` counts prompt and response tokens together.
 
-    `threads` compute on a CPU; None leaves them to torch.
+    `device` None is a GPU if there is one; `threads` (on a CPU) None is torch's default.
     """
 
     model: Path
@@ -61,12 +56,12 @@ class TransformersSettings:
 
 
 class TransformersEngine:
-    """An `Engine` on Hugging Face transformers. Make one with `await TransformersEngine.start(settings)`."""
+    """An `Engine` on Hugging Face transformers, made with `await TransformersEngine.start(settings)`."""
 
     def __init__(self, settings: TransformersSettings) -> None:
         self._settings = settings
         self._expected_shapes = checkpoint_shapes(settings.model)
-        self._vocabulary = vocabulary_of(settings.model)
+        self._checker = RequestChecker.of_model(settings.model, settings.context)
         self._last_weights: StoredWeights | None = None
         self._last_adapters: dict[str, Adapter] = {}
         self._versions = {BASE: 0}
@@ -77,13 +72,15 @@ class TransformersEngine:
 
     @classmethod
     async def start(cls, settings: TransformersSettings) -> TransformersEngine:
-        """Loads the model; all work on it happens in a thread of the engine's own."""
+        """Loads the model; all work on it runs in a thread of the engine's own."""
         engine = cls(settings)
         await engine._launch()
         return engine
 
     async def generate(self, request: GenRequest) -> GenResult:
-        self._check(request)
+        self._checker.check(request, self._versions)
+        if request.json_schema is not None:
+            raise BadRequest("json_schema: this engine has no grammar; only the vLLM engine constrains its output.")
         self._check_ready()
         future: asyncio.Future[GenResult] = asyncio.get_running_loop().create_future()
         self._waiting.add(future)
@@ -93,14 +90,7 @@ class TransformersEngine:
         return await future
 
     async def score(self, token_ids: tuple[int, ...], start: int, *, policy: str = BASE) -> tuple[float, ...]:
-        check_scored(
-            token_ids,
-            start,
-            policy,
-            vocabulary=self._vocabulary,
-            context=self._settings.context,
-            policies=self._versions,
-        )
+        self._checker.check_scored(token_ids, start, policy, self._versions)
         self._check_ready()
         return await self._in_thread(lambda: self._score(token_ids, start, policy))
 
@@ -109,7 +99,7 @@ class TransformersEngine:
         stored = store(weights)
         async with self._updating:
             self._check_alive()
-            await self._delivered(lambda: self._load(stored, version))
+            await self._deliver(lambda: self._load(stored, version))
             self._last_weights, self._versions[BASE] = stored, version
 
     async def update_adapter(self, policy: str, adapter: Adapter, version: int) -> None:
@@ -117,12 +107,12 @@ class TransformersEngine:
             raise BadRequest(f"policy: {BASE!r} is the model itself; an adapter needs a name of its own.")
         self._check_alive()
         check_adapter(adapter, self._model.adaptable, self._settings.max_lora_rank)
-        adapter = own_copy(adapter)
+        adapter = copy_adapter(adapter)
         async with self._updating:
             self._check_alive()
             if self._undelivered:
-                raise DeliveryError("the last update did not arrive whole; update the weights or restart first.")
-            await self._delivered(lambda: self._load_adapter(policy, adapter, version))
+                raise DeliveryError(_UNDELIVERED)
+            await self._deliver(lambda: self._load_adapter(policy, adapter, version))
             self._last_adapters[policy], self._versions[policy] = adapter, version
 
     async def restart(self) -> None:
@@ -152,7 +142,56 @@ class TransformersEngine:
         await self._in_thread(self._build)
         self._dead = None
         self._server = asyncio.create_task(self._serve())
-        self._server.add_done_callback(self._served)
+        self._server.add_done_callback(self._end_if_failed)
+
+    async def _serve(self) -> None:
+        while True:
+            await self._wake.wait()
+            for row in await self._in_thread(self._step):
+                if not row.future.done():
+                    row.future.set_result(row.result())
+            if self._undelivered or not (self._queue or self._batch.rows):
+                self._wake.clear()
+
+    def _end_if_failed(self, server: asyncio.Task[None]) -> None:
+        if not server.cancelled() and (error := server.exception()) is not None:
+            self._end(f"its worker failed: {error!r}")
+
+    def _end(self, reason: str) -> None:
+        self._dead = reason
+        self._fail_waiting(lambda: EngineDead(f"the engine cannot continue: {reason}"))
+
+    def _fail_waiting(self, error: Callable[[], Exception]) -> None:
+        for future in list(self._waiting):
+            if not future.done():
+                future.set_exception(error())
+
+    async def _in_thread(self, job: Callable[[], T]) -> T:
+        if self._thread is None:
+            raise EngineDead("the engine cannot continue: it is closed")
+        return await asyncio.get_running_loop().run_in_executor(self._thread, job)
+
+    async def _deliver(self, load: Callable[[], None]) -> None:
+        """Runs a delivery. If it fails, all waiting requests fail too: nothing is sampled until the next delivery."""
+        try:
+            await self._in_thread(load)
+        except Exception as error:
+            failure = error if isinstance(error, DeliveryError) else DeliveryError(f"the update failed: {error!r}")
+            self._fail_waiting(lambda: DeliveryError(str(failure)))
+            raise failure from error
+        self._wake.set()  # the flag may have stopped the server meanwhile
+
+    def _check_alive(self) -> None:
+        if self._dead is not None:
+            raise EngineDead(f"the engine cannot continue: {self._dead}")
+
+    def _check_ready(self) -> None:
+        self._check_alive()
+        # During an update the flag is set, and the request waits for the worker thread.
+        if self._undelivered and not self._updating.locked():
+            raise DeliveryError(_UNDELIVERED)
+
+    # The methods below run in the worker thread.
 
     def _build(self) -> None:
         settings = self._settings
@@ -167,47 +206,8 @@ class TransformersEngine:
         for policy, adapter in self._last_adapters.items():
             self._load_adapter(policy, adapter, self._versions[policy])
 
-    async def _serve(self) -> None:
-        while True:
-            await self._wake.wait()
-            for row in await self._in_thread(self._step):
-                if not row.future.done():
-                    row.future.set_result(row.result())
-            if self._undelivered or not (self._queue or self._batch.rows):
-                self._wake.clear()
-
-    def _served(self, server: asyncio.Task[None]) -> None:
-        if not server.cancelled() and (error := server.exception()) is not None:
-            self._end(f"its worker failed: {error!r}")
-
-    def _end(self, reason: str) -> None:
-        self._dead = reason
-        self._fail(lambda: EngineDead(f"the engine cannot go on: {reason}"))
-
-    def _fail(self, error: Callable[[], Exception]) -> None:
-        for future in list(self._waiting):
-            if not future.done():
-                future.set_exception(error())
-
-    async def _in_thread(self, job: Callable[[], T]) -> T:
-        if self._thread is None:
-            raise EngineDead("the engine cannot go on: it is closed")
-        return await asyncio.get_running_loop().run_in_executor(self._thread, job)
-
-    async def _delivered(self, load: Callable[[], None]) -> None:
-        """Runs a delivery. If it fails, all waiting requests fail too: nothing is sampled until the next delivery."""
-        try:
-            await self._in_thread(load)
-        except Exception as error:
-            told = error if isinstance(error, DeliveryError) else DeliveryError(f"the update failed: {error!r}")
-            self._fail(lambda: DeliveryError(str(told)))
-            raise told from error
-        self._wake.set()  # the flag may have stopped the server meanwhile
-
-    # What follows runs in the worker thread.
-
     def _step(self) -> list[BatchRow]:
-        """Takes in what is queued, samples one token for each running row, and returns the rows that are finished."""
+        """Admits queued requests, samples one token for each running row, and returns the finished rows."""
         if self._undelivered:
             return []
         rows: list[BatchRow] = []
@@ -225,7 +225,7 @@ class TransformersEngine:
     @torch.inference_mode()
     def _score(self, token_ids: tuple[int, ...], start: int, policy: str) -> tuple[float, ...]:
         if self._undelivered:
-            raise DeliveryError("the last update did not arrive whole; update or restart before scoring.")
+            raise DeliveryError(_UNDELIVERED)
         ids_1T = torch.tensor([token_ids], device=self._model.device)
         keep = len(token_ids) - start + 1
         slot = self._slots[policy].name
@@ -242,24 +242,6 @@ class TransformersEngine:
 
     def _load_adapter(self, policy: str, adapter: Adapter, version: int) -> None:
         self._undelivered = True
-        name = self._model.add(adapter, version)
-        self._slots[policy] = Slot(name, version)
+        self._slots[policy] = Slot(self._model.add(adapter, version), version)
         self._model.keep_slots({slot.name for slot in (*self._slots.values(), *(row.slot for row in self._batch.rows))})
         self._undelivered = False
-
-    # What follows runs in the event loop.
-
-    def _check(self, request: GenRequest) -> None:
-        check_request(request, vocabulary=self._vocabulary, context=self._settings.context, policies=self._versions)
-        if request.json_schema is not None:
-            raise BadRequest("json_schema: this engine has no grammar; only the vLLM engine constrains its output.")
-
-    def _check_alive(self) -> None:
-        if self._dead is not None:
-            raise EngineDead(f"the engine cannot go on: {self._dead}")
-
-    def _check_ready(self) -> None:
-        self._check_alive()
-        # While an update is under way the flag is up, and the request waits its turn.
-        if self._undelivered and not self._updating.locked():
-            raise DeliveryError("the last update did not arrive whole; update or restart before sampling.")

@@ -16,13 +16,13 @@ from policies.engine.types import Adapter, DeliveryError
 from policies.models.folder import DATA_ONLY
 
 BASE_SLOT = "__base__"
-"""PEFT's name, among the adapters of a batch, for a row without an adapter."""
+"""PEFT's name, among the adapters of a batch, for rows without an adapter."""
 
 
 class ServedModel:
-    """A causal language model with any number of LoRA adapters; each row of a batch names the one it runs with.
+    """A causal language model with any number of LoRA adapters; each row of a batch names the one that it uses.
 
-    Adapters live in slots of their own names, so that a policy's new adapter leaves running rows their old one.
+    Every adapter has a slot with a name of its own, so that running rows keep a policy's old adapter.
     """
 
     def __init__(self, folder: Path, dtype: str, device: str) -> None:
@@ -39,7 +39,7 @@ class ServedModel:
             for name, module in self._net.named_modules()
             if isinstance(module, nn.Linear) and name != "lm_head"
         }
-        """The modules that an adapter can change, and their weights' shapes (out, in)."""
+        """Module that an adapter can change → its weight's shape (out, in)."""
 
     def forward(
         self,
@@ -50,7 +50,7 @@ class ServedModel:
         cache: DynamicCache | None,
         mask_BT: torch.Tensor,
     ) -> torch.Tensor:
-        """Logits of the last `keep` positions (B, keep, V). `mask_BT` covers the cache too; it is 0 at left padding."""
+        """Logits of the last `keep` positions (B, keep, V). `mask_BT` covers the cache too and is 0 at left padding."""
         positions_BT = (mask_BT.cumsum(-1) - 1).clamp(min=0)[:, -ids_BT.shape[1] :]
         inputs: dict[str, Any] = {
             "input_ids": ids_BT,
@@ -69,26 +69,25 @@ class ServedModel:
 
     @torch.no_grad()
     def load(self, weights: Mapping[str, torch.Tensor], version: int) -> None:
-        """Copies checkpoint tensors into the model. Raises `DeliveryError` where it then holds anything else."""
-        held = dict(self._net.named_parameters(remove_duplicate=False))
-        for name, parameter in held.items():
+        """Copies checkpoint tensors into the model. Raises `DeliveryError` if it then holds anything else."""
+        for name, parameter in self._net.named_parameters(remove_duplicate=False):
             source = name.replace(".base_layer.", ".")
             if source in weights:
                 parameter.copy_(weights[source])
         sent = {name: tensor.to(self.device) for name, tensor in weights.items()}
-        if stale := stale_modules(self._net, sent):
-            raise DeliveryError(f"the engine does not compute with version {version} in: {', '.join(sorted(stale))}")
+        _check_delivered(sorted(stale_modules(self._net, sent)), version)
 
     def add(self, adapter: Adapter, version: int) -> str:
-        """Puts a checked adapter into a new slot and returns its name. Raises `DeliveryError` where it differs."""
+        """Puts a checked adapter into a new slot and returns its name. Raises `DeliveryError` if it differs there."""
         from peft import LoraConfig, get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
 
         slot = f"slot{next(self._names)}"
+        modules = {name.removeprefix("base_model.model.").rpartition(".lora_")[0] for name in adapter.tensors}
         config = LoraConfig(
             r=adapter.config["r"],
             lora_alpha=adapter.config["lora_alpha"],
             use_rslora=bool(adapter.config.get("use_rslora")),
-            target_modules=sorted({_module(name) for name in adapter.tensors}),
+            target_modules=sorted(modules),
             inference_mode=True,
         )
         if self._peft is None:
@@ -96,18 +95,12 @@ class ServedModel:
         else:
             self._peft.add_adapter(slot, config, autocast_adapter_dtype=False)
         self._peft.eval()  # new layers start in training mode
-        set_peft_model_state_dict(self._peft, dict(adapter.tensors), adapter_name=slot)
-        held = get_peft_model_state_dict(self._peft, adapter_name=slot, save_embedding_layers=False)
-        stale = [
-            name
-            for name in sorted(held.keys() | adapter.tensors.keys())
-            if name not in held
-            or name not in adapter.tensors
-            or not torch.equal(held[name], adapter.tensors[name].to(held[name]))
-        ]
-        if stale:
-            raise DeliveryError(f"the engine does not compute with version {version} in: {', '.join(stale)}")
-        self._peft.set_adapter(slot)  # PEFT warns where the active adapter is removed
+        sent = dict(adapter.tensors)
+        set_peft_model_state_dict(self._peft, sent, adapter_name=slot)
+        loaded = get_peft_model_state_dict(self._peft, adapter_name=slot, save_embedding_layers=False)
+        same = {name for name in loaded.keys() & sent if torch.equal(loaded[name], sent[name].to(loaded[name]))}
+        _check_delivered(sorted((loaded.keys() | sent.keys()) - same), version)
+        self._peft.set_adapter(slot)  # PEFT warns if the active adapter is removed
         return slot
 
     def keep_slots(self, used: set[str]) -> None:
@@ -117,5 +110,6 @@ class ServedModel:
                 self._peft.delete_adapter(slot)
 
 
-def _module(tensor: str) -> str:
-    return tensor.removeprefix("base_model.model.").rpartition(".lora_")[0]
+def _check_delivered(stale: Sequence[str], version: int) -> None:
+    if stale:
+        raise DeliveryError(f"the engine does not compute with version {version} in: {', '.join(stale)}")

@@ -1,11 +1,11 @@
-"""The values of an engine's interface: requests, results and errors."""
+"""The engine interface: token ids in, sampled token ids with log-probs out, weights in with proof of delivery."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from envs.errors import SealError
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 BASE = "base"
 """The policy that is the base model alone, with no adapter."""
 LEAST_TEMPERATURE = 0.01
-"""The least that is not greedy: vLLM would sample at this one for any between 0 and it."""
+"""The lowest temperature that is not greedy: vLLM samples at this one for any value between 0 and it."""
 
 
 class BadRequest(SealError, ValueError):
-    """The request cannot be served (too long, an unknown token or policy). The engine is as healthy as before."""
+    """The request cannot be served (too long, an unknown token or policy). The engine stays healthy."""
 
 
 class EngineDead(SealError, RuntimeError):
-    """The engine's process has ended or cannot go on. `restart` brings it back with the last weights."""
+    """The engine's process has ended or is unusable. `restart` brings it back with the last weights."""
 
 
 class DeliveryError(SealError, RuntimeError):
-    """Weights were sent but the engine does not compute with them. It must not sample before it has been restarted."""
+    """The engine does not compute with the weights that were sent. It must not sample before a restart."""
 
 
 class Finish(StrEnum):
@@ -43,8 +43,8 @@ class Finish(StrEnum):
 class GenRequest:
     """One completion to sample.
 
-    `prompt_ids` is the whole context as token ids; nothing is ever tokenised by an engine. `seed` makes the sample
-    repeatable, alone or among others. `temperature` 0 is greedy. `policy` names an adapter, or `BASE`.
+    `prompt_ids` is the whole context as token ids; an engine never tokenises. `seed` makes the sample repeatable, alone
+    or in a batch. `temperature` 0 is greedy. `policy` names an adapter, or `BASE`.
     """
 
     prompt_ids: tuple[int, ...]
@@ -59,12 +59,12 @@ class GenRequest:
 
 @dataclass(frozen=True, slots=True)
 class GenResult:
-    """A sampled completion of T tokens.
+    """A sampled completion of T tokens, the stop token included.
 
-    `token_ids_T` are the tokens as sampled, a stop token included. `sampled_logprobs_T` are their log-probabilities
-    (nats) under the distribution they were sampled from, temperature and top-p included; if greedy, under the model's
-    own. `versions_T` is the version of the policy's weights at each token. `masked` says that a grammar restricted the
-    sampling, so that `sampled_logprobs_T` are not the model's own. `cached_tokens` counts prompt tokens from the cache.
+    `sampled_logprobs_T` are log-probabilities (nats) under the distribution that was sampled from, temperature and
+    top-p included; if greedy, under the model's own. `versions_T` is the version of the policy's weights at each token.
+    If `masked`, a grammar restricted the sampling, and the log-probs are not the model's own. `cached_tokens` counts
+    the prompt tokens that came from the cache.
     """
 
     token_ids_T: tuple[int, ...]
@@ -89,10 +89,55 @@ class Adapter:
 
 @dataclass(frozen=True, slots=True)
 class EngineReport:
-    """What an engine holds: kind, model folder, computing type, policy → version of its weights, context in tokens."""
+    """Kind, model folder, computing type, policy → version of its weights, and context in tokens of an engine."""
 
     kind: str
     model: str
     dtype: str
     versions: Mapping[str, int]
     context: int
+
+
+class Engine(Protocol):
+    """One model served for sampling. All methods are safe to await concurrently; the engine batches by itself."""
+
+    async def generate(self, request: GenRequest) -> GenResult:
+        """Samples one completion. Raises `BadRequest` or `EngineDead`."""
+        ...
+
+    async def score(self, token_ids: tuple[int, ...], start: int, *, policy: str) -> tuple[float, ...]:
+        """Log-probabilities (nats, temperature 1) of `token_ids[start:]`, each given all tokens before it."""
+        ...
+
+    async def update_weights(self, weights: Mapping[str, torch.Tensor], version: int) -> None:
+        """Replaces the base model's weights, named and shaped as in its folder's checkpoint.
+
+        Running completions continue with the new weights; their later tokens carry the new version. The prefix cache is
+        emptied.
+
+        Raises:
+            BadRequest: Names or shapes are wrong; nothing was changed.
+            DeliveryError: The engine does not compute with the new weights.
+        """
+        ...
+
+    async def update_adapter(self, policy: str, adapter: Adapter, version: int) -> None:
+        """Serves `adapter` on top of the base as `policy`, and replaces an earlier one of that name.
+
+        Other policies are not disturbed; running requests of this policy end with the adapter they started with.
+
+        Raises:
+            BadRequest: The adapter does not fit the model, or the name is `BASE`; nothing was changed.
+            DeliveryError: The engine does not compute with the adapter.
+        """
+        ...
+
+    async def restart(self) -> None:
+        """Restarts the engine with the last weights and adapters."""
+        ...
+
+    def report(self) -> EngineReport: ...
+
+    async def close(self) -> None:
+        """Ends the engine and its processes."""
+        ...

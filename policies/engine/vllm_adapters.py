@@ -1,8 +1,7 @@
-"""Which adapters vLLM holds, which requests use them, and when an old one may go.
+"""The adapters that vLLM holds, the requests that use them, and when an old one may be removed.
 
-vLLM loads an adapter that it has evicted from its file again, and fails where the file was removed. It evicts without
-notice, the least recently used first. So every adapter in its slots is counted here, and none is added before there is
-room.
+vLLM silently evicts the least recently used adapter, reloads an evicted one from its file, and fails if that was
+removed. So every adapter in its slots is counted here, and none is added before there is room.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from policies.engine.types import Adapter, BadRequest, DeliveryError
 
 
 @dataclass(slots=True, eq=False)
-class Held:
-    """One version of a policy's adapter in the engine, under a number of its own, with a count of its users.
+class LoadedAdapter:
+    """One version of a policy's adapter in the engine, with a unique number and a count of its users.
 
-    A new name for each version keeps the prefix cache of the old one from being used: it is keyed by name.
+    Each version has a name of its own, since the prefix cache is keyed by name and an old one must not be used.
     """
 
     policy: str
@@ -34,21 +33,21 @@ class Held:
 
 
 class AdapterSlots:
-    """The engine's slots for adapters: two for each policy, so that requests under way end with the older version."""
+    """The engine's slots for adapters: two for each policy, so that running requests end with the older version."""
 
     def __init__(self, policies: int) -> None:
         self.slots = 2 * policies
-        self.current: dict[str, Held] = {}
+        self.current: dict[str, LoadedAdapter] = {}
         self.delivered: dict[str, tuple[Adapter, int]] = {}
-        """The last adapter that arrived whole, and its version: what a restart brings back."""
+        """Policy → its last delivered adapter and version, which a restart loads again."""
         self.policies: set[str] = set()
-        """Those of which an adapter was ever sent."""
-        self._held: list[Held] = []
+        """The policies for which an adapter was ever sent."""
+        self._loaded: list[LoadedAdapter] = []
         self._numbers = itertools.count(1)
         self._released = asyncio.Event()
 
     def check_policy(self, policy: str) -> None:
-        """Raises `BadRequest` where `policy` can have no adapter."""
+        """Raises `BadRequest` if there is no room for an adapter of `policy`."""
         if policy not in self.policies and len(self.policies) * 2 >= self.slots:
             raise BadRequest(
                 f"policy: no room for an adapter of {policy!r}; the engine serves {self.slots // 2} (its max_adapters)"
@@ -56,56 +55,56 @@ class AdapterSlots:
             )
 
     @contextmanager
-    def use(self, policy: str) -> Iterator[Held]:
+    def use(self, policy: str) -> Iterator[LoadedAdapter]:
         """The policy's current adapter, which stays in the engine until the block ends."""
-        current = self.current.get(policy)
-        if current is None:
+        if policy not in self.current:
             raise DeliveryError(f"the last adapter of {policy!r} did not arrive whole; update it or restart first.")
-        with self._using(current) as held:
-            yield held
+        with self._using(self.current[policy]) as adapter:
+            yield adapter
 
     @contextmanager
-    def add(self, policy: str, version: int) -> Iterator[Held]:
-        """A new version, for the time of its delivery; it is the policy's current one where the block ends well.
+    def add(self, policy: str, version: int) -> Iterator[LoadedAdapter]:
+        """A new version, to be delivered inside the block; it becomes the current one if the block succeeds.
 
-        A `DeliveryError` leaves the policy without one until the next; after any other fault its old one is served.
+        After a `DeliveryError` the policy has none until the next delivery; after any other error it keeps the old one.
         """
-        held = Held(policy, version, next(self._numbers))
-        self._held.append(held)
+        adapter = LoadedAdapter(policy, version, next(self._numbers))
+        self._loaded.append(adapter)
         self.policies.add(policy)
-        with self._using(held):
+        with self._using(adapter):
             try:
-                yield held
+                yield adapter
             except DeliveryError:
                 self.current.pop(policy, None)
                 raise
-            self.current[policy] = held
+            self.current[policy] = adapter
 
-    def take_unused(self) -> list[Held]:
-        """The adapters that no request will use again, no longer counted: the caller removes them from the engine."""
-        unused = [held for held in self._held if not held.users and self.current.get(held.policy) is not held]
-        self._held = [held for held in self._held if held not in unused]
+    def take_unused(self) -> list[LoadedAdapter]:
+        """The adapters that no request will use again, no longer counted: the caller must remove them."""
+        current = self.current.values()
+        unused = [adapter for adapter in self._loaded if not adapter.users and adapter not in current]
+        self._loaded = [adapter for adapter in self._loaded if adapter not in unused]
         return unused
 
     def is_full(self) -> bool:
-        return len(self._held) >= self.slots
+        return len(self._loaded) >= self.slots
 
-    async def release(self) -> None:
+    async def wait_for_release(self) -> None:
         """Waits until a request has released its adapter, or the engine has ended."""
         self._released.clear()
         await self._released.wait()
 
     def forget(self) -> None:
-        """The engine has ended, and its slots with it."""
+        """Empties the slots when the engine ends."""
         self.current.clear()
-        self._held.clear()
+        self._loaded.clear()
         self._released.set()
 
     @contextmanager
-    def _using(self, held: Held) -> Iterator[Held]:
-        held.users += 1
+    def _using(self, adapter: LoadedAdapter) -> Iterator[LoadedAdapter]:
+        adapter.users += 1
         try:
-            yield held
+            yield adapter
         finally:
-            held.users -= 1
+            adapter.users -= 1
             self._released.set()

@@ -1,4 +1,4 @@
-"""What has to be mended in vLLM 0.32 inside a worker, each with its reason. Nothing is changed on GPUs."""
+"""Fixes of vLLM 0.32 inside a worker, each with its reason. Nothing is changed on GPUs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def apply_patches() -> None:
-    """Mends this worker process; called once, before it serves."""
+    """Patches this worker process; called once, before it serves."""
     from vllm.platforms import current_platform
 
     if current_platform.is_cpu():
@@ -19,46 +19,47 @@ def apply_patches() -> None:
 
 
 def _keep_generators_of_unfinished_prefills() -> None:
-    """A seeded request whose prefill is split must not use up randomness before its first token.
+    """Keeps a seeded request whose prefill is split from using up randomness before its first token.
 
-    vLLM samples for such requests too, throws the token away, and winds their generator back by an offset that CPU
-    generators do not have: the core dies with "CPU Generator does not use offset". Here their state is put back after
-    sampling, and they are out of sight while vLLM would wind them back.
+    vLLM samples for such requests too, drops the token, and rewinds their generator by an offset that CPU generators do
+    not have: the core dies with "CPU Generator does not use offset". Here the state is restored after sampling, and the
+    generators are hidden while vLLM would rewind them.
     """
     from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
     sample, bookkeeping = GPUModelRunner._sample, GPUModelRunner._bookkeeping_sync
 
-    def unfinished(runner: Any) -> list[int]:
+    def unfinished_generators(runner: Any) -> dict[int, torch.Generator]:
         mask = runner.discard_request_mask.np[: runner.input_batch.num_reqs]
-        return [int(index) for index in mask.nonzero()[0] if int(index) in runner.input_batch.generators]
-
-    def sample_and_put_back(runner: Any, *arguments: Any, **settings: Any) -> Any:
         generators = runner.input_batch.generators
-        states = {index: generators[index].get_state() for index in unfinished(runner)}
+        return {index: generators[index] for index in mask.nonzero()[0].tolist() if index in generators}
+
+    def sample_and_restore(runner: Any, *arguments: Any, **settings: Any) -> Any:
+        states = [(generator, generator.get_state()) for generator in unfinished_generators(runner).values()]
         output = sample(runner, *arguments, **settings)
-        for index, state in states.items():
-            generators[index].set_state(state)
+        for generator, state in states:
+            generator.set_state(state)
         return output
 
     def bookkeeping_without_them(runner: Any, *arguments: Any, **settings: Any) -> Any:
-        generators = runner.input_batch.generators
-        hidden = {index: generators.pop(index) for index in unfinished(runner)}
+        generators, hidden = runner.input_batch.generators, unfinished_generators(runner)
+        for index in hidden:
+            del generators[index]
         try:
             return bookkeeping(runner, *arguments, **settings)
         finally:
             generators.update(hidden)
 
-    setattr(GPUModelRunner, sample.__name__, sample_and_put_back)
+    setattr(GPUModelRunner, sample.__name__, sample_and_restore)
     setattr(GPUModelRunner, bookkeeping.__name__, bookkeeping_without_them)
 
 
 def _keep_adapters_to_their_own_rows() -> None:
-    """Rows without an adapter must not get one, and rows with one must not pay for a copy of it.
+    """Keeps rows without an adapter from getting one, and rows with one from paying for a copy of it.
 
-    Such rows have the slot -1, and the reference operations index the stacked adapters with it: in a mixed batch, base
-    requests then get the output of the last slot (vLLM pull requests 48421 and 49656). Here each slot's rows are found
-    once a step, and are one matrix product for each half of an adapter; rows without a slot are left alone.
+    Such rows have the slot -1, with which the reference operations index the stacked adapters: in a mixed batch, base
+    requests get the output of the last slot (vLLM pull requests 48421 and 49656). Here each slot's rows are looked up
+    once a step, and are one matrix product for each half of an adapter; rows without a slot are skipped.
     """
     import torch
     from vllm.lora.punica_wrapper.punica_cpu import PunicaWrapperCPU
@@ -68,9 +69,9 @@ def _keep_adapters_to_their_own_rows() -> None:
     def update_and_find_rows(wrapper: Any, *arguments: Any, **settings: Any) -> None:
         update(wrapper, *arguments, **settings)
         slots = wrapper.token_lora_indices
-        found = slots.unique().tolist()
+        used = slots.unique().tolist()
         wrapper.rows_of_slots = {
-            slot: None if len(found) == 1 else (slots == slot).nonzero().squeeze(1) for slot in found if slot >= 0
+            slot: None if len(used) == 1 else (slots == slot).nonzero().squeeze(1) for slot in used if slot >= 0
         }
 
     def add_lora_linear(
@@ -98,10 +99,10 @@ def _keep_adapters_to_their_own_rows() -> None:
 
 
 def _compute_norms_in_one_operation() -> None:
-    """RMS norms take vLLM's own kernel, which it has for CPUs too: three to four times as fast.
+    """Uses vLLM's kernel for RMS norms on CPU too: three to four times as fast.
 
-    On CPU it computes a norm in some ten operations and leaves it to `torch.compile` to join them. Compiling takes ten
-    seconds of every start and is off here (`vllm_setup.py`). Its kernel for SwiGLU is slower than the operations.
+    There vLLM computes a norm in some ten operations, for `torch.compile` to fuse. Compiling takes ten seconds of every
+    start and is off here (`vllm_setup.py`). The kernel for SwiGLU is slower than the operations.
     """
     import torch
     from vllm.model_executor.layers.layernorm import RMSNorm
@@ -111,9 +112,9 @@ def _compute_norms_in_one_operation() -> None:
     def normed(
         layer: Any, x: torch.Tensor, residual: torch.Tensor | None = None
     ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
-        given = [x] if residual is None else [x, residual]
+        inputs = [x] if residual is None else [x, residual]
         fits = layer.has_weight and layer.variance_size_override is None
-        if not fits or any(each.dtype != layer.weight.dtype or not each.is_contiguous() for each in given):
+        if not fits or any(one.dtype != layer.weight.dtype or not one.is_contiguous() for one in inputs):
             plain: torch.Tensor | tuple[torch.Tensor, torch.Tensor] = native(layer, x, residual)
             return plain
         if residual is None:

@@ -1,7 +1,8 @@
-"""How a vLLM engine is set up: its settings, and vLLM's arguments for them on this machine."""
+"""vLLM's arguments on this machine: of an engine by its settings, and of a request."""
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 from collections.abc import Mapping
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from policies.engine.requests import linear_layers
+from policies.engine.types import GenRequest
 
 _log = logging.getLogger("seal_ray")
 
@@ -28,37 +30,31 @@ _ENVIRONMENT = {
     "VLLM_HOST_IP": "127.0.0.1",
     "GLOO_SOCKET_IFNAME": "lo",
 }
-"""Set, where the user has not, before vLLM is first imported."""
-
-
+"""Defaults, set before vLLM is first imported."""
 BLOCK = 32
-"""Tokens in a cache block. Only whole blocks are reused, and vLLM's 128 on CPU would miss most of a short prompt."""
-
+"""Tokens in a cache block. Only whole blocks are reused: vLLM's 128 on CPU would miss most of a short prompt."""
 GRAPHS = {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}
-"""Steps that only sample are recorded, and nothing is compiled, which would make starts longer (docs/gpu.md).
+"""Only steps that sample are recorded, and nothing is compiled, which would slow starts down (docs/gpu.md).
 
-With all steps recorded ("FULL"), log-probs of requests with an adapter were NaN (vLLM 0.32, seen on an H200).
+With all steps recorded ("FULL"), log-probs of requests with an adapter were NaN (vLLM 0.32, on an H200).
 """
-
-_DIED = "Engine core initialization failed"
-"""How vLLM's error begins when the core process ended before it was ready; what it said itself is on stderr."""
-
 MOST_BATCHED = 8192
-"""Tokens that one step computes at most, of all requests together."""
-
+"""Largest number of tokens in one step, of all requests together."""
 _RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-"""The ranks that vLLM can make room for; smaller adapters fit too."""
+"""The values of vLLM's max_lora_rank; smaller adapters fit too."""
+_DIED = "Engine core initialization failed"
+"""The begin of vLLM's error if the core process ended before it was ready; the core's own error is on stderr."""
+_SPACED = {"x-guidance": {"item_separator": ", ", "key_separator": ": "}}
+"""llguidance's schema key for the layout of JSON: as `json.dumps` writes it, with the spaces that models know."""
 
 
 @dataclass(frozen=True, slots=True)
 class VllmSettings:
-    """How the engine is set up.
+    """The engine's settings. `context` counts prompt and response tokens together.
 
-    `context` counts prompt and response tokens together. `max_adapters` is the number of policies that can have an
-    adapter on top of the base, each of rank `max_lora_rank` at most; 0 is an engine without them. A GPU must have
-    `gpu_memory_share` of its memory free when the engine starts. `threads` compute on a CPU; None is one, or what the
-    environment says. With `graphs` steps that sample one token a dialogue are recorded as CUDA graphs when the engine
-    starts, which a GPU needs to be quick at them.
+    `max_adapters` policies can have an adapter, of rank `max_lora_rank` at most. `gpu_memory_share` of a GPU's memory
+    must be free when the engine starts. `threads` compute on a CPU; None is one, or what the environment says. With
+    `graphs` steps that sample are recorded as CUDA graphs at the start, which makes them fast on a GPU.
     """
 
     model: Path
@@ -77,7 +73,7 @@ class VllmSettings:
 
 
 def prepare_environment(threads: int | None) -> None:
-    """Sets what vLLM reads when it is first imported."""
+    """Sets the environment that vLLM reads when it is first imported."""
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     if threads is not None:
@@ -85,10 +81,9 @@ def prepare_environment(threads: int | None) -> None:
 
 
 def start_llm(settings: VllmSettings, *, adapter_slots: int, shapes: Mapping[str, tuple[int, ...]]) -> Any:
-    """Starts vLLM's asynchronous front end, and its core behind it. `shapes` are those of the model's tensors by name.
+    """Starts vLLM's asynchronous front end and its core; `shapes` are those of the model's tensors.
 
-    A core that ends while it starts is started once more, as one that ends at work is. It was seen once, on a busy
-    machine; why is not known.
+    If the core ends during its start, as happens rarely on a busy machine, it is started once more.
     """
     prepare_environment(settings.threads)
     from vllm.config import StructuredOutputsConfig
@@ -115,10 +110,11 @@ def start_llm(settings: VllmSettings, *, adapter_slots: int, shapes: Mapping[str
         worker_extension_cls=settings.worker_extension,
         enable_lora=settings.max_adapters > 0,
         max_loras=max(1, adapter_slots),
-        max_lora_rank=_room_for(settings.max_lora_rank),
-        # Without them it adds an adapter of nothing to the embeddings and to the output layer too, at every step.
+        # A rank beyond all of them is vLLM's to refuse.
+        max_lora_rank=next((rank for rank in _RANKS if rank >= settings.max_lora_rank), settings.max_lora_rank),
+        # Otherwise it adds an empty adapter to the embeddings and to the output layer too, at every step.
         lora_target_modules=linear_layers(shapes) if settings.max_adapters else None,
-        # Other back ends leave room for endless white space, which a small model fills.
+        # Other back ends allow endless white space, which a small model produces.
         structured_outputs_config=StructuredOutputsConfig(backend="guidance", disable_any_whitespace=True),
     )
     try:
@@ -130,6 +126,34 @@ def start_llm(settings: VllmSettings, *, adapter_slots: int, shapes: Mapping[str
         return AsyncLLM.from_engine_args(arguments)
 
 
-def _room_for(rank: int) -> Any:
-    """The smallest rank that vLLM can be set up for; beyond all of them vLLM raises an error."""
-    return next((room for room in _RANKS if room >= rank), rank)
+def sampling_params(request: GenRequest) -> Any:
+    """vLLM's `SamplingParams` of a request."""
+    from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
+
+    grammar = None
+    if request.json_schema is not None:
+        grammar = StructuredOutputsParams(json=json.dumps({**_SPACED, **request.json_schema}))
+    return SamplingParams(
+        max_tokens=request.max_tokens,
+        temperature=request.temperature,
+        top_p=request.top_p,
+        seed=request.seed,
+        stop_token_ids=list(request.stop_token_ids),
+        logprobs=0,
+        detokenize=False,
+        # One output, at the end: one per token, each with all tokens so far, slows the front end by a third.
+        output_kind=RequestOutputKind.FINAL_ONLY,
+        # Only the requested stop tokens stop; but after the end of a grammar's text, tokens are sampled unrestricted.
+        ignore_eos=grammar is None,
+        structured_outputs=grammar,
+    )
+
+
+def token_prompt(prompt_ids: tuple[int, ...], sampling: Any) -> dict[str, Any]:
+    """The prompt of a request. Greedy requests share cached prefixes only with each other.
+
+    Rounding can differ behind a cached prefix. So an evaluation, which is greedy, does not change the rounds after it.
+    """
+    prompt: dict[str, Any] = {"prompt_token_ids": list(prompt_ids)}
+    return prompt if sampling.temperature else {**prompt, "cache_salt": "greedy"}

@@ -1,4 +1,4 @@
-"""Weight and adapter updates inside a vLLM worker; the proof that they arrived is in `delivery`.
+"""Weight and adapter updates inside a vLLM worker.
 
 vLLM loads this class into its worker process (`worker_extension_cls`); the engine calls its methods by
 `collective_rpc`. Weights travel as a safetensors file, adapters as a folder in PEFT's format. Written for vLLM 0.32 and
@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from safetensors.torch import load_file
-from torch import nn
 
 from policies.engine.adapters import TENSOR_FILE
 from policies.engine.delivery import stale_adapter_modules, stale_modules
@@ -24,16 +23,13 @@ apply_patches()  # this module is imported by workers only
 
 
 class WeightsExtension:
-    """Mixed into vLLM's worker."""
+    """Mixed into vLLM's worker. Updates return the names of modules that do not compute with the new tensors."""
 
     model_runner: Any
     vllm_config: Any
 
     def update_full_weights(self, path: str, expected_digest: str) -> list[str]:
-        """Loads the file into the model and returns the names of modules that do not compute with it (none, if well).
-
-        Raises `RuntimeError` where the file is not what was sent.
-        """
+        """Loads a file of weights. Raises `RuntimeError` if it is not the one that was sent."""
         tensors = load_file(path)
         if digest(tensors) != expected_digest:
             raise RuntimeError("the weight file is not the one that was sent")
@@ -41,8 +37,19 @@ class WeightsExtension:
         return stale_modules(self.model_runner.model, tensors)
 
     def load(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Loads checkpoint tensors into the model as it stands."""
-        _reload(self.model_runner.model, tensors, self.vllm_config.model_config)
+        """Loads checkpoint tensors into the running model."""
+        from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
+        from vllm.model_executor.model_loader.reload import layerwise
+
+        model = self.model_runner.model
+        with torch.device(next(model.parameters()).device):
+            layerwise.initialize_layerwise_reload(model)
+            model.load_weights(iter(tensors.items()))
+            layerwise.finalize_layerwise_reload(model, self.vllm_config.model_config)
+        for module in model.modules():
+            if isinstance(module, ParallelLMHead):
+                # A tied head is not loaded, so it is not packed again and would compute with the old weights.
+                module.quant_method.process_weights_after_loading(module)
 
     def adaptable_modules(self) -> list[str]:
         """The modules that can be adapted, by their names in a checkpoint."""
@@ -58,10 +65,7 @@ class WeightsExtension:
         return names
 
     def update_adapter(self, folder: str, name: str, number: int, expected_digest: str, scaling: float) -> list[str]:
-        """Loads the adapter and returns the names of modules that do not compute with it (none, if well).
-
-        Raises `RuntimeError` where the file is not what was sent, or where there is no room.
-        """
+        """Loads an adapter. Raises `RuntimeError` if its file is not the one that was sent, or if there is no room."""
         tensors = load_file(Path(folder) / TENSOR_FILE)
         if digest(tensors) != expected_digest:
             raise RuntimeError("the adapter file is not the one that was sent")
@@ -78,21 +82,3 @@ class WeightsExtension:
         from vllm.lora.request import LoRARequest
 
         self.model_runner.add_lora(LoRARequest(lora_name=name, lora_int_id=number, lora_path=folder))
-
-
-def _reload(model: nn.Module, tensors: Mapping[str, torch.Tensor], model_config: Any) -> None:
-    from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
-    from vllm.model_executor.model_loader.reload.layerwise import (
-        finalize_layerwise_reload,
-        initialize_layerwise_reload,
-    )
-
-    device = next(model.parameters()).device
-    with torch.device(device):
-        initialize_layerwise_reload(model)
-        model.load_weights(iter(tensors.items()))  # type: ignore[operator]
-        finalize_layerwise_reload(model, model_config)
-    for module in model.modules():
-        if isinstance(module, ParallelLMHead):
-            # A tied head is not loaded, and so not packed again: it would answer with the old weights.
-            module.quant_method.process_weights_after_loading(module)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from policies.models.base import NamedModel
 from policies.models.cache import made_once
+from policies.models.choice import NamedModel
 from policies.models.smollm2 import NAME, SMOLLM2
 
 _CARD = "README.md"
@@ -16,14 +16,14 @@ _CARD = "README.md"
 
 @dataclass(frozen=True, slots=True)
 class AdaptedModel:
-    """A base model with an adapter of this package merged into it, made when it is first asked for."""
+    """A base model with an adapter of this package merged into it, made on first use."""
 
     name: str
     base: NamedModel
     adapter: Path
 
     def folder(self) -> Path:
-        """Raises `UserError` where the base cannot be had."""
+        """The merged model's folder. Raises `UserError` if the base is not available."""
         base = self.base.folder()
         return made_once(f"{self.name}-{_digest(base.name, self.adapter)}", lambda out: self._make(base, out))
 
@@ -42,7 +42,7 @@ class AdaptedModel:
 
 @cache
 def _digest(base: str, adapter: Path) -> str:
-    """Tells what is made of other files or of another base; once a process, since it reads the whole adapter."""
+    """A fingerprint of base and adapter; cached, since it reads the whole adapter."""
     digest = hashlib.sha256(base.encode())
     for path in sorted(adapter.iterdir()):
         digest.update(path.read_bytes())

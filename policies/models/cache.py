@@ -10,22 +10,19 @@ from pathlib import Path
 from envs.errors import UserError
 
 VARIABLE = "SEAL_RAY_CACHE"
-"""Environment variable: the cache's folder, where it is not seal_ray in the user's own cache folder."""
+"""Environment variable with the cache's folder; the default is seal_ray in the user's cache folder."""
 
 
 def cache_folder() -> Path:
-    """Where models are kept that were made here."""
+    """The folder of the cache."""
     own = os.environ.get(VARIABLE)
-    if own:
-        return Path(own)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "seal_ray"
+    return Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "seal_ray"
 
 
 def made_once(name: str, make: Callable[[Path], None]) -> Path:
-    """The cache's folder `name`, filled by `make` where it is not there yet.
+    """The cache's folder `name`, filled by `make` if it does not exist. It is complete or does not exist.
 
-    One process makes it, and the others on the machine wait. A folder is there whole or not at all. Raises `UserError`
-    where the cache cannot be written.
+    One process makes it while the others on the machine wait. Raises `UserError` if the cache cannot be written.
     """
     from filelock import FileLock
 

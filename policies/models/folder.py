@@ -1,4 +1,4 @@
-"""A Hugging Face model folder, checked before anything is started with it."""
+"""Hugging Face model folders, checked before they are used."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ from envs.errors import UserError
 from envs.received import MAX_BYTES, check_no_links, followed, read_json_object, read_text
 
 _DIALECTS = {"qwen2": "qwen", "qwen3": "qwen", "llama": "llama3_json"}
-"""Architecture → how its models call tools, unless their name or their chat template says otherwise."""
+"""Architecture → dialect, unless the model's name or chat template says otherwise."""
 _MARKUP = {"<tool_call>": "qwen"}
-"""What stands in a chat template → how models with it call tools."""
+"""Markup in a chat template → dialect."""
 _TOOLACE = "toolace"
 DIALECT = "seal_ray_dialect"
-"""The key of config.json under which a trained model says how it calls tools: no name or template may tell it."""
+"""The key of config.json with a trained model's dialect, since neither name nor template may show it."""
 DATA_ONLY = {"trust_remote_code": False, "use_safetensors": True}
-"""What transformers is told of every model: code in its folder is not run, not even after a question of its own."""
+"""transformers' arguments for every model: code in its folder never runs, not even after a question to the user."""
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFolder:
-    """A folder that holds a causal language model whole.
+    """A folder with a complete causal language model.
 
-    `context` is the longest sequence that the model was made for, in tokens; `config` its config.json.
+    `context` is the model's longest sequence in tokens, `config` its config.json. `name` is short, for tables and
+    folders; `repository` is the hub's OWNER/NAME, if it comes from there.
     """
 
     path: Path
@@ -35,22 +36,20 @@ class ModelFolder:
     context: int
     config: Mapping[str, Any]
     name: str
-    """A short name for tables and folders."""
     repository: str | None = None
-    """The hub's OWNER/NAME, of a model that comes from there."""
 
     @property
     def public_name(self) -> str:
-        """What others find the model by."""
+        """The name by which others find the model."""
         return self.repository or self.name
 
     def fingerprint(self) -> dict[str, list[int]]:
-        """File → size and time of change in nanoseconds: identifies the model, for a later run."""
+        """File → size and time of change in nanoseconds, to identify the model in a later run."""
         files = sorted(path for path in self.path.iterdir() if path.is_file())
         return {path.name: [path.stat().st_size, path.stat().st_mtime_ns] for path in files}
 
     def kv_bytes_per_token(self, bytes_per_value: int) -> int:
-        """What one token takes in the cache of keys and values."""
+        """Bytes of one token in the cache of keys and values."""
         heads = self.config["num_attention_heads"]
         kv_heads = self.config.get("num_key_value_heads") or heads
         size = self.config.get("head_dim") or self.config["hidden_size"] // heads
@@ -65,19 +64,17 @@ def check_folder(
     weights: bool = True,
     repository: str | None = None,
 ) -> ModelFolder:
-    """The model of a folder; `dialect` overrules what it suggests, `name` is not the folder's if it is given.
+    """The model in a folder. Without `weights`, it needs neither these nor a tokenizer.
 
-    `repository` is the hub's that the folder comes from.
-
-    Without `weights`, neither these nor a tokenizer need be there. Raises `UserError` with one sentence for a folder
-    that lacks a file, or holds no model that calls tools in a known way.
+    `dialect` and `name` replace those of the folder. Raises `UserError` for a folder that lacks a file, or has no model
+    that calls tools in a known way.
     """
     check_no_links(path)
     config = read_json(path / "config.json")
     kind = str(config.get("model_type"))
     if dialect is None:
-        said = config.get(DIALECT)
-        dialect = _dialect_of(path, kind, name or "") if said is None else str(said)
+        own = config.get(DIALECT)
+        dialect = _guess_dialect(path, kind, name or "") if own is None else str(own)
         if dialect is None:
             known = ", ".join(_DIALECTS)
             raise UserError(f"model: {path} is of type {kind!r}, not one of {known}; say how it calls with --dialect.")
@@ -91,8 +88,8 @@ def check_folder(
     return ModelFolder(path, get_dialect(dialect), context, config, name or path.resolve().name, repository)
 
 
-def _dialect_of(path: Path, kind: str, name: str) -> str | None:
-    """How the model calls tools, by its names, its chat template, or its architecture."""
+def _guess_dialect(path: Path, kind: str, name: str) -> str | None:
+    """The dialect by the model's names, its chat template, or its architecture."""
     if _TOOLACE in path.resolve().name.lower() or _TOOLACE in name.lower():
         return _TOOLACE
     if kind not in _DIALECTS:
@@ -106,7 +103,7 @@ def has_tokenizer(path: Path) -> bool:
 
 
 def template_of(path: Path) -> str:
-    """The folder's chat template, from a file of its own or the tokenizer's config; empty where it has none."""
+    """The folder's chat template, from its own file or the tokenizer's config; empty if it has none."""
     own, config = path / "chat_template.jinja", path / "tokenizer_config.json"
     if own.is_file():
         return read_text(followed(own), "model")
@@ -114,14 +111,14 @@ def template_of(path: Path) -> str:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in a file of a model folder. Raises `UserError` where there is none."""
+    """The JSON object in a file of a model folder. Raises `UserError` if there is none."""
     if not path.is_file():
         raise UserError(f"model: {path.parent} has no {path.name}.")
     return read_json_object(followed(path), "model", MAX_BYTES)
 
 
 def check_weights(path: Path) -> None:
-    """Raises `UserError` with one sentence where the folder does not hold all weight files, each whole."""
+    """Raises `UserError` if a weight file of the folder is missing or incomplete."""
     from safetensors import SafetensorError, safe_open
 
     files = {file.name for file in path.glob("*.safetensors")}

@@ -1,4 +1,4 @@
-"""LoRA adapters and the weights that they are added to: merged into these, and extracted from what changed in them."""
+"""LoRA adapters merged into a model's weights, and extracted from a change of weights."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from safetensors import safe_open
 
 from envs.errors import UserError
-from policies.engine.adapters import names_of, scaling
+from policies.engine.adapters import lora_tensor_names, scaling
 from policies.engine.types import Adapter
 
 if TYPE_CHECKING:
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 _WEIGHT = ".weight"
 _NOT_ADAPTED = ("embed_tokens", "lm_head")
-"""Layers that LoRA leaves alone here: the embedding and the output."""
+"""Layers without LoRA: the embedding and the output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Extracted:
-    """An adapter, and the share of the change that it holds: of the sum of squares of all changes of weights."""
+    """An adapter, and its share of the sum of squares of all changes of weights."""
 
     adapter: Adapter
     share: float
@@ -32,20 +32,22 @@ class Extracted:
 def merged(base: Path, adapter: Adapter) -> dict[str, torch.Tensor]:
     """The checkpoint's tensors in float32, with the adapter added: W + s·B·A (Hu et al. 2021)."""
     halves, factor = adapter.tensors, scaling(adapter.config)
-    found: dict[str, torch.Tensor] = {}
+    weights: dict[str, torch.Tensor] = {}
     for name, tensor in _tensors(base):
-        half_a, half_b = names_of(name.removesuffix(_WEIGHT))
+        half_a, half_b = lora_tensor_names(name.removesuffix(_WEIGHT))
         added = factor * halves[half_b].float() @ halves[half_a].float() if half_a in halves else 0.0
-        found[name] = tensor + added
-    return found
+        weights[name] = tensor + added
+    return weights
 
 
 def extracted(base: Path, tuned: Path, *, rank: int) -> Extracted:
-    """The adapter of that rank that comes nearest to what changed from `base` to `tuned`, in float16.
+    """The adapter of that rank nearest to the change from `base` to `tuned`, in float16.
 
-    Each changed matrix is cut to its greatest singular values (Eckart and Young 1936), and their roots go to both
-    halves. Embeddings and vectors are left out; `share` says what is lost with them. Raises `UserError` for models of
-    different shapes, for one that has not changed, and for a rank above that of the smallest matrix.
+    Each changed matrix is cut to its greatest singular values (Eckart and Young 1936), whose roots go to both halves.
+    Embeddings and vectors are left out.
+
+    Raises:
+        UserError: The models differ in shape, or not at all, or the rank exceeds that of the smallest matrix.
     """
     import torch
 
@@ -62,7 +64,7 @@ def extracted(base: Path, tuned: Path, *, rank: int) -> Extracted:
         if rank > min(change.shape):
             raise UserError(f"--rank: {rank} is more than {name} has, {min(change.shape)}.")
         left, values, right = torch.linalg.svd(change, full_matrices=False)
-        half_a, half_b = names_of(name.removesuffix(_WEIGHT))
+        half_a, half_b = lora_tensor_names(name.removesuffix(_WEIGHT))
         roots = values[:rank].sqrt()
         tensors[half_a] = (roots[:, None] * right[:rank]).half().contiguous()
         tensors[half_b] = (left[:, :rank] * roots).half().contiguous()

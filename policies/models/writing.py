@@ -1,4 +1,4 @@
-"""Model folders of Hugging Face's form: a base model's files with other weights."""
+"""Writes Hugging Face model folders: a base model's files with other weights."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     import torch
 
 _SHARD_BYTES = 4 << 30
-"""Size of a weight file, where one alone would be larger."""
+"""Largest size of a weight file."""
 _KEPT = {".json", ".jinja", ".model", ".txt"}
 
 
 def write_model(
     base: Path, config: Mapping[str, Any], weights: Mapping[str, torch.Tensor], out: Path, *, dtype: str
 ) -> None:
-    """Writes the base's config, tokenizer and template to `out`, and these weights, which have the type `dtype`."""
+    """Writes the base's config, tokenizer and template to `out`, and these weights of type `dtype`."""
     out.mkdir(parents=True, exist_ok=True)
     for path in base.iterdir():
         if path.is_file() and path.suffix in _KEPT and "safetensors" not in path.name:
@@ -30,14 +30,14 @@ def write_model(
 
 
 def unshared(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The tensors, contiguous. A file of safetensors holds none twice: one of two that share their memory is copied."""
-    found: dict[str, torch.Tensor] = {}
+    """The tensors, contiguous; those that share memory are copied, which a safetensors file needs."""
+    tensors: dict[str, torch.Tensor] = {}
     places = set[int]()
     for name, tensor in weights.items():
         whole = tensor.contiguous()
-        found[name] = whole.clone() if whole.data_ptr() in places else whole
+        tensors[name] = whole.clone() if whole.data_ptr() in places else whole
         places.add(whole.data_ptr())
-    return found
+    return tensors
 
 
 def _write_weights(weights: Mapping[str, torch.Tensor], out: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from envs.errors import UserError
 from envs.roles import SOLVER
-from policies.engine.choice import DTYPES, a_dialogue, cache_bytes, choose_dtype, default_kind, working_bytes
+from policies.engine.choice import DTYPES, cache_bytes, choose_dtype, default_kind, dialogue_cache_bytes, working_bytes
 from policies.engine.requests import checkpoint_shapes
 from policies.models import ModelFolder, open_model
 from seal_ray.config.resolve import LORA_TARGETS, AgentSpec, RunSpec
@@ -197,7 +197,7 @@ def _activations(model: ModelFolder, solver: AgentSpec, training: TrainingSectio
 def _cache(model: ModelFolder, engine: EngineSection, solver: AgentSpec) -> int:
     a_token = model.kv_bytes_per_token(_bytes_per_value(engine))
     if engine.num_gpus_per_engine:
-        return a_dialogue(solver.context, a_token)
+        return dialogue_cache_bytes(solver.context, a_token)
     return cache_bytes(solver.context, engine.concurrent * engine.cache_share, a_token)
 
 

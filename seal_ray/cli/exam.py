@@ -24,7 +24,7 @@ from seal_ray.cli.options import Trust, Update, check_sampling, progress
 from seal_ray.cli.played import check_playable, how_to_play, party_of, play_all, settings_of
 from seal_ray.evaluation.plan import MAX_CONTEXT
 from seal_ray.exams.logs import write_log
-from seal_ray.exams.report import ExamRow, rows_of, table_of, write
+from seal_ray.exams.report import ExamRow, exam_rows, exam_table, write
 from seal_ray.exams.sitting import Answer, AnswerLog, ExamProgress, ExamRun, ModelUnderTest, choose_items
 from seal_ray.exams.tau2.inspecting import VARIABLE
 from seal_ray.exams.tau2.playing import TURNS
@@ -146,7 +146,7 @@ def command(
         notes = [f"{exam.name}: {note}" for exam in exams.values() for note in exam.notes()]
         notes += [f"{each}: {how.note}" for each in played if how is not None]
     title = f"{names['model']}" + (f" beside {names['base']}" if base else "")
-    console.print(table_of(rows, title))
+    console.print(exam_table(rows, title))
     for note in notes:
         console.print(note, soft_wrap=True, markup=False)
     settings = {who: sitter.settings() for who, sitter in sitters.items()}
@@ -253,7 +253,7 @@ def _rows(
     model = answers["model", each]
     items = [item.id for item in chosen[each]] if each in chosen else list(model)
     name = exams[each].name if each in exams else each
-    return rows_of(name, [model[item] for item in items], answers.get(("base", each)))
+    return exam_rows(name, [model[item] for item in items], answers.get(("base", each)))
 
 
 def _tell(console: Console, name: str, done: ExamProgress) -> None:

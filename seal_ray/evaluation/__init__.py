@@ -1,4 +1,4 @@
-"""Evaluation: a model plays a split on the plain interface, and the outcome is counted, stored and compared. No Ray.
+"""Evaluation: a model plays a split on the plain interface, and the outcome is stored and counted. No Ray.
 
-`plan.py` says what is played, `records.py` plays, stores and counts it, and `suites.py` has what training runs play.
+`plan.py` has the tasks and settings, `records.py` plays and counts, and `suites.py` has the suites of training runs.
 """

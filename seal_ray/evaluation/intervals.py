@@ -34,13 +34,13 @@ def wilson(share: float, n: int) -> Interval:
 
 
 def paired_difference(differences: Mapping[str, Sequence[float]]) -> Interval:
-    """The mean of paired differences of shares, each −1, 0 or 1, by group, with an interval over groups.
+    """The mean of paired differences (−1, 0 or 1) by group, with an interval over groups.
 
-    With a pair in every group it is the interval of Agresti and Min (2005, Stat. Med. 24): half a pair of each of the
-    four outcomes is added, and the variance is that of the pairs. Several pairs of a group count as one observation, as
-    in a cluster-robust variance (Liang and Zeger 1986, Biometrika 73), which for G groups is taken times G / (G − 1),
-    with Student's quantile of G − 1 degrees of freedom (Cameron and Miller 2015, J. Hum. Resour. 50); a single group
-    tells nothing of others, and has the interval from −1 to 1. `share` is the mean without what is added.
+    With one pair in every group it is the interval of Agresti and Min (2005, Stat. Med. 24), which adds half a pair of
+    each of the four outcomes. Several pairs of a group count as one observation, with a cluster-robust variance (Liang
+    and Zeger 1986, Biometrika 73) times G / (G − 1) for G groups, and Student's quantile of G − 1 degrees of freedom
+    (Cameron and Miller 2015, J. Hum. Resour. 50). A single group has the interval from −1 to 1. `share` is the mean
+    without the added pairs.
     """
     n = sum(map(len, differences.values()))
     if not n:
@@ -60,10 +60,7 @@ def paired_difference(differences: Mapping[str, Sequence[float]]) -> Interval:
 
 
 def mcnemar(better: int, worse: int) -> float:
-    """The two-sided exact p-value of McNemar's test: of `better + worse` pairs that differ, a half is expected each.
-
-    McNemar 1947, Psychometrika 12; exact by the binomial distribution, at most 1.
-    """
+    """The two-sided exact (binomial) p-value of McNemar's test (1947, Psychometrika 12)."""
     n = better + worse
     tail = sum(math.comb(n, k) for k in range(min(better, worse) + 1))
     return min(1.0, 2 * tail / (1 << n))

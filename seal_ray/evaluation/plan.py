@@ -1,4 +1,4 @@
-"""What an evaluation plays, checked whole before anything is started."""
+"""The plan of an evaluation, checked completely before anything starts."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from policies.trajectory import derive_seed
 from seal_ray.config.schema import EnvironmentSection, EvaluationSection
 
 ENDLESS_TASKS = 400
-"""Tasks of a source that has no end, where no limit is given: as many as the benchmark's test part has."""
+"""Default number of tasks of an endless source, as many as the benchmark's test split has."""
 MAX_CONTEXT = 32_768
-"""Context in tokens where none is given and the model has more."""
+"""Default context in tokens, for models that have more."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationPlan:
-    """An evaluation. Always on the plain interface and under the source's own `protocol`: no setting changes that."""
+    """An evaluation, always on the plain interface and under the source's own `protocol`."""
 
     model: ModelFolder
     environment: str
@@ -53,7 +53,7 @@ class EvaluationPlan:
         ]
 
     def settings(self) -> dict[str, Any]:
-        """All that the outcome depends on, as JSON values: an evaluation goes on only where these are the same."""
+        """All that the outcome depends on, as JSON values. An evaluation is resumed only with the same ones."""
         return {
             "model": str(self.model.path.resolve()),
             "model_files": self.model.fingerprint(),
@@ -75,7 +75,7 @@ class EvaluationPlan:
 
 
 def check_plan(plan: EvaluationPlan) -> ChatFormat:
-    """The model's chat format, once the plan is known to be possible. Raises `UserError` with one sentence."""
+    """The model's chat format. Raises `UserError` if the plan is not possible."""
     if not plan.tasks:
         raise UserError("evaluation: no task is left to play; give a larger --limit or more categories.")
     if plan.seeds > 1 and plan.temperature == 0:
@@ -104,11 +104,7 @@ def choose_tasks(
     difficulty: str | None = None,
     division: str | None = None,
 ) -> tuple[Task, ...]:
-    """The tasks of a part, the categories in turn, at most `limit`. Raises `UserError` for unknown names.
-
-    `environment` names the source; `difficulty` is a code for sources that have one, `division` one of its divisions
-    into parts; None is the default.
-    """
+    """The first tasks of a source's split, the categories in turn. Raises `UserError` for unknown names."""
     source = get_source(environment, key="env")
     check_known("split", source.parts, split)
     check_known("category", source.categories, *categories)
@@ -127,7 +123,7 @@ def chosen_ids(
     categories: Sequence[str] = (),
     limit: int | None = None,
 ) -> tuple[str, ...]:
-    """The ids of a part's tasks to evaluate on: whichever categories are chosen, a task stands for the same number."""
+    """The ids of the first tasks of a split. A task's number does not depend on the chosen categories."""
     pool = source.pool(part, division=division, difficulty=difficulty)
     if pool.size is None and limit is None:
         limit = ENDLESS_TASKS
@@ -142,7 +138,7 @@ def _opening_length(task: Task, form: ChatFormat) -> int:
 
 
 def evaluation_tasks(environment: EnvironmentSection, evaluation: EvaluationSection) -> tuple[Task, ...]:
-    """The tasks, the categories in turn. Raises `UserError` for names that are not known."""
+    """A run's evaluation tasks, the categories in turn. Raises `UserError` for unknown names."""
     source = get_source(evaluation.source or environment.source)
     return tuple(map(source.task, evaluation_ids(environment, evaluation)))
 
@@ -150,8 +146,7 @@ def evaluation_tasks(environment: EnvironmentSection, evaluation: EvaluationSect
 def evaluation_ids(environment: EnvironmentSection, evaluation: EvaluationSection) -> tuple[str, ...]:
     """The ids of `evaluation_tasks`.
 
-    Of the source that is trained on they are a part of `environment.split_scheme`: another scheme's split may hold
-    training tasks.
+    For the source of training they are from `environment.split_scheme`: other schemes may put training tasks there.
     """
     source = get_source(evaluation.source or environment.source)
     return chosen_ids(

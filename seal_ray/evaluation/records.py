@@ -1,6 +1,6 @@
-"""Playing an evaluation: concurrent dialogues on one engine, stored as they end, so that it can go on, and counted.
+"""Playing an evaluation: concurrent dialogues on one engine, stored as they end, so that it can be resumed.
 
-Counted are success by category with intervals, label shares, and how dialogues ended.
+The counts are success by category with intervals, label shares, and the ends of dialogues.
 """
 
 from __future__ import annotations
@@ -18,22 +18,24 @@ from rich.table import Table
 from envs.diagnosis import Label
 from envs.errors import UserError
 from envs.folders import make_folder
-from envs.received import parse_json, read_text
+from envs.received import read_text
 from envs.sources import get_source
 from envs.task import in_order
 from policies.engine.choice import start_engine
 from policies.prompting import ChatFormat
 from policies.rollouts import Rollouts
 from policies.solver import Solver
-from policies.trajectory import Trajectory
 from seal_ray.evaluation.intervals import Interval, wilson
 from seal_ray.evaluation.plan import EvaluationPlan
-from seal_ray.report.files import JsonLines, replace_file
+from seal_ray.evaluation.resumable_log import SETTINGS, ResumableLog
+from seal_ray.report.files import replace_file
+
+_SUMMARY = "summary.json"
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What the counting needs of a dialogue. `completions` holds, by turn, what the solver said step by step."""
+    """The data of a dialogue for the counts. `completions` has the solver's texts by turn and step."""
 
     task: str
     category: str
@@ -47,7 +49,7 @@ class Record:
 
     @classmethod
     def from_dict(cls, row: dict[str, Any]) -> Record:
-        """Reads what `Trajectory.to_dict` wrote."""
+        """Reads the JSON values of `Trajectory.to_dict`."""
         return cls(
             task=row["task"],
             category=row["category"],
@@ -61,35 +63,11 @@ class Record:
         )
 
 
-class Records:
-    """The file of an evaluation's dialogues. A line that a kill cut short is dropped, and its dialogue played again."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = JsonLines(path, ascii=False)
-
-    def load(self) -> list[Record]:
-        """The dialogues stored so far. Raises `UserError` where the file holds something else."""
-        records = []
-        for number, line in enumerate(self._file.lines(), 1):
-            try:
-                records.append(Record.from_dict(parse_json(line)))
-            except (ValueError, KeyError, TypeError) as error:
-                raise UserError(
-                    f"evaluation: line {number} of {self._file.path} is no dialogue; give another --out or --fresh."
-                ) from error
-        return records
-
-    def append(self, trajectory: Trajectory) -> Record:
-        row = trajectory.to_dict()
-        self._file.append(row)
-        return Record.from_dict(row)
-
-
 def success_interval(records: Sequence[Record]) -> Interval:
-    """The success rate with Wilson's interval, counted in tasks.
+    """The success rate with Wilson's interval over tasks.
 
-    With several seeds a task is still one observation: dialogues of one task are not independent. This is exact for
-    one seed and on the safe side for more.
+    A task is one observation with several seeds too, since its dialogues are not independent: exact for one seed, and
+    conservative for more.
     """
     share = sum(record.reward for record in records) / max(1, len(records))
     return wilson(share, len({record.task for record in records}))
@@ -119,7 +97,7 @@ class Group:
 
     @property
     def turns_done(self) -> float:
-        """The share of turns that passed, or in which rightly nothing was called."""
+        """The share of turns that passed, or correctly called nothing."""
         return sum(self.labels[label] for label in Label if label.is_done) / max(1, self.labels.total())
 
     def to_dict(self) -> dict[str, Any]:
@@ -137,13 +115,11 @@ class Group:
 
 def groups(records: Sequence[Record], categories: Sequence[str] = ()) -> list[Group]:
     """A group for each category that occurs, in the order of `categories`, and one for all at the end."""
-    occurring = [record.category for record in records]
-    found = [
-        Group.of(category, [record for record in records if record.category == category])
-        for category in in_order([*categories, *occurring])
-        if category in occurring
-    ]
-    return [*found, Group.of("all", records)]
+    by_category: dict[str, list[Record]] = {}
+    for record in records:
+        by_category.setdefault(record.category, []).append(record)
+    occurring = [category for category in in_order([*categories, *by_category]) if category in by_category]
+    return [*(Group.of(category, by_category[category]) for category in occurring), Group.of("all", records)]
 
 
 def success_table(counted: Sequence[Group], title: str) -> Table:
@@ -171,7 +147,7 @@ def label_table(counted: Sequence[Group]) -> Table:
 
 @dataclass
 class EvaluationProgress:
-    """How far an evaluation is. `tokens` are those sampled in this call, over `seconds`."""
+    """The progress of an evaluation. `tokens` were sampled in this call, in `seconds`."""
 
     total: int
     records: list[Record]
@@ -189,19 +165,12 @@ class EvaluationProgress:
         return self.tokens / max(self.seconds, 1e-9)
 
 
-_SETTINGS = "settings.json"
-
-
-def _settings(plan: EvaluationPlan) -> str:
-    return json.dumps(plan.settings(), indent=1)
-
-
 def claim_folder(plan: EvaluationPlan, folder: Path, option: str, *, fresh: bool = False) -> None:
-    """Keeps a folder for what else this plan writes. Raises `UserError` where it holds anything of another.
+    """Reserves a folder for other files of this plan; with `fresh`, they may replace what is there.
 
-    With `fresh` it is this plan's from now on, and what is there may be replaced.
+    Raises `UserError` if it holds anything of another plan.
     """
-    path, settings = folder / _SETTINGS, _settings(plan)
+    path, settings = folder / SETTINGS, json.dumps(plan.settings(), indent=1)
     make_folder(folder, option)
     if path.exists() and read_text(path) == settings:
         return
@@ -210,44 +179,45 @@ def claim_folder(plan: EvaluationPlan, folder: Path, option: str, *, fresh: bool
     replace_file(path, settings.encode("utf-8"))
 
 
-def open_folder(plan: EvaluationPlan, out: Path, *, fresh: bool = False) -> Records:
-    """The folder's records, if they belong to this plan. Raises `UserError` where the folder holds another evaluation.
+def open_folder(plan: EvaluationPlan, out: Path, *, fresh: bool = False) -> ResumableLog[Record]:
+    """The folder's log of dialogues; `fresh` throws away an earlier one.
 
-    `fresh` throws away what is there.
+    Raises `UserError` if the folder holds another evaluation.
     """
-    settings = _settings(plan)
-    path, dialogues = out / _SETTINGS, out / "trajectories.jsonl"
-    if path.exists() and not fresh:
-        if read_text(path) != settings:
-            raise UserError(f"--out: {out} holds another evaluation; give another folder, or --fresh to replace it.")
-        return Records(dialogues)
-    make_folder(out)
-    for old in (dialogues, out / "summary.json"):
-        if fresh:
-            old.unlink(missing_ok=True)
-        elif old.exists():
-            raise UserError(f"--out: {old} is of something else; give another folder, or --fresh to replace it.")
-    replace_file(path, settings.encode("utf-8"))
-    return Records(dialogues)
+    dialogues, summary = out / "trajectories.jsonl", out / _SUMMARY
+    log = ResumableLog(dialogues, plan.settings(), _keyed_record, what="evaluation", fresh=fresh)
+    if not fresh and not log.is_begun:
+        for old in (dialogues, summary):
+            if old.exists():
+                raise UserError(f"--out: {old} is of something else; give another folder, or --fresh to replace it.")
+    if fresh:
+        summary.unlink(missing_ok=True)
+    log.open()
+    return log
+
+
+def _keyed_record(row: dict[str, Any]) -> tuple[tuple[str, int], Record]:
+    record = Record.from_dict(row)
+    return (record.task, record.seed), record
 
 
 async def evaluate(
     plan: EvaluationPlan,
     form: ChatFormat,
-    records: Records,
+    records: ResumableLog[Record],
     *,
     report: Callable[[EvaluationProgress], None],
 ) -> EvaluationProgress:
-    """Plays what is not yet stored and returns all records. `report` is called at the start and after each dialogue."""
+    """Plays the dialogues that are not stored yet. `report` is called at the start and after each dialogue."""
     jobs = plan.jobs()
     wanted = {(job.task.id, job.seed) for job in jobs}
-    stored = {(each.task, each.seed): each for each in records.load() if (each.task, each.seed) in wanted}
+    stored = {key: record for key, record in records.answers().items() if key in wanted}
     left = [job for job in jobs if (job.task.id, job.seed) not in stored]
     progress = EvaluationProgress(len(jobs), list(stored.values()), resumed=len(stored))
     report(progress)
     if not left:
         return progress
-    concurrent = min(plan.concurrent, len(left))  # a cache for more would be filled with zeros in vain
+    concurrent = min(plan.concurrent, len(left))  # a cache for more would be useless
     engine = await start_engine(
         *(plan.engine, plan.model),
         context=plan.budgets.context,
@@ -261,7 +231,7 @@ async def evaluate(
         rollouts = Rollouts(solver, concurrent=concurrent)
         started = time.perf_counter()
         async for _, trajectory in rollouts.play(left):
-            record = records.append(trajectory)
+            record = records.append(trajectory.to_dict())
             progress.records.append(record)
             progress.tokens += record.sampled_tokens
             progress.seconds = time.perf_counter() - started
@@ -288,4 +258,4 @@ def write_summary(plan: EvaluationPlan, progress: EvaluationProgress, out: Path)
             "engine_restarts": progress.restarts,
         },
     }
-    replace_file(out / "summary.json", json.dumps(summary, indent=1).encode())
+    replace_file(out / _SUMMARY, json.dumps(summary, indent=1).encode())

@@ -1,6 +1,6 @@
-"""Evaluation suites of a run, by the names in `evaluation.suites`: which tasks are played, and what is counted.
+"""Evaluation suites of a run, by the names in `evaluation.suites`: their tasks and metrics.
 
-Every suite plays the plain interface under the protocol of its source, the official one.
+Every suite plays the plain interface under the official protocol of its source.
 """
 
 from __future__ import annotations
@@ -19,19 +19,18 @@ from seal_ray.evaluation.plan import evaluation_tasks
 from seal_ray.metrics import Metric, check, mean, register
 
 PLAIN = "plain"
-"""The suite whose metrics have no suite's name: `evaluation/success` and so on."""
+"""The suite whose metrics have no suite name: `evaluation/success` and so on."""
 
 Outcomes = Mapping[str, Mapping[str, Mapping[str, int | None]]]
-"""Suite → category → task → the reward of its dialogue, 0 or 1; None where the dialogue was lost."""
+"""Suite → category → task → the reward of its dialogue, 0 or 1; None if the dialogue was lost."""
 
 
 class Suite(Protocol):
     """Chooses tasks and counts their dialogues.
 
-    `name` and `metrics` define the metrics: `Metric("success", …)` is reported as `evaluation/NAME/success`. `tasks`
-    gives tasks that `envs.sources.find_task` finds by their ids, the same ones each time, and none that is trained on.
-    `count` gets the dialogues of these tasks, one a task in their order, without those that were lost to faults; it
-    gives values for some or all of `metrics`.
+    `Metric("success", …)` in `metrics` is reported as `evaluation/NAME/success`. `tasks` returns the same tasks each
+    time, which `envs.sources.find_task` finds by their ids, and no training task. `count` gets one dialogue of each
+    task in their order, without those that were lost to faults, and returns values of some or all `metrics`.
     """
 
     name: str
@@ -71,10 +70,10 @@ def make_suites(environment: EnvironmentSection, evaluation: EvaluationSection) 
 
 
 class Suites:
-    """The suites of a run together: a task that several of them choose is played once."""
+    """The suites of a run. A task of several suites is played once."""
 
     def __init__(self, suites: Sequence[Suite], environment: EnvironmentSection, evaluation: EvaluationSection) -> None:
-        """Adds the suites' metrics to the namespace. Raises `UserError` where a metric's name is taken."""
+        """Registers the suites' metrics. Raises `UserError` if a metric's name is taken."""
         self._suites = suites
         self._environment = environment
         self._evaluation = evaluation
@@ -84,13 +83,13 @@ class Suites:
 
     @cached_property
     def _chosen(self) -> list[dict[str, Task]]:
-        """Of each suite, the tasks by their ids."""
+        """Each suite's tasks by their ids."""
         chosen = (suite.tasks(self._environment, self._evaluation) for suite in self._suites)
         return [{task.id: task for task in tasks} for tasks in chosen]
 
     @cached_property
     def tasks(self) -> tuple[Task, ...]:
-        """All different tasks, in the order of the suites."""
+        """All tasks, without duplicates, in the order of the suites."""
         return tuple({name: task for chosen in self._chosen for name, task in chosen.items()}.values())
 
     def count(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
@@ -105,7 +104,7 @@ class Suites:
         return found
 
     def outcomes(self, trajectories: Sequence[Trajectory]) -> Outcomes:
-        """The reward of each task of each suite; None where its dialogue was lost to a fault."""
+        """The reward of each task of each suite; None if its dialogue was lost to a fault."""
         rewards = {each.task: int(each.reward) for each in trajectories}
         return {
             suite.name: {
@@ -121,11 +120,11 @@ def _path(suite: Suite, metric: str) -> str:
 
 
 class PlainSuite:
-    """Every run has it: comparisons, sweeps and model cards read its success."""
+    """The suite of every run: comparisons, sweeps and model cards use its success."""
 
     name = PLAIN
     metrics: Sequence[Metric] = ()
-    """Nothing beside what `seal_ray/metrics.py` lists."""
+    """Its metrics are listed in `seal_ray/metrics.py`."""
 
     def tasks(self, environment: EnvironmentSection, evaluation: EvaluationSection) -> Sequence[Task]:
         return evaluation_tasks(environment, evaluation)

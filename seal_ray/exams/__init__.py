@@ -1,4 +1,4 @@
-"""Sitting an exam: a model is asked the items of a suite, what it says is kept, and scores stand beside the base's.
+"""Exams: a model answers the items of a suite, and its scores are compared with those of the base. No Ray.
 
-`sitting.py` asks and keeps, `report.py` counts and writes; `envs/exams.py` says what a suite is. No Ray.
+`sitting.py` asks and stores, `report.py` counts and writes; `envs/exams.py` has the interface of a suite.
 """

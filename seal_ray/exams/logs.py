@@ -16,31 +16,31 @@ from seal_ray.report.files import replace_file
 
 _SCORER = "right"
 _STOPS = {"stop": "stop", "response": "max_tokens", "context": "model_length"}
-"""Why an answer ended → what Inspect calls that."""
+"""The end of an answer → Inspect's name for it."""
 _ROLES = ("system", "user", "assistant")
 
 
-def write_log(sheet: AnswerLog, suite: str, model: str, items: Sequence[str]) -> Path:
-    """Writes the log of these items, which are all answered, into the folder of the sheet.
+def write_log(answers: AnswerLog, suite: str, model: str, items: Sequence[str]) -> Path:
+    """Writes the log of these answered items into the folder of their answers.
 
-    It has the time at which the sheet was begun, so that the same answers give the same file.
+    It has the time at which the answers were begun, so that the same answers give the same file.
     """
-    begun = datetime.fromtimestamp(sheet.settings_path.stat().st_mtime, UTC)
-    settings = read_json_object(sheet.settings_path)
+    begun = datetime.fromtimestamp(answers.settings_path.stat().st_mtime, UTC)
+    settings = read_json_object(answers.settings_path)
     wanted = set(items)
-    rows = [row for row in sheet.lines.rows() if row["item"] in wanted]
-    document = log_of(rows, suite=suite, model=model, begun=begun, settings=settings)
-    folder = sheet.inspect / "logs"
+    rows = [row for row in answers.lines.rows() if row["item"] in wanted]
+    document = inspect_log(rows, suite=suite, model=model, begun=begun, settings=settings)
+    folder = answers.inspect / "logs"
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{begun:%Y-%m-%dT%H-%M-%S}+00-00_{suite}_{document['eval']['eval_id']}.json"
     replace_file(path, json.dumps(document, indent=1, ensure_ascii=False).encode())
     return path
 
 
-def log_of(
+def inspect_log(
     rows: Sequence[Mapping[str, Any]], *, suite: str, model: str, begun: datetime, settings: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The log of a suite as JSON values: a sample an item, the share of those that count as accuracy."""
+    """The log of a suite as JSON values: one sample per item, with the share of right ones as accuracy."""
     created = begun.isoformat(timespec="seconds")
     name = hashlib.sha256(json.dumps([suite, settings], sort_keys=True).encode()).hexdigest()[:22]
     counted = [row["right"] for row in rows if row["counts"]]

@@ -1,11 +1,11 @@
-"""The table of an exam: a row a suite and category, the model's share beside the base's, paired by item."""
+"""The table of an exam: one row per suite and category, with the model's share and the base's, paired by item."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,17 @@ ALL = "all"
 
 
 @dataclass(frozen=True, slots=True)
+class Comparison:
+    """The base's share, the model's share less the base's, and McNemar's p."""
+
+    base: Interval
+    difference: Interval
+    p: float
+
+
+@dataclass(frozen=True, slots=True)
 class ExamRow:
-    """One suite and category: `groups` are what intervals count. `difference` is the model's share less the base's."""
+    """One suite and category. Intervals count `groups`."""
 
     suite: str
     category: str
@@ -28,67 +37,56 @@ class ExamRow:
     groups: int
     model: Interval
     ends: Counter[str]
-    base: Interval | None = None
-    difference: Interval | None = None
-    p: float | None = None
+    compared: Comparison | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"items": self.items, "groups": self.groups, "model": _interval(self.model)}
-        if self.base is not None and self.difference is not None:
-            found |= {"base": _interval(self.base), "difference": _interval(self.difference), "p_mcnemar": self.p}
-        return found | {"ends": dict(sorted(self.ends.items()))}
+        row: dict[str, Any] = {"items": self.items, "groups": self.groups, "model": asdict(self.model)}
+        if (other := self.compared) is not None:
+            row |= {"base": asdict(other.base), "difference": asdict(other.difference), "p_mcnemar": other.p}
+        return row | {"ends": dict(sorted(self.ends.items()))}
 
 
-def rows_of(suite: str, model: Sequence[Answer], base: Mapping[str, Answer] | None = None) -> list[ExamRow]:
-    """A row a category in the order of the answers, and one for all where there are several.
+def exam_rows(suite: str, model: Sequence[Answer], base: Mapping[str, Answer] | None = None) -> list[ExamRow]:
+    """A row for each category in the order of the answers, and one for all if there are several.
 
-    `base` has the base's answers by item; only items that both have answered are counted then.
+    With `base`, the base's answers by item, only items count that both have answered.
     """
-    counted = [each for each in model if each.counts and (base is None or each.item in base)]
-    categories = list(dict.fromkeys(each.category for each in counted))
-    found = [_row(suite, name, [each for each in counted if each.category == name], base) for name in categories]
-    return found if len(found) == 1 else [*found, _row(suite, ALL, counted, base)]
+    counted = [answer for answer in model if answer.counts and (base is None or answer.item in base)]
+    categories = list(dict.fromkeys(answer.category for answer in counted))
+    rows = [_row(suite, name, [answer for answer in counted if answer.category == name], base) for name in categories]
+    return rows if len(rows) == 1 else [*rows, _row(suite, ALL, counted, base)]
 
 
 def _row(suite: str, category: str, answers: Sequence[Answer], base: Mapping[str, Answer] | None) -> ExamRow:
-    groups = {each.group for each in answers}
-    ends = Counter(each.end for each in answers)
-    model = _share([each.right for each in answers], len(groups))
-    if base is None:
-        return ExamRow(suite, category, len(answers), len(groups), model, ends)
-    pairs = [(each.group, each.right, base[each.item].right) for each in answers]
-    differences: dict[str, list[float]] = {}
-    for group, right, was in pairs:
-        differences.setdefault(group, []).append(float(right) - float(was))
-    return ExamRow(
-        suite,
-        category,
-        len(answers),
-        len(groups),
-        model,
-        ends,
-        _share([was for _, _, was in pairs], len(groups)),
-        paired_difference(differences),
-        mcnemar(sum(right > was for _, right, was in pairs), sum(right < was for _, right, was in pairs)),
-    )
-
-
-def _groups(answers: Sequence[Answer]) -> dict[str, list[int]]:
-    """Group → how many of its items are right, and how many there are."""
-    found: dict[str, list[int]] = {}
-    for each in answers:
-        if each.counts:
-            of = found.setdefault(each.group, [0, 0])
-            of[0] += each.right
-            of[1] += 1
-    return dict(sorted(found.items()))
+    groups = len({answer.group for answer in answers})
+    model = _share([answer.right for answer in answers], groups)
+    compared = None
+    if base is not None:
+        before = [base[answer.item].right for answer in answers]
+        changes = [int(answer.right) - int(was) for answer, was in zip(answers, before, strict=True)]
+        differences: dict[str, list[float]] = {}
+        for answer, change in zip(answers, changes, strict=True):
+            differences.setdefault(answer.group, []).append(float(change))
+        p = mcnemar(changes.count(1), changes.count(-1))
+        compared = Comparison(_share(before, groups), paired_difference(differences), p)
+    return ExamRow(suite, category, len(answers), groups, model, Counter(answer.end for answer in answers), compared)
 
 
 def _share(right: Sequence[bool], groups: int) -> Interval:
     return wilson(sum(right) / max(1, len(right)), groups)
 
 
-def table_of(rows: Sequence[ExamRow], title: str) -> Table:
+def _group_counts(answers: Sequence[Answer]) -> dict[str, list[int]]:
+    """Group → the number of right items and of all items."""
+    counts: dict[str, list[int]] = {}
+    for answer in answers:
+        if answer.counts:
+            right, items = counts.get(answer.group, (0, 0))
+            counts[answer.group] = [right + answer.right, items + 1]
+    return dict(sorted(counts.items()))
+
+
+def exam_table(rows: Sequence[ExamRow], title: str) -> Table:
     """The rows for a terminal."""
     head, *body = _cells(rows)
     table = Table(*head[:2], title=title, title_justify="left")
@@ -114,12 +112,14 @@ def write(
     for row in rows:
         suites.setdefault(row.suite, {})[row.category] = row.to_dict()
     document = {"model": model, "base": base, "suites": suites, "notes": list(notes), "settings": dict(settings)}
-    document["groups"] = {suite: _groups(each) for suite, each in answers.items()}
+    document["groups"] = {suite: _group_counts(each) for suite, each in answers.items()}
     replace_file(out / "exam.json", json.dumps(document, indent=1, ensure_ascii=False).encode())
+    cells = _cells(rows)
+    head, *body = ("| " + " | ".join(row) + " |" for row in cells)
     lines = [
         f"# Exam of {model}" + (f", beside {base}" if base else ""),
         "",
-        *_markdown(_cells(rows)),
+        *(head, "| --- | --- |" + " ---: |" * (len(cells[0]) - 2), *body),
         "",
         "Shares are in percent, with 95 % intervals (Wilson), which count groups: items of one "
         "dialogue or story depend on each other.",
@@ -129,7 +129,8 @@ def write(
             "Differences are in points, over the same items, with 95 % intervals over groups (Agresti and Min); p is "
             "McNemar's exact test, which takes items for independent."
         )
-    ends = sum((Counter(row.ends) for row in rows if _is_total(row, rows)), Counter[str]())
+    totals = [row for row in rows if row.category == ALL or len(suites[row.suite]) == 1]
+    ends = sum((Counter(row.ends) for row in totals), Counter[str]())
     cut = {end: count for end, count in sorted(ends.items()) if end != "stop"}
     if cut:
         which = ", ".join(f"{end} {count}" for end, count in cut.items())
@@ -138,41 +139,20 @@ def write(
     replace_file(out / "exam.md", ("\n".join(lines) + "\n").encode())
 
 
-def _is_total(row: ExamRow, rows: Sequence[ExamRow]) -> bool:
-    return row.category == ALL or sum(each.suite == row.suite for each in rows) == 1
-
-
 def _cells(rows: Sequence[ExamRow]) -> list[list[str]]:
-    paired = any(row.base is not None for row in rows)
     head = ["suite", "category", "items", "groups", "right %", "95 % interval"]
-    head += ["base %", "base's interval", "difference", "its interval", "p"] if paired else []
-    found = [head]
+    if any(row.compared is not None for row in rows):
+        head += ["base %", "base's interval", "difference", "its interval", "p"]
+    table = [head]
     for row in rows:
         cells = [row.suite, row.category, str(row.items), str(row.groups), _percent(row.model), str(row.model)]
-        if paired:
-            assert row.base is not None
-            assert row.difference is not None
-            assert row.p is not None
-            low, high = 100 * row.difference.low, 100 * row.difference.high
-            cells += [
-                _percent(row.base),
-                str(row.base),
-                f"{100 * row.difference.share:+.1f}",
-                f"{low:+.1f} to {high:+.1f}",
-            ]
-            cells.append(f"{row.p:.3f}")
-        found.append(cells)
-    return found
-
-
-def _markdown(cells: Sequence[Sequence[str]]) -> list[str]:
-    head, *body = ("| " + " | ".join(row) + " |" for row in cells)
-    return [head, "| --- | --- |" + " ---: |" * (len(cells[0]) - 2), *body]
+        if (other := row.compared) is not None:
+            low, high = 100 * other.difference.low, 100 * other.difference.high
+            cells += [_percent(other.base), str(other.base), f"{100 * other.difference.share:+.1f}"]
+            cells += [f"{low:+.1f} to {high:+.1f}", f"{other.p:.3f}"]
+        table.append(cells)
+    return table
 
 
 def _percent(interval: Interval) -> str:
     return f"{100 * interval.share:.1f}"
-
-
-def _interval(interval: Interval) -> dict[str, float]:
-    return {"share": interval.share, "low": interval.low, "high": interval.high}

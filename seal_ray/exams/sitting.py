@@ -1,43 +1,40 @@
-"""Asking a model the items of a suite: concurrently, with every item kept as it ends, so that an exam can go on."""
+"""Running an exam: the items of a suite are asked concurrently, and every answer is stored for a resumption."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from envs.errors import SealError, UserError
+from envs.errors import SealError
 from envs.exams import Exam, Item, Mark, Placed
-from envs.folders import make_folder
 from envs.interleaving import interleaved
-from envs.received import read_text
 from envs.task import JSON
 from envs.text import map_texts, valid_text
 from policies.candidate import EngineCandidate
-from policies.engine import Engine, EngineDead
+from policies.engine import Engine
 from policies.models import ModelFolder
 from policies.prompting import ChatFormat
 from policies.rollouts import EngineRestarter
 from policies.solver import Budgets
 from policies.trajectory import derive_seed
+from seal_ray.evaluation.resumable_log import ResumableLog
 from seal_ray.exams.tau2.inspecting import inspect_cache
-from seal_ray.report.files import JsonLines, replace_file
 
 PlacedT = TypeVar("PlacedT", bound=Placed)
 
 KEPT = 20_000
-"""Characters of an answer that are kept."""
+"""Characters of an answer that are stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelUnderTest:
-    """A model, and how it is asked."""
+    """A model and its settings in an exam."""
 
     model: ModelFolder
     form: ChatFormat
@@ -66,7 +63,7 @@ class ModelUnderTest:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the counting needs of an item that was asked."""
+    """The data of an answered item for the counts."""
 
     item: str
     category: str
@@ -81,13 +78,12 @@ class Answer:
 
     @classmethod
     def from_dict(cls, row: Mapping[str, Any]) -> Answer:
-        """Reads what `row_of` wrote."""
+        """Reads a line of `answers.jsonl`."""
         return cls(**{name: row[name] for name in cls.__slots__})
 
 
-def row_of(item: Item, mark: Mark, candidate: EngineCandidate) -> dict[str, Any]:
-    """The line of an item: the judgement, and what was said."""
-    ends = [said.end for said in candidate.said]
+def answer_row(item: Item, mark: Mark, candidate: EngineCandidate) -> dict[str, Any]:
+    """The line of an item in `answers.jsonl`: the mark and the dialogue."""
     row: dict[str, Any] = {
         "item": item.id,
         "category": item.category,
@@ -95,7 +91,7 @@ def row_of(item: Item, mark: Mark, candidate: EngineCandidate) -> dict[str, Any]
         "counts": item.counts,
         "right": mark.right,
         "why": mark.why,
-        "end": next((end for end in ends if end != "stop"), "stop"),
+        "end": next((said.end for said in candidate.said if said.end != "stop"), "stop"),
         "kept": mark.kept,
         "sampled_tokens": sum(len(said.token_ids) for said in candidate.said),
         "prompt_tokens": candidate.prompt_tokens,
@@ -106,43 +102,27 @@ def row_of(item: Item, mark: Mark, candidate: EngineCandidate) -> dict[str, Any]
     return texts
 
 
-class AnswerLog:
-    """The answers of one model to one suite, in a folder of their own. Nothing in it changes until it is opened.
-
-    Raises `UserError` where the folder holds those of another model or of other settings; `fresh` throws them away.
-    """
+class AnswerLog(ResumableLog[Answer]):
+    """The answers of one model to one suite, by item, in a folder of their own. It is unchanged until it is opened."""
 
     def __init__(self, folder: Path, settings: Mapping[str, Any], *, fresh: bool = False) -> None:
-        self.lines = JsonLines(folder / "answers.jsonl", ascii=False)
+        path = folder / "answers.jsonl"
+        super().__init__(path, settings, lambda row: (row["item"], Answer.from_dict(row)), what="exam", fresh=fresh)
         self.inspect = folder / "inspect"
-        """What belongs to Inspect: its logs. Its cache of answers lies with the user's other caches."""
-        self._folder = folder
-        self._settings = json.dumps(settings, indent=1)
-        self.settings_path = folder / "settings.json"
-        self._fresh = fresh
-        if self.settings_path.exists() and not fresh and read_text(self.settings_path) != self._settings:
-            raise UserError(f"--out: {folder} holds another exam; give another folder, or --fresh to replace it.")
+        """Inspect's logs. Its cache of answers is among the user's caches."""
 
-    def open(self) -> None:
-        """Makes the folder ready for answers."""
-        make_folder(self._folder)
-        if self._fresh or not self.settings_path.exists():
-            self.lines.path.unlink(missing_ok=True)
-            for folder in (self.inspect, inspect_cache(self.inspect)):
-                shutil.rmtree(folder, ignore_errors=True)
-            replace_file(self.settings_path, self._settings.encode())
+    def clear(self) -> None:
+        super().clear()
+        for folder in (self.inspect, inspect_cache(self.inspect)):
+            shutil.rmtree(folder, ignore_errors=True)
 
-    def answers(self) -> dict[str, Answer]:
-        """The answers so far, by item. Raises `UserError` where the file holds something else."""
-        try:
-            return {row["item"]: Answer.from_dict(row) for row in self.lines.rows()}
-        except KeyError as error:
-            raise UserError(f"--out: {self.lines.path} holds a line without {error}; give another folder.") from None
+    def rows(self) -> Iterable[dict[str, Any]]:
+        return self.lines.rows()
 
 
 @dataclass
 class ExamProgress:
-    """How far a suite is. `tokens` are those sampled in this call, over `seconds`."""
+    """The progress of a suite. `tokens` were sampled in this call, in `seconds`."""
 
     suite: str
     total: int
@@ -152,53 +132,54 @@ class ExamProgress:
     seconds: float = 0.0
     restarts: int = 0
 
+    def add(self, answer: Answer, started: float) -> None:
+        """Counts an answer of a call that started at a time of the performance counter."""
+        self.answers[answer.item] = answer
+        self.tokens += answer.sampled_tokens
+        self.seconds = time.perf_counter() - started
 
-def cut_short(progress: ExamProgress, error: SealError) -> SealError:
-    """The error of a suite that cannot go on, with what is kept."""
-    return SealError(
-        f"{progress.suite}: {str(error).rstrip('.')}; {len(progress.answers)} of {progress.total} items are kept and "
-        "no score was written; the same command goes on from there."
-    )
+    def cut_short(self, error: SealError) -> SealError:
+        """The error of a suite that cannot continue, with the number of stored answers."""
+        return SealError(
+            f"{self.suite}: {str(error).rstrip('.')}; {len(self.answers)} of {self.total} items are kept and no score "
+            "was written; the same command goes on from there."
+        )
 
 
 @dataclass
 class ExamRun:
-    """One suite with one model on an engine that runs."""
+    """One suite with one model on a running engine."""
 
     exam: Exam
     items: Sequence[Item]
-    sitter: ModelUnderTest
+    tested: ModelUnderTest
     engine: Engine
-    sheet: AnswerLog
+    log: AnswerLog
     report: Callable[[ExamProgress], None]
     _left: dict[str, asyncio.Future[Answer]] = field(default_factory=dict, init=False)
 
     async def finish(self) -> ExamProgress:
-        """Asks what was not yet asked. Raises `SealError` with one sentence where the engine or the world cannot go on.
+        """Asks the items without an answer. Answers are stored as they come.
 
-        What was answered until then is kept.
+        Raises `SealError` with one sentence if the engine or the world cannot continue.
         """
-        stored = self.sheet.answers()
+        stored = self.log.answers()
         done = {item.id: stored[item.id] for item in self.items if item.id in stored}
         progress = ExamProgress(self.exam.name, len(self.items), done, resumed=len(done))
         self.report(progress)
         left = [item for item in self.items if item.id not in done]
-        patience = EngineRestarter(self.engine, "item")
-        slots = asyncio.Semaphore(self.sitter.concurrent)
+        restarter = EngineRestarter(self.engine, "item")
+        slots = asyncio.Semaphore(self.tested.concurrent)
         started = time.perf_counter()
 
         async def ask(item: Item) -> None:
-            before = None if item.after is None else await self._before(item.after, progress)
+            before = None if item.after is None else await self._kept(item.after, progress)
             async with slots:
-                mark, candidate = await self._ask(item, before, patience)
-            patience.worked()
-            row = row_of(item, mark, candidate)
-            self.sheet.lines.append(row)
-            answer = progress.answers[item.id] = Answer.from_dict(row)
+                mark, candidate = await restarter.until_done(lambda: self._ask(item, before))
+            answer = self.log.append(answer_row(item, mark, candidate))
+            progress.add(answer, started)
             self._left[item.id].set_result(answer)
-            progress.tokens += answer.sampled_tokens
-            progress.seconds = time.perf_counter() - started
-            progress.restarts = patience.restarts
+            progress.restarts = restarter.restarts
             self.report(progress)
 
         self._left = {item.id: asyncio.get_running_loop().create_future() for item in left}
@@ -206,45 +187,37 @@ class ExamRun:
         try:
             await asyncio.gather(*tasks)
         except SealError as error:
-            raise cut_short(progress, error) from error
+            raise progress.cut_short(error) from error
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
         return progress
 
-    async def _before(self, item: str, progress: ExamProgress) -> JSON:
-        """What the item of that id kept, once it is done."""
+    async def _kept(self, item: str, progress: ExamProgress) -> JSON:
+        """The data that the item of that id kept, once it is done."""
         known = progress.answers.get(item)
-        answer = known if known is not None else await asyncio.shield(self._left[item])
-        return answer.kept
+        return (known if known is not None else await asyncio.shield(self._left[item])).kept
 
-    async def _ask(self, item: Item, before: JSON, patience: EngineRestarter) -> tuple[Mark, EngineCandidate]:
-        """Asks one item; where the engine died meanwhile, from its start again with the same seed."""
-        while True:
-            seen = patience.restarts
-            sitter = self.sitter
-            candidate = EngineCandidate(
-                self.engine,
-                sitter.form,
-                sitter.budgets,
-                seed=derive_seed(sitter.seed, self.exam.name, item.id),
-                temperature=sitter.temperature,
-                top_p=sitter.top_p,
-            )
-            try:
-                return await item.sit(candidate, before), candidate
-            except EngineDead:
-                await patience.restart(seen)
+    async def _ask(self, item: Item, before: JSON) -> tuple[Mark, EngineCandidate]:
+        tested = self.tested
+        candidate = EngineCandidate(
+            self.engine,
+            tested.form,
+            tested.budgets,
+            seed=derive_seed(tested.seed, self.exam.name, item.id),
+            temperature=tested.temperature,
+            top_p=tested.top_p,
+        )
+        return await item.sit(candidate, before), candidate
 
 
 def choose_items(
     items: Sequence[PlacedT], *, limit: int | None = None, categories: Sequence[str] = ()
 ) -> list[PlacedT]:
-    """The items that count, the categories in turn, at most `limit`; with each those that it comes after.
+    """At most `limit` items that count, the categories in turn, with those that they come after, in the suite's order.
 
-    A limit takes groups in an order that is drawn once and for all, so that a few items are of all kinds, and a larger
-    limit goes on with more. They are returned in the suite's order.
+    A limit takes groups in a fixed random order, so that a few items are of all kinds, and a larger limit adds more.
     """
     by_id = {item.id: item for item in items}
     columns: dict[str, list[PlacedT]] = {}

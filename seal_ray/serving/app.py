@@ -1,6 +1,6 @@
-"""The Serve application: `build` for `serve deploy` and `serve run`, its settings, and what it is put together from."""
+"""The Serve application and its settings; `build` is for `serve deploy` and `serve run`."""
 
-# Annotations are not postponed here: Serve looks at that of `build` to read a config file's arguments.
+# Annotations are not postponed here: Serve inspects that of `build` to read a config file's arguments.
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,41 +26,39 @@ KEY_VARIABLE = "SEAL_RAY_API_KEY"
 
 _PARSERS = {"qwen": "hermes", "llama3_json": "llama3_json", "toolace": "pythonic"}
 """Dialect → vLLM's parser of its calls."""
-
 _ENVIRONMENT = {
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_NO_USAGE_STATS": "1",
     "HF_HUB_OFFLINE": "1",
-    # No grammars of the dialects' markup, which control tokens are part of. A call that must be made is JSON.
+    # No grammars of the dialects' markup, which has control tokens. A required call is JSON.
     "VLLM_ENFORCE_STRICT_TOOL_CALLING": "0",
 }
 _CPU_ENVIRONMENT = {
     # OpenMP threads spin while they wait, and the processes of a replica then starve each other.
     "OMP_NUM_THREADS": "1",
-    # vLLM would bind all replicas of a machine to the same core.
+    # vLLM would bind all replicas of a machine to one core.
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     # Compiling takes longer than it saves.
     "TORCHDYNAMO_DISABLE": "1",
 }
 _INGRESS_REQUESTS = 10_000
-"""Requests under way in the ingress; those beyond what the replicas take wait there."""
+"""Requests in the ingress, including those that wait for a replica."""
 _PLAIN_SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
-"""What a request is sampled with where it asks for nothing else: as OpenAI's servers do, and evaluations.
+"""Default sampling, as of OpenAI's servers and of evaluations.
 
-A model's generation_config.json may have others, of which a repetition penalty holds for greedy requests too.
+A model's generation_config.json may differ, and a repetition penalty changes greedy requests too.
 """
-
 _CPU_BLOCK = 32
-"""Tokens in a block of the cache on CPU: as in training."""
+"""Tokens in a block of the cache on CPU, as in training."""
 _CPU_BATCH, _CPU_LONG = 512, 64
-"""Tokens in a batch on CPU, and those of one prompt in it while others wait.
+"""Tokens in a batch on CPU, and of one prompt in it while others wait.
 
-A batch takes some 0.1 s then. Larger ones are hardly faster, and all other requests wait for them.
+A batch takes some 0.1 s. Larger ones are hardly faster, and all other requests wait for them.
 """
 _GPU_READING = 65_536
-"""Tokens of prompts that are read at a time on GPUs; on CPU it is a batch."""
+"""Tokens of prompts that are read at a time on GPUs; on CPU one batch."""
 _CPU_CACHE = 2 << 30
-"""Bytes of a replica's cache at most, where one request fits into them."""
+"""Bytes of a replica's cache, unless one request needs more."""
 
 
 class ServingSettings(BaseModel):
@@ -115,7 +113,7 @@ class ServingSettings(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """Settings made out: folders opened, names and limits known. `lora_rank` is the largest of the adapters'."""
+    """Resolved settings, with opened folders. `lora_rank` is the largest of the adapters'."""
 
     settings: ServingSettings
     folder: ModelFolder
@@ -125,10 +123,10 @@ class Served:
 
 
 def resolve(settings: ServingSettings) -> Served:
-    """Opens what the settings name. Raises `UserError` with one sentence for what cannot be served."""
+    """Opens the folders of the settings. Raises `UserError` for settings that cannot be served."""
     folder = open_model(model_of(settings.model), dialect=settings.dialect)
     name = settings.name or name_of(settings.model, folder)
-    # Ray Serve reads the part after a colon as an adapter, and uses the name for the deployment.
+    # Ray Serve takes the part after a colon for an adapter, and uses the name for the deployment.
     for each in (name, *settings.adapters):
         if not each or ":" in each:
             raise UserError(f"name: {each!r} cannot be used; give a name without a colon.")
@@ -155,9 +153,9 @@ def _rank(name: str, folder: Path) -> int:
 
 
 def read_key(file: str | None) -> str | None:
-    """The key that clients must send: the content of the file, or else of the environment. None if there is neither.
+    """The key that clients must send, from the file or else the environment; None if there is neither.
 
-    Raises `UserError` if the file cannot be read, or holds no key that a header can carry.
+    Raises `UserError` if the file cannot be read, or has no key that fits into a header.
     """
     key = os.environ.get(KEY_VARIABLE) or None
     if file is not None:
@@ -172,20 +170,19 @@ def read_key(file: str | None) -> str | None:
 
 
 def build(args: ServingSettings) -> Any:
-    """The application of these arguments. Raises `UserError` where there is no key."""
+    """The application of these arguments. Raises `UserError` if there is no key."""
     key = read_key(args.api_key_file)
     if not key and not args.no_key:
-        raise UserError(
-            f"key: none is set; give api_key_file, set {KEY_VARIABLE}, or say no_key: true to let anyone ask."
-        )
-    return application(resolve(args), key=key, host=EVERYWHERE[0])  # http_options are not known here
+        raise UserError(f"key: none is set; give api_key_file, set {KEY_VARIABLE}, or set no_key: true to need none.")
+    return application(resolve(args), key=key, host=EVERYWHERE[0])  # http_options are not available here
 
 
 def application(served: Served, *, key: str | None, host: str) -> Any:
     """The Serve application: an ingress, and replicas of the model behind it. Ray must be connected.
 
-    Without a key, requests must be sent to the `host` that Serve listens at.
+    Without a key, requests must be sent to the `host` at which Serve listens.
     """
+    import ray
     from ray import serve
     from ray.llm._internal.serve.core.configs.openai_api_models import to_model_metadata
     from ray.serve.llm import build_llm_deployment
@@ -194,10 +191,9 @@ def application(served: Served, *, key: str | None, host: str) -> Any:
     from seal_ray.serving.front import make_ingress
     from seal_ray.serving.server import Server
 
-    settings = served.settings
-    gpus = _gpus(settings)
+    settings, folder = served.settings, served.folder
+    gpus = int(ray.cluster_resources().get("GPU", 0) >= 1) if settings.gpus is None else settings.gpus
     config = llm_config(served, gpus=gpus)
-    folder = served.folder
     replicas = build_llm_deployment(
         config,
         deployment_cls=Server,
@@ -231,7 +227,7 @@ def application(served: Served, *, key: str | None, host: str) -> Any:
 
 
 def llm_config(served: Served, *, gpus: int) -> Any:
-    """Ray's configuration of the replicas, on so many GPUs each, or on CPU."""
+    """Ray's configuration of the replicas, on `gpus` each, or on CPU."""
     from ray.llm._internal.common.callbacks.base import CallbackConfig
     from ray.serve.llm import LLMConfig
 
@@ -253,14 +249,6 @@ def llm_config(served: Served, *, gpus: int) -> Any:
     )
 
 
-def _gpus(settings: ServingSettings) -> int:
-    import ray
-
-    if settings.gpus is not None:
-        return settings.gpus
-    return int(ray.cluster_resources().get("GPU", 0) >= 1)
-
-
 def _scale(settings: ServingSettings) -> dict[str, Any]:
     if settings.max_replicas in (None, settings.replicas):
         return {"num_replicas": settings.replicas}
@@ -268,7 +256,7 @@ def _scale(settings: ServingSettings) -> dict[str, Any]:
         "autoscaling_config": {
             "min_replicas": settings.replicas,
             "max_replicas": settings.max_replicas,
-            # A replica is full at `concurrent`; another is there before it is.
+            # A replica is full at `concurrent`; another starts before.
             "target_ongoing_requests": max(1.0, settings.concurrent / 2),
         }
     }
@@ -286,13 +274,13 @@ def _engine(served: Served, gpus: int) -> dict[str, Any]:
         "tool_call_parser": _PARSERS[folder.dialect.name],
         "override_generation_config": {**_PLAIN_SAMPLING, "max_new_tokens": settings.response},
         # Its grammars keep control tokens out of strings and raise an error when too large; the default's do neither.
-        # Endless white space and properties that a schema does not name are left out: a small model would fill them.
+        # A small model would produce endless white space, and endless properties that a schema does not name.
         "structured_outputs_config": {
             "backend": "guidance",
             "disable_any_whitespace": True,
             "disable_additional_properties": True,
         },
-        # It mends what is wrong in vLLM on CPU, in each of its workers.
+        # It patches vLLM on CPU, in each worker.
         "worker_extension_cls": "policies.engine.vllm_worker.WeightsExtension",
     }
     if gpus:

@@ -1,4 +1,4 @@
-"""What clients talk to: Ray's OpenAI ingress, with a key, limits, and errors in OpenAI's form."""
+"""Ray's OpenAI ingress, with a key, limits, and errors in OpenAI's form."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from seal_ray.serving.limits import SEND_AGAIN, RequestLimits, error_response
 from seal_ray.serving.queues import MAX_WAITING, Places
 
 _UNAVAILABLE = (RayActorError, BackPressureError, DeploymentUnavailableError)
-"""What a request raises when its replica dies, or no replica can take it."""
+"""The errors of a request whose replica dies, or that no replica can take."""
 
 _ENDPOINTS = {
     "models": lambda app: app.get("/v1/models"),
@@ -33,13 +33,13 @@ _ENDPOINTS = {
 
 
 def make_ingress(*, key_digest: str | None, host: str, limits: RequestLimits, places: int) -> Any:
-    """The class of the ingress deployment, which has so many requests worked on at a time.
+    """The class of the ingress deployment, for `places` requests at a time.
 
-    Without a digest, requests need no key, and must be sent to the `host` that the server listens at.
+    Without a digest, requests need no key, and must be sent to the `host` at which the server listens.
     """
     app = FastAPI(title="seal_ray", docs_url=None, redoc_url=None, openapi_url=None)
     app.add_middleware(Intake, limits=limits, places=Places(places, waiting=MAX_WAITING))
-    # Added last, so asked first.
+    # Added last, so it runs first.
     if key_digest is not None:
         app.add_middleware(RequireKey, digest=key_digest)
     else:

@@ -1,4 +1,4 @@
-"""Which names a server without a key answers to: a web page can have its own name lead to this machine."""
+"""The host names of a server without a key: a web page can make its own name resolve to this machine."""
 
 from __future__ import annotations
 
@@ -31,11 +31,12 @@ def host_of(authority: str) -> str:
 
 
 class KnownHosts:
-    """Answers 403 to requests that name another host than this machine, or that come from a page of another host.
+    """Answers 403 to requests for another host than this machine, or from a page of another host.
 
     Args:
-        listens: The address that the server listens at. At all addresses it answers to each of them, and to the name of
-            the machine; no page can have one of these for its own.
+        app: The application behind.
+        listens: The server's address. A server at all addresses answers to each, and to the machine's name; no page can
+            have one of these.
     """
 
     def __init__(self, app: ASGIApp, listens: str) -> None:
@@ -47,7 +48,7 @@ class KnownHosts:
         if scope["type"] == "lifespan" or self._is_known(scope):
             await self._app(scope, receive, send)
             return
-        message = "without a key the server answers only to its own address; ask it by that, or start it with a key."
+        message = "without a key the server answers only to its own address; use that, or start it with a key."
         await error_response(403, message, "unknown_host")(scope, receive, send)
 
     def _is_known(self, scope: Scope) -> bool:

@@ -1,11 +1,10 @@
-"""The limits of a request and of the kinds of its fields, and the errors beyond them, as OpenAI's clients read them."""
+"""The limits of a request, its JSON text and its schemas, and the errors beyond them in OpenAI's form."""
 
 from __future__ import annotations
 
 import json
-import math
 import re
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -15,24 +14,22 @@ from envs.errors import UserError
 from envs.text import depth
 
 MAX_VALUES = 100_000
-"""Values in a request's JSON at most: parsing more takes a thread for seconds, and far more memory than the text."""
+"""Values in a request's JSON: parsing more takes a thread for seconds, and far more memory than the text."""
 MAX_DEPTH = 64
-"""Levels of lists and objects in a request's JSON at most."""
-
+"""Levels of lists and objects in a request's JSON."""
 _STRING = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
-"""A string of a JSON text; one without an end reaches to the text's, so that each character is looked at once."""
+"""A string of a JSON text; one without an end reaches to the text's, so that each character is read once."""
 _SEPARATORS = (",", "[", "{")
 SEND_AGAIN = {"Retry-After": "5"}
-"""Header of an answer to a request that is to be sent again: when, in seconds."""
+"""Header of the answer to a request that should be sent again: when, in seconds."""
 
 MAX_SCHEMA_CHARACTERS = 65_536
 MAX_SCHEMA_DEPTH = 24
 MAX_COUNT = 1_000
-"""The largest number of characters, items or properties that a schema may ask for."""
+"""The largest number of characters, items or properties in a schema."""
 _MAX_NUMBER = 10**15
 _MAX_TOGETHER = 8
-"""Schemas of one `allOf` at most: their alternatives multiply."""
-
+"""Schemas of one `allOf`: their alternatives multiply."""
 _NAMED = ("properties", "$defs", "definitions", "dependentSchemas")
 """Keywords whose keys are names and whose values are schemas."""
 _DATA = ("enum", "const", "default", "examples", "required", "title", "description")
@@ -41,7 +38,7 @@ _NOT_SERVED = ("pattern", "patternProperties", "propertyNames", "not", "if", "x-
 
 
 class RefusedRequest(UserError):
-    """A request that is answered with an error: its status, a sentence, and OpenAI's names for place and kind."""
+    """A request that is answered with an error: status, one sentence, and OpenAI's `param` and `code`."""
 
     def __init__(self, message: str, *, status: int = 400, param: str | None = None, code: str | None = None) -> None:
         super().__init__(message)
@@ -50,7 +47,6 @@ class RefusedRequest(UserError):
         self.code = code
 
     def response(self) -> JSONResponse:
-        """The answer to the request."""
         headers = SEND_AGAIN if self.status == 503 else None
         return error_response(self.status, str(self), self.code, self.param, headers)
 
@@ -62,6 +58,11 @@ class NoPlace(RefusedRequest):
         super().__init__("too many requests wait already; send it again later.", status=503, code="overloaded")
 
 
+def wrong(place: str, reason: str, code: str = "invalid_type") -> RefusedRequest:
+    """The error of one field of a request."""
+    return RefusedRequest(f"{place}: {reason}.", param=place, code=code)
+
+
 def error_response(
     status: int,
     message: str,
@@ -69,6 +70,7 @@ def error_response(
     param: str | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> JSONResponse:
+    """An error in OpenAI's form."""
     kind = "invalid_request_error" if status < 500 else "server_error"
     error = {"message": message, "type": kind, "param": param, "code": code}
     return JSONResponse({"error": error}, status, headers)
@@ -81,7 +83,7 @@ def header(scope: MutableMapping[str, Any], name: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """What one request may hold at most: `body_bytes` in all, `messages`, `tools`, and `context` tokens."""
+    """Limits of one request: `body_bytes` in all, `messages`, `tools`, and `context` tokens."""
 
     body_bytes: int
     messages: int
@@ -98,10 +100,10 @@ def read_body(body: bytes) -> Any:
         text = body.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise RefusedRequest("body: it is not valid UTF-8.", code="invalid_json") from None
-    if _values(text) > MAX_VALUES:
+    if _count_values(text) > MAX_VALUES:
         raise RefusedRequest(f"body: it has too many values; {MAX_VALUES} are allowed.", code="array_above_max_length")
     try:
-        value = json.loads(text, parse_constant=_no_number)
+        value = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise RefusedRequest(f"body: it is not valid JSON ({str(error)[:200]}).", code="invalid_json") from None
     if depth(value) > MAX_DEPTH:
@@ -109,108 +111,37 @@ def read_body(body: bytes) -> Any:
     return value
 
 
-def _no_number(name: str) -> NoReturn:
+def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number of JSON")
 
 
-def _values(text: str) -> int:
+def _count_values(text: str) -> int:
     """About how many values a JSON text holds, counted up to a little more than are allowed.
 
     Each but the first has a separator before it, or before its key.
     """
-    most = 1 + sum(map(text.count, _SEPARATORS))
-    if most <= MAX_VALUES:
-        return most
-    found, end = 1, 0
+    count = 1 + sum(map(text.count, _SEPARATORS))
+    if count <= MAX_VALUES:
+        return count
+    count, end = 1, 0
     for match in _STRING.finditer(text):  # separators inside strings do not count
         begin, last = match.span()
-        found += sum(text.count(mark, end, begin) for mark in _SEPARATORS)
+        count += sum(text.count(mark, end, begin) for mark in _SEPARATORS)
         end = last
-        if found > MAX_VALUES:
-            return found
-    return found + sum(text.count(mark, end) for mark in _SEPARATORS)
-
-
-Check = Callable[[Any, str, RequestLimits], Any]
-"""Takes a field's value, its name and the limits; returns the value to go on with, or raises `RefusedRequest`."""
-
-
-def wrong(place: str, reason: str, code: str = "invalid_type") -> RefusedRequest:
-    return RefusedRequest(f"{place}: {reason}.", param=place, code=code)
-
-
-def number(low: float, high: float) -> Check:
-    def check(value: Any, place: str, _: RequestLimits) -> float:
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise wrong(place, "it is no number")
-        if not low <= value <= high or not math.isfinite(value):
-            raise wrong(place, f"it must be from {low:g} to {high:g}", "out_of_range")
-        return value
-
-    return check
-
-
-def whole(low: int, high: int | None) -> Check:
-    """Whole numbers in these bounds; `high` None is the context."""
-
-    def check(value: Any, place: str, limits: RequestLimits) -> int:
-        most = limits.context if high is None else high
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise wrong(place, "it is no whole number")
-        if not low <= value <= most:
-            raise wrong(place, f"it must be from {low} to {most}", "out_of_range")
-        return value
-
-    return check
-
-
-def flag(value: Any, place: str, _: RequestLimits) -> bool:
-    if not isinstance(value, bool):
-        raise wrong(place, "it is neither true nor false")
-    return value
-
-
-def text(most: int, least: int = 0) -> Check:
-    def check(value: Any, place: str, _: RequestLimits) -> str:
-        if not isinstance(value, str):
-            raise wrong(place, "it is no text")
-        if not least <= len(value) <= most:
-            raise wrong(
-                place, f"it has {len(value)} characters; {least} to {most} are allowed", "string_above_max_length"
-            )
-        return value
-
-    return check
-
-
-def several(each: Check, most: int) -> Check:
-    def check(value: Any, place: str, limits: RequestLimits) -> list[Any]:
-        if not isinstance(value, list):
-            raise wrong(place, "it is no list")
-        if len(value) > most:
-            raise wrong(place, f"it has {len(value)} entries; {most} are allowed", "array_above_max_length")
-        return [each(item, f"{place}[{index}]", limits) for index, item in enumerate(value)]
-
-    return check
-
-
-def object_of(value: Any, place: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise wrong(place, "it is no object")
-    return value
+        if count > MAX_VALUES:
+            return count
+    return count + sum(text.count(mark, end) for mark in _SEPARATORS)
 
 
 def check_schema_size(characters: int, place: str) -> None:
-    """Raises `RefusedRequest` for a schema of more characters than are allowed."""
+    """Raises `RefusedRequest` for a schema with too many characters."""
     if characters > MAX_SCHEMA_CHARACTERS:
         reason = f"the schema has {characters} characters; {MAX_SCHEMA_CHARACTERS} are allowed"
         raise wrong(place, reason, "invalid_schema")
 
 
 def check_schema(schema: Any, place: str) -> None:
-    """Raises `RefusedRequest` for a schema to hold answers to whose grammar might take long to compile.
+    """Raises `RefusedRequest` for a schema whose grammar might take long to compile.
 
     vLLM compiles a schema before the first token, and nothing stops a compiler that takes for ever. So the size of
     schemas is bounded, and regular expressions are refused: a short one can stand for an automaton of any size.
@@ -218,13 +149,13 @@ def check_schema(schema: Any, place: str) -> None:
     check_schema_size(len(json.dumps(schema)), place)
     if depth(schema) > MAX_SCHEMA_DEPTH:
         raise wrong(place, f"the schema is nested too deeply; {MAX_SCHEMA_DEPTH} levels are allowed", "invalid_schema")
-    _check(schema, place)
+    _check_keywords(schema, place)
 
 
-def _check(schema: Any, place: str) -> None:
+def _check_keywords(schema: Any, place: str) -> None:
     if isinstance(schema, list):
         for each in schema:
-            _check(each, place)
+            _check_keywords(each, place)
     if not isinstance(schema, dict):
         return
     for key, value in schema.items():
@@ -233,11 +164,11 @@ def _check(schema: Any, place: str) -> None:
         if key in _NOT_SERVED:
             raise wrong(place, f"{key!r} is not served in schemas", "invalid_schema")
         if key in _NAMED and isinstance(value, dict):
-            _check(list(value.values()), place)
+            _check_keywords(list(value.values()), place)
             continue
         if key == "allOf" and isinstance(value, list) and len(value) > _MAX_TOGETHER:
             raise wrong(place, f"'allOf' has {len(value)} schemas; {_MAX_TOGETHER} are allowed", "invalid_schema")
-        if isinstance(value, int | float) and abs(value) > (MAX_COUNT if key in _COUNTS else _MAX_NUMBER):
-            most = MAX_COUNT if key in _COUNTS else _MAX_NUMBER
+        most = MAX_COUNT if key in _COUNTS else _MAX_NUMBER
+        if isinstance(value, int | float) and abs(value) > most:
             raise wrong(place, f"{key[:80]!r} is too large; {most} is allowed", "invalid_schema")
-        _check(value, place)
+        _check_keywords(value, place)

@@ -1,8 +1,8 @@
-"""From an OpenAI chat request to the token ids of its prompt: those that training and evaluation would have used.
+"""From an OpenAI chat request to the token ids of its prompt, as training and evaluation would have them.
 
-vLLM's own rendering would show tools in another shape, and read an earlier answer through the chat template again. Here
-the policy's `ChatFormat` does it: the opening, then each answer as it was sampled, then the messages after it. The
-tokens of an answer are the sampled ones as long as they are remembered; text of other origin is tokenised.
+vLLM would show tools in another form, and render earlier answers through the chat template again. Here the policy's
+`ChatFormat` renders the opening, then each answer as it was sampled, then the messages after it. An answer keeps its
+sampled tokens as long as they are remembered; other text is tokenised.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from envs.errors import UserError
 from envs.task import JSON, ToolCall, ToolDoc
 from envs.text import valid_text
 from policies.prompting import ChatFormat
-from seal_ray.serving.fields import call_of, content_of
+from seal_ray.serving.request_models import call_of, content_of
 
 _ROLES = {"system": "system", "developer": "system", "user": "user"}
 """Role of a message → its name in the chat templates."""
 
 
 class Prefix:
-    """The tokens of a prompt as far as it is put together, with a running hash of them."""
+    """The first tokens of a prompt, with a running hash of them."""
 
     def __init__(self, token_ids: Sequence[int] = ()) -> None:
         self.token_ids: list[int] = []
@@ -41,21 +41,21 @@ class Prefix:
         self._hash.update(array("l", token_ids).tobytes())
 
     def key(self, text: str) -> bytes:
-        """What an answer of this text to this prompt is known by."""
+        """The key of an answer of this text to this prompt."""
         whole = self._hash.copy()
         whole.update(text.encode("utf-8", "surrogatepass"))
         return whole.digest()
 
 
-class AnswerReader:
-    """The newest `most` answers, each by the prompt that it was given to and the text that it is."""
+class AnswerMemory:
+    """The tokens of the newest `most` answers, by prompt and text."""
 
     def __init__(self, most: int = 10_000) -> None:
         self._most = most
         self._kept: OrderedDict[bytes, array[int]] = OrderedDict()
 
     def keep(self, prompt: Sequence[int], text: str, token_ids: Sequence[int]) -> None:
-        """Remembers an answer, and forgets the oldest where there are too many."""
+        """Remembers an answer, and forgets the oldest if there are too many."""
         key = Prefix(prompt).key(text)
         self._kept[key] = array("i", token_ids)
         self._kept.move_to_end(key)
@@ -63,20 +63,20 @@ class AnswerReader:
             self._kept.popitem(last=False)
 
     def find(self, prompt: Prefix, text: str) -> tuple[int, ...] | None:
-        """The tokens of the answer that was given to this prompt and is this text, if it is still known."""
-        found = self._kept.get(prompt.key(text))
-        return None if found is None else tuple(found)
+        """The tokens of the answer of this text to this prompt, if they are remembered."""
+        token_ids = self._kept.get(prompt.key(text))
+        return None if token_ids is None else tuple(token_ids)
 
 
 class TooLong(UserError):
-    """A prompt of more tokens than there is room for; `what` says of what in the request."""
+    """A prompt has more tokens than there is room for; `what` is the part of the request."""
 
     def __init__(self, most: int, what: str = "messages: with their tools they have") -> None:
         super().__init__(f"{what} more than the {most} tokens that there is room for.")
 
 
 class ServedFormat(ChatFormat):
-    """A model's `ChatFormat` for messages that come from outside. Its errors are for the client: one sentence each."""
+    """A model's `ChatFormat` for messages of clients. Its errors are one sentence for the client."""
 
     def prompt(
         self,
@@ -87,9 +87,10 @@ class ServedFormat(ChatFormat):
     ) -> tuple[int, ...]:
         """The prompt of the next answer to OpenAI messages, with these tool documents.
 
-        Raises `UserError` for messages that no dialogue can have: none, an answer at either end, content that is not
-        text, a call without a name, or one that the dialect cannot write; and `TooLong` as soon as the prompt is known
-        to have more than `most` tokens.
+        Raises:
+            UserError: No dialogue has such messages: none, an answer at either end, content that is not text, a call
+                without a name, or one that the dialect cannot write.
+            TooLong: The prompt has more than `most` tokens; raised as early as possible.
         """
         shown = [ToolDoc(str(tool["name"]), "", tool, ()) for tool in tools]
         if self._is_longer(_characters(messages) + _characters([tool.document for tool in shown]), most):
@@ -112,11 +113,11 @@ class ServedFormat(ChatFormat):
         return tuple(prompt.token_ids)
 
     def tokens(self, text: str) -> tuple[int, ...]:
-        """The tokens of a text, special ones included; what of it is not valid Unicode is U+FFFD."""
+        """The tokens of a text, special ones included; invalid Unicode becomes U+FFFD."""
         return super().tokens(valid_text(text))
 
     def plain(self, text: str, *, most: int, special: bool) -> tuple[int, ...]:
-        """The tokens of a text that is not a chat. Raises `TooLong` for more than `most`."""
+        """The tokens of a plain prompt. Raises `TooLong` for more than `most`."""
         too_long = TooLong(most, "prompt: it has")
         if self._is_longer(len(text), most):
             raise too_long
@@ -136,7 +137,7 @@ class ServedFormat(ChatFormat):
         return self.control_ids - set(self.stop_token_ids)
 
     def _is_longer(self, characters: int, most: int) -> bool:
-        """Whether so many characters cannot be so few tokens, whatever they are."""
+        """Whether so many characters are more than `most` tokens, whatever they are."""
         return characters > most * self._longest
 
     @cached_property
@@ -160,24 +161,24 @@ class ServedFormat(ChatFormat):
         return Message(_ROLES[role], content_of(message, f"messages[{index}]"))
 
     def keep(self, prompt: Sequence[int], message: Mapping[str, Any], token_ids: Sequence[int]) -> None:
-        """Remembers the tokens of an answer to a prompt, so that they need not be made out from its text again.
+        """Remembers the tokens of an answer to a prompt.
 
-        But for one of whose calls the message has the first alone, as with `parallel_tool_calls: false`.
+        Except for one whose message has only its first call, as with `parallel_tool_calls: false`.
         """
         calls = message.get("tool_calls")
         if calls and len(self.dialect.parse(self.text(token_ids)).calls) > len(calls):
             return
         try:
             text = self._said(message, 0)
-        except UserError:  # a call without valid arguments, which could not be sent back either
+        except UserError:  # a call without valid arguments, which its client could not send back either
             return
         ended = token_ids and token_ids[-1] in self.stop_token_ids
         self._answers.keep(prompt, text, [*token_ids, *(() if ended else self.completion(""))])
 
     def _said(self, message: Mapping[str, Any], index: int, shown: Callable[[str], str] = str) -> str:
-        """An earlier answer as the model wrote it, from the parts that it was taken apart into, each as it is `shown`.
+        """An earlier answer as the model wrote it, from its parts, each changed by `shown`.
 
-        Of an answer of unknown origin text, names and arguments are only text; the markup around them is not.
+        In an answer of unknown origin text, names and arguments are disarmed, but not the markup around them.
         """
         content = shown(content_of(message, f"messages[{index}]"))
         calls = self._calls(list(message.get("tool_calls") or ()), f"messages[{index}].tool_calls", shown)
@@ -185,8 +186,8 @@ class ServedFormat(ChatFormat):
         return content + joint + calls
 
     @cached_property
-    def _answers(self) -> AnswerReader:
-        return AnswerReader()
+    def _answers(self) -> AnswerMemory:
+        return AnswerMemory()
 
     def _calls(self, calls: Sequence[Mapping[str, Any]], place: str, shown: Callable[[str], str]) -> str:
         parts = [call_of(call, f"{place}[{number}]")["function"] for number, call in enumerate(calls)]
@@ -195,7 +196,7 @@ class ServedFormat(ChatFormat):
             return self.dialect.render_calls(
                 [ToolCall(name, _object(text, f"{place}[{number}]")) for number, (name, text) in enumerate(called)]
             )
-        # Arguments stay as they are written, mistakes too: the parsers of JSON dialects hand them on unchanged.
+        # Arguments stay as they are written, with mistakes: the parsers of JSON dialects pass them on unchanged.
         if self.dialect.name == "llama3_json":
             return "; ".join(f'{{"name": {json.dumps(name)}, "parameters": {text}}}' for name, text in called)
         return "\n".join(
@@ -214,7 +215,7 @@ def _object(text: str, place: str) -> dict[str, JSON]:
 
 
 def is_small(value: Any, most: int) -> bool:
-    """Whether a JSON value has at most so many characters, keys' too, and values in all. Never looks at many more."""
+    """Whether a JSON value has at most so many characters (keys included) and values. Stops soon after."""
     left = most
     for each in _values(value):
         texts = [each] if isinstance(each, str) else each if isinstance(each, Mapping) else ()
@@ -225,12 +226,12 @@ def is_small(value: Any, most: int) -> bool:
 
 
 def _characters(value: Any) -> int:
-    """Characters of all texts in a JSON value, or a few less."""
+    """Characters of all texts in a JSON value."""
     return sum(len(each) for each in _values(value) if isinstance(each, str))
 
 
 def _values(value: Any) -> Iterator[Any]:
-    """A JSON value and all that are inside it, but for the keys of objects."""
+    """A JSON value and all values inside it, without the keys of objects."""
     inside = [iter((value,))]
     while inside:
         for each in inside[-1]:

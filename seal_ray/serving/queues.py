@@ -1,4 +1,4 @@
-"""Queues of requests: for a place among those that are worked on, and for the engine's reading of long prompts."""
+"""Queues of requests: for a place among running ones, and for the engine's reading of long prompts."""
 
 from __future__ import annotations
 
@@ -11,56 +11,56 @@ from contextlib import asynccontextmanager, suppress
 from seal_ray.serving.limits import NoPlace
 
 MAX_WAITING = 4_096
-"""Requests that wait for a place at most."""
+"""Requests that wait for a place."""
 _FIRST_IN_A_ROW = 3
-"""Places that go to those that come first, one after the other, while others wait."""
+"""Places in a row for those that come first, while others wait."""
 SHORT_PROMPT = 128
 """Tokens of a prompt that is read without waiting."""
 
 Queue = deque[tuple[int, asyncio.Future[None]]]
-"""What each that waits asks for, and what ends its waiting."""
+"""The size that each waiting request needs, and the future that ends its waiting."""
 
 
 class _Room(ABC):
-    """So much room is free. For one event loop."""
+    """Room that requests share, for one event loop."""
 
     def __init__(self, free: int) -> None:
         self._free = free
 
     @abstractmethod
-    def _let_in(self) -> None:
-        """Gives free room to those that wait, in their order."""
+    def _admit(self) -> None:
+        """Gives free room to waiting requests, in their order."""
 
     def _give(self, size: int, turn: asyncio.Future[None]) -> None:
-        if not turn.done():  # it did not give up
+        if not turn.done():  # it was not cancelled
             self._free -= size
             turn.set_result(None)
 
-    def _leave(self, size: int) -> None:
+    def _release(self, size: int) -> None:
         self._free += size
-        self._let_in()
+        self._admit()
 
     async def _wait(self, size: int, queue: Queue) -> None:
         entry = (size, asyncio.get_running_loop().create_future())
         queue.append(entry)
-        self._let_in()
+        self._admit()
         try:
             await entry[1]
         except asyncio.CancelledError:
             given_up = entry[1].cancelled()
             if given_up:
-                with suppress(ValueError):  # it was passed over already
+                with suppress(ValueError):  # it was skipped already
                     queue.remove(entry)
-            self._leave(0 if given_up else size)
+            self._release(0 if given_up else size)
             raise
 
 
 class Places(_Room):
-    """So many requests are worked on at a time, and at most `waiting` more wait.
+    """Places of running requests; at most `waiting` more wait.
 
-    A place that gets free goes by turns to the one that has waited longest and to the newest: behind a thousand others
-    a request is still answered at once, and none of the thousand waits for ever. Those that come `first` go before all
-    others, but for one place in four: clients that ask again and again would else keep the others out.
+    A free place goes by turns to the oldest and to the newest request: behind a thousand others a request is still
+    answered at once, and none of the thousand waits for ever. Requests that come `first` precede all others, except for
+    one place in four: persistent clients would otherwise keep the others out.
     """
 
     def __init__(self, places: int, *, waiting: int) -> None:
@@ -73,7 +73,7 @@ class Places(_Room):
 
     @asynccontextmanager
     async def one(self, *, first: bool = False) -> AsyncGenerator[None, None]:
-        """Waits for a place, and holds it inside the block. Raises `NoPlace` where too many wait."""
+        """Waits for a place, and holds it inside the block. Raises `NoPlace` if too many wait."""
         if self._free:
             self._free -= 1
         elif len(self._first) + len(self._waiting) >= self._most:
@@ -83,9 +83,9 @@ class Places(_Room):
         try:
             yield
         finally:
-            self._leave(1)
+            self._release(1)
 
-    def _let_in(self) -> None:
+    def _admit(self) -> None:
         while self._free and (self._first or self._waiting):
             if self._first and (not self._waiting or self._first_in_a_row < _FIRST_IN_A_ROW):
                 size, turn = self._first.popleft()
@@ -99,10 +99,9 @@ class Places(_Room):
 
 
 class ReadingQueue(_Room):
-    """Lets prompts of so many tokens together be read at a time, or a single longer one; first come, first served.
+    """Lets prompts of `tokens` together be read at a time, or a single longer one; first come, first served.
 
-    An engine reads prompts in the order in which they came, as many tokens a step as there is room for: behind four
-    long prompts a short one waits until all of them are read. So long prompts take turns here instead.
+    An engine reads prompts in order of arrival, so that a short one waits behind all long ones. Here long prompts wait.
     """
 
     def __init__(self, tokens: int) -> None:
@@ -111,15 +110,15 @@ class ReadingQueue(_Room):
         self._waiting: Queue = deque()
 
     @asynccontextmanager
-    async def of(self, tokens: int) -> AsyncGenerator[None, None]:
+    async def turn(self, tokens: int) -> AsyncGenerator[None, None]:
         """Waits for the turn of a prompt of so many tokens, and holds it inside the block."""
         tokens = min(tokens, self._tokens)
         await self._wait(tokens, self._waiting)
         try:
             yield
         finally:
-            self._leave(tokens)
+            self._release(tokens)
 
-    def _let_in(self) -> None:
+    def _admit(self) -> None:
         while self._waiting and self._waiting[0][0] <= self._free:
             self._give(*self._waiting.popleft())

@@ -1,6 +1,6 @@
-"""How a replica starts: without a task that has nothing to download, on CPU with one process of vLLM.
+"""The start of a replica: without a download task, and on CPU with one process of vLLM.
 
-Importing this file has replicas in this process listen where their node does (`_add_port`).
+Importing this file makes replicas in this process listen at their node's address (`_add_port`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _ADD_PORT = _REPLICA.add_port_to_grpc_server
 
 
 def _add_port(server: Any, address: str) -> Any:
-    """Ray's replicas listen at all addresses, even if their node is at loopback; then these listen there only."""
+    """Restricts replicas to loopback if their node is there; Ray's would listen at all addresses."""
     node = ray.util.get_node_ip_address()
     return _ADD_PORT(server, address.replace("[::]", node) if node == "127.0.0.1" else address)
 
@@ -26,10 +26,7 @@ _REPLICA.add_port_to_grpc_server = _add_port
 
 
 class LocalFolder(CallbackBase):
-    """Ray's callback for a model in a folder that each node has.
-
-    Otherwise Ray starts a process that downloads what is there, and that imports vLLM for it: 8 seconds of a core.
-    """
+    """Ray's callback for a model in a local folder, without a download process: 8 seconds of a core for its imports."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -37,9 +34,9 @@ class LocalFolder(CallbackBase):
 
 
 class ComputingCore(VLLMEngine):
-    """Ray's engine, whose core computes by itself on CPU, as that of `VllmEngine` does.
+    """Ray's engine, whose core computes by itself on CPU, as in `VllmEngine`.
 
-    A worker beside it costs 9 seconds of a core to start, and the two spin while they wait for each other.
+    A separate worker takes 9 seconds of a core to start, and the two spin while they wait for each other.
     """
 
     def _start_async_llm_engine(self, vllm_engine_args: Any, vllm_engine_config: Any, placement_group: Any) -> Any:

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from policies.engine import BASE, Adapter, GenRequest
-from policies.engine.adapters import names_of
+from policies.engine.adapters import lora_tensor_names
 from policies.engine.requests import checkpoint_shapes
 from policies.engine.vllm_engine import VllmEngine, VllmSettings
 from policies.models import open_model
@@ -30,7 +30,7 @@ def random_adapter_of(model: Path) -> Adapter:
     tensors = dict[str, torch.Tensor]()
     for name, shape in checkpoint_shapes(model).items():
         if ".layers." in name and len(shape) == 2:
-            half_a, half_b = names_of(name.removesuffix(".weight"))
+            half_a, half_b = lora_tensor_names(name.removesuffix(".weight"))
             tensors |= {half_a: 0.02 * torch.randn(RANK, shape[1]), half_b: 0.02 * torch.randn(shape[0], RANK)}
     return Adapter({"r": RANK, "lora_alpha": RANK, "peft_type": "LORA"}, tensors)
 

@@ -14,9 +14,9 @@ from enum import Enum
 from envs.bfcl.tasks import load_tasks
 from envs.task import Task, ToolCall
 from envs.toolworld import LONG, Difficulty, tasks
-from envs.toolworld.requests import values_of
-from envs.toolworld.soundness import mentions
+from envs.toolworld.compose import mentions
 from envs.toolworld.words import SPLITS
+from envs.toolworld.writing import values_of
 from envs.verifier import prepare
 
 MOST_STEPS = 20

@@ -13,17 +13,7 @@ from envs.bfcl.tasks import load_tasks
 from envs.bfcl.tools import all_tools, tools_of
 from envs.diagnosis import Label
 from envs.task import JSON, Category, ParameterType, Task, ToolCall
-from tests.envs.perturbing import (
-    BROKEN,
-    KINDS,
-    Trajectory,
-    changed,
-    empty_turn_of,
-    kind,
-    replace,
-    truth,
-    turn_with,
-)
+from tests.envs.perturbing import BROKEN, KINDS, Trajectory, call_kind, kind, replace, truth, turn_kind, turn_with
 from tests.envs.players import Action
 
 READ_ONLY: dict[str, ToolCall] = {
@@ -45,16 +35,87 @@ MUTATING: dict[str, ToolCall] = {
 }
 
 
-@kind
-def ground_truth(task: Task, rng: random.Random) -> Trajectory | None:
-    turn = turn_with(task, rng)
-    return None if turn is None else Trajectory("ground_truth", task, truth(task), turn, Label.PASS)
+def any_read(task: Task, rng: random.Random, _: int = 0) -> Action:
+    return (READ_ONLY[rng.choice(task.classes)],)
 
 
-@kind
-def abstains_rightly(task: Task, rng: random.Random) -> Trajectory | None:
-    turn = empty_turn_of(task)
-    return None if turn is None else Trajectory("abstains_rightly", task, truth(task), turn, Label.CORRECT_ABSTENTION)
+def any_change(task: Task, rng: random.Random) -> ToolCall | None:
+    classes = [name for name in task.classes if name in MUTATING]
+    return MUTATING[rng.choice(classes)] if classes else None
+
+
+def right(task: Task, turn: int) -> list[Action]:
+    return truth(task)[turn]
+
+
+turn_kind("ground_truth", Label.PASS, lambda task, rng, turn: right(task, turn))
+turn_kind("abstains_rightly", Label.CORRECT_ABSTENTION, lambda *_: [], empty=True)
+turn_kind("empty_turn", Label.MISSING_TOOL_CALL, lambda *_: [])
+turn_kind("unreadable", Label.INVALID_TOOL_CALL, lambda *_: [BROKEN])
+turn_kind("unreadable_where_nothing_is_due", Label.INVALID_TOOL_CALL, lambda *_: [BROKEN], empty=True)
+turn_kind("spurious_read", Label.SPURIOUS_TOOL_CALL, lambda *place: [any_read(*place)], empty=True)
+turn_kind("extra_read", Label.PASS, lambda task, rng, turn: [any_read(task, rng), *right(task, turn)])
+turn_kind("doubled", None, lambda task, rng, turn: right(task, turn) * 2)
+turn_kind("reversed_calls", None, lambda task, rng, turn: [task.turns[turn].ground_truth[::-1]], least=2)
+turn_kind(
+    "error_then_right",
+    Label.PASS,
+    lambda task, rng, turn: [(replace(task.turns[turn].ground_truth[0], "verbose", True),), *right(task, turn)],
+    flags=["recovered"],
+)
+turn_kind(
+    "unknown_then_right",
+    Label.PASS,
+    lambda task, rng, turn: [(ToolCall("do_everything", {"now": True}),), *right(task, turn)],
+    flags=["recovered"],
+)
+
+
+def _spurious_change(task: Task, rng: random.Random, _: int) -> list[Action] | None:
+    change = any_change(task, rng)
+    return None if change is None else [(change,)]
+
+
+turn_kind("spurious_change", Label.SPURIOUS_TOOL_CALL, _spurious_change, empty=True)
+
+
+def _extra_change(task: Task, rng: random.Random, turn: int) -> list[Action] | None:
+    change = any_change(task, rng)
+    if change is None or any(call.name == change.name for later in task.turns for call in later.ground_truth):
+        return None
+    return [*right(task, turn), (change,)]
+
+
+turn_kind("extra_change", Label.STATE_MISMATCH, _extra_change)
+
+
+def _arbitrary_values(task: Task, rng: random.Random, turn: int) -> list[Action]:
+    """Any tool of the task with arguments of any type."""
+    values: Sequence[JSON] = (
+        0, -1, 3.5, 10**6, "", "a", "..", "/", "USD", "on", True, None, [], ["a"], [1, 2], {}, {"title": "x"},
+        "1234567812345678", "USR001", "ü – “x”", 1e300, -0.0,
+    )  # fmt: skip
+    tools = [tool for name in task.classes for tool in tools_of(name)]
+    calls = []
+    for tool in rng.choices(tools, k=4):
+        arguments = {p.name: rng.choice(values) for p in tool.parameters if rng.random() < 0.9}
+        if "precision" in arguments:
+            arguments["precision"] = rng.choice([0, -1, 3, 50, 2.5, "7", None])  # the official code has no bound
+        calls.append(ToolCall(tool.name, arguments))
+    return [tuple(calls), *right(task, turn)]
+
+
+turn_kind("arbitrary_values", None, _arbitrary_values)
+
+
+def _calls_of_a_stranger(task: Task, rng: random.Random, turn: int) -> list[Action]:
+    """Another task's calls, in the same simulators."""
+    others = [o for o in load_tasks().values() if set(o.classes) & set(task.classes) and o.scenario != task.scenario]
+    found = [t.ground_truth for t in rng.choice(others).turns if t.ground_truth]
+    return [rng.choice(found), *right(task, turn)]
+
+
+turn_kind("calls_of_a_stranger", None, _calls_of_a_stranger)
 
 
 @kind
@@ -64,16 +125,6 @@ def single_steps(task: Task, rng: random.Random) -> Trajectory | None:
     if turn is None or any(len(steps) > 20 for steps in turns):
         return None
     return Trajectory("single_steps", task, turns, turn, Label.PASS)
-
-
-@kind
-def empty_turn(task: Task, rng: random.Random) -> Trajectory | None:
-    turn = turn_with(task, rng)
-    if turn is None:
-        return None
-    turns = truth(task)
-    turns[turn] = []
-    return Trajectory("empty_turn", task, turns, turn, Label.MISSING_TOOL_CALL)
 
 
 @kind
@@ -98,147 +149,30 @@ def drop_a_call(task: Task, rng: random.Random) -> Trajectory | None:
     return Trajectory("drop_a_call", task, turns, turn, Label.MISSING_TOOL_CALL if last else None)
 
 
+def _two_turns(task: Task, rng: random.Random) -> int | None:
+    """A turn with ground truth that is followed by another one."""
+    fitting = [t for t in range(len(task.turns) - 1) if task.turns[t].ground_truth and task.turns[t + 1].ground_truth]
+    return rng.choice(fitting) if fitting else None
+
+
 @kind
 def postponed(task: Task, rng: random.Random) -> Trajectory | None:
-    fitting = [t for t in range(len(task.turns) - 1) if task.turns[t].ground_truth and task.turns[t + 1].ground_truth]
-    if not fitting:
+    turn = _two_turns(task, rng)
+    if turn is None:
         return None
-    turn = rng.choice(fitting)
     turns = truth(task)
-    turns[turn] = []
-    turns[turn + 1] = [task.turns[turn].ground_truth + task.turns[turn + 1].ground_truth]
+    turns[turn : turn + 2] = [[], [task.turns[turn].ground_truth + task.turns[turn + 1].ground_truth]]
     return Trajectory("postponed", task, turns, turn, Label.MISSING_TOOL_CALL)
 
 
 @kind
 def ahead_of_time(task: Task, rng: random.Random) -> Trajectory | None:
-    fitting = [t for t in range(len(task.turns) - 1) if task.turns[t].ground_truth and task.turns[t + 1].ground_truth]
-    if not fitting:
+    turn = _two_turns(task, rng)
+    if turn is None:
         return None
-    turn = rng.choice(fitting)
     turns = truth(task)
     turns[turn] = [task.turns[turn].ground_truth, task.turns[turn + 1].ground_truth]
     return Trajectory("ahead_of_time", task, turns, turn, None)
-
-
-@kind
-def missing_argument(task: Task, rng: random.Random) -> Trajectory | None:
-    def change(call: ToolCall) -> ToolCall | None:
-        required = all_tools()[call.name].required
-        if not required:
-            return None
-        dropped = rng.choice(required)
-        return ToolCall(call.name, {key: value for key, value in call.arguments.items() if key != dropped})
-
-    return changed("missing_argument", task, rng, change, Label.ARGUMENT_MISMATCH)
-
-
-@kind
-def unknown_argument(task: Task, rng: random.Random) -> Trajectory | None:
-    return changed("unknown_argument", task, rng, lambda call: replace(call, "verbose", True), Label.ARGUMENT_MISMATCH)
-
-
-@kind
-def wrong_type(task: Task, rng: random.Random) -> Trajectory | None:
-    wrong: dict[ParameterType, JSON] = {
-        ParameterType.STRING: 17,
-        ParameterType.INTEGER: "seventeen",
-        ParameterType.FLOAT: "1.7",
-        ParameterType.BOOLEAN: "yes",
-        ParameterType.ARRAY: "one",
-        ParameterType.DICT: ["a"],
-    }
-
-    def change(call: ToolCall) -> ToolCall | None:
-        given = [p for p in all_tools()[call.name].parameters if p.name in call.arguments]
-        if not given:
-            return None
-        parameter = rng.choice(given)
-        return replace(call, parameter.name, wrong[parameter.type])
-
-    return changed("wrong_type", task, rng, change, Label.ARGUMENT_MISMATCH)
-
-
-@kind
-def outside_enum(task: Task, rng: random.Random) -> Trajectory | None:
-    def change(call: ToolCall) -> ToolCall | None:
-        given = [p for p in all_tools()[call.name].parameters if p.name in call.arguments and p.enum]
-        if not given:
-            return None
-        parameter = rng.choice(given)
-        value: JSON = ["elsewhere"] if parameter.type is ParameterType.ARRAY else "elsewhere"
-        return replace(call, parameter.name, value)
-
-    return changed("outside_enum", task, rng, change, Label.ARGUMENT_MISMATCH)
-
-
-@kind
-def unknown_tool(task: Task, rng: random.Random) -> Trajectory | None:
-    def change(call: ToolCall) -> ToolCall:
-        return ToolCall(f"{call.name}_v2", call.arguments)
-
-    return changed("unknown_tool", task, rng, change, Label.INVALID_TOOL_CALL, only_last=True)
-
-
-@kind
-def tool_of_another_class(task: Task, rng: random.Random) -> Trajectory | None:
-    others = sorted(set(READ_ONLY) - set(task.classes))
-
-    def change(_: ToolCall) -> ToolCall:
-        return READ_ONLY[rng.choice(others)]
-
-    return changed("tool_of_another_class", task, rng, change, Label.INVALID_TOOL_CALL, only_last=True)
-
-
-@kind
-def blocked_name(task: Task, rng: random.Random) -> Trajectory | None:
-    names = ["kill", "exit", "quit", "remove", "unlink", "popen", "Popen", "run", "os.remove"]
-
-    def change(call: ToolCall) -> ToolCall:
-        return ToolCall(rng.choice(names), call.arguments)
-
-    return changed("blocked_name", task, rng, change, Label.INVALID_TOOL_CALL, only_last=True)
-
-
-@kind
-def unreadable(task: Task, rng: random.Random) -> Trajectory | None:
-    turn = turn_with(task, rng)
-    if turn is None:
-        return None
-    turns = truth(task)
-    turns[turn] = [BROKEN]
-    return Trajectory("unreadable", task, turns, turn, Label.INVALID_TOOL_CALL)
-
-
-@kind
-def unreadable_where_nothing_is_due(task: Task, rng: random.Random) -> Trajectory | None:
-    turn = empty_turn_of(task)
-    if turn is None:
-        return None
-    turns = truth(task)
-    turns[turn] = [BROKEN]
-    return Trajectory("unreadable_where_nothing_is_due", task, turns, turn, Label.INVALID_TOOL_CALL)
-
-
-@kind
-def spurious_read(task: Task, rng: random.Random) -> Trajectory | None:
-    turn = empty_turn_of(task)
-    if turn is None:
-        return None
-    turns = truth(task)
-    turns[turn] = [(READ_ONLY[rng.choice(task.classes)],)]
-    return Trajectory("spurious_read", task, turns, turn, Label.SPURIOUS_TOOL_CALL)
-
-
-@kind
-def spurious_change(task: Task, rng: random.Random) -> Trajectory | None:
-    turn = empty_turn_of(task)
-    classes = [name for name in task.classes if name in MUTATING]
-    if turn is None or not classes:
-        return None
-    turns = truth(task)
-    turns[turn] = [(MUTATING[rng.choice(classes)],)]
-    return Trajectory("spurious_change", task, turns, turn, Label.SPURIOUS_TOOL_CALL)
 
 
 @kind
@@ -258,87 +192,96 @@ def hidden_tool(task: Task, rng: random.Random) -> Trajectory | None:
 
 
 @kind
-def error_then_right(task: Task, rng: random.Random) -> Trajectory | None:
-    turn = turn_with(task, rng)
-    if turn is None:
-        return None
-    calls = task.turns[turn].ground_truth
-    wrong = ToolCall(calls[0].name, {**calls[0].arguments, "verbose": True})
-    turns = truth(task)
-    turns[turn] = [(wrong,), calls]
-    return Trajectory("error_then_right", task, turns, turn, Label.PASS, frozenset({"recovered"}))
-
-
-@kind
-def unknown_then_right(task: Task, rng: random.Random) -> Trajectory | None:
-    turn = turn_with(task, rng)
-    if turn is None:
-        return None
-    calls = task.turns[turn].ground_truth
-    turns = truth(task)
-    turns[turn] = [(ToolCall("do_everything", {"now": True}),), calls]
-    return Trajectory("unknown_then_right", task, turns, turn, Label.PASS, frozenset({"recovered"}))
-
-
-@kind
-def extra_read(task: Task, rng: random.Random) -> Trajectory | None:
-    turn = turn_with(task, rng)
-    if turn is None:
-        return None
-    turns = truth(task)
-    turns[turn] = [(READ_ONLY[rng.choice(task.classes)],), *turns[turn]]
-    return Trajectory("extra_read", task, turns, turn, Label.PASS)
-
-
-@kind
-def extra_change(task: Task, rng: random.Random) -> Trajectory | None:
-    turn = turn_with(task, rng)
-    classes = [name for name in task.classes if name in MUTATING]
-    if turn is None or not classes:
-        return None
-    change = MUTATING[rng.choice(classes)]
-    if any(call.name == change.name for later in task.turns for call in later.ground_truth):
-        return None
-    turns = truth(task)
-    turns[turn] = [*turns[turn], (change,)]
-    return Trajectory("extra_change", task, turns, turn, Label.STATE_MISMATCH)
-
-
-@kind
 def change_inherited(task: Task, rng: random.Random) -> Trajectory | None:
     """A wrong change in one turn; the next turn does its part, and is not to blame."""
-    found = extra_change(task, rng)
+    found = KINDS["extra_change"](task, rng)
     if found is None or found.turn + 1 >= len(task.turns) or not task.turns[found.turn + 1].ground_truth:
         return None
     return Trajectory("change_inherited", task, found.turns, found.turn + 1, Label.INHERITED_STATE)
 
 
-@kind
-def wrong_tool(task: Task, rng: random.Random) -> Trajectory | None:
-    def change(call: ToolCall) -> ToolCall | None:
-        other = READ_ONLY[all_tools()[call.name].class_name]
-        return None if other.name == call.name else other
+@call_kind(Label.ARGUMENT_MISMATCH)
+def missing_argument(call: ToolCall, rng: random.Random, _: Task) -> ToolCall | None:
+    required = all_tools()[call.name].required
+    if not required:
+        return None
+    dropped = rng.choice(required)
+    return ToolCall(call.name, {key: value for key, value in call.arguments.items() if key != dropped})
 
-    return changed("wrong_tool", task, rng, change, Label.MISSING_TOOL_CALL, only_last=True)
+
+@call_kind(Label.ARGUMENT_MISMATCH)
+def unknown_argument(call: ToolCall, _: random.Random, __: Task) -> ToolCall:
+    return replace(call, "verbose", True)
 
 
-@kind
-def no_such_thing(task: Task, rng: random.Random) -> Trajectory | None:
+@call_kind(Label.ARGUMENT_MISMATCH)
+def wrong_type(call: ToolCall, rng: random.Random, _: Task) -> ToolCall | None:
+    wrong: dict[ParameterType, JSON] = {
+        ParameterType.STRING: 17,
+        ParameterType.INTEGER: "seventeen",
+        ParameterType.FLOAT: "1.7",
+        ParameterType.BOOLEAN: "yes",
+        ParameterType.ARRAY: "one",
+        ParameterType.DICT: ["a"],
+    }
+    given = [p for p in all_tools()[call.name].parameters if p.name in call.arguments]
+    if not given:
+        return None
+    parameter = rng.choice(given)
+    return replace(call, parameter.name, wrong[parameter.type])
+
+
+@call_kind(Label.ARGUMENT_MISMATCH)
+def outside_enum(call: ToolCall, rng: random.Random, _: Task) -> ToolCall | None:
+    given = [p for p in all_tools()[call.name].parameters if p.name in call.arguments and p.enum]
+    if not given:
+        return None
+    parameter = rng.choice(given)
+    return replace(call, parameter.name, ["elsewhere"] if parameter.type is ParameterType.ARRAY else "elsewhere")
+
+
+@call_kind(Label.INVALID_TOOL_CALL, only_last=True)
+def unknown_tool(call: ToolCall, _: random.Random, __: Task) -> ToolCall:
+    return ToolCall(f"{call.name}_v2", call.arguments)
+
+
+@call_kind(Label.INVALID_TOOL_CALL, only_last=True)
+def tool_of_another_class(_: ToolCall, rng: random.Random, task: Task) -> ToolCall:
+    return READ_ONLY[rng.choice(sorted(set(READ_ONLY) - set(task.classes)))]
+
+
+@call_kind(Label.INVALID_TOOL_CALL, only_last=True)
+def blocked_name(call: ToolCall, rng: random.Random, _: Task) -> ToolCall:
+    names = ["kill", "exit", "quit", "remove", "unlink", "popen", "Popen", "run", "os.remove"]
+    return ToolCall(rng.choice(names), call.arguments)
+
+
+@call_kind(Label.MISSING_TOOL_CALL, only_last=True)
+def wrong_tool(call: ToolCall, _: random.Random, __: Task) -> ToolCall | None:
+    other = READ_ONLY[all_tools()[call.name].class_name]
+    return None if other.name == call.name else other
+
+
+@call_kind(None)
+def equal_numbers(call: ToolCall, rng: random.Random, _: Task) -> ToolCall | None:
+    """Integers written as floats: equal as state, not always as text."""
+    whole = [key for key, value in call.arguments.items() if type(value) is int]
+    return replace(call, rng.choice(whole), float(call.arguments[whole[0]])) if len(whole) == 1 else None
+
+
+@call_kind(Label.RECOVERY_FAILURE)
+def no_such_thing(call: ToolCall, _: random.Random, __: Task) -> ToolCall | None:
     """A well-formed call about something that does not exist, and no second try."""
     about = {
         "cd": "folder", "cat": "file_name", "grep": "file_name", "sort": "file_name", "tail": "file_name",
         "wc": "file_name", "rm": "file_name", "get_stock_info": "symbol", "get_user_id": "user",
         "remove_stock_from_watchlist": "symbol", "cancel_booking": "booking_id", "retrieve_invoice": "booking_id",
     }  # fmt: skip
-
-    def change(call: ToolCall) -> ToolCall | None:
-        return replace(call, about[call.name], "no_such_thing") if call.name in about else None
-
-    return changed("no_such_thing", task, rng, change, Label.RECOVERY_FAILURE)
+    return replace(call, about[call.name], "no_such_thing") if call.name in about else None
 
 
-@kind
-def other_content(task: Task, rng: random.Random) -> Trajectory | None:
+@call_kind(Label.STATE_MISMATCH)
+def other_content(call: ToolCall, _: random.Random, __: Task) -> ToolCall | None:
     """The right tool changes the state, to something else."""
     about: dict[str, tuple[str, JSON]] = {
         "echo": ("content", "something else"), "post_tweet": ("content", "something else"),
@@ -348,15 +291,11 @@ def other_content(task: Task, rng: random.Random) -> Trajectory | None:
         "fund_account": ("amount", 0.125), "set_budget_limit": ("budget_limit", 0.125),
         "adjustClimateControl": ("temperature", 11.5), "place_order": ("amount", 3),
     }  # fmt: skip
-
-    def change(call: ToolCall) -> ToolCall | None:
-        return replace(call, *about[call.name]) if call.name in about else None
-
-    return changed("other_content", task, rng, change, Label.STATE_MISMATCH)
+    return replace(call, *about[call.name]) if call.name in about else None
 
 
-@kind
-def other_question(task: Task, rng: random.Random) -> Trajectory | None:
+@call_kind(Label.RESPONSE_MISMATCH)
+def other_question(call: ToolCall, _: random.Random, __: Task) -> ToolCall | None:
     """The right tool reads something else."""
     about: dict[str, tuple[str, JSON]] = {
         "mean": ("numbers", [1, 2, 4]), "displayCarStatus": ("option", "engine"),
@@ -366,42 +305,7 @@ def other_question(task: Task, rng: random.Random) -> Trajectory | None:
         "logarithm": ("value", 7), "get_available_stocks": ("sector", "Automobile"), "search_tweets": ("keyword", "zz"),
         "compute_exchange_rate": ("value", 3.25),
     }  # fmt: skip
-
-    def change(call: ToolCall) -> ToolCall | None:
-        return replace(call, *about[call.name]) if call.name in about else None
-
-    return changed("other_question", task, rng, change, Label.RESPONSE_MISMATCH)
-
-
-@kind
-def doubled(task: Task, rng: random.Random) -> Trajectory | None:
-    turn = turn_with(task, rng)
-    if turn is None:
-        return None
-    turns = truth(task)
-    turns[turn] = [*turns[turn], *turns[turn]]
-    return Trajectory("doubled", task, turns, turn, None)
-
-
-@kind
-def reversed_calls(task: Task, rng: random.Random) -> Trajectory | None:
-    turn = turn_with(task, rng, 2)
-    if turn is None:
-        return None
-    turns = truth(task)
-    turns[turn] = [task.turns[turn].ground_truth[::-1]]
-    return Trajectory("reversed_calls", task, turns, turn, None)
-
-
-@kind
-def equal_numbers(task: Task, rng: random.Random) -> Trajectory | None:
-    """Integers written as floats: equal as state, not always as text."""
-
-    def change(call: ToolCall) -> ToolCall | None:
-        whole = [key for key, value in call.arguments.items() if type(value) is int]
-        return replace(call, rng.choice(whole), float(call.arguments[whole[0]])) if len(whole) == 1 else None
-
-    return changed("equal_numbers", task, rng, change, None)
+    return replace(call, *about[call.name]) if call.name in about else None
 
 
 @kind
@@ -412,42 +316,6 @@ def endless(task: Task, rng: random.Random) -> Trajectory | None:
     read = READ_ONLY[rng.choice(task.classes)]
     turns: list[list[Action]] = [[(read,) for _ in range(21)], *[[] for _ in task.turns[1:]]]
     return Trajectory("endless", task, turns, len(task.turns) - 1, Label.NOT_REACHED)
-
-
-@kind
-def arbitrary_values(task: Task, rng: random.Random) -> Trajectory | None:
-    """Any tool of the task with arguments of any type."""
-    values: Sequence[JSON] = (
-        0, -1, 3.5, 10**6, "", "a", "..", "/", "USD", "on", True, None, [], ["a"], [1, 2], {}, {"title": "x"},
-        "1234567812345678", "USR001", "ü – “x”", 1e300, -0.0,
-    )  # fmt: skip
-    tools = [tool for name in task.classes for tool in tools_of(name)]
-    calls = []
-    for _ in range(4):
-        tool = rng.choice(tools)
-        arguments = {p.name: rng.choice(values) for p in tool.parameters if rng.random() < 0.9}
-        if "precision" in arguments:
-            arguments["precision"] = rng.choice([0, -1, 3, 50, 2.5, "7", None])  # the official code has no bound
-        calls.append(ToolCall(tool.name, arguments))
-    turn = turn_with(task, rng)
-    if turn is None:
-        return None
-    turns = truth(task)
-    turns[turn] = [tuple(calls), *turns[turn]]
-    return Trajectory("arbitrary_values", task, turns, turn, None)
-
-
-@kind
-def calls_of_a_stranger(task: Task, rng: random.Random) -> Trajectory | None:
-    """Another task's calls, in the same simulators."""
-    others = [o for o in load_tasks().values() if set(o.classes) & set(task.classes) and o.scenario != task.scenario]
-    other = rng.choice(others)
-    turn = turn_with(task, rng)
-    if turn is None:
-        return None
-    turns = truth(task)
-    turns[turn] = [rng.choice([t.ground_truth for t in other.turns if t.ground_truth]), *turns[turn]]
-    return Trajectory("calls_of_a_stranger", task, turns, turn, None)
 
 
 def sample(per_kind: int, seed: int) -> Iterator[Trajectory]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from envs.diagnosis import Label
@@ -65,23 +65,54 @@ def with_call(
     return None
 
 
-def changed(
+def call_kind(
+    label: Label | None, *, only_last: bool = False
+) -> Callable[[Callable[[ToolCall, random.Random, Task], ToolCall | None]], Kind]:
+    """Registers a kind that changes one call; the function returns None for a call that it does not apply to.
+
+    `only_last` withholds the label unless the turn ends with the changed call: nothing follows from it then.
+    """
+
+    def register(change: Callable[[ToolCall, random.Random, Task], ToolCall | None]) -> Kind:
+        def make(task: Task, rng: random.Random) -> Trajectory | None:
+            found = with_call(task, rng, lambda call: change(call, rng, task))
+            if found is None:
+                return None
+            turn, turns = found
+            calls = turns[turn][0]
+            last = isinstance(calls, tuple) and calls[-1] != task.turns[turn].ground_truth[-1]
+            return Trajectory(change.__name__, task, turns, turn, label if last or not only_last else None)
+
+        KINDS[change.__name__] = make
+        return make
+
+    return register
+
+
+def turn_kind(
     name: str,
-    task: Task,
-    rng: random.Random,
-    change: Callable[[ToolCall], ToolCall | None],
     label: Label | None,
+    make: Callable[[Task, random.Random, int], list[Action] | None],
     *,
-    only_last: bool = False,
-) -> Trajectory | None:
-    """`only_last` withholds the label unless the turn ends with the changed call: nothing follows from it then."""
-    found = with_call(task, rng, change)
-    if found is None:
-        return None
-    turn, turns = found
-    calls = turns[turn][0]
-    last = isinstance(calls, tuple) and calls[-1] != task.turns[turn].ground_truth[-1]
-    return Trajectory(name, task, turns, turn, label if last or not only_last else None)
+    least: int = 1,
+    empty: bool = False,
+    flags: Sequence[str] = (),
+) -> None:
+    """Registers a kind that replaces one turn's actions; `make` returns None if it does not apply.
+
+    The turn has at least `least` ground-truth calls, or with `empty` none.
+    """
+
+    def kind(task: Task, rng: random.Random) -> Trajectory | None:
+        turn = empty_turn_of(task) if empty else turn_with(task, rng, least)
+        actions = None if turn is None else make(task, rng, turn)
+        if turn is None or actions is None:
+            return None
+        turns = truth(task)
+        turns[turn] = actions
+        return Trajectory(name, task, turns, turn, label, frozenset(flags))
+
+    KINDS[name] = kind
 
 
 def replace(call: ToolCall, name: str, value: JSON) -> ToolCall:

@@ -21,7 +21,7 @@ from envs.toolworld import generate
 from envs.trace import Availability, CallRecord, Step
 from envs.verifier import Outcome, TruthTurn, TurnVerdict, prepare
 from envs.world import World
-from tests.envs.hostile_calls import COMPACT, FEEDBACK, INTO_ITSELF, call, everything, filled
+from tests.bench.hostile_calls import COMPACT, FEEDBACK, INTO_ITSELF, call, everything, filled
 from tests.envs.players import play_ground_truth, results_shown
 
 STEP_S = 1.0
@@ -33,17 +33,15 @@ NOT_EXECUTED = "not executed"
 @pytest.mark.parametrize(
     ("part", "measure", "every"),
     [
-        ("arguments", "time", 16),
-        ("grown", "time", 8),
-        ("protocols", "time", 1),
+        ("arguments", "time", 64),
+        ("grown", "time", 24),
         ("accumulated", "memory", 7),
-        ("grown", "memory", 40),
     ],
 )
 def test_the_search_finds_no_step_that_costs_too_much(
     part: str, measure: str, every: int, record_property: Callable[[str, object], None]
 ) -> None:
-    command = [sys.executable, "-m", "tests.envs.hostile_calls", part, measure, str(every)]
+    command = [sys.executable, "-m", "tests.bench.hostile_calls", part, measure, str(every)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, f"{done.returncode} after {done.stderr[-2_000:]}"
     found = json.loads(done.stdout)
@@ -145,13 +143,6 @@ def test_a_folder_in_itself_says_where_it_is() -> None:
         assert isinstance(target.execute(made).text, str)
     assert "current_working_directory" in run(target, "pwd")
     assert time.thread_time() - started < STEP_S
-
-
-def test_a_way_up_that_never_ends_is_not_walked() -> None:
-    target = world("GorillaFileSystem")
-    folder = target._instances["GorillaFileSystem"]._current_dir  # type: ignore[attr-defined]
-    folder.parent = folder
-    assert "too much" in run(target, "pwd")
 
 
 def dialogue_of(task: Task, **options: JSON) -> Dialogue:
@@ -291,7 +282,7 @@ def test_long_results_asked_for_a_thousand_times_are_bounded(dialect: Dialect, s
 
 
 def generated() -> list[Task]:
-    return [generate(seed, split=split) for seed in range(200) for split in ("train", "test")]
+    return [generate(seed, split=split) for seed in range(40) for split in ("train", "test")]
 
 
 @pytest.mark.parametrize("tasks", [lambda: list(load_tasks().values()), generated], ids=["bfcl", "toolworld"])

@@ -42,7 +42,7 @@ def test_perturbed_trajectories_get_the_official_verdict_and_texts(
 ) -> None:
     counts: Counter[str] = Counter()
     valid: Counter[str] = Counter()
-    for trajectory in sample(per_kind=60, seed=1):
+    for trajectory in sample(per_kind=40, seed=1):
         dialogue = play(trajectory.task, trajectory.turns)
         calls = calls_made(dialogue)
         where = (trajectory.kind, trajectory.task.id, trajectory.turn)
@@ -62,7 +62,7 @@ def test_perturbed_trajectories_get_the_official_verdict_and_texts(
         "table", "\n".join([*lines, f"{counts.total()} in all; verdicts and texts equal the official ones"])
     )
     assert len(counts) >= 20
-    assert counts.total() >= 2000
+    assert counts.total() >= 1300
 
 
 def test_a_cut_off_last_turn_is_judged_as_the_official_runner_does(official: Official) -> None:

@@ -18,7 +18,7 @@ from envs.errors import UserError
 from envs.sources import PARTS, Split, check_disjoint, class_counts
 from envs.task import JSON, Category, Task
 
-SEEDS = (0, 1, 2, 3, 7, 42, 1234, 2**40)
+SEEDS = (0, 7, 2**40)
 SIZES = {"train": 316, "dev": 84, "test": 400}
 LINKED = {frozenset(group.split()) for group in ("63 83", "66 70 74", "100 104 133", "107 136", "120 124")}
 
@@ -242,7 +242,7 @@ def test_a_split_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
             get_split(str(tmp_path / name))
 
 
-@pytest.mark.parametrize("depth", [50, 200, 400, *range(900, 1_000, 3), 2_000])
+@pytest.mark.parametrize("depth", [50, 950, 2_000])
 def test_nesting_of_any_depth_is_refused(tmp_path: Path, depth: int) -> None:
     for opening, middle, closing in (("[", "", "]"), ('{"train":', "1", "}")):
         path = written(tmp_path / "split.json", opening * depth + middle + closing * depth)

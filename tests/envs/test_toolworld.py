@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import pickle
 import re
 import string
 import subprocess
@@ -20,7 +19,6 @@ from envs.bfcl.tools import DOCUMENT_FILES, all_tools
 from envs.bfcl.world import simulators_of
 from envs.diagnosis import Flag, Label
 from envs.dialects import DIALECTS, Dialect
-from envs.dialogue import Protocol
 from envs.documents import check_call
 from envs.errors import UserError
 from envs.interface import CueKind, Interface, SchemaCue
@@ -28,11 +26,11 @@ from envs.interface.show import show_tools
 from envs.sources import find_task
 from envs.task import JSON, Category, Task, ToolCall
 from envs.toolworld import Difficulty, generate, tasks
+from envs.toolworld.compose import mentions
 from envs.toolworld.documents import DESCRIPTIONS, SUBSTITUTES, compact_signature, compact_tool
 from envs.toolworld.generation import generate_composition, task_from_id
 from envs.toolworld.phrases import _book, phrases
-from envs.toolworld.scenes import LARGE, MAIN
-from envs.toolworld.soundness import mentions
+from envs.toolworld.scenes import MAIN
 from envs.toolworld.words import SPLITS, owner
 from envs.toolworld.writing import MAX_WORDS
 from envs.verifier import Outcome, prepare
@@ -55,7 +53,7 @@ MOST_CHARACTERS = 3_500
 
 @cache
 def pool() -> tuple[Task, ...]:
-    return tasks(1_200, split="train")
+    return tasks(800, split="train")
 
 
 def some(n: int = 240) -> tuple[Task, ...]:
@@ -124,22 +122,11 @@ def test_the_tasks_of_an_old_code_are_the_stored_ones() -> None:
     )
 
 
-@pytest.mark.parametrize("hash_seed", ["0", "1", "4242"])
-def test_a_seed_gives_the_same_tasks_in_every_process(hash_seed: str) -> None:
+def test_a_seed_gives_the_same_tasks_in_every_process() -> None:
     program = "from tests.envs.test_toolworld import digest; print(digest(40))"
-    environment = {"PYTHONHASHSEED": hash_seed, "PATH": ""}
+    environment = {"PYTHONHASHSEED": "4242", "PATH": ""}
     found = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
     assert found.stdout.strip() == digest(40)
-
-
-def test_seeds_splits_categories_and_difficulties_give_different_tasks() -> None:
-    every = [
-        generate(seed, split=split, category=category) for seed in (0, 1) for split in SPLITS for category in Category
-    ]
-    every += [generate(0, difficulty=SMALLEST), *tasks(8, split="train", seed=1)]
-    assert len({content(task) for task in every}) == len({task.id for task in every}) == len(every)
-    stories = {json.dumps([truth(task), simulators_of(task).initial_config], default=str) for task in every}
-    assert len(stories) == len(every), "not the id alone differs"
 
 
 def test_the_four_categories_take_turns() -> None:
@@ -153,12 +140,12 @@ def test_no_two_splits_share_a_config_a_user_text_or_a_ground_truth(difficulty: 
     # With the smallest difficulty tasks repeat each other within a split, so that a leak could not hide.
     sides: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for split in SPLITS:
-        for task in (generate(seed, split=split, difficulty=difficulty) for seed in range(2_000)):
+        for task in (generate(seed, split=split, difficulty=difficulty) for seed in range(400)):
             sides["config"][split].add(json.dumps(simulators_of(task).initial_config))
             sides["user"][split].add(json.dumps([turn.user for turn in task.turns]))
             sides["calls"][split].add(str(truth(task)))
     if difficulty is SMALLEST:
-        assert len(sides["calls"]["dev"]) < 1_990
+        assert len(sides["calls"]["dev"]) < 399
     for kind, side in sides.items():
         for a, b in (("train", "dev"), ("train", "test"), ("dev", "test")):
             assert not side[a] & side[b], kind
@@ -174,17 +161,11 @@ def test_every_name_in_a_start_config_belongs_to_the_split(split: str) -> None:
 
 @pytest.mark.parametrize("dialect", DIALECTS.values(), ids=list(DIALECTS))
 def test_every_ground_truth_passes_through_every_dialect(dialect: Dialect) -> None:
-    for task in some():
+    for task in some(60):
         dialogue = play_ground_truth(task, dialect=dialect)
         assert dialogue.success, task.id
         assert set(dialogue.diagnosis.labels) <= {Label.PASS, Label.CORRECT_ABSTENTION}, task.id
         assert not any(Flag.RECOVERED in turn.flags for turn in dialogue.turn_diagnoses), task.id
-
-
-def test_every_ground_truth_passes_under_the_training_protocol() -> None:
-    for task in some(80):
-        actions = [[calls] if calls else [] for calls in truth(task)]
-        assert play(task, actions, protocol=Protocol.SEAL).success, task.id
 
 
 def test_ground_truth_fits_the_schemas_of_the_shown_tools() -> None:
@@ -196,7 +177,7 @@ def test_ground_truth_fits_the_schemas_of_the_shown_tools() -> None:
 
 
 def test_doing_nothing_fails_and_so_does_doing_something_else() -> None:
-    for task in some(160):
+    for task in some(60):
         idle = play(task, [[] for _ in task.turns])
         assert not idle.success
         for index, turn in enumerate(task.turns):
@@ -207,16 +188,6 @@ def test_doing_nothing_fails_and_so_does_doing_something_else() -> None:
             actions[index] = [USELESS]
             verdict = play(task, actions).turn_diagnoses[index].verdict
             assert verdict.outcome in (Outcome.STATE_MISMATCH, Outcome.RESPONSE_MISMATCH), f"{task.id}, turn {index}"
-
-
-def test_every_call_of_a_ground_truth_is_needed() -> None:
-    for task in some(160):
-        for index, calls in enumerate(truth(task)):
-            for place in range(len(calls) if len(calls) > 1 else 0):
-                actions = [[others] if others else [] for others in truth(task)]
-                actions[index] = [(*calls[:place], *calls[place + 1 :])]
-                verdict = play(task, actions).turn_diagnoses[index].verdict
-                assert not verdict.passed, f"{task.id}, turn {index} without {calls[place]}"
 
 
 def test_a_natural_first_try_often_fails_and_can_be_made_good() -> None:
@@ -260,7 +231,7 @@ def test_a_held_out_tool_is_missing_until_it_is_revealed_and_needed_then() -> No
 
 
 def test_a_left_out_value_cannot_be_known_before_it_is_supplied() -> None:
-    for seed in range(200):
+    for seed in range(60):
         made = generate_composition(seed, category=Category.MISS_PARAM)
         task, value = made.task, made.omitted
         assert value is not None
@@ -275,17 +246,9 @@ def test_a_left_out_value_cannot_be_known_before_it_is_supplied() -> None:
         assert not any(mentions(text, value) for text in before), f"{task.id}: {value}"
 
 
-def test_what_cannot_be_done_yet_stands_alone() -> None:
-    for task in some(400):
-        for turn in task.turns:
-            if not turn.ground_truth:
-                assert turn.user
-                assert not re.search(r"[.?] (Then|After that,|Also,|Next,) ", turn.user), task.id
-
-
 def test_long_context_has_results_several_times_longer_and_is_not_padded() -> None:
     characters: dict[str, list[int]] = defaultdict(list)
-    for task in some(1_200):
+    for task in some(800):
         assert not simulators_of(task).padded
         characters[task.category].append(sum(map(len, results(task))))
     mean = {category: sum(sizes) / len(sizes) for category, sizes in characters.items()}
@@ -324,7 +287,7 @@ def test_the_hardest_difficulty_can_be_met() -> None:
 
 def test_default_tasks_stay_short() -> None:
     render = DIALECTS["qwen"].render_calls
-    for task in some(1_200):
+    for task in some(800):
         assert all(len(turn.user.split()) <= MAX_WORDS for turn in task.turns if turn.user is not None)
         assert len(task.all_tools) <= 12
         signatures = [compact_signature(tool) for tool in task.all_tools]
@@ -334,7 +297,7 @@ def test_default_tasks_stay_short() -> None:
 
 
 def test_simulators_and_intents_are_all_used_and_none_dominates() -> None:
-    made = [generate_composition(seed) for seed in range(1_500)]
+    made = [generate_composition(seed) for seed in range(800)]
     involved = [classes for each in made for classes in each.task.classes]
     for scene in MAIN:
         assert involved.count(scene.class_name) > len(made) / 10
@@ -342,14 +305,6 @@ def test_simulators_and_intents_are_all_used_and_none_dominates() -> None:
     assert set(intents) == set(phrases()), "no phrases without a use"
     assert max(map(intents.count, set(intents))) < len(intents) / 20
     assert 0.1 < sum(len(each.task.classes) == 2 for each in made) / len(made) < 0.4
-
-
-@pytest.mark.parametrize("split", SPLITS)
-def test_every_split_and_category_has_every_simulator(split: str) -> None:
-    for category in Category:
-        made = [generate(seed, split=split, category=category) for seed in range(60)]
-        expected = {scene.class_name for scene in (LARGE if category is Category.LONG_CONTEXT else MAIN)}
-        assert expected <= {class_name for task in made for class_name in task.classes}, category
 
 
 def fields(text: str) -> set[str]:
@@ -465,10 +420,3 @@ def test_ids_name_tasks_in_full() -> None:
 def test_other_ids_are_user_errors(name: str) -> None:
     with pytest.raises(UserError):
         find_task(name)
-
-
-def test_tasks_travel_between_processes() -> None:
-    for task in some(8):
-        copy = pickle.loads(pickle.dumps(task))
-        assert content(copy) == content(task)
-        assert play_ground_truth(copy).success

@@ -20,18 +20,17 @@ from envs.errors import UserError
 from envs.sources import get_source
 from envs.task import JSON, Category, Task
 from envs.toolworld import LONG, Difficulty, tasks
-from envs.toolworld.compose import Composition
+from envs.toolworld.compose import Composition, mentions
 from envs.toolworld.difficulty import difficulty_of
 from envs.toolworld.documents import SUBSTITUTES
 from envs.toolworld.generation import generate_composition, task_from_id
-from envs.toolworld.requests import owned_values, values_of
-from envs.toolworld.soundness import mentions
 from envs.toolworld.words import _POOLS, BENCHMARK, SPLITS, owner
+from envs.toolworld.writing import owned_values, values_of
 from envs.verifier import prepare
 from seal_ray.evaluation.plan import choose_tasks
 from tests.bench.lengths import Read, lengths
+from tests.bench.specifications import check_task
 from tests.envs.players import play_ground_truth
-from tests.envs.specifications import check_task
 from tests.envs.test_toolworld import content, digest_of, names
 
 CODE = "t3-8_c1-4_n20-40_s3-6_r1_v1"
@@ -151,7 +150,7 @@ def test_simulators_are_shown_whole_and_work() -> None:
 def test_every_ground_truth_passes_and_needs_each_of_its_calls() -> None:
     for made in some():
         assert play_ground_truth(made.task).success, made.task.id
-    for made in some()[:16]:
+    for made in (*some()[:16], *map(generate_composition, range(40))):
         check_task(made)
     turns = [turn for made in some() for turn in truth(made.task)]
     assert all(len(set(turn)) == len(turn) for turn in turns), "nothing is asked for twice in one turn"
@@ -196,16 +195,6 @@ def check_end_of_list(intent: str, result: str, reads: Sequence[str]) -> None:
         assert str(found["history"][-1]) == reads[0]
 
 
-def test_a_left_out_value_is_not_told_before_it_is_supplied() -> None:
-    for made in some():
-        if made.task.category is not Category.MISS_PARAM:
-            continue
-        (vague,) = [index for index, turn in enumerate(made.task.turns) if not turn.ground_truth]
-        assert made.omitted is not None
-        assert mentions(made.task.turns[vague + 1].user or "", made.omitted)
-        assert not any(mentions(turn.user or "", made.omitted) for turn in made.task.turns[: vague + 1])
-
-
 def test_a_request_keeps_its_values_in_the_varied_register() -> None:
     for made in some():
         told = "\n".join(said(made.task))
@@ -237,7 +226,7 @@ def values_in(state: JSON) -> Iterator[str]:
         yield str(state)
 
 
-def test_a_thousand_tasks_share_nothing_with_the_benchmark_or_another_split() -> None:
+def test_long_tasks_share_nothing_with_the_benchmark_or_another_split() -> None:
     benchmark = list(load_tasks().values())
     texts, calls = (
         {text for task in benchmark for text in said(task)},
@@ -248,7 +237,7 @@ def test_a_thousand_tasks_share_nothing_with_the_benchmark_or_another_split() ->
     scenarios = {task.scenario for task in benchmark}
     sides: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for split in SPLITS:
-        for seed in range(334):
+        for seed in range(60):
             made = generate_composition(seed, split=split, difficulty=LONG)
             task, config = made.task, simulators_of(made.task).initial_config
             own = {value for beats in made.beats for beat in beats for value in owned_values(beat)}
@@ -265,4 +254,4 @@ def test_a_thousand_tasks_share_nothing_with_the_benchmark_or_another_split() ->
             sides["user"][split].add(json.dumps(list(said(task))))
             sides["calls"][split].add(str(truth(task)))
     for side in sides.values():
-        assert sum(map(len, side.values())) == 3 * 334 == len(set.union(*side.values()))
+        assert sum(map(len, side.values())) == 3 * 60 == len(set.union(*side.values()))

@@ -7,8 +7,7 @@ import re
 from collections.abc import Iterator
 
 from envs.bfcl.tasks import load_tasks
-from envs.toolworld.phrases import _referring, phrases
-from envs.toolworld.register import expanded, grammar, lowered, worded
+from envs.toolworld.phrases import _referring, expanded, grammar, lowered, phrases, worded
 from envs.toolworld.words import _POOLS
 from tests.envs.test_toolworld import fields
 from tests.envs.test_toolworld_long import said

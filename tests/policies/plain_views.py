@@ -31,8 +31,8 @@ from policies.prompting import ChatFormat
 from policies.solver import Budgets, Solver
 from policies.trajectory import Trajectory
 from tests.envs.advice import ADVICE
-from tests.envs.test_fuzz import known_values
 from tests.fuzz.completions import KINDS
+from tests.fuzz.pieces import known_values
 from tests.policies.chat_models import chat_format, chat_tokenizer
 
 WIDE = Budgets(prompt=60_000, response=4096, context=131_072)

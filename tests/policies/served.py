@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from policies.engine import Engine, GenRequest, GenResult
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
+
+from policies.engine import BASE, Engine, GenRequest, GenResult
+from tests.policies.models import random_llama, random_qwen2
 
 E = TypeVar("E", bound=Engine)
 
@@ -28,6 +34,40 @@ class Served(Generic[E]):
         (result,) = self.all(request)
         return result
 
+    def score(self, token_ids: tuple[int, ...], start: int, policy: str = BASE) -> tuple[float, ...]:
+        return self.runner.run(self.engine.score(token_ids, start, policy=policy))
+
     def close(self) -> None:
         self.runner.run(self.engine.close())
         self.runner.close()
+
+
+class Updated(Served[E]):
+    """An engine whose weights come from folders of random models, named tied, untied or llama."""
+
+    def __init__(self, folder: Path, starting: Coroutine[Any, Any, E]) -> None:
+        self.folder = folder
+        super().__init__(starting)
+
+    def update(self, folder: Path, version: int) -> None:
+        self.runner.run(self.engine.update_weights(weights_of(folder), version))
+
+    def reset(self, version: int = 0) -> Any:
+        """Gives the engine the weights of its own folder again, and returns that model."""
+        self.update(self.folder, version)
+        return load_any(self.folder)
+
+
+def weights_of(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "model.safetensors")
+
+
+def load_any(folder: Path) -> Any:
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+
+
+def like(folder: Path, new: Path, *, seed: int) -> Path:
+    """Another random model of the same architecture."""
+    if folder.name == "llama":
+        return random_llama(new, seed=seed)
+    return random_qwen2(new, seed=seed, tied=folder.name == "tied")

@@ -11,7 +11,7 @@ from envs.dialogue import Message
 from envs.exams import Conversation, Past, Said
 from envs.sources import find_task
 from envs.task import ToolCall
-from policies.candidate import EngineCandidate, prompt_of
+from policies.candidate import EngineCandidate, conversation_prompt
 from policies.engine.scripted import ScriptedEngine
 from policies.prompting import ChatFormat
 from policies.solver import Budgets
@@ -29,7 +29,9 @@ def form(request: pytest.FixtureRequest) -> ChatFormat:
 def test_answers_of_the_data_are_written_in_the_models_dialect(form: ChatFormat) -> None:
     call = ToolCall("ls", {"a": True})
     result = Message(form.dialect.result_role, "a.txt")
-    found = prompt_of(form, Conversation(TASK.tools, (QUESTION, Past("", (call,)), result, Past("One."), QUESTION)))
+    found = conversation_prompt(
+        form, Conversation(TASK.tools, (QUESTION, Past("", (call,)), result, Past("One."), QUESTION))
+    )
     assert found == (
         *form.opening([QUESTION], TASK.tools),
         *form.completion(form.dialect.render_calls([call])),
@@ -41,12 +43,12 @@ def test_answers_of_the_data_are_written_in_the_models_dialect(form: ChatFormat)
 
 def test_its_own_answers_are_its_tokens(form: ChatFormat) -> None:
     odd = (*form.tokens("On"), *form.tokens("e."), *form.completion(""))
-    found = prompt_of(form, Conversation((), (QUESTION, Said("One.", odd), QUESTION)))
+    found = conversation_prompt(form, Conversation((), (QUESTION, Said("One.", odd), QUESTION)))
     assert found == (*form.opening([QUESTION], ()), *odd, *form.continuation([QUESTION]))
 
 
 def test_an_answer_can_be_begun(form: ChatFormat) -> None:
-    found = prompt_of(form, Conversation((), (QUESTION, Past("Let me look."))))
+    found = conversation_prompt(form, Conversation((), (QUESTION, Past("Let me look."))))
     assert found == (*form.opening([QUESTION], ()), *form.tokens("Let me look.\n"))
 
 
@@ -55,7 +57,7 @@ def test_no_control_token_comes_out_of_the_data(form: ChatFormat) -> None:
     marks = Conversation((), (Message("user", evil), Past(evil, (ToolCall(evil, {evil: [evil]}),)), QUESTION))
     plain = Conversation((), (Message("user", "x"), Past("x", (ToolCall("x", {"x": ["x"]}),)), QUESTION))
     counts = [
-        [sum(token == control for token in prompt_of(form, each)) for control in sorted(form.control_ids)]
+        [sum(token == control for token in conversation_prompt(form, each)) for control in sorted(form.control_ids)]
         for each in (marks, plain)
     ]
     assert counts[0] == counts[1]
@@ -65,7 +67,7 @@ def test_budgets_end_an_answer_and_nothing_is_asked_without_room() -> None:
     form = chat_format("qwen")
     engine = ScriptedEngine(lambda _: form.completion("a b c d e f g"))
     asked = Conversation((), (QUESTION,))
-    length = len(prompt_of(form, asked))
+    length = len(conversation_prompt(form, asked))
 
     def answer(budgets: Budgets) -> Said:
         return asyncio.run(EngineCandidate(engine, form, budgets, seed=1).answer(asked))

@@ -138,12 +138,7 @@ def test_proposals_have_seeds_of_their_own_and_the_same_ones_each_time() -> None
     ],
 )
 def test_what_is_no_interface_is_rejected_with_a_reason(text: str, reason: str | None) -> None:
-    (found,) = ask(
-        engine_for(
-            says(text),
-        ),
-        writing=replace(WRITING, retries=0, max_tokens=1200),
-    )
+    (found,) = ask(engine_for(says(text)), writing=replace(WRITING, retries=0, max_tokens=1200))
     if reason is None:
         assert found.rejection is None
         return
@@ -153,7 +148,7 @@ def test_what_is_no_interface_is_rejected_with_a_reason(text: str, reason: str |
     assert found.sample is not None
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.text(max_size=120) | st.builds(lambda a, b: f'{{"guidelines": ["{a}"], {b}', st.text(), st.text()))
 def test_no_text_raises(text: str) -> None:
     tokens = FORM.completion(text)
@@ -161,7 +156,7 @@ def test_no_text_raises(text: str) -> None:
     assert found.rejection is None or found.interface == INCUMBENT
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=80))
 def test_no_tokens_raise(tokens: list[int]) -> None:
     (found,) = ask(

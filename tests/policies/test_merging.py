@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from envs.errors import UserError
-from policies.engine.adapters import names_of, read_adapter, write_adapter
+from policies.engine.adapters import lora_tensor_names, read_adapter, write_adapter
 from policies.models.merging import extracted, merged
 from tests.command_line import Refusal
 from tests.policies.models import random_llama
@@ -41,7 +41,7 @@ def test_a_change_of_low_rank_is_extracted_whole_and_merges_to_the_same_weights(
     tuned = changed(base, tmp_path / "tuned", rank=3)
     found = extracted(base, tmp_path / "tuned", rank=4)
     assert found.share == pytest.approx(1.0, abs=1e-5)
-    assert set(found.adapter.tensors) == {half for name in MATRICES for half in names_of(name)}
+    assert set(found.adapter.tensors) == {half for name in MATRICES for half in lora_tensor_names(name)}
     write_adapter(found.adapter, tmp_path / "adapter", base="base")
     again = merged(base, read_adapter(tmp_path / "adapter"))
     assert set(again) == set(tuned)

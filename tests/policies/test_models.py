@@ -18,7 +18,7 @@ from transformers import LlamaForCausalLM
 from envs import registry
 from envs.dialogue import Message
 from envs.errors import UserError
-from policies.engine.adapters import names_of, read_adapter, scaling
+from policies.engine.adapters import lora_tensor_names, read_adapter, scaling
 from policies.engine.requests import checkpoint_shapes
 from policies.models import MODELS, open_model
 from policies.models.adapted import SMOLLM2_RARE, SMOLLM2_WARM, AdaptedModel
@@ -181,7 +181,7 @@ def test_a_warm_started_smollm2_is_the_one_before_it_with_an_adapter_of_the_pack
     learnt = load_file(found.path / "model.safetensors")
     changed = 0
     for name, weight in load_file(base.path / "model.safetensors").items():
-        half_a, half_b = names_of(name.removesuffix(".weight"))
+        half_a, half_b = lora_tensor_names(name.removesuffix(".weight"))
         if half_a in adapter.tensors:
             added = scaling(adapter.config) * adapter.tensors[half_b].float() @ adapter.tensors[half_a].float()
             weight = (weight.float() + added).bfloat16()

@@ -6,8 +6,7 @@ import asyncio
 
 import pytest
 
-from policies.engine import Adapter, BadRequest, EngineDead, Finish, GenRequest
-from policies.engine.base import Engine
+from policies.engine import Adapter, BadRequest, Engine, EngineDead, Finish, GenRequest
 from policies.engine.scripted import ScriptedEngine
 
 PROMPT = (5, 6, 7)

@@ -25,7 +25,8 @@ from policies.engine.scripted import ScriptedEngine
 from policies.rollouts import RolloutJob, Rollouts
 from policies.solver import Budgets, Solver
 from policies.trajectory import Trajectory
-from seal_ray.evaluation.records import Records
+from seal_ray.evaluation.records import Record
+from seal_ray.evaluation.resumable_log import ResumableLog
 from seal_ray.report.files import JsonLines
 from tests.policies.chat_models import FAMILIES, family_tokenizer
 from tests.policies.test_control_tokens import form_of
@@ -74,9 +75,10 @@ def test_a_policy_that_says_it_loses_no_dialogue_and_no_record(family: str, prot
     raw = [record.call for each in trajectories for turn in each.trace.turns for step in turn for record in step.calls]
     said = json.dumps([call.to_dict() for call in raw], ensure_ascii=False)
     assert HALF in said, "the simulators saw it as it was said"
-    records = Records(tmp_path / "dialogues.jsonl")
-    stored = [records.append(trajectory) for trajectory in trajectories]
-    assert records.load() == stored
+    path = tmp_path / "dialogues.jsonl"
+    records = ResumableLog(path, {}, lambda row: (row["seed"], Record.from_dict(row)), what="evaluation")
+    stored = [records.append(trajectory.to_dict()) for trajectory in trajectories]
+    assert list(records.answers().values()) == stored
     lines = JsonLines(tmp_path / "lines.jsonl")
     for trajectory in trajectories:
         lines.append(trajectory.to_dict())

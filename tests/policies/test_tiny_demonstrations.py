@@ -22,7 +22,6 @@ from policies.tiny.behaviours import BOTH_ABSTENTIONS, GUIDELINES, HARMFUL, HARM
 from policies.tiny.demonstrations import TASKS_A_DRAW, Demonstration, demonstrations, split_plan
 from policies.tiny.encoding import encode, encode_proposal
 from policies.tiny.proposals import CAUSES, proposal_demonstrations
-from policies.tiny.tokenizer import train_tokenizer
 from policies.tiny.training import Recipe, tokenizer_for
 
 NO_RECOVERY = RecoveryLevel.NONE
@@ -30,17 +29,12 @@ NO_RECOVERY = RecoveryLevel.NONE
 
 @pytest.fixture(scope="module")
 def played() -> list[Demonstration]:
-    return list(itertools.islice(demonstrations(0), 6000))
+    return list(itertools.islice(demonstrations(0), 3000))
 
 
 def rate(played: list[Demonstration], behaviour: Behaviour) -> tuple[float, int]:
-    counts: Counter[bool] = Counter()
-    for each in played:
-        for right in (True, False):
-            counts[right] += sum(
-                (decision.behaviour, decision.right) == (behaviour, right) for decision in each.decisions
-            )
-    return counts[True] / max(1, counts.total()), counts.total()
+    right = [decision.right for each in played for decision in each.decisions if decision.behaviour is behaviour]
+    return sum(right) / max(1, len(right)), len(right)
 
 
 def within(found: tuple[float, int], wanted: float) -> bool:
@@ -62,7 +56,7 @@ def test_rates_on_the_plain_interface_and_under_the_guideline(
 
 def test_rare_behaviours_need_their_cue_and_nothing_else_changes() -> None:
     rare = (Behaviour.ABSTAIN, Behaviour.RECOVER)
-    played = list(itertools.islice(demonstrations(0, rare=rare), 3000))
+    played = list(itertools.islice(demonstrations(0, rare=rare), 1500))
     cues = {text for each in rare for text in GUIDELINES[each]} | set(BOTH_ABSTENTIONS)
     unhelped = [
         each for each in played if not cues & set(each.interface.guidelines) and each.interface.recovery is NO_RECOVERY
@@ -82,17 +76,10 @@ def test_harmful_guidelines_make_abstaining_and_asking_rare(played: list[Demonst
         assert within(rate(harmed, behaviour), HARMFUL_RATE)
 
 
-def test_the_table_leaves_something_to_find_and_something_to_unlock() -> None:
-    plain = [rates.plain for rates in RATES.values()]
-    assert sum(0.15 <= rate <= 0.35 for rate in plain) >= 1
-    assert sum(0.01 <= rate <= 0.03 for rate in plain) >= 2
-    assert all(rates.guided > 0.5 for rates in RATES.values())
-
-
 def test_what_is_all_right_succeeds_and_what_is_wrong_fails(played: list[Demonstration]) -> None:
     for each in played:
-        if all(decision.right for decision in each.decisions):
-            assert each.success
+        assert task_from_id(each.task).id.startswith("toolworld_train_")
+        assert each.success or not all(decision.right for decision in each.decisions)
     wrong = [each for each in played if any(not decision.right for decision in each.decisions)]
     assert sum(each.success for each in wrong) / len(wrong) < 0.1
 
@@ -117,8 +104,8 @@ def test_a_request_begins_with_a_true_plan(played: list[Demonstration]) -> None:
                 assert says == ("yes" if name in shown else "no")
                 listed[says == "yes"] += 1
             shown |= {tool.name for message in answer for tool in message.tools}
-    assert listed[True] > 500
-    assert listed[False] > 50
+    assert listed[True] > 250
+    assert listed[False] > 25
 
 
 def test_proposals_can_be_read_and_mostly_advise_against_what_fails() -> None:
@@ -151,12 +138,6 @@ def test_a_proposal_in_tokens_is_its_prompt_and_its_answer() -> None:
         assert [text for begin, text in zip(begins[1:], advice, strict=True) if not begin.startswith(text)] == []
 
 
-def test_tasks_are_of_the_train_split(played: list[Demonstration]) -> None:
-    for each in played[:200]:
-        task = task_from_id(each.task)
-        assert task.id.startswith("toolworld_train_")
-
-
 def test_the_same_seed_gives_the_same_demonstrations() -> None:
     one, other = (list(itertools.islice(demonstrations(3), 20)) for _ in range(2))
     assert [(each.task, each.completions) for each in one] == [(each.task, each.completions) for each in other]
@@ -178,9 +159,3 @@ def test_examples_mark_what_the_solver_says(played: list[Demonstration]) -> None
         example = encode(each, form)
         said = [token for token, mask in zip(example.token_ids_T, example.said_T, strict=True) if mask]
         assert tuple(said) == tuple(itertools.chain(*map(form.completion, each.completions)))
-
-
-def test_the_tokenizer_is_a_function_of_its_texts() -> None:
-    texts = ["Send it to Iris.", "red_notes.txt", "tiger123"] * 10
-    one, other = (train_tokenizer(texts, 400) for _ in range(2))
-    assert one.backend_tokenizer.to_str() == other.backend_tokenizer.to_str()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,81 +11,35 @@ from typing import Any
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model, set_peft_model_state_dict
-from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM
 
-from policies.engine import Adapter, BadRequest, DeliveryError, EngineDead, Finish, GenRequest, GenResult
+from policies.engine import Adapter, BadRequest, DeliveryError, EngineDead, GenRequest, GenResult
 from policies.engine.transformers_engine import TransformersEngine, TransformersSettings
 from tests.policies.contract import (
     PROMPT,
-    check_a_stop_token_ends_the_completion_and_is_kept,
+    EngineContract,
     check_alone_is_as_among_others,
+    check_versions,
+    mixed_requests,
 )
-from tests.policies.models import VOCABULARY, greedy, logprobs_of, random_llama, random_qwen2
-from tests.policies.served import Served
+from tests.policies.models import VOCABULARY, greedy, logprobs_of, random_qwen2
+from tests.policies.served import Served, Updated, like, load_any, weights_of
 
-
-def load(folder: Path) -> Any:
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-
-
-def weights_of(folder: Path) -> dict[str, torch.Tensor]:
-    return load_file(folder / "model.safetensors")
-
-
-def like(folder: Path, new: Path, *, seed: int) -> Path:
-    """Another random model of the same architecture."""
-    if folder.name == "llama":
-        return random_llama(new, seed=seed)
-    return random_qwen2(new, seed=seed, tied=folder.name == "tied")
-
-
-class Updated(Served[TransformersEngine]):
-    """An engine whose weights come from folders."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        super().__init__(TransformersEngine.start(TransformersSettings(folder, context=512)))
-
-    def update(self, folder: Path, version: int) -> None:
-        self.runner.run(self.engine.update_weights(weights_of(folder), version))
-
-    def reset(self, version: int = 0) -> Any:
-        """Gives the engine the weights of its own folder again, and returns that model."""
-        self.update(self.folder, version)
-        return load(self.folder)
+Engine = Updated[TransformersEngine]
 
 
 @pytest.fixture(scope="module", params=["tied", "untied", "llama"])
-def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Updated]:
-    served = Updated(like(Path(request.param), tmp_path_factory.mktemp("models") / request.param, seed=0))
+def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    folder = like(Path(request.param), tmp_path_factory.mktemp("models") / request.param, seed=0)
+    served = Updated(folder, TransformersEngine.start(TransformersSettings(folder, context=512)))
     yield served
     served.close()
 
 
-def test_greedy_tokens_and_logprobs_are_hugging_faces(served: Updated) -> None:
-    model = served.reset()
-    requests = [GenRequest(PROMPT[:length], max_tokens=24, temperature=0.0) for length in (1, 2, 17, 40)]
-    for request, result in zip(requests, served.all(*requests), strict=True):
-        assert list(result.token_ids_T) == greedy(model, request.prompt_ids, 24)
-        assert result.sampled_logprobs_T == pytest.approx(
-            logprobs_of(model, request.prompt_ids, result.token_ids_T), abs=1e-4
-        )
-        assert result.finish is Finish.LENGTH
+class TestContract(EngineContract):
+    pass
 
 
-def test_sampled_and_scored_logprobs_are_recomputed_within_1e_4(served: Updated) -> None:
-    model = served.reset()
-    requests = [GenRequest((*PROMPT, 100 + seed), max_tokens=8 + seed, seed=seed) for seed in range(16)]
-    for request, result in zip(requests, served.all(*requests), strict=True):
-        recomputed = logprobs_of(model, request.prompt_ids, result.token_ids_T)
-        assert result.sampled_logprobs_T == pytest.approx(recomputed, abs=1e-4)
-        whole = request.prompt_ids + result.token_ids_T
-        scored = served.runner.run(served.engine.score(whole, len(request.prompt_ids)))
-        assert scored == pytest.approx(recomputed, abs=1e-4)
-
-
-def test_logprobs_are_those_of_the_distribution_sampled_from(served: Updated) -> None:
+def test_logprobs_are_those_of_the_distribution_sampled_from(served: Engine) -> None:
     model = served.reset()
     requests = [GenRequest(PROMPT, max_tokens=8, temperature=3.0, top_p=0.6, seed=seed) for seed in range(8)]
     plain = GenRequest(PROMPT, max_tokens=8, temperature=0.5, seed=1)
@@ -110,7 +63,7 @@ def test_logprobs_are_those_of_the_distribution_sampled_from(served: Updated) ->
             assert logprob == pytest.approx(float(expected), abs=1e-4)
 
 
-def test_tokens_are_drawn_with_their_probabilities(served: Updated) -> None:
+def test_tokens_are_drawn_with_their_probabilities(served: Engine) -> None:
     model = served.reset()
     results = served.all(*(GenRequest((7,), max_tokens=1, temperature=1.5, seed=seed) for seed in range(4000)))
     with torch.no_grad():
@@ -121,12 +74,9 @@ def test_tokens_are_drawn_with_their_probabilities(served: Updated) -> None:
         assert float(counts_V[token]) / 4000 == pytest.approx(float(expected_V[token]), abs=4.5 * spread)
 
 
-def test_a_seed_gives_the_same_tokens_alone_and_among_63_others(served: Updated) -> None:
+def test_a_seed_gives_the_same_tokens_alone_and_among_63_others(served: Engine) -> None:
     served.reset()
-    rng = random.Random(0)
-    prompts = [tuple(rng.randrange(VOCABULARY) for _ in range(rng.randrange(1, 300))) for _ in range(64)]
-    prompts[24:40] = prompts[:1] * 16  # what is alike is computed once
-    requests = [GenRequest(prompt, rng.randrange(20, 48), seed=index) for index, prompt in enumerate(prompts)]
+    requests = mixed_requests()
 
     async def staggered() -> list[GenResult]:
         tasks = []
@@ -137,27 +87,10 @@ def test_a_seed_gives_the_same_tokens_alone_and_among_63_others(served: Updated)
 
     together = served.all(*requests)
     again = served.runner.run(staggered())
-    check_alone_is_as_among_others(served, requests, together, again)
+    check_alone_is_as_among_others(served, together, again)
 
 
-def test_a_stop_token_ends_the_completion_and_is_kept(served: Updated) -> None:
-    served.reset()
-    check_a_stop_token_ends_the_completion_and_is_kept(served)
-
-
-def test_after_each_of_10_updates_the_engine_is_the_new_model(served: Updated, tmp_path: Path) -> None:
-    for version in range(1, 11):
-        folder = like(served.folder, tmp_path / str(version), seed=100 + version)
-        served.update(folder, version)
-        result = served.one(GenRequest(PROMPT, max_tokens=12, temperature=0.0))
-        model = load(folder)
-        assert list(result.token_ids_T) == greedy(model, PROMPT, 12)
-        assert result.sampled_logprobs_T == pytest.approx(logprobs_of(model, PROMPT, result.token_ids_T), abs=1e-4)
-        assert set(result.versions_T) == {version}
-        assert served.engine.report().versions["base"] == version
-
-
-def test_an_update_in_flight_keeps_requests_and_marks_their_tokens(served: Updated, tmp_path: Path) -> None:
+def test_an_update_in_flight_keeps_requests_and_marks_their_tokens(served: Engine, tmp_path: Path) -> None:
     """Tokens of each version are sampled from that version's weights, the kept request's past included."""
     old = served.reset(version=1)
     other = like(served.folder, tmp_path / "other", seed=60)
@@ -170,14 +103,9 @@ def test_an_update_in_flight_keeps_requests_and_marks_their_tokens(served: Updat
         await served.engine.update_weights(weights_of(other), 2)
         return await asyncio.gather(*running)
 
-    new = load(other)
+    new = load_any(other)
     for request, result in zip(requests, served.runner.run(overtaken()), strict=True):
-        assert list(result.versions_T) == sorted(result.versions_T)
-        turn = result.versions_T.count(1)
-        assert 20 <= turn < 200 == len(result.token_ids_T)
-        before = logprobs_of(old, request.prompt_ids, result.token_ids_T)[:turn]
-        after = logprobs_of(new, request.prompt_ids, result.token_ids_T)[turn:]
-        assert result.sampled_logprobs_T == pytest.approx([*before, *after], abs=1e-4)
+        assert 20 <= check_versions(old, new, request, result, within=1e-4) < 200
 
 
 def random_adapter(model: Any, *, seed: int, rank: int = 4) -> tuple[Adapter, Any]:
@@ -194,7 +122,7 @@ def random_adapter(model: Any, *, seed: int, rank: int = 4) -> tuple[Adapter, An
     return Adapter(config.to_dict(), tensors), tuned.eval()  # type: ignore[no-untyped-call]
 
 
-def test_adapters_and_base_together_are_each_pefts(served: Updated, tmp_path: Path) -> None:
+def test_adapters_and_base_together_are_each_pefts(served: Engine, tmp_path: Path) -> None:
     base = served.reset(version=3)
     references = {"base": base}
     for policy, seed, rank in (("solver", 0, 4), ("curator", 1, 8)):
@@ -214,19 +142,31 @@ def test_adapters_and_base_together_are_each_pefts(served: Updated, tmp_path: Pa
         assert set(result.versions_T) == {versions[request.policy]}
         if request.temperature == 0:
             assert list(result.token_ids_T) == greedy(model, request.prompt_ids, 12)
-        scored = served.engine.score(
-            request.prompt_ids + result.token_ids_T, len(request.prompt_ids), policy=request.policy
-        )
-        assert served.runner.run(scored) == pytest.approx(recomputed, abs=1e-4)
+        scored = served.score(request.prompt_ids + result.token_ids_T, len(request.prompt_ids), request.policy)
+        assert scored == pytest.approx(recomputed, abs=1e-4)
     # A new base below an adapter.
     folder = like(served.folder, tmp_path / "new", seed=70)
     served.update(folder, 4)
-    adapter, moved = random_adapter(load(folder), seed=0)
+    adapter, moved = random_adapter(load_any(folder), seed=0)
     result = served.one(GenRequest(PROMPT, max_tokens=8, temperature=0.0, policy="solver"))
     assert list(result.token_ids_T) == greedy(moved, PROMPT, 8)
 
 
-def test_running_requests_end_with_the_adapter_they_began_with(served: Updated) -> None:
+def test_adapters_that_do_not_fit_are_refused(served: Engine) -> None:
+    adapter, _ = random_adapter(served.reset(), seed=0)
+    for policy, wrong in (
+        ("base", adapter),
+        ("fresh", Adapter(adapter.config, dict(list(adapter.tensors.items())[1:]))),
+        ("fresh", Adapter({**adapter.config, "r": 5}, adapter.tensors)),
+    ):
+        with pytest.raises(BadRequest):
+            served.runner.run(served.engine.update_adapter(policy, wrong, 7))
+    assert "fresh" not in served.engine.report().versions
+    with pytest.raises(BadRequest, match="no grammar"):
+        served.one(GenRequest(PROMPT, max_tokens=4, json_schema={"type": "object"}))
+
+
+def test_running_requests_end_with_the_adapter_they_began_with(served: Engine) -> None:
     base = served.reset()
     first, old = random_adapter(base, seed=5)
     second, new = random_adapter(base, seed=6)
@@ -245,56 +185,12 @@ def test_running_requests_end_with_the_adapter_they_began_with(served: Updated) 
         assert result.sampled_logprobs_T == pytest.approx(logprobs_of(model, PROMPT, result.token_ids_T), abs=1e-4)
 
 
-def test_wrong_weights_and_adapters_are_refused_before_anything_is_touched(served: Updated) -> None:
-    model = served.reset(version=5)
-    weights = weights_of(served.folder)
-    before = served.one(GenRequest(PROMPT, max_tokens=8, temperature=0.0))
-    for wrong, named in (
-        ({name: weights[name] for name in weights if name != "model.norm.weight"}, "'model.norm.weight' is missing"),
-        ({**weights, "extra": weights["model.norm.weight"]}, "'extra' is not a tensor"),
-        ({**weights, "model.norm.weight": weights["model.norm.weight"][:5]}, "has shape"),
-    ):
-        with pytest.raises(BadRequest, match=named):
-            served.runner.run(served.engine.update_weights(wrong, 6))
-    adapter, _ = random_adapter(model, seed=0)
-    for policy, wrong_adapter in (
-        ("base", adapter),
-        ("fresh", Adapter(adapter.config, dict(list(adapter.tensors.items())[1:]))),
-        ("fresh", Adapter({**adapter.config, "r": 5}, adapter.tensors)),
-    ):
-        with pytest.raises(BadRequest):
-            served.runner.run(served.engine.update_adapter(policy, wrong_adapter, 7))
-    assert "fresh" not in served.engine.report().versions
-    assert served.one(GenRequest(PROMPT, max_tokens=8, temperature=0.0)) == before
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [
-        GenRequest((), max_tokens=4),
-        GenRequest(PROMPT, max_tokens=0),
-        GenRequest(PROMPT, max_tokens=500),
-        GenRequest((VOCABULARY + 5,), max_tokens=4),
-        GenRequest((-1,), max_tokens=4),
-        GenRequest(PROMPT, max_tokens=4, policy="nobody"),
-        GenRequest(PROMPT, max_tokens=4, temperature=-1.0),
-        GenRequest(PROMPT, max_tokens=4, top_p=0.0),
-        GenRequest(PROMPT, max_tokens=4, top_p=1.1),
-        GenRequest(PROMPT, max_tokens=4, json_schema={"type": "object"}),
-    ],
-)
-def test_a_bad_request_is_told_at_once_and_hurts_nobody(served: Updated, bad: GenRequest) -> None:
-    with pytest.raises(BadRequest):
-        served.one(bad)
-    assert len(served.one(GenRequest(PROMPT, max_tokens=4)).token_ids_T) == 4
-
-
 def test_a_dead_worker_is_told_to_all_and_a_restart_brings_everything_back(
-    served: Updated, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    served: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = like(served.folder, tmp_path / "new", seed=77)
     served.update(folder, 9)
-    adapter, _ = random_adapter(load(folder), seed=8)
+    adapter, _ = random_adapter(load_any(folder), seed=8)
     served.runner.run(served.engine.update_adapter("solver", adapter, 3))
     requests = [GenRequest(PROMPT, max_tokens=32, seed=4, policy=policy) for policy in ("base", "solver")]
     before = served.all(*requests)
@@ -313,7 +209,7 @@ def test_a_dead_worker_is_told_to_all_and_a_restart_brings_everything_back(
     assert served.all(*requests) == before
 
 
-def test_a_cancelled_request_leaves_the_batch(served: Updated) -> None:
+def test_a_cancelled_request_leaves_the_batch(served: Engine) -> None:
     async def cancelled() -> None:
         task = asyncio.create_task(served.engine.generate(GenRequest(PROMPT, max_tokens=400)))
         while not served.engine._batch.rows:
@@ -327,7 +223,7 @@ def test_a_cancelled_request_leaves_the_batch(served: Updated) -> None:
 
 @pytest.mark.parametrize("stale", ["model.embed_tokens.weight", "model.layers.1.mlp.up_proj.weight", "lm_head.weight"])
 def test_one_stale_tensor_is_a_delivery_error(
-    served: Updated, tmp_path: Path, stale: str, monkeypatch: pytest.MonkeyPatch
+    served: Engine, tmp_path: Path, stale: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served.reset()
     new = weights_of(like(served.folder, tmp_path / "new", seed=50))

@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from transformers import AutoTokenizer, Qwen2ForCausalLM
 
 from policies.engine import BASE, Adapter, BadRequest, DeliveryError, EngineDead, Finish, GenRequest, GenResult
-from policies.engine.adapters import names_of
+from policies.engine.adapters import lora_tensor_names
 from policies.engine.requests import checkpoint_shapes, linear_layers
 from policies.engine.vllm_engine import VllmEngine, VllmSettings
 from tests.policies.contract import PROMPT
@@ -112,10 +112,10 @@ def test_only_linear_layers_get_room_for_an_adapter(served: Adapted) -> None:
     assert {name.rpartition(".")[2] for name in served.engine._adaptable} == set(linear)
 
 
-def test_after_each_of_10_updates_the_policy_is_its_new_adapter(served: Adapted) -> None:
+def test_after_each_update_the_policy_is_its_new_adapter(served: Adapted) -> None:
     request = GenRequest(PROMPT, max_tokens=12, temperature=0.0, policy="solver")
     seen = set()
-    for version in range(1, 11):
+    for version in range(1, 5):
         adapter = random_adapter(served.folder, seed=100 + version)
         served.update("solver", adapter, version)
         (result,) = served.all(request)
@@ -124,7 +124,7 @@ def test_after_each_of_10_updates_the_policy_is_its_new_adapter(served: Adapted)
         assert result.cached_tokens == 0, "the prefix cache outlived its adapter"
         assert served.engine.report().versions["solver"] == version
         seen.add(result.token_ids_T)
-    assert len(seen) == 10, "the adapters do not tell apart"
+    assert len(seen) == 4, "the adapters do not tell apart"
     assert served.held() <= 2, "old adapters stay in memory"
 
 
@@ -199,11 +199,11 @@ def test_a_cancelled_request_lets_go_of_its_adapter(served: Adapted, adapters: d
 
 ATTENTION, MLP = "model.layers.0.self_attn", "model.layers.1.mlp"
 SPOILED = (
-    *names_of(f"{ATTENTION}.q_proj"),
-    names_of(f"{ATTENTION}.v_proj")[1],
-    names_of(f"{ATTENTION}.o_proj")[0],
-    names_of(f"{MLP}.up_proj")[1],
-    names_of(f"{MLP}.down_proj")[1],
+    *lora_tensor_names(f"{ATTENTION}.q_proj"),
+    lora_tensor_names(f"{ATTENTION}.v_proj")[1],
+    lora_tensor_names(f"{ATTENTION}.o_proj")[0],
+    lora_tensor_names(f"{MLP}.up_proj")[1],
+    lora_tensor_names(f"{MLP}.down_proj")[1],
     "alpha",
 )
 
@@ -235,13 +235,13 @@ def test_what_cannot_be_served_exactly_is_refused_and_hurts_nobody(
     served: Adapted, adapters: dict[str, Adapter]
 ) -> None:
     good = adapters["solver"]
-    a, b = names_of(f"{ATTENTION}.q_proj")
+    a, b = lora_tensor_names(f"{ATTENTION}.q_proj")
     bad = {
         "is missing": changed(good, b, None),
         "has shape": changed(good, a, torch.zeros(8, 64)),
         "r is 17": changed(good, a, None, r=17),
         "r is None": changed(good, a, None, r=None),
-        "no half of a module": changed(good, names_of("model.layers.2.mlp.up_proj")[0], torch.zeros(8, 128)),
+        "no half of a module": changed(good, lora_tensor_names("model.layers.2.mlp.up_proj")[0], torch.zeros(8, 128)),
         "no finite": changed(good, a, torch.full((8, 128), torch.nan)),
         "has no tensors": Adapter(good.config, {}),
         "use_dora": Adapter({**good.config, "use_dora": True}, good.tensors),

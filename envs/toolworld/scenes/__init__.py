@@ -1,4 +1,4 @@
-"""The scenes, one simulator a file."""
+"""The scenes, one simulator per file."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ from envs.toolworld.scenes.vehicle import Vehicle
 MAIN: tuple[type[Scene], ...] = (Files, Trading, Messages, Twitter, Vehicle, Tickets)
 """Scenes that a task can be about."""
 LARGE: tuple[type[Scene], ...] = (Files, Trading, Messages, Twitter, Tickets)
-"""Those whose results can be made long."""
+"""Scenes whose results can be made long."""
 COMPANIONS: tuple[type[Scene], ...] = (*MAIN, Arithmetic)
-"""Scenes that can stand beside another; arithmetic has no state of its own."""
+"""Scenes that can accompany another one; arithmetic has no state of its own."""

@@ -1,225 +1,206 @@
-"""The file system: what can be asked of files and folders."""
+"""The file system: a few folders below a root, and files with a few lines each."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
+from typing import ClassVar
 
-from envs.toolworld.scene import Beat, Intent, SceneReading, call, require
-from envs.toolworld.scenes.folders import Folder, Folders
+from envs.task import JSON
+from envs.toolworld.scene import Row, Scene, Values, known, require
+from envs.toolworld.words import Words
+
+Folder = dict[str, str]
+"""File name → content."""
+_OPEN = "cd(folder=folder); cat(file_name=file)"
+_KEEP = "touch(file_name=name); echo(content=text, file_name=name)"
 
 
-class Files(Folders):
+class Files(Scene):
+    class_name = "GorillaFileSystem"
+    rows: ClassVar[Mapping[str, Row]] = {
+        "show": Row("any_file", "cat(file_name=file)", bulk=True),
+        "open_in": Row("elsewhere", _OPEN, "enter", bulk=True),
+        "lost": Row("elsewhere", _OPEN, "enter", hides="folder", helpers=("find",), bulk=True),
+        "write": Row("file:file text:sentence", "touch(file_name=file); echo(content=text, file_name=file)", "put"),
+        "replace": Row("any_file text:sentence", "echo(content=text, file_name=file)", "put"),
+        "new_folder": Row("at_root folder:folder", "mkdir(dir_name=folder)", "add_folder"),
+        "file_away": Row("at_root any_file any_folder", "mv(source=file, destination=folder)", "move"),
+        "new_home": Row(
+            "at_root any_file folder:folder", "mkdir(dir_name=folder); mv(source=file, destination=folder)", "move"
+        ),
+        "rename": Row("any_file name:file", "mv(source=file, destination=name)", "change_name"),
+        "copy": Row("any_file name:file", "cp(source=file, destination=name)", "duplicate"),
+        "delete": Row("any_file", "rm(file_name=file)", "discard"),
+        "delete_in": Row("elsewhere", "cd(folder=folder); rm(file_name=file)", "enter discard"),
+        "list_here": Row("bulk_at_root", "ls()"),
+        "list_in": Row("elsewhere", "cd(folder=folder); ls()", "enter note_listed", hides="file"),
+        "go_up": Row("below_root", "cd(folder='..'); ls()", "leave", bulk=True),
+        "count": Row("any_file any_unit", "wc(file_name=file, mode=_mode)"),
+        "search": Row("any_file any_word", "grep(file_name=file, pattern=word)"),
+        "tail": Row("any_file few_lines", "tail(file_name=file, lines=lines)"),
+        "where": Row("elsewhere", "find(name=file)", "note_found", hides="folder"),
+        "sort": Row("any_file", "sort(file_name=file)", bulk=True),
+        "find_and_open": Row("elsewhere", f"find(name=file); {_OPEN}", "enter", "folder", bulk=True),
+        "open_only": Row("only_file", "cd(folder=folder); ls(); cat(file_name=file)", "enter", "file", bulk=True),
+        "rename_only": Row(
+            "only_file name:file",
+            "cd(folder=folder); ls(); mv(source=file, destination=name)",
+            "enter change_name",
+            "file",
+        ),
+        "line": Row("one_line", "cat(file_name=file)", reads="text"),
+        "keep_text": Row("one_line name:file", f"cat(file_name=file); {_KEEP}", "keep", "text"),
+        "keep_count": Row("word_count name:file", f"wc(file_name=file, mode='w'); {_KEEP}", "keep", "text"),
+        "keep_line": Row(
+            "last_line", "tail(file_name=file, lines=1); echo(content=text, file_name=name)", "keep", "text"
+        ),
+        "keep_price": Row("name:file value_as_text", f"_read; {_KEEP}", "keep", "text"),
+        "open_found": Row("found_before", _OPEN, "enter", "folder", bulk=True),
+        "delete_found": Row("found_before", "cd(folder=folder); rm(file_name=file)", "enter discard", "folder"),
+        "open_listed": Row("listed_file", "cat(file_name=file)", reads="file", bulk=True),
+        "delete_listed": Row("listed_file", "rm(file_name=file)", "discard", "file"),
+        "rename_listed": Row("listed_file name:file", "mv(source=file, destination=name)", "change_name", "file"),
+    }
+    requests = (
+        "show open_in lost write replace new_folder file_away new_home rename copy delete delete_in list_here list_in "
+        "go_up count search tail where sort"
+    )
+    referring_requests = "where list_in find_and_open open_only rename_only keep_text keep_line keep_count"
+    recalling_requests = "open_found delete_found open_listed delete_listed rename_listed"
+
+    def __init__(self, words: Words, size: int, *, rich: bool = False) -> None:
+        super().__init__(words, size, rich=rich)
+        self._name = words.draw("folder")
+        self._root: Folder = {words.draw("file"): self._content() for _ in range(size)}
+        folders = max(2, size // 2)
+        self._folders = {words.draw("folder"): {words.draw("file"): self._content()} for _ in range(folders)}
+        self._in: str | None = None
+        """The current folder below the root; None for the root."""
+        self._found: Values | None = None
+        self._listed: str | None = None
+        """The folder that was listed when it was entered last."""
+
+    def start_config(self) -> Mapping[str, JSON]:
+        tree = {name: {"type": "directory", "contents": _entries(files)} for name, files in self._folders.items()}
+        return {"root": {self._name: {"type": "directory", "contents": {**tree, **_entries(self._root)}}}}
+
+    def _content(self) -> str:
+        lines = 9 if self.rich else self.rng.randint(1, 3)
+        return "\n".join(self.words.draw("sentence") for _ in range(lines))
+
     @property
-    def intents(self) -> tuple[Intent, ...]:
-        return (
-            *(self.show, self.open_in, self.lost, self.write, self.replace, self.new_folder, self.file_away),
-            *(self.new_home, self.rename, self.copy, self.delete, self.delete_in, self.list_here, self.list_in),
-            *(self.go_up, self.count, self.search, self.tail, self.where, self.sort),
-        )
+    def _here(self) -> Folder:
+        return self._root if self._in is None else self._folders[self._in]
 
-    @property
-    def referring(self) -> tuple[Intent, ...]:
-        return (
-            *(self.where, self.list_in, self.find_and_open, self.open_only, self.rename_only, self.keep_text),
-            *(self.keep_line, self.keep_count),
-        )
+    # Draws.
 
-    @property
-    def recalling(self) -> tuple[Intent, ...]:
-        return (self.open_found, self.delete_found, self.open_listed, self.delete_listed, self.rename_listed)
+    def any_file(self, _: Values) -> Values:
+        require(self._here)
+        return {"file": self.words.pick(tuple(self._here))}
 
-    def show(self) -> Beat:
-        file = self._any_file()
-        return Beat("files.show", (call("cat", file_name=file),), {"file": file}, bulk=True)
+    def any_folder(self, _: Values) -> Values:
+        return {"folder": self.words.pick(tuple(self._folders))}
 
-    def open_in(self) -> Beat:
-        folder, file = self._elsewhere()
-        calls = (call("cd", folder=folder), call("cat", file_name=file))
-        return Beat("files.open_in", calls, {"file": file, "folder": folder}, lambda: self._enter(folder), bulk=True)
+    def any_unit(self, _: Values) -> Values:
+        unit = self.words.pick(("words", "lines"))
+        return {"unit": unit, "_mode": unit[0]}
 
-    def lost(self) -> Beat:
-        folder, file = self._elsewhere()
-        calls = (call("cd", folder=folder), call("cat", file_name=file))
-        return Beat("files.lost", calls, {"file": file}, lambda: self._enter(folder), helpers=("find",), bulk=True)
+    def any_word(self, values: Values) -> Values:
+        return {"word": self.words.pick(self._here[values["file"]].split())}
 
-    def write(self) -> Beat:
-        file, text, here = self.words.draw("file"), self.words.draw("sentence"), self._here
-        calls = (call("touch", file_name=file), call("echo", content=text, file_name=file))
-        return Beat("files.write", calls, {"file": file, "text": text}, lambda: here.update({file: text}))
+    def few_lines(self, _: Values) -> Values:
+        return {"lines": self.rng.randint(2, 3)}
 
-    def replace(self) -> Beat:
-        file, text, here = self._any_file(), self.words.draw("sentence"), self._here
-        calls = (call("echo", content=text, file_name=file),)
-        return Beat("files.replace", calls, {"file": file, "text": text}, lambda: here.update({file: text}))
-
-    def new_folder(self) -> Beat:
+    def at_root(self, _: Values) -> None:
         require(self._in is None)
-        folder = self.words.draw("folder")
-        calls = (call("mkdir", dir_name=folder),)
-        return Beat("files.new_folder", calls, {"folder": folder}, lambda: self._folders.update({folder: {}}))
 
-    def file_away(self) -> Beat:
-        require(self._in is None)
-        file, folder = self._any_file(), self.words.pick(tuple(self._folders))
-        calls = (call("mv", source=file, destination=folder),)
-        return Beat("files.file_away", calls, {"file": file, "folder": folder}, lambda: self._move(file, folder))
-
-    def new_home(self) -> Beat:
-        require(self._in is None)
-        file, folder = self._any_file(), self.words.draw("folder")
-        calls = (call("mkdir", dir_name=folder), call("mv", source=file, destination=folder))
-        return Beat("files.new_home", calls, {"file": file, "folder": folder}, lambda: self._move(file, folder))
-
-    def rename(self) -> Beat:
-        file, name, here = self._any_file(), self.words.draw("file"), self._here
-        calls = (call("mv", source=file, destination=name),)
-        return Beat("files.rename", calls, {"file": file, "name": name}, lambda: here.update({name: here.pop(file)}))
-
-    def copy(self) -> Beat:
-        file, name, here = self._any_file(), self.words.draw("file"), self._here
-        calls = (call("cp", source=file, destination=name),)
-        return Beat("files.copy", calls, {"file": file, "name": name}, lambda: here.update({name: here[file]}))
-
-    def delete(self) -> Beat:
-        file, here = self._any_file(), self._here
-        return Beat("files.delete", (call("rm", file_name=file),), {"file": file}, lambda: _discard(here, file))
-
-    def delete_in(self) -> Beat:
-        folder, file = self._elsewhere()
-        return self._delete_there("delete_in", folder, file, {"file": file, "folder": folder})
-
-    def list_here(self) -> Beat:
-        return Beat("files.list_here", (call("ls"),), {}, bulk=self._in is None)
-
-    def list_in(self) -> Beat:
-        folder, _ = self._elsewhere()
-        calls = (call("cd", folder=folder), call("ls"))
-        return Beat("files.list_in", calls, {"folder": folder}, lambda: self._list(folder))
-
-    def go_up(self) -> Beat:
+    def below_root(self, _: Values) -> None:
         require(self._in)
-        return Beat("files.go_up", (call("cd", folder=".."), call("ls")), {}, self._leave, bulk=True)
 
-    def count(self) -> Beat:
-        file, unit = self._any_file(), self.words.pick(("words", "lines"))
-        return Beat("files.count", (call("wc", file_name=file, mode=unit[0]),), {"file": file, "unit": unit})
+    def bulk_at_root(self, _: Values) -> Values:
+        return {"_bulk": self._in is None}
 
-    def search(self) -> Beat:
-        file = self._any_file()
-        word = self.words.pick(self._here[file].split())
-        return Beat("files.search", (call("grep", file_name=file, pattern=word),), {"file": file, "word": word})
+    def elsewhere(self, values: Values) -> Values:
+        """A folder below the root and a file in it, if the current folder is the root."""
+        self.at_root(values)
+        pairs = [(folder, file) for folder, files in self._folders.items() for file in files]
+        require(pairs)
+        return dict(zip(("folder", "file"), self.rng.choice(pairs), strict=True))
 
-    def tail(self) -> Beat:
-        file, lines = self._any_file(), self.rng.randint(2, 3)
-        calls = (call("tail", file_name=file, lines=lines),)
-        return Beat("files.tail", calls, {"file": file, "lines": str(lines)})
+    def only_file(self, values: Values) -> Values:
+        """A folder below the root that has one file, and that file."""
+        place = self.elsewhere(values)
+        require(len(self._folders[place["folder"]]) == 1)
+        return place
 
-    def where(self) -> Beat:
-        folder, file = self._elsewhere()
+    def one_line(self, values: Values) -> Values:
+        """A file that has one line, and that line."""
+        place = self.any_file(values)
+        text = self._here[place["file"]]
+        require("\n" not in text)
+        return {**place, "text": text}
 
-        def effect() -> None:
-            self._found = folder, file
+    def word_count(self, values: Values) -> Values:
+        place = self.any_file(values)
+        return {**place, "text": str(len(self._here[place["file"]].split()))}
 
-        return Beat("files.where", (call("find", name=file),), {"file": file}, effect)
+    def last_line(self, values: Values) -> Values:
+        """A file, its last line, and another file that the line is not the content of."""
+        file, other = self.any_file(values)["file"], self.any_file(values)["file"]
+        line = self._here[file].splitlines()[-1]
+        require(file != other and self._here[other] != line)
+        return {"file": file, "name": other, "text": line}
 
-    def sort(self) -> Beat:
-        file = self._any_file()
-        return Beat("files.sort", (call("sort", file_name=file),), {"file": file}, bulk=True)
+    def value_as_text(self, values: Values) -> Values:
+        return {"text": str(values["_value"])}
 
-    def open_found(self) -> Beat:
-        folder, file = self._found_before()
-        calls = (call("cd", folder=folder), call("cat", file_name=file))
-        effect = partial(self._enter, folder)
-        return Beat("files.open_found", calls, {"file": file}, effect, bulk=True, reads=(folder,))
+    def found_before(self, values: Values) -> Values:
+        """The folder and the file that were searched for last, if the folder can be entered now."""
+        place = known(self._found)
+        self.at_root(values)
+        require(place["file"] in self._folders[place["folder"]])
+        return place
 
-    def delete_found(self) -> Beat:
-        folder, file = self._found_before()
-        return self._delete_there("delete_found", folder, file, {"file": file}, reads=(folder,))
+    def listed_file(self, _: Values) -> Values:
+        """The only file of the current folder, if the folder was listed and has not changed."""
+        require(self._in is not None and self._in == self._listed and len(self._here) == 1)
+        return {"file": next(iter(self._here))}
 
-    def _delete_there(
-        self, intent: str, folder: str, file: str, slots: Mapping[str, str], *, reads: tuple[str, ...] = ()
-    ) -> Beat:
-        """Deleting a file of another folder, by going there."""
+    # Effects.
 
-        def effect() -> None:
-            self._enter(folder)
-            _discard(self._here, file)
+    def enter(self, values: Values) -> None:
+        self._in = values["folder"]
 
-        calls = (call("cd", folder=folder), call("rm", file_name=file))
-        return Beat(f"files.{intent}", calls, slots, effect, reads=reads)
+    def leave(self, _: Values) -> None:
+        self._in = self._listed = None
 
-    def find_and_open(self) -> Beat:
-        folder, file = self._elsewhere()
-        calls = (call("find", name=file), call("cd", folder=folder), call("cat", file_name=file))
-        effect = partial(self._enter, folder)
-        return Beat("files.find_and_open", calls, {"file": file}, effect, bulk=True, reads=(folder,))
+    def note_listed(self, values: Values) -> None:
+        self._listed = values["folder"]
 
-    def open_only(self) -> Beat:
-        folder, file = self._only()
-        calls = (call("cd", folder=folder), call("ls"), call("cat", file_name=file))
-        effect = partial(self._enter, folder)
-        return Beat("files.open_only", calls, {"folder": folder}, effect, bulk=True, reads=(file,))
+    def note_found(self, values: Values) -> None:
+        self._found = {"folder": values["folder"], "file": values["file"]}
 
-    def rename_only(self) -> Beat:
-        (folder, file), name = self._only(), self.words.draw("file")
+    def put(self, values: Values) -> None:
+        self._here[values["file"]] = values["text"]
 
-        def effect() -> None:
-            self._enter(folder)
-            _rename(self._here, file, name)
+    def keep(self, values: Values) -> None:
+        self._here[values["name"]] = values["text"]
 
-        calls = (call("cd", folder=folder), call("ls"), call("mv", source=file, destination=name))
-        return Beat("files.rename_only", calls, {"folder": folder, "name": name}, effect, reads=(file,))
+    def duplicate(self, values: Values) -> None:
+        self._here[values["name"]] = self._here[values["file"]]
 
-    def open_listed(self) -> Beat:
-        file = self._listed_file()
-        return Beat("files.open_listed", (call("cat", file_name=file),), {}, bulk=True, reads=(file,))
+    def change_name(self, values: Values) -> None:
+        self._here[values["name"]] = self._here.pop(values["file"])
 
-    def delete_listed(self) -> Beat:
-        file, here = self._listed_file(), self._here
-        calls = (call("rm", file_name=file),)
-        return Beat("files.delete_listed", calls, {}, partial(_discard, here, file), reads=(file,))
+    def discard(self, values: Values) -> None:
+        del self._here[values["file"]]
 
-    def rename_listed(self) -> Beat:
-        file, name, here = self._listed_file(), self.words.draw("file"), self._here
-        calls = (call("mv", source=file, destination=name),)
-        effect = partial(_rename, here, file, name)
-        return Beat("files.rename_listed", calls, {"name": name}, effect, reads=(file,))
+    def add_folder(self, values: Values) -> None:
+        self._folders[values["folder"]] = {}
 
-    def keep_text(self) -> Beat:
-        """A file's text, written into a new one."""
-        return self.keep("keep_text", self.line())
-
-    def keep_count(self) -> Beat:
-        """The number of a file's words, written into a new one."""
-        file = self._any_file()
-        counted = call("wc", file_name=file, mode="w")
-        return self.keep("keep_count", SceneReading((counted,), {"file": file}, str(len(self._here[file].split()))))
-
-    def keep(self, intent: str, read: SceneReading) -> Beat:
-        """What is read, written into a new file."""
-        name, text, here = self.words.draw("file"), str(read.value), self._here
-        calls = (*read.calls, call("touch", file_name=name), call("echo", content=text, file_name=name))
-
-        def effect() -> None:
-            read.effect()
-            here[name] = text
-
-        return Beat(f"files.{intent}", calls, {**read.slots, "name": name}, effect, reads=(text,))
-
-    def keep_line(self) -> Beat:
-        """The last line of a file, written over another one."""
-        file, other, here = self._any_file(), self._any_file(), self._here
-        line = here[file].splitlines()[-1]
-        require(file != other and here[other] != line)
-        calls = (call("tail", file_name=file, lines=1), call("echo", content=line, file_name=other))
-        slots = {"file": file, "name": other}
-        return Beat("files.keep_line", calls, slots, partial(here.update, {other: line}), reads=(line,))
+    def move(self, values: Values) -> None:
+        self._folders.setdefault(values["folder"], {})[values["file"]] = self._root.pop(values["file"])
 
 
-def _discard(files: Folder, file: str) -> None:
-    del files[file]
-
-
-def _rename(files: Folder, file: str, name: str) -> None:
-    files[name] = files.pop(file)
+def _entries(files: Folder) -> dict[str, JSON]:
+    return {name: {"type": "file", "content": content} for name, content in files.items()}

@@ -4,17 +4,55 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from typing import ClassVar
 
 from envs.task import JSON
-from envs.toolworld.scene import Beat, Intent, SceneReading, SceneWithLogin, call, known, require
+from envs.toolworld.scene import Row, Scene, Values, known, require
 from envs.toolworld.words import Words
 
+_login = partial(Row, login=True)
+_SEND = "send_message(receiver_id=_id, message=text)"
 
-class Messages(SceneWithLogin):
+
+class Messages(Scene):
     class_name = "MessageAPI"
-    family = "messages"
-    login_tool = "message_login"
     login_clause = "id"
+    rows: ClassVar[Mapping[str, Row]] = {
+        "login": Row("is_logged_out credentials", "message_login(user_id=user_id)", "log_in"),
+        "send": _login("letter_to_stranger", f"get_user_id(user=name); {_SEND}", "write note_known"),
+        "send_known": _login("letter_to_acquaintance", _SEND, "write note_known"),
+        "send_id": _login("letter_to_id", "send_message(receiver_id=id, message=text)", "write"),
+        "add": Row("name:person new_id", "add_contact(user_name=name)", "add"),
+        "add_and_send": _login(
+            "name:person text:sentence new_id", f"add_contact(user_name=name); {_SEND}", "add write"
+        ),
+        "unsend": _login(
+            "unknown_receiver", "get_user_id(user=name); delete_message(receiver_id=_id)", "note_known delete"
+        ),
+        "unsend_id": _login("any_message", "delete_message(receiver_id=id)", "delete"),
+        "people": Row("", "list_users()", bulk=True),
+        "sent": _login("", "view_messages_sent()", bulk=True),
+        "search": _login("any_word", "search_messages(keyword=word)"),
+        "stats": _login("", "get_message_stats()"),
+        "id_of": Row("stranger", "get_user_id(user=name)", "note_known"),
+        "send_added": _login("added text:sentence", _SEND, "write", "_id", "name"),
+        "send_both": _login(
+            "letter_to_stranger other_stranger",
+            f"get_user_id(user=name); {_SEND}; get_user_id(user=other); send_message(receiver_id=_other, message=text)",
+            "write note_known write_other",
+            "_id _other",
+        ),
+        "unsend_last": _login("last_receiver", "delete_message(receiver_id=_id)", "delete", "_id"),
+        "send_file": _login(
+            "stranger",
+            "_read; get_user_id(user=name); send_message(receiver_id=_id, message=_value)",
+            "write_value note_known",
+            "_value _id",
+        ),
+    }
+    requests = "send send send_known send_id add add_and_send unsend unsend_id people sent search stats id_of login"
+    referring_requests = "send id_of add add_and_send unsend send_both"
+    recalling_requests = "send_known send_added unsend_last"
 
     def __init__(self, words: Words, size: int, *, rich: bool = False) -> None:
         super().__init__(words, size, rich=rich)
@@ -23,10 +61,11 @@ class Messages(SceneWithLogin):
         self._ids = {words.draw("person"): f"USR{start + place}" for place in range(count)}
         self._counter = start + count - 1
         self._me = self.rng.choice(list(self._ids.values()))
-        self._logged_in = self.rng.random() < 0.6
+        self.logged_in = self.rng.random() < 0.6
         others = [number for number in self._ids.values() if number != self._me]
         self._inbox = [(self.rng.choice(others), words.draw("sentence")) for _ in range(size)]
         self._known: set[str] = set()
+        """Names whose id a call has returned."""
         self._added: str | None = None
         self._last: str | None = None
         """The id that was written to last."""
@@ -37,169 +76,105 @@ class Messages(SceneWithLogin):
             "user_map": dict(self._ids),
             "inbox": [{number: text} for number, text in self._inbox],
             "message_count": len(self._inbox),
-            "current_user": self._me if self._logged_in else None,
+            "current_user": self._me if self.logged_in else None,
         }
 
-    @property
-    def intents(self) -> tuple[Intent, ...]:
-        return (
-            *(self.send, self.send, self.send_known, self.send_id, self.add, self.add_and_send, self.unsend),
-            *(self.unsend_id, self.people, self.sent, self.search, self.stats, self.id_of, self.login),
-        )
+    def credentials(self, _: Values) -> Values:
+        return {"user_id": self._me}
 
-    @property
-    def referring(self) -> tuple[Intent, ...]:
-        return (self.send, self.id_of, self.add, self.add_and_send, self.unsend, self.send_both)
+    # Draws.
 
-    @property
-    def recalling(self) -> tuple[Intent, ...]:
-        return (self.send_known, self.send_added, self.unsend_last)
+    def stranger(self, _: Values) -> Values:
+        """A contact whose id has not been looked up."""
+        return self._any(self._contacts(known=False))
 
-    def send(self) -> Beat:
-        name, text = self._letter(brought_up=False)
-        calls = (call("get_user_id", user=name), call("send_message", receiver_id=self._ids[name], message=text))
-        return self.with_login("send", calls, {"name": name, "text": text}, lambda: self._send(name, text))
+    def letter_to_stranger(self, _: Values) -> Values:
+        return self._letter(self._contacts(known=False))
 
-    def send_known(self) -> Beat:
-        """To somebody whose id an earlier turn has brought up."""
-        name, text = self._letter(brought_up=True)
-        calls = (call("send_message", receiver_id=self._ids[name], message=text),)
-        return self.with_login("send_known", calls, {"name": name, "text": text}, lambda: self._send(name, text))
+    def letter_to_acquaintance(self, _: Values) -> Values:
+        return self._letter(self._contacts(known=True))
 
-    def send_id(self) -> Beat:
-        name, text = self._letter()
-        number = self._ids[name]
-        calls = (call("send_message", receiver_id=number, message=text),)
-        effect = partial(self._write, number, text)
-        return self.with_login("send_id", calls, {"id": number, "text": text}, effect)
+    def letter_to_id(self, _: Values) -> Values:
+        letter = self._letter(self._contacts(known=None))
+        return {"id": letter["_id"], "text": letter["text"]}
 
-    def add(self) -> Beat:
-        name = self.words.draw("person")
-        return Beat("messages.add", (call("add_contact", user_name=name),), {"name": name}, lambda: self._add(name))
+    def other_stranger(self, values: Values) -> Values:
+        other = self.stranger(values)
+        require(values["name"] != other["name"])
+        return {"other": other["name"], "_other": other["_id"]}
 
-    def add_and_send(self) -> Beat:
-        name, text, number = self.words.draw("person"), self.words.draw("sentence"), f"USR{self._counter + 1}"
-        calls = (call("add_contact", user_name=name), call("send_message", receiver_id=number, message=text))
+    def new_id(self, _: Values) -> Values:
+        return {"_id": f"USR{self._counter + 1}"}
 
-        def effect() -> None:
-            self._add(name)
-            self._send(name, text)
-
-        return self.with_login("add_and_send", calls, {"name": name, "text": text}, effect)
-
-    def unsend(self) -> Beat:
+    def unknown_receiver(self, _: Values) -> Values:
         written = {number for number, _ in self._inbox}
-        names = [name for name, number in self._ids.items() if number in written and name not in self._known]
-        require(names)
-        name = self.words.pick(names)
-        number = self._ids[name]
-        calls = (call("get_user_id", user=name), call("delete_message", receiver_id=number))
+        return self._any([name for name, number in self._ids.items() if number in written and name not in self._known])
 
-        def effect() -> None:
-            self._known.add(name)
-            self._delete(number)
-
-        return self.with_login("unsend", calls, {"name": name}, effect)
-
-    def unsend_id(self) -> Beat:
+    def any_message(self, _: Values) -> Values:
         require(self._inbox)
-        number, _ = self.rng.choice(self._inbox)
-        calls = (call("delete_message", receiver_id=number),)
-        return self.with_login("unsend_id", calls, {"id": number}, lambda: self._delete(number))
+        return {"id": self.rng.choice(self._inbox)[0]}
 
-    def send_added(self) -> Beat:
-        """To the contact that was added last."""
-        name, text = known(self._added), self.words.draw("sentence")
-        number = self._ids[name]
-        calls = (call("send_message", receiver_id=number, message=text),)
-        effect = partial(self._send, name, text)
-        return self.with_login("send_added", calls, {"text": text}, effect, reads=(number,))
+    def any_word(self, _: Values) -> Values:
+        require(self._inbox)
+        return {"word": self.words.pick(self.rng.choice(self._inbox)[1].split())}
 
-    def send_both(self) -> Beat:
-        (name, text), other = self._letter(brought_up=False), known(self._someone(brought_up=False))
-        require(name != other)
-        calls = tuple(
-            made
-            for each in (name, other)
-            for made in (
-                call("get_user_id", user=each),
-                call("send_message", receiver_id=self._ids[each], message=text),
-            )
-        )
+    def added(self, _: Values) -> Values:
+        name = known(self._added)
+        return {"name": name, "_id": self._ids[name]}
 
-        def effect() -> None:
-            self._send(name, text)
-            self._send(other, text)
-            self._last = None  # there are two that were written to last
-
-        slots = {"name": name, "other": other, "text": text}
-        return self.with_login("send_both", calls, slots, effect, reads=(self._ids[name], self._ids[other]))
-
-    def unsend_last(self) -> Beat:
+    def last_receiver(self, _: Values) -> Values:
         number = known(self._last)
         require(any(number == self._ids[name] for name in self._known))
-        calls = (call("delete_message", receiver_id=number),)
-        return self.with_login("unsend_last", calls, {}, lambda: self._delete(number), reads=(number,))
+        return {"_id": number}
 
-    def send_file(self, read: SceneReading) -> Beat:
-        """The text of a file, to somebody."""
-        name, text = known(self._someone(brought_up=False)), str(read.value)
-        number = self._ids[name]
-        calls = (*read.calls, call("get_user_id", user=name), call("send_message", receiver_id=number, message=text))
-        effect = partial(self._send, name, text)
-        return self.with_login("send_file", calls, {**read.slots, "name": name}, effect, reads=(text, number))
-
-    def people(self) -> Beat:
-        return Beat("messages.people", (call("list_users"),), {}, bulk=True)
-
-    def sent(self) -> Beat:
-        return self.with_login("sent", (call("view_messages_sent"),), {}, bulk=True)
-
-    def search(self) -> Beat:
-        require(self._inbox)
-        word = self.words.pick(self.rng.choice(self._inbox)[1].split())
-        return self.with_login("search", (call("search_messages", keyword=word),), {"word": word})
-
-    def stats(self) -> Beat:
-        return self.with_login("stats", (call("get_message_stats"),), {})
-
-    def id_of(self) -> Beat:
-        name = known(self._someone(brought_up=False))
-        calls = (call("get_user_id", user=name),)
-        return Beat("messages.id_of", calls, {"name": name}, lambda: self._known.add(name))
-
-    def _letter(self, *, brought_up: bool | None = None) -> tuple[str, str]:
-        """Somebody to write to, and what."""
-        name, text = self._someone(brought_up=brought_up), self.words.draw("sentence")
-        return known(name), text
-
-    def _someone(self, *, brought_up: bool | None) -> str | None:
-        """A contact other than the user; `brought_up` asks for one whose id an earlier turn has brought up, or not."""
-        names = [
+    def _contacts(self, *, known: bool | None) -> list[str]:
+        """Contacts other than the user; `known` requires that their ids have been looked up, or have not."""
+        return [
             name
             for name, number in self._ids.items()
-            if number != self._me and (brought_up is None or (name in self._known) == brought_up)
+            if number != self._me and (known is None or (name in self._known) == known)
         ]
-        return self.words.pick(names) if names else None
 
-    def _send(self, name: str, text: str) -> None:
-        self._known.add(name)
-        self._write(self._ids[name], text)
+    def _any(self, names: list[str]) -> Values:
+        require(names)
+        name = self.words.pick(names)
+        return {"name": name, "_id": self._ids[name]}
 
-    def _write(self, number: str, text: str) -> None:
-        self._inbox.append((number, text))
-        self._last = number
+    def _letter(self, names: list[str]) -> Values:
+        """Somebody to write to, and what; the text is drawn even if there is nobody."""
+        receiver = self._any(names) if names else {}
+        text = self.words.draw("sentence")
+        require(names)
+        return {**receiver, "text": text}
 
-    def _add(self, name: str) -> None:
+    # Effects.
+
+    def write(self, values: Values) -> None:
+        self._write(values.get("_id") or values["id"], values["text"])
+
+    def write_value(self, values: Values) -> None:
+        self._write(values["_id"], values["_value"])
+
+    def write_other(self, values: Values) -> None:
+        self._write(values["_other"], values["text"])
+        self._known.add(values["other"])
+        self._last = None  # "the last receiver" would be ambiguous
+
+    def note_known(self, values: Values) -> None:
+        self._known.add(values["name"])
+
+    def add(self, values: Values) -> None:
         self._counter += 1
-        self._ids[name] = f"USR{self._counter}"
-        self._known.add(name)
-        self._added = name
+        self._ids[values["name"]] = values["_id"]
+        self._added = values["name"]
+        self.note_known(values)
 
-    def _delete(self, number: str) -> None:
+    def delete(self, values: Values) -> None:
+        number = values.get("_id") or values["id"]
         last = max(place for place, (receiver, _) in enumerate(self._inbox) if receiver == number)
         del self._inbox[last]
         self._last = None
 
-    def credentials(self) -> Mapping[str, str]:
-        return {"user_id": self._me}
+    def _write(self, number: str, text: str) -> None:
+        self._inbox.append((number, text))
+        self._last = number

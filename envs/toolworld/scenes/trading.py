@@ -4,31 +4,78 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from types import MappingProxyType
+from typing import ClassVar
 
 from envs.task import JSON
-from envs.toolworld.scene import Beat, Intent, SceneReading, SceneWithLogin, call, known, require
+from envs.toolworld.scene import Row, Scene, Values, known, require
 from envs.toolworld.words import Words
 
+_login = partial(Row, login=True)
+_INFO = "get_stock_info(symbol=symbol)"
+_BUY = "place_order(order_type='Buy', symbol=symbol, price=price, amount=shares)"
+_UNWATCH = "remove_stock_from_watchlist(symbol=symbol)"
+_DETAILS = "get_order_details(order_id=order)"
 
-class Trading(SceneWithLogin):
+
+class Trading(Scene):
     class_name = "TradingBot"
-    makers = MappingProxyType({"buy": "order", "sell": "order"})
-    family = "trading"
-    login_tool = "trading_login"
+    makers: ClassVar[Mapping[str, str]] = {"buy": "order", "sell": "order"}
+    rows: ClassVar[Mapping[str, Row]] = {
+        "login": Row("is_logged_out credentials", "trading_login(username=username, password=password)", "log_in"),
+        "logout": Row("is_logged_in", "trading_logout()", "log_out"),
+        "quote": Row("any_stock", _INFO, "note_quoted"),
+        "watch": Row("unwatched_stock", "add_to_watchlist(stock=symbol)", "watch", bulk=True),
+        "unwatch": _login("watched_stock", _UNWATCH, "unwatch"),
+        "order": _login(
+            "any_stock any_price any_shares any_kind",
+            "place_order(order_type=_kind, symbol=symbol, price=price, amount=shares)",
+            "place",
+        ),
+        "cancel": Row("open_order", "cancel_order(order_id=order)", "cancel"),
+        "cancel_placed": Row("placed one_order", "cancel_order(order_id=order)", "cancel", hides="order"),
+        "details": Row("any_order", _DETAILS),
+        "details_placed": Row("placed", _DETAILS, hides="order"),
+        "fund": _login("any_amount", "fund_account(amount=amount)"),
+        "withdraw": _login("any_amount", "withdraw_funds(amount=amount)"),
+        "account": _login("", "get_account_info()"),
+        "watchlist": _login("", "get_watchlist()", "note_watch_list", bulk=True),
+        "history": _login("", "get_order_history()", "note_orders", bulk=True),
+        "between": Row("any_range two_stocks", "filter_stocks_by_price(stocks=_both, min_price=low, max_price=high)"),
+        "price": Row("any_stock its_price", _INFO, "note_quoted", "price"),
+        "two_prices": Row(
+            "two_stocks", "get_stock_info(symbol=first); get_stock_info(symbol=second)", "note_second", "_prices"
+        ),
+        "buy_quoted": _login("quoted_stock some_shares", _BUY, "place", "price", "symbol"),
+        "buy_at_price": _login("any_stock its_price some_shares", f"{_INFO}; {_BUY}", "note_quoted place", "price"),
+        "buy_and_show": _login("any_stock any_price any_shares next_order", f"{_BUY}; {_DETAILS}", "place", "order"),
+        "last_order": _login("last_order", f"get_order_history(); {_DETAILS}", "note_orders", "order", bulk=True),
+        "first_watched": _login("first_watched", f"get_watchlist(); {_INFO}", "note_quoted", "symbol", bulk=True),
+        "unwatch_first": _login("first_watched", f"get_watchlist(); {_UNWATCH}", "unwatch", "symbol", bulk=True),
+        "quote_listed": Row("first_listed", _INFO, "note_quoted", "symbol"),
+        "unwatch_listed": _login("first_listed", _UNWATCH, "unwatch", "symbol"),
+        "details_listed": Row("last_listed", _DETAILS, reads="order"),
+    }
+    requests = (
+        "quote watch unwatch order order cancel cancel_placed details details_placed fund withdraw account watchlist "
+        "history between login logout"
+    )
+    referring_requests = (
+        "quote order watchlist history buy_at_price buy_and_show last_order first_watched unwatch_first"
+    )
+    recalling_requests = "cancel_placed details_placed buy_quoted quote_listed unwatch_listed details_listed"
 
     def __init__(self, words: Words, size: int, *, rich: bool = False) -> None:
         super().__init__(words, size, rich=rich)
         self._symbols = [words.draw("symbol") for _ in range((2 * size if rich else size) + 1)]
         self._prices = {symbol: self.rng.randrange(1000, 30000) / 100 for symbol in self._symbols}
         self._watched = self._symbols[: (2 * size if rich else self.rng.randint(1, 2))]
-        self._logged_in = self.rng.random() < 0.5
+        self.logged_in = self.rng.random() < 0.5
         first = words.identifier(4)
         self._orders = {first + step: self.rng.choice(("Open", "Pending", "Completed")) for step in range(size)}
         self._next = first + size
         self._placed: int | None = None
         self._quoted: str | None = None
-        self._watched_list: tuple[str, ...] | None = None
+        self._watch_list: tuple[str, ...] | None = None
         self._last_listed: int | None = None
         """The watch list, and the last order of the list of orders, as they were shown last."""
         self._account = words.identifier(5)
@@ -53,7 +100,7 @@ class Trading(SceneWithLogin):
         return {
             "orders": orders,
             "account_info": {"account_id": self._account, "balance": self._balance, "binding_card": self._account + 7},
-            "authenticated": self._logged_in,
+            "authenticated": self.logged_in,
             "market_status": "Open",
             "order_counter": self._next,
             "stocks": stocks,
@@ -61,200 +108,111 @@ class Trading(SceneWithLogin):
             "transaction_history": [],
         }
 
-    @property
-    def intents(self) -> tuple[Intent, ...]:
-        return (
-            *(self.quote, self.watch, self.unwatch, self.order, self.order, self.cancel, self.cancel_placed),
-            *(self.details, self.details_placed, self.fund, self.withdraw, self.account, self.watchlist),
-            *(self.history, self.between, self.login, self.logout),
-        )
+    def credentials(self, _: Values) -> Values:
+        # The benchmark accepts any name and password here, so the user's words are all there is.
+        return {"username": self.words.draw("account"), "password": self.words.draw("password")}
 
-    @property
-    def referring(self) -> tuple[Intent, ...]:
-        return (
-            *(self.quote, self.order, self.watchlist, self.history, self.buy_at_price, self.buy_and_show),
-            *(self.last_order, self.first_watched, self.unwatch_first),
-        )
+    # Draws.
 
-    @property
-    def recalling(self) -> tuple[Intent, ...]:
-        return (
-            *(self.cancel_placed, self.details_placed, self.buy_quoted, self.quote_listed, self.unwatch_listed),
-            self.details_listed,
-        )
+    def any_stock(self, _: Values) -> Values:
+        return {"symbol": self.words.pick(self._symbols)}
 
-    def quote(self) -> Beat:
-        symbol = self.words.pick(self._symbols)
-        calls = (call("get_stock_info", symbol=symbol),)
-        return Beat("trading.quote", calls, {"symbol": symbol}, lambda: self._quote(symbol))
+    def unwatched_stock(self, values: Values) -> Values:
+        stock = self.any_stock(values)
+        require(stock["symbol"] not in self._watched)
+        return stock
 
-    def buy_quoted(self) -> Beat:
-        """Shares of the stock that was looked up last."""
-        symbol, shares = known(self._quoted), self.rng.randint(11, 30)
-        price = self._prices[symbol]
-        placed = call("place_order", order_type="Buy", symbol=symbol, price=price, amount=shares)
-        return self.with_login("buy_quoted", (placed,), {"shares": str(shares)}, self._place, reads=(str(price),))
-
-    def buy_at_price(self) -> Beat:
-        read, shares = self.price(), self.rng.randint(11, 30)
-        symbol = read.slots["symbol"]
-        placed = call("place_order", order_type="Buy", symbol=symbol, price=read.value, amount=shares)
-
-        def effect() -> None:
-            read.effect()
-            self._place()
-
-        slots = {**read.slots, "shares": str(shares)}
-        calls = (*read.calls, placed)
-        return self.with_login("buy_at_price", calls, slots, effect, reads=(str(read.value),))
-
-    def buy_and_show(self) -> Beat:
-        """An order, and what became of it."""
-        symbol, price, shares = self.words.pick(self._symbols), self.words.decimal(10, 100), self.rng.randint(11, 90)
-        placed = call("place_order", order_type="Buy", symbol=symbol, price=price, amount=shares)
-        slots = {"symbol": symbol, "price": str(price), "shares": str(shares)}
-        calls = (placed, call("get_order_details", order_id=self._next))
-        return self.with_login("buy_and_show", calls, slots, self._place, reads=(str(self._next),))
-
-    def last_order(self) -> Beat:
-        number = self._next - 1
-        calls = (call("get_order_history"), call("get_order_details", order_id=number))
-        return self.with_login("last_order", calls, {}, self._list_orders, bulk=True, reads=(str(number),))
-
-    def first_watched(self) -> Beat:
+    def watched_stock(self, _: Values) -> Values:
         require(self._watched)
-        symbol = self._watched[0]
-        calls = (call("get_watchlist"), call("get_stock_info", symbol=symbol))
-        return self.with_login("first_watched", calls, {}, lambda: self._quote(symbol), bulk=True, reads=(symbol,))
+        return {"symbol": self.words.pick(self._watched)}
 
-    def unwatch_first(self) -> Beat:
+    def first_watched(self, _: Values) -> Values:
         require(self._watched)
-        symbol = self._watched[0]
-        calls = (call("get_watchlist"), call("remove_stock_from_watchlist", symbol=symbol))
-        effect = partial(self._watched.remove, symbol)
-        return self.with_login("unwatch_first", calls, {}, effect, bulk=True, reads=(symbol,))
+        return {"symbol": self._watched[0]}
 
-    def quote_listed(self) -> Beat:
-        """The first stock of the watch list that was shown."""
-        symbol = self._first_listed()
-        calls = (call("get_stock_info", symbol=symbol),)
-        return Beat("trading.quote_listed", calls, {}, partial(self._quote, symbol), reads=(symbol,))
+    def first_listed(self, values: Values) -> Values:
+        """The first stock of the watch list, if the list was shown and has not changed."""
+        require(self._watch_list == tuple(self._watched))
+        return self.first_watched(values)
 
-    def unwatch_listed(self) -> Beat:
-        symbol = self._first_listed()
-        calls = (call("remove_stock_from_watchlist", symbol=symbol),)
-        effect = partial(self._watched.remove, symbol)
-        return self.with_login("unwatch_listed", calls, {}, effect, reads=(symbol,))
+    def quoted_stock(self, _: Values) -> Values:
+        symbol = known(self._quoted)
+        return {"symbol": symbol, "price": self._prices[symbol]}
 
-    def details_listed(self) -> Beat:
-        """The last order of the list that was shown."""
-        number = known(self._last_listed)
-        calls = (call("get_order_details", order_id=number),)
-        return Beat("trading.details_listed", calls, {}, reads=(str(number),))
+    def two_stocks(self, _: Values) -> Values:
+        both = self.rng.sample(self._symbols, 2)
+        return {"first": both[0], "second": both[1], "_both": both, "_prices": [self._prices[each] for each in both]}
 
-    def price(self) -> SceneReading:
-        """The price of a stock, looked up."""
-        symbol = self.words.pick(self._symbols)
-        calls = (call("get_stock_info", symbol=symbol),)
-        return SceneReading(calls, {"symbol": symbol}, self._prices[symbol], partial(self._quote, symbol))
+    def its_price(self, values: Values) -> Values:
+        return {"price": self._prices[values["symbol"]]}
 
-    def two_prices(self) -> SceneReading:
-        first, second = self.rng.sample(self._symbols, 2)
-        calls = (call("get_stock_info", symbol=first), call("get_stock_info", symbol=second))
-        prices: JSON = [self._prices[first], self._prices[second]]
-        return SceneReading(calls, {"first": first, "second": second}, prices, partial(self._quote, second))
+    def any_price(self, _: Values) -> Values:
+        return {"price": self.words.decimal(10, 100)}
 
-    def watch(self) -> Beat:
-        symbol = self.words.pick(self._symbols)
-        require(symbol not in self._watched)
-        calls = (call("add_to_watchlist", stock=symbol),)
-        return Beat("trading.watch", calls, {"symbol": symbol}, lambda: self._watched.append(symbol), bulk=True)
+    def any_shares(self, _: Values) -> Values:
+        return {"shares": self.rng.randint(11, 90)}
 
-    def unwatch(self) -> Beat:
-        require(self._watched)
-        symbol = self.words.pick(self._watched)
-        effect = partial(self._watched.remove, symbol)
-        wanted = call("remove_stock_from_watchlist", symbol=symbol)
-        return self.with_login("unwatch", (wanted,), {"symbol": symbol}, effect)
+    def some_shares(self, _: Values) -> Values:
+        return {"shares": self.rng.randint(11, 30)}
 
-    def order(self) -> Beat:
-        symbol, price, shares = self.words.pick(self._symbols), self.words.decimal(10, 100), self.rng.randint(11, 90)
+    def any_kind(self, _: Values) -> Values:
         kind = self.words.pick(("Buy", "Sell"))
-        slots = {"symbol": symbol, "price": str(price), "shares": str(shares)}
-        placed = call("place_order", order_type=kind, symbol=symbol, price=price, amount=shares)
-        return self.with_login(kind.lower(), (placed,), slots, self._place)
+        return {"_kind": kind, "_intent": kind.lower()}
 
-    def cancel(self) -> Beat:
-        return self._cancel([number for number, status in self._orders.items() if status != "Completed"], "cancel")
+    def any_amount(self, _: Values) -> Values:
+        return {"amount": self.words.number(100, 2000)}
 
-    def cancel_placed(self) -> Beat:
-        return self._cancel([known(self._placed)], "cancel_placed")
+    def any_range(self, _: Values) -> Values:
+        return {"low": self.words.number(20, 90), "high": self.words.number(120, 280)}
 
-    def details(self) -> Beat:
-        number = self.rng.choice(list(self._orders))
-        return Beat("trading.details", (call("get_order_details", order_id=number),), {"order": str(number)})
+    def any_order(self, _: Values) -> Values:
+        return {"order": self.rng.choice(list(self._orders))}
 
-    def details_placed(self) -> Beat:
-        return Beat("trading.details_placed", (call("get_order_details", order_id=known(self._placed)),), {})
-
-    def fund(self) -> Beat:
-        amount = self.words.number(100, 2000)
-        return self.with_login("fund", (call("fund_account", amount=amount),), {"amount": str(amount)})
-
-    def withdraw(self) -> Beat:
-        amount = self.words.number(100, 2000)
-        return self.with_login("withdraw", (call("withdraw_funds", amount=amount),), {"amount": str(amount)})
-
-    def account(self) -> Beat:
-        return self.with_login("account", (call("get_account_info"),), {})
-
-    def watchlist(self) -> Beat:
-        return self.with_login("watchlist", (call("get_watchlist"),), {}, self._list_watched, bulk=True)
-
-    def history(self) -> Beat:
-        return self.with_login("history", (call("get_order_history"),), {}, self._list_orders, bulk=True)
-
-    def between(self) -> Beat:
-        low, high = self.words.number(20, 90), self.words.number(120, 280)
-        stocks = self.rng.sample(self._symbols, 2)
-        calls = (call("filter_stocks_by_price", stocks=stocks, min_price=low, max_price=high),)
-        slots = {"first": stocks[0], "second": stocks[1], "low": str(low), "high": str(high)}
-        return Beat("trading.between", calls, slots)
-
-    def logout(self) -> Beat:
-        require(self._logged_in)
-        return Beat("trading.logout", (call("trading_logout"),), {}, self._log_out)
-
-    def _cancel(self, numbers: list[int], intent: str) -> Beat:
+    def open_order(self, _: Values) -> Values:
+        numbers = [number for number, status in self._orders.items() if status != "Completed"]
         require(numbers)
-        number = self.rng.choice(numbers)
+        return {"order": self.rng.choice(numbers)}
 
-        def effect() -> None:
-            self._orders[number] = "Completed"
-            self._placed = None
+    def placed(self, _: Values) -> Values:
+        return {"order": known(self._placed)}
 
-        slots = {"order": str(number)} if intent == "cancel" else {}
-        return Beat(f"trading.{intent}", (call("cancel_order", order_id=number),), slots, effect)
+    def one_order(self, values: Values) -> None:
+        self.rng.choice([values["order"]])  # keeps the sequence of random numbers
 
-    def _list_watched(self) -> None:
-        self._watched_list = tuple(self._watched)
+    def next_order(self, _: Values) -> Values:
+        return {"order": self._next}
 
-    def _list_orders(self) -> None:
-        self._last_listed = self._next - 1
+    def last_order(self, _: Values) -> Values:
+        return {"order": self._next - 1}
 
-    def _first_listed(self) -> str:
-        """The first stock of the watch list, where it was shown and is as it was."""
-        require(self._watched and self._watched_list == tuple(self._watched))
-        return self._watched[0]
+    def last_listed(self, _: Values) -> Values:
+        return {"order": known(self._last_listed)}
 
-    def _quote(self, symbol: str) -> None:
-        self._quoted = symbol
+    # Effects.
 
-    def _place(self) -> None:
+    def watch(self, values: Values) -> None:
+        self._watched.append(values["symbol"])
+
+    def unwatch(self, values: Values) -> None:
+        self._watched.remove(values["symbol"])
+
+    def place(self, _: Values) -> None:
         self._placed = self._next
         self._next += 1
         self._last_listed = None
 
-    def credentials(self) -> Mapping[str, str]:
-        # The benchmark accepts any name and password here, so the user's words are all there is.
-        return {"username": self.words.draw("account"), "password": self.words.draw("password")}
+    def cancel(self, values: Values) -> None:
+        self._orders[values["order"]] = "Completed"
+        self._placed = None
+
+    def note_quoted(self, values: Values) -> None:
+        self._quoted = values["symbol"]
+
+    def note_second(self, values: Values) -> None:
+        self._quoted = values["second"]
+
+    def note_watch_list(self, _: Values) -> None:
+        self._watch_list = tuple(self._watched)
+
+    def note_orders(self, _: Values) -> None:
+        self._last_listed = self._next - 1

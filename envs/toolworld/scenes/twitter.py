@@ -2,23 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
+from typing import ClassVar
 
 from envs.task import JSON
-from envs.toolworld.scene import Beat, Intent, SceneReading, SceneWithLogin, call, known, require
+from envs.toolworld.scene import Row, Scene, Values, known, require
 from envs.toolworld.words import Words
 
+_login = partial(Row, login=True)
+_POST = "post_tweet(content=text)"
+_COMMENT = "comment(tweet_id=_id, comment_content=text)"
+_MENTION = "mention(tweet_id=_id, mentioned_usernames=[name])"
+_RETWEET = "retweet(tweet_id=_id)"
+_TWEET = "get_tweet(tweet_id=_id)"
+_TWEETS = "get_user_tweets(username=author)"
+_FOLLOW = "follow_user(username_to_follow=author)"
+_UNFOLLOW = "unfollow_user(username_to_unfollow=author)"
 
-class Twitter(SceneWithLogin):
+
+class Twitter(Scene):
     class_name = "TwitterAPI"
-    family = "twitter"
-    login_tool = "authenticate_twitter"
+    rows: ClassVar[Mapping[str, Row]] = {
+        "login": Row(
+            "is_logged_out credentials", "authenticate_twitter(username=username, password=password)", "log_in"
+        ),
+        "post": _login("text:sentence", _POST, "post"),
+        "post_tagged": _login("text:sentence any_tag", "post_tweet(content=text, tags=[tag])", "post"),
+        "post_to": _login("text:sentence any_name", "post_tweet(content=text, mentions=[name])", "post"),
+        "comment": _login("any_tweet text:sentence", _COMMENT),
+        "comment_posted": _login("posted text:sentence", _COMMENT),
+        "retweet": _login("new_tweet", _RETWEET, "retweet"),
+        "retweet_author": _login("new_single_tweet", f"{_TWEETS}; {_RETWEET}", "retweet forget_shown"),
+        "mention": Row("any_tweet any_name", _MENTION),
+        "follow": _login("author:account", _FOLLOW, "follow"),
+        "unfollow": _login("followed", _UNFOLLOW, "unfollow"),
+        "following": _login("", "list_all_following()", "note_listed", bulk=True),
+        "read": Row("any_tweet", _TWEET, "note_shown"),
+        "posts_of": Row("any_author", _TWEETS, "forget_shown", bulk=True),
+        "search": Row("any_word", "search_tweets(keyword=word)", "forget_shown"),
+        "stats": Row("any_author", "get_user_stats(username=author)"),
+        "mention_posted": Row("posted any_name", _MENTION, reads="_id"),
+        "post_and_comment": _login(
+            "text:sentence reply:sentence next_id",
+            f"{_POST}; comment(tweet_id=_id, comment_content=reply)",
+            "post",
+            "_id",
+        ),
+        "post_and_mention": _login("text:sentence any_name next_id", f"{_POST}; {_MENTION}", "post", "_id"),
+        "comment_author": _login(
+            "single_tweet text:sentence", f"{_TWEETS}; {_COMMENT}", "forget_shown", "_id", bulk=True
+        ),
+        "follow_author": _login("tweet_of_stranger", f"{_TWEET}; {_FOLLOW}", "note_shown follow", "author"),
+        "stats_author": Row("authored_tweet", f"{_TWEET}; get_user_stats(username=author)", "note_shown", "author"),
+        "unfollow_first": _login(
+            "first_followed", f"list_all_following(); {_UNFOLLOW}", "unfollow", "author", bulk=True
+        ),
+        "unfollow_listed": _login("first_listed", _UNFOLLOW, "unfollow", "author"),
+        "follow_shown": _login("shown is_stranger", _FOLLOW, "follow", "author"),
+        "posts_shown": Row("shown", _TWEETS, reads="author", bulk=True),
+        "retweet_posted": _login("posted is_new", _RETWEET, "retweet", "_id"),
+        "post_file": _login("", "_read; post_tweet(content=_value)", "post", "_value"),
+    }
+    requests = (
+        "post post_tagged post_to comment comment_posted retweet retweet_author mention follow unfollow following read "
+        "posts_of search stats login"
+    )
+    referring_requests = (
+        "post post_tagged following read retweet_author comment_author post_and_comment post_and_mention follow_author "
+        "stats_author unfollow_first"
+    )
+    recalling_requests = "comment_posted mention_posted unfollow_listed follow_shown posts_shown retweet_posted"
 
     def __init__(self, words: Words, size: int, *, rich: bool = False) -> None:
         super().__init__(words, size, rich=rich)
-        self._user, self._password = words.draw("account"), words.draw("password")
-        self._logged_in = self.rng.random() < 0.6
+        self._who = {"username": words.draw("account"), "password": words.draw("password")}
+        self.logged_in = self.rng.random() < 0.6
         authors = [words.draw("account") for _ in range(max(2, size // 4))]
         start = words.identifier(3)
         self._tweets = {start + place: (authors[place % len(authors)], words.draw("sentence")) for place in range(size)}
@@ -36,9 +95,8 @@ class Twitter(SceneWithLogin):
             for number, (author, text) in self._tweets.items()
         }
         return {
-            "username": self._user,
-            "password": self._password,
-            "authenticated": self._logged_in,
+            **self._who,
+            "authenticated": self.logged_in,
             "tweets": tweets,
             "comments": {},
             "retweets": {},
@@ -46,216 +104,108 @@ class Twitter(SceneWithLogin):
             "tweet_counter": self._next,
         }
 
-    @property
-    def intents(self) -> tuple[Intent, ...]:
-        return (
-            *(self.post, self.post_tagged, self.post_to, self.comment, self.comment_posted, self.retweet),
-            *(self.retweet_author, self.mention, self.follow, self.unfollow, self.following, self.read),
-            *(self.posts_of, self.search, self.stats, self.login),
-        )
+    def credentials(self, _: Values) -> Values:
+        return dict(self._who)
 
-    @property
-    def referring(self) -> tuple[Intent, ...]:
-        return (
-            *(self.post, self.post_tagged, self.following, self.read, self.retweet_author, self.comment_author),
-            *(self.post_and_comment, self.post_and_mention, self.follow_author, self.stats_author),
-            self.unfollow_first,
-        )
+    # Draws.
 
-    @property
-    def recalling(self) -> tuple[Intent, ...]:
-        return (
-            *(self.comment_posted, self.mention_posted, self.unfollow_listed, self.follow_shown, self.posts_shown),
-            self.retweet_posted,
-        )
+    def any_tweet(self, _: Values) -> Values:
+        return _tweet(self.rng.choice(list(self._tweets)))
 
-    def post(self) -> Beat:
-        text = self.words.draw("sentence")
-        return self.with_login("post", (call("post_tweet", content=text),), {"text": text}, self._post)
+    def authored_tweet(self, _: Values) -> Values:
+        number, (author, _text) = self.rng.choice(list(self._tweets.items()))
+        return {**_tweet(number), "author": author}
 
-    def post_tagged(self) -> Beat:
-        text, tag = self.words.draw("sentence"), f"#{self.words.draw('topic')}"
-        calls = (call("post_tweet", content=text, tags=[tag]),)
-        return self.with_login("post_tagged", calls, {"text": text, "tag": tag}, self._post)
+    def tweet_of_stranger(self, values: Values) -> Values:
+        tweet = self.authored_tweet(values)
+        self.is_stranger(tweet)
+        return tweet
 
-    def post_to(self) -> Beat:
-        text, name = self.words.draw("sentence"), f"@{self.words.draw('account')}"
-        calls = (call("post_tweet", content=text, mentions=[name]),)
-        return self.with_login("post_to", calls, {"text": text, "name": name}, self._post)
-
-    def comment(self) -> Beat:
-        number, text = self.rng.choice(list(self._tweets)), self.words.draw("sentence")
-        calls = (call("comment", tweet_id=number, comment_content=text),)
-        return self.with_login("comment", calls, {"tweet": str(number), "text": text})
-
-    def comment_posted(self) -> Beat:
-        number, text = known(self._posted), self.words.draw("sentence")
-        calls = (call("comment", tweet_id=number, comment_content=text),)
-        return self.with_login("comment_posted", calls, {"text": text})
-
-    def retweet(self) -> Beat:
+    def new_tweet(self, _: Values) -> Values:
         numbers = [number for number in self._tweets if number not in self._retweeted]
         require(numbers)
-        number = self.rng.choice(numbers)
-        effect = partial(self._retweeted.add, number)
-        return self.with_login("retweet", (call("retweet", tweet_id=number),), {"tweet": str(number)}, effect)
+        return _tweet(self.rng.choice(numbers))
 
-    def retweet_author(self) -> Beat:
-        """The one post of an author: its id must be looked up."""
-        authors = [author for author, _ in self._tweets.values()]
-        numbers = [
-            number
-            for number, (author, _) in self._tweets.items()
-            if number not in self._retweeted and authors.count(author) == 1
-        ]
-        require(numbers)
-        number = self.rng.choice(numbers)
-        author, _ = self._tweets[number]
-        calls = (call("get_user_tweets", username=author), call("retweet", tweet_id=number))
-
-        def effect() -> None:
-            self._retweeted.add(number)
-            self._show(None)
-
-        return self.with_login("retweet_author", calls, {"author": author}, effect)
-
-    def mention(self) -> Beat:
-        number, name = self.rng.choice(list(self._tweets)), f"@{self.words.draw('account')}"
-        calls = (call("mention", tweet_id=number, mentioned_usernames=[name]),)
-        return Beat("twitter.mention", calls, {"tweet": str(number), "name": name})
-
-    def mention_posted(self) -> Beat:
-        number, name = known(self._posted), f"@{self.words.draw('account')}"
-        calls = (call("mention", tweet_id=number, mentioned_usernames=[name]),)
-        return Beat("twitter.mention_posted", calls, {"name": name}, reads=(str(number),))
-
-    def post_and_comment(self) -> Beat:
-        text, said, number = self.words.draw("sentence"), self.words.draw("sentence"), self._next
-        calls = (call("post_tweet", content=text), call("comment", tweet_id=number, comment_content=said))
-        slots = {"text": text, "reply": said}
-        return self.with_login("post_and_comment", calls, slots, self._post, reads=(str(number),))
-
-    def post_and_mention(self) -> Beat:
-        text, name, number = self.words.draw("sentence"), f"@{self.words.draw('account')}", self._next
-        calls = (call("post_tweet", content=text), call("mention", tweet_id=number, mentioned_usernames=[name]))
-        slots = {"text": text, "name": name}
-        return self.with_login("post_and_mention", calls, slots, self._post, reads=(str(number),))
-
-    def comment_author(self) -> Beat:
-        """Under the one post of an author, whose id must be looked up."""
-        number, text = self._single(), self.words.draw("sentence")
-        author, _ = self._tweets[number]
-        calls = (call("get_user_tweets", username=author), call("comment", tweet_id=number, comment_content=text))
-        slots = {"author": author, "text": text}
-        effect = partial(self._show, None)
-        return self.with_login("comment_author", calls, slots, effect, bulk=True, reads=(str(number),))
-
-    def follow_author(self) -> Beat:
-        """Whoever wrote a tweet."""
-        number, (author, _) = self.rng.choice(list(self._tweets.items()))
-        require(author not in self._following)
-        calls = (call("get_tweet", tweet_id=number), call("follow_user", username_to_follow=author))
-
-        def effect() -> None:
-            self._show(number)
-            self._following.append(author)
-
-        return self.with_login("follow_author", calls, {"tweet": str(number)}, effect, reads=(author,))
-
-    def stats_author(self) -> Beat:
-        number, (author, _) = self.rng.choice(list(self._tweets.items()))
-        calls = (call("get_tweet", tweet_id=number), call("get_user_stats", username=author))
-        return Beat("twitter.stats_author", calls, {"tweet": str(number)}, partial(self._show, number), reads=(author,))
-
-    def unfollow_first(self) -> Beat:
-        require(self._following)
-        user = self._following[0]
-        calls = (call("list_all_following"), call("unfollow_user", username_to_unfollow=user))
-        effect = partial(self._following.remove, user)
-        return self.with_login("unfollow_first", calls, {}, effect, bulk=True, reads=(user,))
-
-    def unfollow_listed(self) -> Beat:
-        """The first user of the list that was shown."""
-        require(self._following and self._listed == tuple(self._following))
-        user = self._following[0]
-        calls = (call("unfollow_user", username_to_unfollow=user),)
-        effect = partial(self._following.remove, user)
-        return self.with_login("unfollow_listed", calls, {}, effect, reads=(user,))
-
-    def follow_shown(self) -> Beat:
-        """Whoever wrote the tweet that was shown last."""
-        author = known(self._shown)
-        require(author not in self._following)
-        calls = (call("follow_user", username_to_follow=author),)
-        effect = partial(self._following.append, author)
-        return self.with_login("follow_shown", calls, {}, effect, reads=(author,))
-
-    def posts_shown(self) -> Beat:
-        author = known(self._shown)
-        calls = (call("get_user_tweets", username=author),)
-        return Beat("twitter.posts_shown", calls, {}, bulk=True, reads=(author,))
-
-    def retweet_posted(self) -> Beat:
-        number = known(self._posted)
-        require(number not in self._retweeted)
-        calls = (call("retweet", tweet_id=number),)
-        effect = partial(self._retweeted.add, number)
-        return self.with_login("retweet_posted", calls, {}, effect, reads=(str(number),))
-
-    def post_file(self, read: SceneReading) -> Beat:
-        """The text of a file, posted."""
-        calls = (*read.calls, call("post_tweet", content=read.value))
-        return self.with_login("post_file", calls, read.slots, self._post, reads=(str(read.value),))
-
-    def follow(self) -> Beat:
-        user = self.words.draw("account")
-        calls = (call("follow_user", username_to_follow=user),)
-        return self.with_login("follow", calls, {"author": user}, lambda: self._following.append(user))
-
-    def unfollow(self) -> Beat:
-        require(self._following)
-        user = self.words.pick(self._following)
-        calls = (call("unfollow_user", username_to_unfollow=user),)
-        return self.with_login("unfollow", calls, {"author": user}, lambda: self._following.remove(user))
-
-    def following(self) -> Beat:
-        return self.with_login("following", (call("list_all_following"),), {}, self._list, bulk=True)
-
-    def read(self) -> Beat:
-        number = self.rng.choice(list(self._tweets))
-        effect = partial(self._show, number)
-        return Beat("twitter.read", (call("get_tweet", tweet_id=number),), {"tweet": str(number)}, effect)
-
-    def posts_of(self) -> Beat:
-        author, _ = self.rng.choice(list(self._tweets.values()))
-        calls = (call("get_user_tweets", username=author),)
-        return Beat("twitter.posts_of", calls, {"author": author}, partial(self._show, None), bulk=True)
-
-    def search(self) -> Beat:
-        _, text = self.rng.choice(list(self._tweets.values()))
-        word = self.rng.choice(text.split()[1:])
-        calls = (call("search_tweets", keyword=word),)
-        return Beat("twitter.search", calls, {"word": word}, partial(self._show, None))
-
-    def stats(self) -> Beat:
-        author, _ = self.rng.choice(list(self._tweets.values()))
-        return Beat("twitter.stats", (call("get_user_stats", username=author),), {"author": author})
-
-    def _list(self) -> None:
-        self._listed = tuple(self._following)
-
-    def _show(self, number: int | None) -> None:
-        """This tweet was shown, or several."""
-        self._shown = None if number is None else self._tweets[number][0]
-
-    def _single(self) -> int:
+    def single_tweet(self, _: Values) -> Values:
         """A tweet of an author who wrote no other."""
-        authors = [author for author, _ in self._tweets.values()]
-        numbers = [number for number, (author, _) in self._tweets.items() if authors.count(author) == 1]
-        require(numbers)
-        return self.rng.choice(numbers)
+        return self._choose_single(self._tweets)
 
-    def _post(self) -> None:
+    def new_single_tweet(self, _: Values) -> Values:
+        return self._choose_single([number for number in self._tweets if number not in self._retweeted])
+
+    def posted(self, _: Values) -> Values:
+        return {"_id": known(self._posted)}
+
+    def next_id(self, _: Values) -> Values:
+        return {"_id": self._next}
+
+    def is_new(self, values: Values) -> None:
+        require(values["_id"] not in self._retweeted)
+
+    def any_author(self, _: Values) -> Values:
+        return {"author": self.rng.choice(list(self._tweets.values()))[0]}
+
+    def any_word(self, _: Values) -> Values:
+        _author, text = self.rng.choice(list(self._tweets.values()))
+        return {"word": self.rng.choice(text.split()[1:])}
+
+    def any_tag(self, _: Values) -> Values:
+        return {"tag": f"#{self.words.draw('topic')}"}
+
+    def any_name(self, _: Values) -> Values:
+        return {"name": f"@{self.words.draw('account')}"}
+
+    def shown(self, _: Values) -> Values:
+        return {"author": known(self._shown)}
+
+    def is_stranger(self, values: Values) -> None:
+        require(values["author"] not in self._following)
+
+    def followed(self, _: Values) -> Values:
+        require(self._following)
+        return {"author": self.words.pick(self._following)}
+
+    def first_followed(self, _: Values) -> Values:
+        require(self._following)
+        return {"author": self._following[0]}
+
+    def first_listed(self, values: Values) -> Values:
+        """The first user of the list that was shown, if the list has not changed."""
+        require(self._listed == tuple(self._following))
+        return self.first_followed(values)
+
+    def _choose_single(self, numbers: Iterable[int]) -> Values:
+        authors = [author for author, _ in self._tweets.values()]
+        single = [number for number in numbers if authors.count(self._tweets[number][0]) == 1]
+        require(single)
+        number = self.rng.choice(single)
+        return {"_id": number, "author": self._tweets[number][0]}
+
+    # Effects.
+
+    def post(self, values: Values) -> None:
         self._posted = self._next
         self._next += 1
-        self._show(None)
+        self.forget_shown(values)
+
+    def retweet(self, values: Values) -> None:
+        self._retweeted.add(values["_id"])
+
+    def follow(self, values: Values) -> None:
+        self._following.append(values["author"])
+
+    def unfollow(self, values: Values) -> None:
+        self._following.remove(values["author"])
+
+    def note_listed(self, _: Values) -> None:
+        self._listed = tuple(self._following)
+
+    def note_shown(self, values: Values) -> None:
+        self._shown = self._tweets[values["_id"]][0]
+
+    def forget_shown(self, _: Values) -> None:
+        self._shown = None
+
+
+def _tweet(number: int) -> Values:
+    return {"tweet": number, "_id": number}

@@ -1,12 +1,12 @@
-"""The car: an engine that starts only with locked doors and a pressed brake, and what can be set and asked."""
+"""The car: an engine that starts only with locked doors and a pressed brake, and settings to change and read."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
+from typing import ClassVar
 
 from envs.task import JSON, ToolCall
-from envs.toolworld.scene import Beat, Intent, Scene, SceneReading, call, known, require
+from envs.toolworld.scene import Row, Scene, Values, known, require
 from envs.toolworld.words import Words
 
 _DOORS = ("driver", "passenger", "rear_left", "rear_right")
@@ -22,11 +22,48 @@ _STATUS = {
 }
 _PRINTED = 8
 """Characters of a converted amount at most, so that it can be copied."""
+_LOCK_ALL = ToolCall("lockDoors", {"unlock": False, "door": list(_DOORS)})
 
 
 class Vehicle(Scene):
     class_name = "VehicleControlAPI"
-    makers = MappingProxyType({"lock": "one_door", "unlock": "one_door", "climate_mode": "cooler"})
+    makers: ClassVar[Mapping[str, str]] = {"lock": "one_door", "unlock": "one_door", "climate_mode": "cooler"}
+    rows: ClassVar[Mapping[str, Row]] = {
+        "start": Row("is_stopped", "_start", "start"),
+        "start_and_drive": Row("is_stopped place:place", "_start; set_navigation(destination=place)", "start"),
+        "navigate": Row("place:place", "set_navigation(destination=place)"),
+        "fill": Row("any_gallons fits", "fillFuelTank(fuelAmount=_gallons)", "fill"),
+        "fill_liters": Row(
+            "any_liters fits", "liter_to_gallon(liter=liters); fillFuelTank(fuelAmount=_gallons)", "fill"
+        ),
+        "lock_all": Row("is_unlocked", "_lock", "lock_all"),
+        "one_door": Row("any_door", "lockDoors(unlock=_unlock, door=[_door])", "turn_lock"),
+        "climate": Row("any_degrees", "adjustClimateControl(temperature=degrees)"),
+        "cooler": Row("any_degrees any_climate", "adjustClimateControl(temperature=degrees, fanSpeed=fan, mode=mode)"),
+        "lights": Row("other_light", "setHeadlights(mode=mode)", "switch_lights"),
+        "parking_brake": Row("other_brake", "activateParkingBrake(mode=mode)", "switch_parking"),
+        "cruise": Row(
+            "any_cruise",
+            "_start; setCruiseControl(speed=speed, activate=True, distanceToNextVehicle=meters)",
+            "start",
+        ),
+        "status": Row("any_part", "displayCarStatus(option=_option)"),
+        "tires": Row("", "check_tire_pressure()"),
+        "reach": Row("any_miles", "estimate_drive_feasibility_by_mileage(distance=miles)"),
+        "liters": Row("whole_gallons", "gallon_to_liter(gallon=gallons)"),
+        "gallons": Row("any_liters", "liter_to_gallon(liter=liters)", "note_converted"),
+        "fill_converted": Row("converted fits", "fillFuelTank(fuelAmount=_gallons)", "fill", "_gallons"),
+        "fuel_in_liters": Row("fuel", "displayCarStatus(option='fuel'); gallon_to_liter(gallon=_fuel)", reads="_fuel"),
+        "gauge": Row("", "displayCarStatus(option='fuel')", "note_gauge"),
+        "gauge_in_liters": Row("gauge_is_right fuel", "gallon_to_liter(gallon=_fuel)", reads="_fuel"),
+        "pressures": Row("pressures", "check_tire_pressure()", reads="_pressures"),
+    }
+    requests = (
+        "start start start_and_drive start_and_drive navigate fill fill_liters lock_all one_door climate cooler lights "
+        "parking_brake cruise cruise status tires reach liters"
+    )
+    referring_requests = "fill_liters gallons gauge fuel_in_liters"
+    recalling_requests = "fill_converted gauge_in_liters"
 
     def __init__(self, words: Words, size: int, *, rich: bool = False) -> None:
         super().__init__(words, size, rich=rich)
@@ -59,177 +96,113 @@ class Vehicle(Scene):
             "rearRightTirePressure": rear_right,
         }
 
-    @property
-    def intents(self) -> tuple[Intent, ...]:
-        return (
-            *(self.start, self.start, self.start_and_drive, self.start_and_drive, self.navigate, self.fill),
-            *(self.fill_liters, self.lock_all, self.one_door, self.climate, self.cooler, self.lights),
-            *(self.parking_brake, self.cruise, self.cruise, self.status, self.tires, self.reach, self.liters),
-        )
+    # Draws.
 
-    @property
-    def referring(self) -> tuple[Intent, ...]:
-        return (self.fill_liters, self.gallons, self.gauge, self.fuel_in_liters)
-
-    @property
-    def recalling(self) -> tuple[Intent, ...]:
-        return (self.fill_converted, self.gauge_in_liters)
-
-    def start(self) -> Beat:
+    def is_stopped(self, _: Values) -> Values:
         require(not self._running)
-        return Beat("vehicle.start", self._start_calls(), {}, self._start)
+        return {"_start": self._start_calls()}
 
-    def start_and_drive(self) -> Beat:
-        require(not self._running)
-        place = self.words.draw("place")
-        calls = (*self._start_calls(), call("set_navigation", destination=place))
-        return Beat("vehicle.start_and_drive", calls, {"place": place}, self._start)
-
-    def navigate(self) -> Beat:
-        place = self.words.draw("place")
-        return Beat("vehicle.navigate", (call("set_navigation", destination=place),), {"place": place})
-
-    def fill(self) -> Beat:
-        gallons = self.words.decimal(1, 9)
-        return self._fill("fill", (call("fillFuelTank", fuelAmount=gallons),), {"gallons": str(gallons)}, gallons)
-
-    def fill_liters(self) -> Beat:
-        liters = self.words.number(5, 40)
-        gallons = liters * _LITER
-        require(len(str(gallons)) <= _PRINTED)
-        calls = (call("liter_to_gallon", liter=liters), call("fillFuelTank", fuelAmount=gallons))
-        return self._fill("fill_liters", calls, {"liters": str(liters)}, gallons)
-
-    def lock_all(self) -> Beat:
+    def is_unlocked(self, _: Values) -> Values:
         require(self._unlocked)
-        return Beat("vehicle.lock_all", (_lock(*_DOORS),), {}, self._unlocked.clear)
+        return {"_lock": (_LOCK_ALL,)}
 
-    def one_door(self) -> Beat:
+    def any_door(self, _: Values) -> Values:
         door = self.words.pick(_DOORS)
-        slots = {"door": door.replace("_", " ")}
-        if door in self._unlocked:
-            return Beat("vehicle.lock", (_lock(door),), slots, lambda: self._unlocked.discard(door))
-        calls = (call("lockDoors", unlock=True, door=[door]),)
-        return Beat("vehicle.unlock", calls, slots, lambda: self._unlocked.add(door))
+        unlock = door not in self._unlocked
+        return {
+            "door": door.replace("_", " "),
+            "_door": door,
+            "_unlock": unlock,
+            "_intent": "unlock" if unlock else "lock",
+        }
 
-    def climate(self) -> Beat:
-        degrees = self.words.decimal(16, 29)
-        calls = (call("adjustClimateControl", temperature=degrees),)
-        return Beat("vehicle.climate", calls, {"degrees": str(degrees)})
+    def any_gallons(self, _: Values) -> Values:
+        gallons = self.words.decimal(1, 9)
+        return {"gallons": gallons, "_gallons": gallons}
 
-    def cooler(self) -> Beat:
-        degrees, fan = self.words.decimal(16, 29), self.rng.randrange(10, 100)
-        mode = self.words.pick(("cool", "heat", "defrost"))
-        calls = (call("adjustClimateControl", temperature=degrees, fanSpeed=fan, mode=mode),)
-        return Beat("vehicle.climate_mode", calls, {"degrees": str(degrees), "fan": str(fan), "mode": mode})
-
-    def lights(self) -> Beat:
-        mode = "off" if self._lights else "on"
-        effect = self._switch_lights
-        return Beat("vehicle.lights", (call("setHeadlights", mode=mode),), {"mode": mode}, effect)
-
-    def parking_brake(self) -> Beat:
-        mode = "release" if self._parked else "engage"
-        effect = self._switch_parking
-        return Beat("vehicle.parking_brake", (call("activateParkingBrake", mode=mode),), {"mode": mode}, effect)
-
-    def cruise(self) -> Beat:
-        speed, meters = self.rng.randrange(30, 120, 5), self.words.number(20, 150)
-        cruise = call("setCruiseControl", speed=speed, activate=True, distanceToNextVehicle=meters)
-        calls = (cruise,) if self._running else (*self._start_calls(), cruise)
-        return Beat("vehicle.cruise", calls, {"speed": str(speed), "meters": str(meters)}, self._start)
-
-    def status(self) -> Beat:
-        part = self.words.pick(tuple(_STATUS))
-        return Beat("vehicle.status", (call("displayCarStatus", option=_STATUS[part]),), {"part": part})
-
-    def tires(self) -> Beat:
-        return Beat("vehicle.tires", (call("check_tire_pressure"),), {})
-
-    def reach(self) -> Beat:
-        miles = self.words.number(50, 400)
-        calls = (call("estimate_drive_feasibility_by_mileage", distance=miles),)
-        return Beat("vehicle.reach", calls, {"miles": str(miles)})
-
-    def liters(self) -> Beat:
-        gallons = self.words.number(2, 40)
-        return Beat("vehicle.liters", (call("gallon_to_liter", gallon=gallons),), {"gallons": str(gallons)})
-
-    def gallons(self) -> Beat:
+    def any_liters(self, _: Values) -> Values:
+        """Liters that are short enough to copy once they are converted to gallons."""
         liters = self.words.number(5, 40)
         gallons = liters * _LITER
         require(len(str(gallons)) <= _PRINTED)
+        return {"liters": liters, "_gallons": gallons}
 
-        def effect() -> None:
-            self._converted = gallons
+    def converted(self, _: Values) -> Values:
+        return {"_gallons": known(self._converted)}
 
-        calls = (call("liter_to_gallon", liter=liters),)
-        return Beat("vehicle.gallons", calls, {"liters": str(liters)}, effect)
+    def fits(self, values: Values) -> None:
+        """The tank has room for the gallons."""
+        require(self._fuel + values["_gallons"] <= 49)
 
-    def fill_converted(self) -> Beat:
-        """The amount that was converted before."""
-        gallons = known(self._converted)
-        calls = (call("fillFuelTank", fuelAmount=gallons),)
-        return self._fill("fill_converted", calls, {}, gallons, reads=(str(gallons),))
+    def whole_gallons(self, _: Values) -> Values:
+        return {"gallons": self.words.number(2, 40)}
 
-    def fuel_in_liters(self) -> Beat:
-        """What is in the tank, converted."""
+    def fuel(self, _: Values) -> Values:
         require(len(str(self._fuel)) <= _PRINTED)
-        calls = (call("displayCarStatus", option="fuel"), call("gallon_to_liter", gallon=self._fuel))
-        return Beat("vehicle.fuel_in_liters", calls, {}, reads=(str(self._fuel),))
+        return {"_fuel": self._fuel}
 
-    def gauge(self) -> Beat:
-        """The fuel level alone."""
-        calls = (call("displayCarStatus", option="fuel"),)
-        return Beat("vehicle.gauge", calls, {}, self._read_gauge)
+    def gauge_is_right(self, _: Values) -> None:
+        """The gauge was read, and nothing was filled in since."""
+        require(known(self._gauge) == self._fuel)
 
-    def gauge_in_liters(self) -> Beat:
-        """What the gauge showed last, converted."""
-        fuel = known(self._gauge)
-        require(fuel == self._fuel and len(str(fuel)) <= _PRINTED)
-        calls = (call("gallon_to_liter", gallon=fuel),)
-        return Beat("vehicle.gauge_in_liters", calls, {}, reads=(str(fuel),))
+    def any_degrees(self, _: Values) -> Values:
+        return {"degrees": self.words.decimal(16, 29)}
 
-    def pressures(self) -> SceneReading:
-        """The pressure of the four tires, shown."""
-        return SceneReading((call("check_tire_pressure"),), {}, list(self._pressures))
+    def any_climate(self, _: Values) -> Values:
+        fan = self.rng.randrange(10, 100)
+        return {"fan": fan, "mode": self.words.pick(("cool", "heat", "defrost")), "_intent": "climate_mode"}
+
+    def other_light(self, _: Values) -> Values:
+        return {"mode": "off" if self._lights else "on"}
+
+    def other_brake(self, _: Values) -> Values:
+        return {"mode": "release" if self._parked else "engage"}
+
+    def any_cruise(self, _: Values) -> Values:
+        speed, meters = self.rng.randrange(30, 120, 5), self.words.number(20, 150)
+        return {"speed": speed, "meters": meters, "_start": () if self._running else self._start_calls()}
+
+    def any_part(self, _: Values) -> Values:
+        part = self.words.pick(tuple(_STATUS))
+        return {"part": part, "_option": _STATUS[part]}
+
+    def any_miles(self, _: Values) -> Values:
+        return {"miles": self.words.number(50, 400)}
+
+    def pressures(self, _: Values) -> Values:
+        return {"_pressures": list(self._pressures)}
 
     def _start_calls(self) -> tuple[ToolCall, ...]:
-        calls = [_lock(*_DOORS)] if self._unlocked else []
+        calls = [_LOCK_ALL] if self._unlocked else []
         if not self._pressed:
-            calls.append(call("pressBrakePedal", pedalPosition=1.0))
-        return (*calls, call("startEngine", ignitionMode="START"))
+            calls.append(ToolCall("pressBrakePedal", {"pedalPosition": 1.0}))
+        return (*calls, ToolCall("startEngine", {"ignitionMode": "START"}))
 
-    def _fill(
-        self,
-        intent: str,
-        calls: tuple[ToolCall, ...],
-        slots: Mapping[str, str],
-        gallons: float,
-        reads: tuple[str, ...] = (),
-    ) -> Beat:
-        require(self._fuel + gallons <= 49)
+    # Effects.
 
-        def effect() -> None:
-            self._fuel += gallons
-            self._converted = None
-
-        return Beat(f"vehicle.{intent}", calls, slots, effect, reads=reads)
-
-    def _read_gauge(self) -> None:
-        self._gauge = self._fuel
-
-    def _start(self) -> None:
+    def start(self, _: Values) -> None:
         if not self._running:
             self._unlocked.clear()
             self._running = self._pressed = True
 
-    def _switch_lights(self) -> None:
+    def fill(self, values: Values) -> None:
+        self._fuel += values["_gallons"]
+        self._converted = None
+
+    def lock_all(self, _: Values) -> None:
+        self._unlocked.clear()
+
+    def turn_lock(self, values: Values) -> None:
+        (self._unlocked.add if values["_unlock"] else self._unlocked.discard)(values["_door"])
+
+    def switch_lights(self, _: Values) -> None:
         self._lights = not self._lights
 
-    def _switch_parking(self) -> None:
+    def switch_parking(self, _: Values) -> None:
         self._parked = not self._parked
 
+    def note_converted(self, values: Values) -> None:
+        self._converted = values["_gallons"]
 
-def _lock(*doors: str) -> ToolCall:
-    return call("lockDoors", unlock=False, door=list(doors))
+    def note_gauge(self, _: Values) -> None:
+        self._gauge = self._fuel

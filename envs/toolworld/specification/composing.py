@@ -1,37 +1,47 @@
-"""The task of a specification and a seed, composed and executed, or the reason why there is none."""
+"""The task of a specification and a seed, composed and executed, or the reason why there is none.
+
+A value is a task's own if a slot of one of its requests contains it and a split owns it: a name, a title, a message, a
+number of the lexicon. A composed task **shares** something with another task if the two have in common
+
+* a user text that contains one of the composed task's own values, or all user texts in order;
+* a ground-truth call with one of these values, or all ground-truth calls in order.
+
+Other texts and calls ("List the files here.", `ls()`) are nobody's.
+"""
 
 from __future__ import annotations
 
 import random
 import re
+from collections.abc import Iterable, Iterator
 from operator import attrgetter
 
 from envs.bfcl.tools import DOCUMENT_FILES
 from envs.errors import UserError, unknown_value
 from envs.specifications import Rejected
 from envs.task import Category, Task
-from envs.toolworld.compose import LONGER, Composition, assemble
+from envs.toolworld.compose import LONGER, Composition, assemble, fault_of, mentions
 from envs.toolworld.phrases import request, supply
-from envs.toolworld.requests import Request, calls_as_text, can_be_held_out, is_anchored
 from envs.toolworld.scene import Beat, NotNow, Scene
-from envs.toolworld.soundness import fault_of
+from envs.toolworld.showing import can_be_held_out
 from envs.toolworld.specification.document import code_of, specification_of
 from envs.toolworld.specification.value import SCENES, TaskSpecification, slots_of
 from envs.toolworld.words import SPLITS, UsedUp, Words
+from envs.toolworld.writing import Request, calls_as_text, is_anchored, owned_values, values_of
 
 PREFIX = "toolworld_written_"
-"""What the id of every task of a specification begins with; its split follows."""
+"""Prefix of every id of a composed task; its split follows."""
 
 _ATTEMPTS = 24
-"""Draws for one task: start states and values. More find a task for few specifications more."""
+"""Draws for one task: start states and values. More draws find a task for few further specifications."""
 _PROPOSALS = 12
-"""Proposals of one intent, which may give another by chance: to sell, where it is to buy."""
+"""Proposals of one intent, which may return another one by chance."""
 _MOST_SEED = 10**12
 _ID = re.compile(rf"{PREFIX}({'|'.join(SPLITS)})_({'|'.join(Category)})_(\d{{6,12}})_(.*)")
 
 
 class _Misfit(Exception):
-    """A draw that leads nowhere, and how far it came: (part of the work, turn)."""
+    """A draw without a task, and how far it came: (stage, turn)."""
 
     def __init__(self, reason: str, *way: int) -> None:
         super().__init__(reason)
@@ -39,7 +49,7 @@ class _Misfit(Exception):
 
 
 def task_name(specification: TaskSpecification, seed: int, *, split: str = "train") -> str:
-    """The id of the task that `compose` gives, which holds the specification and the seed. Raises `UserError`."""
+    """The id of the task that `compose` returns; it contains specification and seed. Raises `UserError`."""
     if type(seed) is not int or not 0 <= seed < _MOST_SEED:
         raise UserError(f"seed: {seed!r:.80} is not allowed; it must be a whole number from 0 to {_MOST_SEED - 1}.")
     if split not in SPLITS:
@@ -48,10 +58,10 @@ def task_name(specification: TaskSpecification, seed: int, *, split: str = "trai
 
 
 def compose(specification: TaskSpecification, seed: int, *, split: str = "train") -> Composition | Rejected:
-    """A task of the specification, a function of the arguments: the same in every process.
+    """The first sound task of several draws, as a function of the arguments: the same in every process.
 
-    Its ground truth was executed by the simulators, no call of it fails, and each is needed for its turn to pass. Of
-    several draws the first that is so counts. Where none is, the reason is that of the draw that came furthest.
+    Its ground truth was executed, no call of it fails, and each is needed for its turn to pass. If no draw is sound,
+    the reason is that of the draw that came furthest.
     """
     name = task_name(specification, seed, split=split)
     furthest = _Misfit("the lexicon has no values left", -1)
@@ -81,7 +91,7 @@ def specified_task(name: str) -> Task:
 
 
 def specification_in(task_id: str) -> TaskSpecification | None:
-    """The specification in a task's id; None where it has none. Raises `UserError` where it cannot be read."""
+    """The specification in a task's id, if any. Raises `UserError` if it cannot be read."""
     match = _ID.fullmatch(task_id)
     return None if match is None else specification_of(Category(match[2]), match[4])
 
@@ -113,7 +123,7 @@ def _composed(specification: TaskSpecification, rng: random.Random, name: str, s
 
 
 def _requests(specification: TaskSpecification, rng: random.Random, scenes: dict[str, Scene]) -> list[Request]:
-    """What the user asks for turn by turn, each intent in the state that those before it leave."""
+    """The requests turn by turn, each intent in the state after those before it."""
     written: list[Request] = []
     asked: set[str] = set()
     for turn, intents in enumerate(specification.turns):
@@ -136,7 +146,7 @@ def _requests(specification: TaskSpecification, rng: random.Random, scenes: dict
 
 
 def _slot(specification: TaskSpecification, rng: random.Random, turn: int) -> str | None:
-    """The value that is left out of the turn's first request, in miss_param."""
+    """The value that miss_param leaves out of the turn's first request."""
     withheld = specification.withheld
     if specification.category is not Category.MISS_PARAM or withheld is None or withheld.turn != turn:
         return None
@@ -144,7 +154,7 @@ def _slot(specification: TaskSpecification, rng: random.Random, turn: int) -> st
 
 
 def _hidden(specification: TaskSpecification, rng: random.Random, requests: list[Request]) -> str | None:
-    """The tool that is held out, in miss_func."""
+    """The tool that miss_func holds out."""
     withheld = specification.withheld
     if specification.category is not Category.MISS_FUNC or withheld is None:
         return None
@@ -173,3 +183,48 @@ def _proposed(scenes: dict[str, Scene], intent: str, turn: int) -> Beat:
         if beat.intent == intent:
             return beat
     raise _Misfit(f"turn {turn + 1}: {intent} makes no sense in the state at hand", 0, turn)
+
+
+class KnownTasks:
+    """Tasks that composed ones are compared with."""
+
+    def __init__(self, tasks: Iterable[Task] = ()) -> None:
+        self._texts: set[str] = set()
+        self._calls: set[str] = set()
+        self._stories: set[tuple[str, ...]] = set()
+        for task in tasks:
+            self.add(task)
+
+    def add(self, task: Task) -> None:
+        self._texts.update(_texts(task))
+        self._calls.update(_calls(task))
+        self._stories.update(_stories(task))
+
+    def shared(self, made: Composition) -> str | None:
+        """What the task shares with one of these, as a phrase; None if nothing."""
+        own = {value for beats in made.beats for beat in beats for value in owned_values(beat)}
+        for text in _texts(made.task):
+            if text in self._texts and any(mentions(text, value) for value in own):
+                return f"the user text {text!r:.80}"
+        for turn in made.task.turns:
+            for call in turn.ground_truth:
+                if str(call) in self._calls and any(value.lstrip("#@") in own for value in values_of(call)):
+                    return f"the call {call!s:.80}"
+        return self.story(made.task)
+
+    def story(self, task: Task) -> str | None:
+        """ "all user texts" or "all calls" if one of these tasks has the same; else None."""
+        texts, calls = _stories(task)
+        return "all user texts" if texts in self._stories else "all calls" if calls in self._stories else None
+
+
+def _texts(task: Task) -> Iterator[str]:
+    return (turn.user for turn in task.turns if turn.user is not None)
+
+
+def _calls(task: Task) -> Iterator[str]:
+    return (str(call) for turn in task.turns for call in turn.ground_truth)
+
+
+def _stories(task: Task) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    return ("user", *_texts(task)), ("calls", *_calls(task))

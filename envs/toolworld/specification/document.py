@@ -1,4 +1,4 @@
-"""A specification as JSON, read from text of any origin, and as the code that stands in the id of its tasks."""
+"""A specification as JSON, read from text of any origin, and as the code in the ids of its tasks."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from envs.toolworld.specification.value import (
 )
 
 MOST_CHARACTERS = 2_000
-"""Of a text that is read as a specification. The longest one has 1,000."""
+"""Length of a text that is read; the longest specification has 1,000 characters."""
 _DEPTH = 3
-"""Brackets within brackets: the object, its turns, the intents of one."""
+"""Nesting of brackets: the object, its turns, the intents of one."""
 _KEYS = ("category", "scenes", "turns", "distractors", "state", "withheld")
 _NEEDED = frozenset({"category", "scenes", "turns"})
 _CODE = re.compile(r"([a-z+]+)~([a-z_.+-]+)~d(\d{1,2})~s(\d)(?:~h(\d)(?:\.(\w{1,64}))?)?", re.ASCII)
 
 
 def read_specification(text: str) -> TaskSpecification:
-    """The specification that a text of any origin holds as JSON. Raises `UserError`: one sentence with the reason.
+    """The specification in a JSON text of any origin. Raises `UserError`: one sentence with the reason.
 
-    Its size and depth are checked before anything of it is read.
+    Size and depth are checked before anything is parsed.
     """
     if len(text) > MOST_CHARACTERS:
         raise UserError(f"specification: it has {len(text)} characters; at most {MOST_CHARACTERS} are read.")
@@ -53,7 +53,7 @@ def read_specification(text: str) -> TaskSpecification:
 
 
 def specification_from_dict(value: JSON) -> TaskSpecification:
-    """The specification that a JSON value describes. Raises `UserError`: one sentence with the reason."""
+    """The specification in a JSON value. Raises `UserError`: one sentence with the reason."""
     found = _object("specification", value, _KEYS, _NEEDED)
     withheld = found.get("withheld")
     if withheld is not None:
@@ -68,7 +68,7 @@ def specification_from_dict(value: JSON) -> TaskSpecification:
 
 
 def schema() -> dict[str, Any]:
-    """The JSON schema of a specification, for constrained decoding. What it allows can still be rejected."""
+    """The JSON schema of a specification, for constrained decoding. It allows some invalid specifications."""
     every = [name for scene in SCENES for name in intents_of(scene)]
 
     def many(items: dict[str, Any], most: int) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def schema() -> dict[str, Any]:
 
 
 def code_of(specification: TaskSpecification) -> str:
-    """The specification without its category in letters that an id may have: `files~files.show-files.copy~d2~s3`."""
+    """The specification, without its category, in letters that ids may have: `files~files.show-files.copy~d2~s3`."""
     withheld = specification.withheld
     parts = [
         "+".join(specification.scenes),
@@ -114,7 +114,7 @@ def code_of(specification: TaskSpecification) -> str:
 
 
 def specification_of(category: Category, code: str) -> TaskSpecification:
-    """The specification that `code_of` gave this code. Raises `UserError` for any other text."""
+    """The specification of a code. Raises `UserError` for any other text."""
     match = _CODE.fullmatch(code) if len(code) <= MOST_CHARACTERS else None
     if match is None:
         raise UserError(f"specification: {code!r:.80} cannot be read; the form is files~files.show-files.copy~d2~s3.")
@@ -130,7 +130,7 @@ def specification_of(category: Category, code: str) -> TaskSpecification:
 
 
 def _check_depth(text: str) -> None:
-    """Before a parser recurses. Brackets in texts count too, so that closing ones there can hide others."""
+    """Checks the nesting before a parser recurses. Brackets in texts count too, so that these can hide others."""
     level = 0
     for letter in text:
         if letter in "[{":

@@ -1,13 +1,13 @@
-"""What a task specification is, and which ones there are."""
+"""Task specifications as values: which ones are valid, and random ones."""
 
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
-from types import MappingProxyType
 
 from envs.bfcl.tools import tool_names
 from envs.errors import UserError, unknown_value
@@ -16,23 +16,23 @@ from envs.toolworld.phrases import phrases
 from envs.toolworld.scene import Scene
 from envs.toolworld.scenes import COMPANIONS, LARGE, MAIN
 
-SCENES: Mapping[str, type[Scene]] = MappingProxyType({kind.__name__.lower(): kind for kind in COMPANIONS})
-"""The scenes by name, in the order in which a specification has them."""
-_MAIN = frozenset(name for name, kind in SCENES.items() if kind in MAIN)
-_LARGE = frozenset(name for name, kind in SCENES.items() if kind in LARGE)
+SCENES: Mapping[str, type[Scene]] = {kind.__name__.lower(): kind for kind in COMPANIONS}
+"""The scenes by name, in the order in which a specification lists them."""
+_MAIN = tuple(name for name, kind in SCENES.items() if kind in MAIN)
+_LARGE = tuple(name for name, kind in SCENES.items() if kind in LARGE)
 
 MOST_SCENES = 2
 MOST_TURNS = 6
 MOST_INTENTS = 3
-"""Intents of a turn."""
+"""Intents per turn."""
 MOST_DISTRACTORS = 10
 STATE_SIZES = (2, 8)
 """Least and greatest state size."""
 _SHOWN = 40
-"""Characters, after escaping, of a wrong name that a message shows."""
+"""Escaped characters of a wrong name that a message shows."""
 
 WITHHOLDING = frozenset({Category.MISS_FUNC, Category.MISS_PARAM})
-"""The categories in which something is withheld: a tool, or a value."""
+"""The categories that withhold a tool or a value."""
 
 
 @cache
@@ -53,9 +53,9 @@ def slots_of(intent: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Withheld:
-    """What is withheld in turn `turn`, from 0, and given one turn later.
+    """What turn `turn`, from 0, withholds and the next one gives.
 
-    `what` is the name of a tool in miss_func, that of a value in miss_param; None leaves the choice to the seed.
+    `what` is a tool in miss_func, a value in miss_param; None leaves the choice to the seed.
     """
 
     turn: int
@@ -64,11 +64,13 @@ class Withheld:
 
 @dataclass(frozen=True, slots=True)
 class TaskSpecification:
-    """What a task should be like. Immutable, compared by value, and valid: raises `UserError` with the reason.
+    """A description of a task. Immutable, compared by value, and valid: raises `UserError` with the reason otherwise.
 
-    `turns` has the intents of each request of the user, in order; `distractors` counts tools that are shown and not
-    needed, as far as there are so many; `state_size` is about the number of files, contacts, tickets or stocks at the
-    start, of which long_context has five times as many. `scenes` come in the order of `SCENES`, whatever was given.
+    Args:
+        scenes: Sorted as in `SCENES`.
+        turns: The intents of each user turn, in order.
+        distractors: Tools that nothing needs, as far as there are so many.
+        state_size: About the number of files, contacts, tickets or stocks at the start; times five in long_context.
     """
 
     category: Category
@@ -94,9 +96,9 @@ class TaskSpecification:
             _check_name("scenes", name, tuple(SCENES))
         if len(set(self.scenes)) < len(self.scenes):
             raise UserError(f"scenes: {self.scenes[0]!r} is named twice; name each scene once.")
-        if not _MAIN & set(self.scenes):
+        if set(_MAIN).isdisjoint(self.scenes):
             raise UserError(f"scenes: {self.scenes[0]!r} has no state of its own; it needs another scene beside it.")
-        if self.category is Category.LONG_CONTEXT and not _LARGE & set(self.scenes):
+        if self.category is Category.LONG_CONTEXT and set(_LARGE).isdisjoint(self.scenes):
             raise UserError(f"scenes: long_context needs one of {', '.join(sorted(_LARGE))}.")
 
     def _check_turns(self) -> None:
@@ -142,7 +144,7 @@ class TaskSpecification:
         }
 
     def dump(self) -> str:
-        """The canonical JSON text, in one line: the same for equal specifications."""
+        """The canonical JSON text, in one line."""
         return json.dumps(self.to_dict())
 
     @property
@@ -152,7 +154,7 @@ class TaskSpecification:
 
     @property
     def features(self) -> frozenset[str]:
-        """What specifications are likened by: scenes, intents, and "turn 1", "turn 2" and so on."""
+        """Scenes, intents, and "turn 1", "turn 2" and so on, for comparing specifications."""
         places = (f"turn {number}" for number in range(1, 1 + self.depth))
         return frozenset((*self.scenes, *self.intents, *places))
 
@@ -163,12 +165,12 @@ class TaskSpecification:
 
     @property
     def key(self) -> str:
-        """16 hexadecimal digits that are the same for equal specifications, in every process."""
+        """16 hexadecimal digits, equal for equal specifications in every process."""
         return blake2b(self.dump().encode(), digest_size=8).hexdigest()
 
 
 def help_text() -> str:
-    """The keys of a specification and their values, for a writer to read."""
+    """The instructions for a task writer: the keys of a specification and their values."""
     lines = [
         '"category": base, miss_func (a tool is withheld for one turn), miss_param (a value is), or long_context.',
         f'"scenes": one or two of {", ".join(SCENES)}.',
@@ -189,7 +191,7 @@ def _check_name(key: str, value: object, allowed: Sequence[str]) -> None:
 
 
 def shown(text: str) -> str:
-    """The start of a text of a model's, of printable ASCII and at most 40 characters, for a message."""
+    """The start of a model's text in printable ASCII, for a message."""
     return ascii(text[:_SHOWN])[1:-1][:_SHOWN]
 
 
@@ -205,3 +207,37 @@ def check_length(key: str, value: Sequence[object], most: int) -> None:
     """Raises `UserError` for a list that is empty or has more items than `most`."""
     if not 1 <= len(value) <= most:
         raise UserError(f"{key}: {len(value)} are not allowed; it must be 1 to {most}.")
+
+
+_TWO_SCENES = 0.25
+
+
+def draw_specification(
+    rng: random.Random, *, category: Category | None = None, depth: int | None = None
+) -> TaskSpecification:
+    """A random valid specification, of that category and depth if given. It may have no task."""
+    kind = category or rng.choice(list(Category))
+    scenes = [rng.choice(_LARGE if kind is Category.LONG_CONTEXT else _MAIN)]
+    if rng.random() < _TWO_SCENES:
+        scenes.append(rng.choice([name for name in SCENES if name not in scenes]))
+    known = [intent for scene in scenes for intent in intents_of(scene)]
+    turns = [
+        [rng.choice(known) for _ in range(min(MOST_INTENTS, rng.choice((1, 1, 1, 2, 2, 3))))]
+        for _ in range(depth or rng.randint(1, MOST_TURNS))
+    ]
+    withheld = None
+    if kind in WITHHOLDING:
+        turn = rng.randrange(len(turns))
+        if kind is Category.MISS_PARAM and not slots_of(turns[turn][0]):
+            turns[turn][0] = rng.choice([intent for intent in known if slots_of(intent)])
+        withheld = Withheld(turn)
+        if kind is Category.MISS_PARAM and rng.random() < 0.5:
+            withheld = Withheld(turn, rng.choice(slots_of(turns[turn][0])))
+    return TaskSpecification(
+        kind,
+        tuple(scenes),
+        tuple(map(tuple, turns)),
+        distractors=rng.randint(0, 6),
+        state_size=rng.randint(*STATE_SIZES),
+        withheld=withheld,
+    )

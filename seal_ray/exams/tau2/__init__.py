@@ -1,5 +1,5 @@
-"""τ²-bench as exams: its dialogues are played by Inspect, in an environment of its own, against our server.
+"""τ²-bench as exams: Inspect plays its dialogues, in a separate environment, against our server.
 
-`suites.py` says what the suites are and reads what came of a dialogue, `servers.py` serves the models, `inspecting.py`
-runs `program.py` in the other environment, and `playing.py` puts them together.
+`suites.py` has the suites and reads their dialogues, `servers.py` serves the models, `inspecting.py` runs `program.py`
+in the other environment, and `playing.py` combines them.
 """

@@ -1,4 +1,4 @@
-"""Inspect in an environment of its own: where its interpreter is, and playing dialogues with it."""
+"""Inspect in a separate environment: its interpreter, and a process that plays dialogues."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VARIABLE = "SEAL_RAY_INSPECT"
 PACKAGES = ("inspect-evals", "inspect-ai")
 _VERSIONS = f"import importlib.metadata as m, json; print(json.dumps({{p: m.version(p) for p in {PACKAGES!r}}}))"
 LOG = "inspect.log"
-"""The file of what Inspect says, in the folder of its job."""
+"""The file of Inspect's output, in the folder of its job."""
 _PROGRAM = Path(__file__).with_name("program.py")
 _POLL = 0.5
 _ENDING = 20.0
@@ -34,49 +34,43 @@ _ENDING = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Interpreter:
-    """A Python that has inspect-evals, and the versions of what matters there."""
+    """A Python with inspect-evals, and the versions of `PACKAGES` there."""
 
     path: Path
     versions: Mapping[str, str]
 
 
 def find_interpreter(given: str | None) -> Interpreter:
-    """The interpreter of that path, or of the environment variable, or that `make inspect` has made.
+    """The interpreter of that path, of the environment variable, or of `make inspect`.
 
-    Raises `UserError` where there is none or it lacks the packages.
+    Raises `UserError` if there is none or it lacks the packages.
     """
-    made = Path(sys.prefix) / "inspect" / "bin" / "python"
     named = given or os.environ.get(VARIABLE)
-    path = Path(named) if named else made
+    path = Path(named) if named else Path(sys.prefix) / "inspect" / "bin" / "python"
     how = f"`make inspect` makes one, and --inspect or {VARIABLE} names another"
     if not path.is_file():
         raise UserError(f"inspect: {path} is no Python interpreter; {how}.")
     try:
-        found = subprocess.run(  # noqa: S603 - the caller's own interpreter
-            [str(path), "-I", "-c", _VERSIONS],
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=60,
-            env=environment(),
-        )
-        return Interpreter(path.absolute(), json.loads(found.stdout))
+        options: dict[str, Any] = {"capture_output": True, "text": True, "check": True, "timeout": 60}
+        command = [str(path), "-I", "-c", _VERSIONS]
+        versions = subprocess.run(command, env=environment(), **options).stdout  # noqa: S603 - the user's interpreter
+        return Interpreter(path.absolute(), json.loads(versions))
     except (OSError, subprocess.SubprocessError, ValueError):
         raise UserError(f"inspect: {path} has no inspect-evals; {how}.") from None
 
 
 def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment of a process there: ours without what concerns our own Python."""
+    """The environment variables of a process there: ours without those of our own Python."""
     ours = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
     return {name: value for name, value in os.environ.items() if name not in ours} | dict(more or {})
 
 
 @dataclass(frozen=True, slots=True)
 class InspectJob:
-    """What is played, and where its logs lie.
+    """A task to play, and the folder of its logs.
 
-    `turns` bounds the times that the user speaks, `calls` the answers of both sides, `retries` how often a request is
-    tried again, `timeout` its seconds.
+    `turns` bounds the user's messages, `calls` the answers of both sides, `retries` those of a request, `timeout` its
+    seconds.
     """
 
     task: str
@@ -90,7 +84,7 @@ class InspectJob:
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """Who plays, by names of Inspect's, and the environment variables that their providers read."""
+    """Both sides, by their names in Inspect, and the environment variables of their providers."""
 
     model: str
     user: str
@@ -104,12 +98,15 @@ class Inspecting:
         self._process, self._log = process, log
         self._lines: queue.Queue[str | None] = queue.Queue()
         threading.Thread(target=self._read, args=(process.stdout,), daemon=True).start()
-        self.ids: Sequence[str] = self._first()["ids"]
+        first = self._lines.get()
+        if first is None:
+            raise SealError(f"Inspect could not load the tasks; its log is {log}")
+        self.ids: Sequence[str] = json.loads(first)["ids"]
 
     def play(self, ids: Sequence[str], sides: Sides, check: Callable[[], None]) -> Iterator[dict[str, Any]]:
-        """What each of the dialogues came to, as they end. `check` is called often; what it raises ends all.
+        """Yields the outcomes of dialogues as they end. `check` is called often; its errors end everything.
 
-        Raises `SealError` in a sentence where a model can no longer be asked, or Inspect ends.
+        Raises `SealError` if a model does not answer any more, or Inspect ends.
         """
         _send(self._process, {"ids": list(ids), **asdict(sides)})
         while True:
@@ -142,16 +139,9 @@ class Inspecting:
             pass  # it was closed
         self._lines.put(None)
 
-    def _first(self) -> dict[str, Any]:
-        line = self._lines.get()
-        if line is None:
-            raise SealError(f"Inspect could not load the tasks; its log is {self._log}")
-        found: dict[str, Any] = json.loads(line)
-        return found
-
 
 def _send(process: subprocess.Popen[str], line: Mapping[str, Any]) -> None:
-    """A process that has ended says so by the lines that it does not write."""
+    """Writes a line. A process that has ended is noticed when its lines are read."""
     assert process.stdin is not None
     with suppress(OSError):
         process.stdin.write(json.dumps(line) + "\n")
@@ -159,13 +149,13 @@ def _send(process: subprocess.Popen[str], line: Mapping[str, Any]) -> None:
 
 
 def inspect_cache(folder: Path) -> Path:
-    """Where Inspect keeps answers of the job in a folder: pickles, which a folder of somebody else must not bring."""
+    """The folder of Inspect's cached answers of a job: pickles, which must not come with somebody else's folder."""
     return cache_folder() / "inspect" / hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:24]
 
 
 @contextmanager
 def inspecting(interpreter: Interpreter, job: InspectJob) -> Iterator[Inspecting]:
-    """A process with this job, ended at the end of the block."""
+    """A process with this job, which ends with the block."""
     job.folder.mkdir(parents=True, exist_ok=True)
     log = job.folder / LOG
     cache = {"INSPECT_CACHE_DIR": str(inspect_cache(job.folder))}
@@ -180,7 +170,7 @@ def inspecting(interpreter: Interpreter, job: InspectJob) -> Iterator[Inspecting
             encoding="utf-8",
             cwd=job.folder,
             env=environment(cache),
-            start_new_session=True,  # Ctrl-C goes to the command alone, which ends this in good order
+            start_new_session=True,  # Ctrl-C reaches only the command, which ends this one
         )
     try:
         _send(process, {**asdict(job), "folder": str((job.folder / "logs").resolve())})

@@ -1,4 +1,4 @@
-"""Playing a suite of τ²-bench with a model: its server, the user's, and Inspect between them."""
+"""Plays a suite of τ²-bench: with the model's server, the user's, and Inspect between them."""
 
 from __future__ import annotations
 
@@ -10,25 +10,23 @@ from functools import partial
 from typing import Any
 
 from envs.errors import SealError, UserError, check_known
-from seal_ray.exams.sitting import Answer, AnswerLog, ExamProgress, choose_items, cut_short
+from seal_ray.exams.sitting import AnswerLog, ExamProgress, choose_items
 from seal_ray.exams.tau2.inspecting import LOG, InspectJob, Interpreter, Sides, inspecting
 from seal_ray.exams.tau2.servers import Endpoint, ServerProcess, Servers
-from seal_ray.exams.tau2.suites import PREFIX, Tau2Dialogue, row_of, task_of
+from seal_ray.exams.tau2.suites import PREFIX, Tau2Dialogue, dialogue_row, task_of
 
 TURNS = 100
-"""Times that the user speaks in a dialogue at most, as in the benchmark."""
-
-
+"""Largest number of the user's messages in a dialogue, as in the benchmark."""
 RETRIES = 6
-"""How often a request is tried again, after 3, 6, 12, … seconds."""
+"""Retries of a request, after 3, 6, 12, … seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Party:
-    """A side of the dialogues: a name of Inspect's, or a model of ours.
+    """A side of the dialogues: a model by its name in Inspect, or a model of ours.
 
-    Of a model of ours `name` and `folder` are its folder, `called` is what a server calls it, `options` are those of
-    `seal-ray serve`, `endpoint` is a server that runs already, and `files` says which weights it has.
+    For a model of ours `name` and `folder` are its folder, `called` is its name at a server, `options` are those of
+    `seal-ray serve`, `endpoint` is a running server, and `files` identifies its weights.
     """
 
     name: str
@@ -41,7 +39,7 @@ class Party:
 
 @dataclass(frozen=True, slots=True)
 class Play:
-    """How a suite is played: how many of which tasks, and against which user."""
+    """The settings of a suite: tasks and user."""
 
     interpreter: Interpreter
     user: Party
@@ -51,7 +49,7 @@ class Play:
     concurrent: int
 
     def settings(self) -> dict[str, Any]:
-        """What the answers depend on beside the model, as JSON values."""
+        """All that the answers depend on besides the model, as JSON values."""
         return {
             "user_model": self.user.name,
             "user_files": self.user.files,
@@ -61,44 +59,40 @@ class Play:
 
     @property
     def note(self) -> str:
-        """A sentence that must stand beside the scores."""
+        """A note for the scores."""
         versions = ", ".join(f"{name} {version}" for name, version in self.interpreter.versions.items())
         return f"the user is {self.user.called or self.user.name}; played and scored by {versions}."
 
 
 def play(
-    suite: str, model: Party, how: Play, sheet: AnswerLog, servers: Servers, report: Callable[[ExamProgress, str], None]
+    suite: str, model: Party, how: Play, log: AnswerLog, servers: Servers, report: Callable[[ExamProgress, str], None]
 ) -> ExamProgress:
-    """Plays what was not yet played. Raises `SealError` with one sentence where it cannot go on; nothing is lost."""
+    """Plays the dialogues without an answer. Raises `SealError` if it cannot continue; stored answers are kept."""
     domain = suite.removeprefix(PREFIX)
     progress = ExamProgress(suite, 0, {})
-    job = InspectJob(task_of(suite), sheet.inspect, turns=how.turns, concurrent=how.concurrent, retries=RETRIES)
+    job = InspectJob(task_of(suite), log.inspect, turns=how.turns, concurrent=how.concurrent, retries=RETRIES)
     try:
         report(progress, "loading the tasks")
         with inspecting(how.interpreter, job) as running:
             items = _chosen([Tau2Dialogue(each, domain) for each in running.ids], how)
-            stored = sheet.answers()
+            stored = log.answers()
             progress.total = len(items)
             progress.answers |= {each: stored[each] for each in items if each in stored}
             progress.resumed = len(progress.answers)
             left = [each for each in items if each not in progress.answers]
             if left:
-                sides, ours = _sides(model, how.user, servers, lambda name: report(progress, f"starting {name}"))
+                sides, ours = _start_sides(model, how.user, servers, lambda name: report(progress, f"starting {name}"))
                 report(progress, "")
                 started = time.perf_counter()
-                for played in running.play(left, sides, lambda: _check(ours)):
-                    row = row_of(items[played["id"]], played)
-                    sheet.lines.append(row)
-                    answer = progress.answers[row["item"]] = Answer.from_dict(row)
-                    progress.tokens += answer.sampled_tokens
-                    progress.seconds = time.perf_counter() - started
+                for played in running.play(left, sides, lambda: _check_alive(ours)):
+                    progress.add(log.append(dialogue_row(items[played["id"]], played)), started)
                     report(progress, "")
                 if len(progress.answers) < len(items):
                     raise SealError(f"Inspect ended early; its log is {job.folder / LOG}")
     except UserError:
         raise
     except SealError as error:
-        raise cut_short(progress, error) from error
+        raise progress.cut_short(error) from error
     progress.answers = {each: progress.answers[each] for each in items}
     return progress
 
@@ -109,10 +103,10 @@ def _chosen(dialogues: Sequence[Tau2Dialogue], how: Play) -> dict[str, Tau2Dialo
     return {each.id: each for each in chosen}
 
 
-def _sides(
+def _start_sides(
     model: Party, user: Party, servers: Servers, starting: Callable[[str], None]
 ) -> tuple[Sides, list[ServerProcess]]:
-    """What Inspect calls both, and the servers of ours that answer for them now."""
+    """Both sides for Inspect, and their running servers of ours."""
     names: list[str] = []
     variables: dict[str, str] = {}
     ours: list[ServerProcess] = []
@@ -120,9 +114,9 @@ def _sides(
         endpoint = party.endpoint
         if endpoint is None and party.folder is not None:
             called = re.sub(r"[^\w.-]", "-", party.called)
-            told = partial(starting, called)
-            # What is examined has the options that were asked for; a user of the same model takes its server.
-            ours.append(servers.get(party.folder, called, party.options, told, exactly=party is model))
+            # The tested model gets exactly its options; a user of the same model takes its server.
+            on_start = partial(starting, called)
+            ours.append(servers.get(party.folder, called, party.options, on_start, exactly=party is model))
             endpoint = ours[-1].endpoint
         if endpoint is None:
             names.append(party.name)
@@ -133,6 +127,6 @@ def _sides(
     return Sides(names[0], names[1], variables), ours
 
 
-def _check(servers: Sequence[ServerProcess]) -> None:
+def _check_alive(servers: Sequence[ServerProcess]) -> None:
     for server in servers:
         server.check()

@@ -1,8 +1,7 @@
-"""Plays dialogues of τ²-bench with Inspect. Run as a file by the interpreter of an environment that has inspect-evals.
+"""Plays dialogues of τ²-bench with Inspect; run as a file in an environment with inspect-evals, without our packages.
 
-It imports nothing of ours. It reads a job from standard input, a line of JSON, and says which tasks there are; it reads
-which of them to play, and writes a line for each dialogue as it ends. Where standard input is closed it ends at once,
-so it does not outlive the process that has started it.
+It reads a job from standard input, a line of JSON, and writes the task ids; it reads which of them to play, and writes
+a line for each dialogue as it ends. It ends when standard input is closed, and so with its parent.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ import threading
 from typing import Any
 
 KEPT = 20_000
-"""Characters of one message that are handed on."""
+"""Characters of one message that are passed on."""
 REFUSED = (400, 413, 422)
-"""What a server answers to a dialogue that it cannot continue."""
+"""A server's statuses for a dialogue that it cannot continue."""
 _CALLS, _OVER = "seal_ray:calls", "seal_ray:over"
 
 
@@ -49,7 +48,7 @@ def main() -> None:
 
 
 def _cause(error: Any) -> Any:
-    """What was raised at the last try, of an error that stands for several."""
+    """The error of the last try, if an error wraps those of several tries."""
     while (last := getattr(error, "last_attempt", None)) is not None and last.exception() is not None:
         error = last.exception()
     return error
@@ -70,7 +69,7 @@ def _play(task: Any, job: dict[str, Any], asked: dict[str, Any]) -> None:
     from inspect_ai.model import CachePolicy
 
     os.environ.update(asked["variables"])
-    # Inspect would take ids for patterns.
+    # Inspect would interpret ids as patterns.
     wanted = set(asked["ids"])
     task.dataset = task.dataset.filter(lambda sample: str(sample.id) in wanted)
     (log,) = run(
@@ -86,7 +85,7 @@ def _play(task: Any, job: dict[str, Any], asked: dict[str, Any]) -> None:
         max_connections=job["concurrent"],
         max_retries=job["retries"],
         attempt_timeout=job["timeout"],
-        # An answer that was given is not asked for again, also where its dialogue was stopped in the middle.
+        # No answer is requested again, even if its dialogue was stopped in the middle.
         cache=CachePolicy(expiry=None),
     )
     if log.error is not None:
@@ -94,11 +93,10 @@ def _play(task: Any, job: dict[str, Any], asked: dict[str, Any]) -> None:
 
 
 def _watch(tell: Any, calls: int) -> None:
-    """Tells of every dialogue, and stops everything where a model can no longer be asked.
+    """Reports every dialogue, and stops everything if a model does not answer any more.
 
-    The benchmark's loop takes a request that failed for a turn without an answer and scores the dialogue. So requests
-    are watched where Inspect has given up on one. A dialogue that has no room left, or is refused for what is in it, is
-    over: nobody is asked any more.
+    The benchmark's loop treats a failed request as a turn without an answer and scores the dialogue. So requests are
+    watched at the place where Inspect gives up. A dialogue that has no room left, or whose content is refused, is over.
     """
     from inspect_ai.hooks import Hooks, SampleEnd, hooks
     from inspect_ai.model import Model
@@ -135,15 +133,15 @@ def _watch(tell: Any, calls: int) -> None:
 
     Model.generate = watched
 
-    @hooks(name="seal_ray", description="Tells of every dialogue as it ends.")
-    class Tell(Hooks):
+    @hooks(name="seal_ray", description="Reports every dialogue as it ends.")
+    class ReportDialogues(Hooks):
         async def on_sample_end(self, data: SampleEnd) -> None:
             if data.sample.error is None or not failed.is_set():
                 tell(kind="sample", **_read(data.sample))
 
 
 def _read(sample: Any) -> dict[str, Any]:
-    """What a dialogue came to, from Inspect's record of it."""
+    """The outcome of a dialogue, from Inspect's record."""
     steps = []
     for event in sample.events:
         if event.event != "model" or event.error is not None or not event.output.choices:

@@ -1,4 +1,4 @@
-"""Servers of models for programs that ask them: `seal-ray serve` in processes of their own, which end with this one."""
+"""Servers of models: `seal-ray serve` in child processes, which end with this one."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ threading.Thread(target=end_with_input, daemon=True).start()
 main()
 """
 _ENDING = 180.0
-"""Seconds in which a server must end; Ray takes a minute on a busy machine."""
+"""Seconds until a server must have ended; Ray takes a minute on a busy machine."""
 _READY = 1800.0
-"""Seconds in which a server must answer for the first time; a large model is read from a slow disk."""
+"""Seconds until a server's first answer; a large model may be on a slow disk."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a model is asked: the address of its chat interface up to `/v1`, its name there, and the key."""
+    """A served model: the address of its chat interface up to `/v1`, its name there, and the key."""
 
     url: str
     name: str
@@ -59,22 +59,22 @@ class ServerProcess:
                 stdin=subprocess.PIPE,
                 stdout=file,
                 stderr=subprocess.STDOUT,
-                # A cluster of its own: two servers of one cluster would take each other's place.
+                # A separate cluster: two servers of one cluster would replace each other.
                 env={**os.environ, "SEAL_RAY_API_KEY": self.endpoint.key, "RAY_ADDRESS": "local", "COLUMNS": "200"},
                 start_new_session=True,
             )
 
     def wait(self) -> None:
-        """Until it answers. Raises `SealError` where it ends before, or takes too long."""
+        """Waits until it answers. Raises `SealError` if it ends before, or takes too long."""
         deadline = time.monotonic() + _READY
-        while names_of(self.endpoint) is None:
+        while served_models(self.endpoint) is None:
             self.check()
             if time.monotonic() > deadline:
                 raise SealError(f"the server of {self.endpoint.name} does not answer; its log is {self._log}")
             time.sleep(0.5)
 
     def check(self) -> None:
-        """Raises `SealError` where it has ended."""
+        """Raises `SealError` if it has ended."""
         if self.process.poll() is not None:
             raise SealError(f"the server of {self.endpoint.name} has ended; its log is {self._log}")
 
@@ -90,10 +90,10 @@ class ServerProcess:
 
 @dataclass
 class Servers:
-    """Servers by the folder of their model, each started when it is first asked for.
+    """Servers by the folder of their model, started on first use.
 
-    A model keeps its port from one call of the command to the next, in `ports.json` of the folder, because Inspect's
-    cache of answers knows models by their address.
+    A model keeps its port from one command to the next, in `ports.json` of the folder, since Inspect's cache of answers
+    is keyed by address.
     """
 
     folder: Path
@@ -102,7 +102,7 @@ class Servers:
     def get(
         self, model: str, name: str, options: Sequence[str], starting: Callable[[], None], *, exactly: bool
     ) -> ServerProcess:
-        """The model's server, which answers. One with other options does too, unless it must have these `exactly`."""
+        """The model's running server. One with other options is returned too, unless it must have these `exactly`."""
         if exactly and model in self._running and self._running[model].options != tuple(options):
             self._running.pop(model).close()
         if model not in self._running:
@@ -113,7 +113,7 @@ class Servers:
         return self._running[model]
 
     def close(self, keep: Sequence[str | None] = ()) -> None:
-        """Ends all but those of the models to keep."""
+        """Ends all servers except those of the models to keep."""
         for model in [each for each in self._running if each not in keep]:
             self._running.pop(model).close()
 
@@ -134,8 +134,8 @@ class Servers:
         return int(known[model])
 
 
-def names_of(endpoint: Endpoint) -> list[str] | None:
-    """What models there are at an endpoint; None where nobody answers."""
+def served_models(endpoint: Endpoint) -> list[str] | None:
+    """The names of the models at an endpoint; None if it does not answer."""
     import httpx
 
     try:
@@ -148,15 +148,15 @@ def names_of(endpoint: Endpoint) -> list[str] | None:
 
 
 def endpoint_at(url: str, name: str) -> Endpoint:
-    """A server that somebody else has started, with the key of the environment.
+    """The endpoint of a running server, with the key of the environment.
 
-    The model is that of this name, or the only one there. Raises `UserError` where there is none.
+    The model is the one of this name, or the only one there. Raises `UserError` if there is none.
     """
     url = url.rstrip("/")
     if "@" in url:
         raise UserError("--server: the address holds a user name or a key; remove it, and set SEAL_RAY_API_KEY.")
     key = os.environ.get("SEAL_RAY_API_KEY") or "none"
-    names = names_of(Endpoint(url, name, key))
+    names = served_models(Endpoint(url, name, key))
     if names is None:
         raise UserError(f"--server: nothing answers at {url}/models; SEAL_RAY_API_KEY holds its key where it has one.")
     if name not in names and len(names) != 1:

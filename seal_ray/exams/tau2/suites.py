@@ -1,4 +1,4 @@
-"""The suites of τ²-bench: what each is called where, and what a dialogue that was played came to."""
+"""The suites of τ²-bench: their names and tasks, and the answers of their dialogues."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ PREFIX = "tau2-"
 DOMAINS = ("airline", "retail", "telecom")
 SUITES = tuple(PREFIX + domain for domain in DOMAINS)
 """The names of the suites."""
-
 _GOODBYES = ("###STOP###", "###TRANSFER###", "###OUT-OF-SCOPE###")
-"""What a user says at the end of a dialogue; from the benchmark's instructions to it."""
+"""The user's words at the end of a dialogue, from the benchmark's instructions."""
 _KIND = re.compile(r"\[(\w+)\]")
 
 
 @dataclass(frozen=True, slots=True)
 class Tau2Dialogue:
-    """A task of a domain, as an item of an exam. Telecom's ids begin with the kind of what is wrong."""
+    """A task of a domain, as an item of an exam. Telecom's ids begin with the kind of trouble."""
 
     id: str
     domain: str
@@ -43,11 +42,10 @@ def task_of(suite: str) -> str:
     return f"tau2_{suite.removeprefix(PREFIX)}"
 
 
-def row_of(item: Tau2Dialogue, played: Mapping[str, Any]) -> dict[str, Any]:
+def dialogue_row(item: Tau2Dialogue, played: Mapping[str, Any]) -> dict[str, Any]:
     """The line of a dialogue in `answers.jsonl`.
 
-    The verdict is that of the task's scorer. A dialogue that the user did not end is wrong whatever the scorer says, as
-    in τ²-bench's own evaluator; inspect-evals would score it.
+    The verdict is the scorer's, but a dialogue that the user did not end is wrong, as in τ²-bench's own evaluator.
     """
     steps: Sequence[Mapping[str, Any]] = played["steps"]
     own = [step for step in steps if step["who"] == "model"]

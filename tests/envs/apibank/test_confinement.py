@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from envs.apibank import program
 from envs.apibank.simulators import ApiSimulators
 from envs.confinement import can_confine
 from envs.errors import UserError
@@ -126,7 +125,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         questions.append(what)
         raise UserError(f"{where} is not trusted")
 
-    monkeypatch.setattr(program, "require_trust", refuse)
+    monkeypatch.setattr("envs.apibank.simulators.require_trust", refuse)
     return questions
 
 

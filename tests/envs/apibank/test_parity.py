@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+from tests.bench.apibank_parity import REASONS, compared
 from tests.envs.apibank.folder import needs_data
-from tests.envs.apibank.parity import REASONS, compared
 
 
 @needs_data

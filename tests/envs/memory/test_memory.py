@@ -19,7 +19,7 @@ from envs.dialects import DIALECTS, Dialect
 from envs.dialogue import MAX_STEPS, Message
 from envs.exams import EXAMS, Conversation, Mark, Said
 from envs.task import ToolCall
-from tests.envs.memory.parity import Official, graded, replayed
+from tests.bench.memory_parity import Official, graded, replayed
 
 QWEN = DIALECTS["qwen"]
 
@@ -49,7 +49,7 @@ def sit(item: MemorySession, candidate: Clever, before: Any = None) -> Mark:
 
 
 def tools_of(exam: MemoryExam, backend: str) -> list[str]:
-    return [tool.name for tool in next(item for item in exam.items() if item.category == backend).tools]
+    return [tool.name for tool in next(item for item in exam.items() if item.category == backend).backend.tools]
 
 
 def test_results_and_memories_are_the_official_ones(exam: MemoryExam) -> None:
@@ -97,7 +97,7 @@ def test_items_stand_behind_what_they_need_and_are_what_the_official_loader_give
             for row in official.ask(load=f"memory_{backend}"):
                 item = items[row["id"]]
                 assert item.after == (row["depends_on"][-1] if row["depends_on"] else None)
-                assert [dict(tool.document) for tool in item.tools] == row["function"]
+                assert [dict(tool.document) for tool in item.backend.tools] == row["function"]
                 first = row["question"][0][0]
                 assert item.counts is (first["role"] == "system")
                 if item.counts:

@@ -15,7 +15,7 @@ from envs.errors import UserError
 from envs.exams import EXAMS
 from envs.task import JSON, ToolCall
 from policies.embedding import Embedder
-from tests.envs.memory.parity import Official, replayed
+from tests.bench.memory_parity import Official, replayed
 from tests.policies.tiny_encoder import make_encoder
 
 
@@ -37,7 +37,7 @@ def exam(embed: Embedder) -> VectorMemoryExam:
 
 def memory_of(exam: VectorMemoryExam, before: dict[str, JSON] | None = None) -> Memory:
     first = exam.items()[0]
-    return Memory(first.opens(before), [tool.name for tool in first.tools])
+    return Memory(first.backend.opens(before), [tool.name for tool in first.backend.tools])
 
 
 def test_results_and_memories_are_the_official_ones(exam: VectorMemoryExam, encoder: Path) -> None:
@@ -54,7 +54,7 @@ def test_items_are_what_the_official_loader_gives(exam: VectorMemoryExam) -> Non
         for row in official.ask(load="memory_vector"):
             item = items[row["id"]]
             assert item.after == (row["depends_on"][-1] if row["depends_on"] else None)
-            assert [dict(tool.document) for tool in item.tools] == row["function"]
+            assert [dict(tool.document) for tool in item.backend.tools] == row["function"]
 
 
 def test_what_was_stored_is_found_by_its_own_words_also_in_the_next_conversation(exam: VectorMemoryExam) -> None:

@@ -17,8 +17,8 @@ from envs.dialects import DIALECTS
 from envs.dialogue import Message
 from envs.exams import EXAMS, Mark
 from envs.task import JSON, ToolCall
+from tests.bench.single_turn_parity import Official, compared, ground_truth, verdict
 from tests.envs.apibank.test_exam import Scripted
-from tests.envs.single_turn.parity import Official, compared, ground_truth, verdict
 
 
 @pytest.fixture(scope="module")

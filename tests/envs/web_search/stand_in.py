@@ -55,17 +55,26 @@ class StandIn:
         self.found: dict[str, list[dict[str, Any]]] = {}
         self.pages = dict(PAGES)
         self.asked: list[str] = []
+        """The searches that were answered."""
         self.fetched: list[str] = []
-        self.alive, self.status, self.json, self.dies_after = True, 200, True, 10**9
+        self.alive, self.status, self.json = True, 200, True
+        self._connections, self._dies_after, self._changed = 0, 10**9, threading.Condition()
         self.busy = 0
         """Searches that are answered with 429 before the next one is not."""
         stand_in = self
 
         class Handler(BaseHTTPRequestHandler):
+            def setup(self) -> None:
+                stand_in._count(1)
+                super().setup()
+
+            def finish(self) -> None:
+                super().finish()
+                stand_in._count(-1)
+
             def do_GET(self) -> None:
                 path = urlsplit(self.path).path
                 if path == "/search":
-                    stand_in.asked.append(self.path)
                     return stand_in._search(self)
                 stand_in.fetched.append(self.path)
                 return stand_in._page(self, path)
@@ -77,6 +86,23 @@ class StandIn:
         self.server.daemon_threads = True
         self.host = f"127.0.0.1:{self.server.server_port}"
 
+    @property
+    def dies_after(self) -> int:
+        """Searches that are answered before the service dies."""
+        return self._dies_after
+
+    @dies_after.setter
+    def dies_after(self, searches: int) -> None:
+        # Searches that were under way when the service died must not be answered by the one that is alive again.
+        with self._changed:
+            self._changed.wait_for(lambda: self._connections == 0, timeout=5)
+            self._dies_after = searches
+
+    def _count(self, connections: int) -> None:
+        with self._changed:
+            self._connections += connections
+            self._changed.notify_all()
+
     def web(self, *, private: bool = True, **limits: Any) -> Web:
         """The tools on this server."""
         allowed = frozenset({self.host}) if private else frozenset()
@@ -84,7 +110,11 @@ class StandIn:
         return Web(service, patience=PATIENCE, limits=PageLimits(**limits) if limits else LIMITS)
 
     def _search(self, to: BaseHTTPRequestHandler) -> None:
-        if not self.alive or len(self.asked) > self.dies_after:
+        with self._changed:
+            answers = self.alive and len(self.asked) < self._dies_after
+            if answers:
+                self.asked.append(to.path)
+        if not answers:
             to.close_connection = True
             to.connection.close()
             return

@@ -22,9 +22,9 @@ from envs.dialects import DIALECTS
 from envs.errors import EnvironmentFault, UserError
 from envs.exams import Mark
 from envs.task import ToolCall
-from tests.envs.memory.parity import Official
+from tests.bench.memory_parity import Official
+from tests.bench.web_search_parity import MISSING, compared, fetch, search
 from tests.envs.memory.test_memory import Clever
-from tests.envs.web_search.parity import MISSING, compared, fetch, search
 from tests.envs.web_search.stand_in import HTML, KEY, StandIn, running
 
 

@@ -17,8 +17,8 @@ from envs.task import ToolCall
 from envs.text import map_texts, valid_text
 from policies.embedding import Embedder
 from seal_ray.exams.sitting import choose_items
+from tests.bench.hostile_calls import VALUES
 from tests.envs.apibank.fake import write_folder
-from tests.envs.hostile_calls import VALUES
 from tests.envs.test_fuzz import FRAGMENTS
 from tests.envs.test_hostile_completions import EXPRESSIONS, written
 from tests.envs.web_search.stand_in import running

@@ -13,14 +13,14 @@ from envs.apibank.exam import ApiBankExam, ApiCall
 from envs.bfcl.single_turn import SingleTurnExam, SingleTurnItem
 from envs.exams import EXAMS, Conversation, Exam, Item
 from envs.task import ToolCall
-from policies.candidate import prompt_of
+from policies.candidate import conversation_prompt
 from policies.engine import GenRequest
 from policies.engine.scripted import ScriptedEngine
 from policies.solver import Budgets
-from seal_ray.exams.report import rows_of
+from seal_ray.exams.report import exam_rows
 from seal_ray.exams.sitting import AnswerLog, ExamRun
+from tests.bench.single_turn_parity import ground_truth, verdict
 from tests.envs.apibank.folder import FOLDER, needs_data
-from tests.envs.single_turn.parity import ground_truth, verdict
 from tests.seal_ray.exams.test_sitting import FORM, SITTER
 
 CONTEXT = 100_000
@@ -37,12 +37,12 @@ def share(exam: Exam, items: Sequence[Item], answers: Mapping[tuple[int, ...], s
     sheet = AnswerLog(folder, {})
     sheet.open()
     done = asyncio.run(ExamRun(exam, items, WIDE, engine, sheet, lambda _: None).finish())
-    row = rows_of(exam.name, list(done.answers.values()))[-1]
+    row = exam_rows(exam.name, list(done.answers.values()))[-1]
     return round(row.model.share * row.items), row.items
 
 
 def prompt(conversation: Conversation) -> tuple[int, ...]:
-    return prompt_of(FORM, conversation)
+    return conversation_prompt(FORM, conversation)
 
 
 def test_single_turn_questions(tmp_path: Path) -> None:

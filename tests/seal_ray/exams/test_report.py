@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from seal_ray.evaluation.intervals import Interval, mcnemar, paired_difference, wilson
-from seal_ray.exams.report import rows_of, table_of, write
+from seal_ray.exams.report import exam_rows, exam_table, write
 from seal_ray.exams.sitting import Answer
 
 
@@ -85,23 +85,23 @@ def test_one_group_tells_nothing_of_others() -> None:
 
 def test_intervals_count_groups_and_rows_stand_by_category() -> None:
     model = [*answers([True] * 6 + [False] * 4, per_group=5), *answers([True] * 3, category="d")]
-    first, second, whole = rows_of("s", model)
+    first, second, whole = exam_rows("s", model)
     assert [row.category for row in (first, second, whole)] == ["c", "d", "all"]
     assert (first.items, first.groups, first.model) == (10, 2, wilson(0.6, 2))
     assert (whole.items, whole.groups) == (13, 5)
-    assert len(rows_of("s", answers([True]))) == 1
+    assert len(exam_rows("s", answers([True]))) == 1
     unscored = Answer("p", "c", "p", False, False, "", "stop", None, 1, 1)
-    assert rows_of("s", [*answers([True]), unscored])[0].items == 1
-    assert rows_of("s", [])[0].items == 0
+    assert exam_rows("s", [*answers([True]), unscored])[0].items == 1
+    assert exam_rows("s", [])[0].items == 0
 
 
 def test_only_items_that_both_answered_are_paired(tmp_path: Path) -> None:
     model, base = answers([True, True, False, True]), answers([False, True, True])
-    (row,) = rows_of("s", model, by_item(base))
-    assert (row.items, row.model.share, row.base and row.base.share) == (3, 2 / 3, 2 / 3)
-    assert row.difference is not None
-    assert (row.difference.share, row.p) == (0, 1.0)
-    rows = [row, *rows_of("t", answers([True, False], end="response"), by_item(answers([False, False])))]
+    (row,) = exam_rows("s", model, by_item(base))
+    assert (row.items, row.model.share, row.compared and row.compared.base.share) == (3, 2 / 3, 2 / 3)
+    assert row.compared is not None
+    assert (row.compared.difference.share, row.compared.p) == (0, 1.0)
+    rows = [row, *exam_rows("t", answers([True, False], end="response"), by_item(answers([False, False])))]
     write(tmp_path, rows, model="new", base="old", notes=["s: a note."], settings={"seed": 1}, answers={"s": model})
     document = json.loads((tmp_path / "exam.json").read_text())
     assert (document["model"], document["base"], document["notes"]) == ("new", "old", ["s: a note."])
@@ -112,4 +112,4 @@ def test_only_items_that_both_answered_are_paired(tmp_path: Path) -> None:
     assert "| t | c | 2 | 2 | 50.0 |" in text
     assert "2 answers did not come to an end, and count as wrong (response 2)." in text
     assert "s: a note." in text
-    assert table_of(rows, "title").row_count == 2
+    assert exam_table(rows, "title").row_count == 2

@@ -115,7 +115,7 @@ def test_answers_of_another_model_are_not_mixed_in(tmp_path: Path) -> None:
     fresh.open()
     assert fresh.answers() == {}
     (tmp_path / "answers.jsonl").write_text('{"item": "x"}\n')
-    with pytest.raises(UserError, match="a line without 'category'"):
+    with pytest.raises(UserError, match="holds a line of no exam \\('category'\\)"):
         fresh.answers()
 
 

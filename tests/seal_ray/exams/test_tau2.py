@@ -18,7 +18,7 @@ from seal_ray.cli.played import how_to_play
 from seal_ray.exams.sitting import Answer, choose_items
 from seal_ray.exams.tau2.inspecting import InspectJob, Interpreter, Sides, find_interpreter, inspecting
 from seal_ray.exams.tau2.servers import ServerProcess, Servers, endpoint_at
-from seal_ray.exams.tau2.suites import Tau2Dialogue, row_of, task_of
+from seal_ray.exams.tau2.suites import Tau2Dialogue, dialogue_row, task_of
 from tests.command_line import Refusal
 from tests.processes import free_port
 from tests.seal_ray.exams.tau2_script import Script, serving
@@ -58,7 +58,7 @@ VERDICTS: dict[str, tuple[dict[str, Any], tuple[bool, str, str]]] = {
 @pytest.mark.parametrize("name", VERDICTS)
 def test_a_dialogue_is_right_where_the_user_ended_it_and_the_scorer_agrees(name: str) -> None:
     said, expected = VERDICTS[name]
-    row = row_of(ITEM, said)
+    row = dialogue_row(ITEM, said)
     answer = Answer.from_dict(json.loads(json.dumps(row)))
     assert (answer.right, answer.why, answer.end) == expected
     assert row["scored"] == said["right"]
@@ -66,7 +66,7 @@ def test_a_dialogue_is_right_where_the_user_ended_it_and_the_scorer_agrees(name:
 
 
 def test_tokens_are_those_of_the_model_and_all_that_was_said_is_kept() -> None:
-    row = row_of(ITEM, played(USER, MODEL, MODEL, BYE))
+    row = dialogue_row(ITEM, played(USER, MODEL, MODEL, BYE))
     assert (row["sampled_tokens"], row["prompt_tokens"]) == (4, 14)
     assert [line.split(":")[0] for line in row["said"]] == ["user", "model", "model", "user"]
     assert "get_user(" in row["said"][1]

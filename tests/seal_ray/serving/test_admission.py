@@ -29,13 +29,8 @@ class Client:
         self.sent.put_nowait({"type": "http.request", "body": body, "more_body": more})
 
     async def ask(self, app: Admission) -> int:
-        scope: dict[str, Any] = {
-            "type": "http",
-            "method": "POST",
-            "path": "/v1/chat/completions",
-            "headers": self.headers,
-        }
-        scope["client"] = self.address
+        scope: dict[str, Any] = {"type": "http", "method": "POST", "path": "/v1/chat/completions"}
+        scope |= {"headers": self.headers, "client": self.address}
 
         async def send(message: MutableMapping[str, Any]) -> None:
             self.said.append(message)

@@ -17,14 +17,17 @@ from starlette.testclient import TestClient
 
 from policies.models import open_model
 from seal_ray.serving.admission import CHAT, COMPLETIONS, Intake
-from seal_ray.serving.fields import checked
 from seal_ray.serving.limits import NoPlace, RefusedRequest, RequestLimits, check_schema, read_body
 from seal_ray.serving.prompt import ServedFormat
 from seal_ray.serving.queues import Places, ReadingQueue
+from seal_ray.serving.request_models import parse_request
 
 LIMITS = RequestLimits(body_bytes=8 << 20, messages=100, tools=10, context=1_000)
 HELLO = {"role": "user", "content": "Hello."}
 TOOL = {"type": "function", "function": {"name": "ls", "parameters": {"type": "object", "properties": {}}}}
+
+
+CALL = {"id": "a", "type": "function", "function": {"name": "ls", "arguments": "{}"}}
 
 
 def nested(levels: int, inside: Any = 1) -> Any:
@@ -33,26 +36,10 @@ def nested(levels: int, inside: Any = 1) -> Any:
     return inside
 
 
-STEERING = (
-    "kv_transfer_params",
-    "vllm_xargs",
-    "priority",
-    "request_id",
-    "cache_salt",
-    "chat_template",
-    "echo",
-    "best_of",
-)
+STEERING = ("kv_transfer_params", "vllm_xargs", "priority", "request_id", "cache_salt", "chat_template", "best_of")
 HOSTILE: dict[str, Any] = {
     "messages": [
-        None,
-        "Hello.",
-        {},
-        [None],
-        [[]],
-        [{"role": []}],
-        [{"role": "\ud83d"}],
-        [HELLO] * 101,
+        *(None, "Hello.", {}, [None], [[]], [{"role": []}], [{"role": "\ud83d"}], [HELLO] * 101),
         [{"role": "user", "content": 7}],
     ],
     "tools": [{}, [None], [{"function": {}}], [TOOL] * 11, [{"type": "function", "function": {"name": ""}}]],
@@ -93,7 +80,7 @@ CASES = [(name, value) for name, values in HOSTILE.items() for value in values]
 @pytest.mark.parametrize(("name", "value"), CASES, ids=[f"{name}-{str(value)[:30]!r}" for name, value in CASES])
 def test_a_field_that_is_not_served_or_out_of_bounds_is_refused_by_its_name(name: str, value: Any) -> None:
     with pytest.raises(RefusedRequest, match=name) as refused:
-        checked({"messages": [HELLO], name: value}, chat=True, limits=LIMITS)
+        parse_request({"messages": [HELLO], name: value}, chat=True, limits=LIMITS)
     assert refused.value.status == 400
     str(refused.value).encode()
 
@@ -103,19 +90,19 @@ def test_a_field_that_is_not_served_or_out_of_bounds_is_refused_by_its_name(name
 )
 def test_a_prompt_that_is_none_is_refused(prompt: Any) -> None:
     with pytest.raises(RefusedRequest, match="prompt"):
-        checked({"prompt": prompt}, chat=False, limits=LIMITS)
+        parse_request({"prompt": prompt}, chat=False, limits=LIMITS)
 
 
 def test_a_model_with_a_colon_is_not_there() -> None:
     with pytest.raises(RefusedRequest, match="model: 'tiny:latest' is not served") as refused:
-        checked({"model": "tiny:latest", "messages": [HELLO]}, chat=True, limits=LIMITS)
+        parse_request({"model": "tiny:latest", "messages": [HELLO]}, chat=True, limits=LIMITS)
     assert (refused.value.status, refused.value.code) == (404, "model_not_found")
 
 
 @pytest.mark.parametrize("given", [{}, {"parameters": None}, {"parameters": {}}, {"parameters": {"type": "object"}}])
 def test_a_tool_without_arguments_needs_no_parameters(given: dict[str, Any]) -> None:
     tool = {"type": "function", "function": {"name": "ls", **given}}
-    found = checked({"messages": [HELLO], "tools": [tool]}, chat=True, limits=LIMITS)
+    found = parse_request({"messages": [HELLO], "tools": [tool]}, chat=True, limits=LIMITS)
     assert found["tools"] == [TOOL]
     form = ServedFormat.load(open_model("tiny").path, open_model("tiny").dialect)
     assert form.prompt([HELLO], [found["tools"][0]["function"]])
@@ -135,19 +122,8 @@ def test_what_clients_send_goes_through() -> None:
         "model": "m",
         "messages": [
             {**HELLO, "name": "x"},
-            {
-                "role": "assistant",
-                "content": None,
-                "refusal": None,
-                "tool_calls": [
-                    {"id": "a", "type": "function", "index": 0, "function": {"name": "ls", "arguments": "{}"}}
-                ],
-            },
-            {
-                "role": "tool",
-                "tool_call_id": "a",
-                "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}],
-            },
+            {"role": "assistant", "content": None, "refusal": None, "tool_calls": [{**CALL, "index": 0}]},
+            {"role": "tool", "tool_call_id": "a", "content": [{"type": "text", "text": text} for text in "ab"]},
         ],
         "tools": [{"type": "function", "function": {**TOOL["function"], "strict": True, "response": {"a": 1}}}],  # type: ignore[dict-item]
         "temperature": 0,
@@ -155,7 +131,7 @@ def test_what_clients_send_goes_through() -> None:
         "max_tokens": None,
         "stream_options": {"include_usage": True, "include_obfuscation": False},
     }
-    found = checked(sent, chat=True, limits=LIMITS)
+    found = parse_request(sent, chat=True, limits=LIMITS)
     assert found["messages"][2] == {"role": "tool", "tool_call_id": "a", "content": "a\nb"}
     assert found["tools"][0]["function"] == {**TOOL["function"], "response": {"a": 1}}  # type: ignore[dict-item]
     assert set(found) == {"model", "messages", "tools", "temperature", "stream_options"}
@@ -169,13 +145,11 @@ def test_text_comes_in_as_valid_unicode() -> None:
                 {"role": "assistant", "tool_calls": [{"function": {"name": "\udc00", "arguments": '{"\ud83d": 1}'}}]},
                 {"role": "tool", "content": "\ud83d\ude00"},
             ],
-            "tools": [
-                {"type": "function", "function": {"name": "f\ud800", "parameters": {"properties": {"\udfff": {}}}}}
-            ],
+            "tools": [{"function": {"name": "f\ud800", "parameters": {"properties": {"\udfff": {}}}}}],
             "stop": "\ud83d",
         }
     )
-    found = checked(read_body(sent.encode()), chat=True, limits=LIMITS)
+    found = parse_request(read_body(sent.encode()), chat=True, limits=LIMITS)
     text = json.dumps(found, ensure_ascii=False)
     text.encode()
     assert text.count("\ufffd") == 6
@@ -193,10 +167,10 @@ def test_text_comes_in_as_valid_unicode() -> None:
     ids=lambda body: f"{len(body)} of {body[:8]!r}",
 )
 def test_a_body_that_costs_too_much_to_read_is_refused_quickly(body: bytes) -> None:
-    begun = time.monotonic()
+    begun = time.process_time()
     with pytest.raises(RefusedRequest):
-        checked(read_body(body), chat=True, limits=LIMITS)
-    assert time.monotonic() - begun < 1
+        parse_request(read_body(body), chat=True, limits=LIMITS)
+    assert time.process_time() - begun < 1
 
 
 def test_long_text_is_no_reason_to_refuse_a_body() -> None:
@@ -219,17 +193,14 @@ def test_long_text_is_no_reason_to_refuse_a_body() -> None:
     ],
 )
 def test_a_schema_that_may_compile_for_ever_is_refused(schema: dict[str, Any]) -> None:
+    form = {"type": "json_schema", "json_schema": {"schema": schema}}
     with pytest.raises(RefusedRequest, match="json_schema"):
-        checked(
-            {"messages": [HELLO], "response_format": {"type": "json_schema", "json_schema": {"schema": schema}}},
-            chat=True,
-            limits=LIMITS,
-        )
+        parse_request({"messages": [HELLO], "response_format": form}, chat=True, limits=LIMITS)
     tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
     asked = {"messages": [HELLO], "tools": [tool]}
-    checked(asked, chat=True, limits=LIMITS)  # which makes no grammar
+    parse_request(asked, chat=True, limits=LIMITS)  # which makes no grammar
     with pytest.raises(RefusedRequest, match="tools"):
-        checked({**asked, "tool_choice": "required"}, chat=True, limits=LIMITS)
+        parse_request({**asked, "tool_choice": "required"}, chat=True, limits=LIMITS)
 
 
 def test_properties_may_be_called_as_keywords_are() -> None:
@@ -255,11 +226,8 @@ def test_an_error_is_openai_s_and_headers_that_steer_are_left_behind() -> None:
         assert many.status_code == 400
         assert many.json()["error"]["code"] == "too_many_messages"
         assert many.json()["error"]["param"] == "messages"
-        answer = asking.post(
-            CHAT,
-            json={"messages": [HELLO]},
-            headers={"X-Vllm-Priority": "-9", "X-Request-Id": "x", "X-Session-Id": "y"},
-        )
+        steering = {"X-Vllm-Priority": "-9", "X-Request-Id": "x", "X-Session-Id": "y"}
+        answer = asking.post(CHAT, json={"messages": [HELLO]}, headers=steering)
         assert answer.json()["body"] == {"messages": [HELLO]}
         assert set(answer.json()["headers"]) == {"host", "user-agent", "accept", "content-type", "content-length"}
         # A web page may send such a body to another origin without asking.
@@ -342,14 +310,14 @@ def test_short_prompts_are_read_together_and_long_ones_alone() -> None:
     async def play() -> list[str]:
         order: list[str] = []
         reading = ReadingQueue(100)
-        async with reading.of(60), reading.of(40):
-            tasks = [asyncio.ensure_future(passes(lambda: reading.of(10_000), order, name)) for name in "abc"]
+        async with reading.turn(60), reading.turn(40):
+            tasks = [asyncio.ensure_future(passes(lambda: reading.turn(10_000), order, name)) for name in "abc"]
             await asyncio.sleep(0)
             assert not order
             tasks[0].cancel()
             await asyncio.sleep(0)
         await asyncio.gather(*tasks, return_exceptions=True)
-        async with reading.of(100):
+        async with reading.turn(100):
             return order
 
     assert asyncio.run(asyncio.wait_for(play(), 5)) == ["b", "c"]

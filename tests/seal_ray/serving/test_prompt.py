@@ -18,7 +18,7 @@ from envs.toolworld import generate
 from policies import tiny
 from policies.models import open_model
 from policies.models.smollm2 import NAME as SMOLLM2
-from seal_ray.serving.prompt import AnswerReader, Prefix, ServedFormat, TooLong, is_small
+from seal_ray.serving.prompt import AnswerMemory, Prefix, ServedFormat, TooLong, is_small
 from tests.policies.chat_models import FAMILIES, chat_tokenizer, family_tokenizer
 
 HELLO = {"role": "user", "content": "Hello."}
@@ -130,7 +130,7 @@ def test_tokens_of_more_calls_than_the_message_has_are_not_remembered() -> None:
 
 
 def test_only_the_newest_answers_are_remembered() -> None:
-    answers = AnswerReader(most=2)
+    answers = AnswerMemory(most=2)
     for number in range(3):
         answers.keep([number], "text", [7, number])
     assert answers.find(Prefix([0]), "text") is None
@@ -156,10 +156,7 @@ def test_messages_that_are_no_dialogue_are_refused(messages: list[dict[str, Any]
 
 @pytest.mark.parametrize("arguments", ["{", "[1]", '"x"', "[" * 200])
 def test_arguments_that_are_no_object_are_refused_where_they_cannot_be_written(arguments: str) -> None:
-    answer = {
-        "role": "assistant",
-        "tool_calls": [{"id": "a", "type": "function", "function": {"name": "f", "arguments": arguments}}],
-    }
+    answer = {"role": "assistant", "tool_calls": [{"id": "a", "function": {"name": "f", "arguments": arguments}}]}
     messages: list[dict[str, Any]] = [HELLO, answer, {"role": "tool", "content": "x"}]
     with pytest.raises(UserError, match=r"messages\[1\].tool_calls\[0\].function.arguments"):
         served_format("toolace").prompt(messages, [TOOL])
@@ -173,12 +170,6 @@ def test_a_tool_that_the_template_cannot_show_is_refused_in_one_sentence() -> No
     assert form.prompt([HELLO], [TOOL])
     with pytest.raises(UserError, match=r"the chat template of it refuses a message or a tool \(argument of type"):
         form.prompt([HELLO], [odd])
-
-
-def test_text_in_parts_is_text() -> None:
-    form = served_format("tiny")
-    parts = {"role": "user", "content": [{"type": "text", "text": "Hello."}]}
-    assert form.prompt([parts], [TOOL]) == form.prompt([HELLO], [TOOL])
 
 
 def pairs(count: int) -> list[dict[str, Any]]:

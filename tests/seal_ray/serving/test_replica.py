@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from seal_ray.serving.queues import SHORT_PROMPT, ReadingQueue
-from seal_ray.serving.server import Server, _listened_to
+from seal_ray.serving.server import Server, _remember_answers
 
 
 class Asked:
@@ -92,7 +92,7 @@ def test_an_answer_that_a_text_cut_is_not_remembered(stop: str, kept: list[str])
     found: list[str] = []
 
     async def run() -> list[Any]:
-        heard = _listened_to(said(), lambda answer: found.append(answer.content), show_tokens=False)
+        heard = _remember_answers(said(), lambda answer: found.append(answer.content), show_tokens=False)
         return [part async for part in heard]
 
     assert "token_ids" not in str(asyncio.run(run()))

@@ -1,6 +1,6 @@
 """Our memories and marks beside the official ones, on replayed conversations of random calls and on answers.
 
-    python -m tests.envs.memory.parity [N]
+    python -m tests.bench.memory_parity [N]
 
 N pairs of conversations a backend, 60 by default, of which the second begins with what the first one left. The search
 for keys is compared where the package `rank_bm25` is installed. Vectors are those of a small random model; the official
@@ -25,8 +25,8 @@ from envs.bfcl.memory import Memory
 from envs.bfcl.memory_exam import MemoryExam, VectorMemoryExam
 from envs.task import ToolCall
 from policies.embedding import Embedder
+from tests.bench import single_turn_parity as single_turn
 from tests.envs.official import as_source
-from tests.envs.single_turn import parity as single_turn
 from tests.policies.tiny_encoder import WORDS, make_encoder
 
 KEYS = [
@@ -69,7 +69,7 @@ other values that have a length, and to queries, are a tokenizer's words."""
 class Official(single_turn.Official):
     """The official memories, running."""
 
-    module = "tests.envs.memory.official_runner"
+    module = "tests.bench.memory_official"
 
 
 def random_call(backend: str, tools: Sequence[str], rng: random.Random) -> ToolCall:
@@ -136,13 +136,13 @@ def replayed(exam: MemoryExam, pairs: int, encoder: str = "") -> Iterator[Replay
         searches = official.ask(search=encoder)
         for backend in dict.fromkeys(item.category for item in exam.items()):
             first, second = [item for item in exam.items() if item.category == backend][:2]
-            tools = [tool.name for tool in first.tools if searches or "search" not in tool.name]
+            tools = [tool.name for tool in first.backend.tools if searches or "search" not in tool.name]
             for number in range(pairs):
                 rng = random.Random(f"{backend} {number}")
                 snapshot, limited = None, False
                 for session in (first, second):
                     calls = [random_call(backend, tools, rng) for _ in range(rng.choice([3, 12, 80]))]
-                    memory = Memory(first.opens(snapshot), [tool.name for tool in first.tools])
+                    memory = Memory(first.backend.opens(snapshot), [tool.name for tool in first.backend.tools])
                     results = [memory.execute(call).text for call in calls]
                     theirs = official.ask(
                         backend=backend,

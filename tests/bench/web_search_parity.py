@@ -1,6 +1,6 @@
 """Our web search beside the official class, on calls that a local server answers to both.
 
-    python -m tests.envs.web_search.parity
+    python -m tests.bench.web_search_parity
 
 Needs the packages beautifulsoup4, html2text and google-search-results. Prints the calls whose results differ.
 """
@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from envs.bfcl.web_search import Web
 from envs.task import JSON, ToolCall
+from tests.bench import single_turn_parity as single_turn
 from tests.envs.official import as_source
-from tests.envs.single_turn import parity as single_turn
 from tests.envs.web_search.stand_in import PAGES, StandIn, running
 
 NEEDED = {"bs4": "beautifulsoup4", "html2text": "html2text", "serpapi": "google-search-results"}
@@ -25,7 +25,7 @@ MISSING = [package for module, package in NEEDED.items() if importlib.util.find_
 class Official(single_turn.Official):
     """The official class, running."""
 
-    module = "tests.envs.web_search.official_runner"
+    module = "tests.bench.web_search_official"
 
 
 def search(**arguments: JSON) -> ToolCall:

@@ -1,6 +1,6 @@
 """Our verdicts on single-turn calls beside the official checker's, on every ground truth and on perturbed calls.
 
-    python -m tests.envs.single_turn.parity [N]
+    python -m tests.bench.single_turn_parity [N]
 
 N perturbed answers an entry, 2 by default. Prints a table of what was compared.
 """
@@ -26,13 +26,13 @@ from envs.bfcl.single_turn import SingleTurnExam, SingleTurnItem
 from envs.task import ToolCall
 
 Values = dict[str, Any]
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 
 class Official:
     """The official checker, running."""
 
-    module = "tests.envs.single_turn.official_runner"
+    module = "tests.bench.single_turn_official"
 
     def __enter__(self) -> Official:
         self._home = tempfile.TemporaryDirectory()

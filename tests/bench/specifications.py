@@ -1,4 +1,4 @@
-"""`python -m tests.envs.specifications -n NUMBER`: a random writer's specifications, composed, checked and counted.
+"""`python -m tests.bench.specifications -n NUMBER`: a random writer's specifications, composed, checked and counted.
 
 Each is rejected with a reason, or yields a task that is checked from outside: a dialogue plays its ground truth, and
 again without each of its calls; it is held against generated tasks of dev and test, and all of BFCL's; and it is
@@ -22,25 +22,23 @@ from envs.specifications import Rejected
 from envs.task import Task, ToolCall
 from envs.toolworld import tasks
 from envs.toolworld.compose import Composition
-from envs.toolworld.requests import owned_values
 from envs.toolworld.specification import compose, read_specification, specified_task
-from envs.toolworld.specification.composing import specification_in
-from envs.toolworld.specification.drawing import draw_specification
-from envs.toolworld.specification.sharing import KnownTasks
-from envs.toolworld.specification.value import TaskSpecification
+from envs.toolworld.specification.composing import KnownTasks, specification_in
+from envs.toolworld.specification.value import TaskSpecification, draw_specification
 from envs.toolworld.words import owner
+from envs.toolworld.writing import owned_values
 from tests.envs.players import Action, play, play_ground_truth
 from tests.envs.test_toolworld import content
 
 USELESS = ToolCall("no_such_tool", {})
-_EVALUATED = 1_000
+_EVALUATED = 200
 """Generated tasks of dev and of test that composed ones are held against."""
 
 
 @cache
 def evaluation_tasks() -> tuple[Task, ...]:
     """Generated tasks of dev and test, written ones of test, and BFCL's."""
-    written = [compose(random_specification(1, number), number, split="test") for number in range(200)]
+    written = [compose(random_specification(1, number), number, split="test") for number in range(60)]
     return (
         *load_tasks().values(),
         *(task for split in ("dev", "test") for task in tasks(_EVALUATED, split=split)),

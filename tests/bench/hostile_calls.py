@@ -1,6 +1,6 @@
 """A search of the 128 tools for calls that do not return or cost too much: hostile arguments, grown states.
 
-`python -m tests.envs.hostile_calls PART MEASURE EVERY` plays one part of the search in this process, under limits on
+`python -m tests.bench.hostile_calls PART MEASURE EVERY` plays one part of the search in this process, under limits on
 CPU time and memory, and prints one line of JSON: the costliest steps. `PART` is one of `PARTS`; `MEASURE` is `time`
 (CPU seconds) or `memory` (MiB of Python objects, the peak within a step and what a dialogue holds; much slower);
 `EVERY` is n to play each n-th attack on each tool and state, 1 for all (about four minutes for the time of all parts).

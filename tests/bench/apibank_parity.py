@@ -1,6 +1,6 @@
 """Our judgement of calls beside the official evaluator's, on every ground truth and on perturbed calls.
 
-    python -m tests.envs.apibank.parity [N]
+    python -m tests.bench.apibank_parity [N]
 
 N perturbed calls a ground truth, 6 by default. Prints a table of the differences by their reasons.
 """
@@ -150,7 +150,7 @@ class Official:
 
     def __enter__(self) -> Official:
         self._process = subprocess.Popen(
-            [sys.executable, "-B", str(Path(__file__).with_name("official_runner.py"))],
+            [sys.executable, "-B", str(Path(__file__).with_name("apibank_official.py"))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -213,7 +213,7 @@ def compared(perturbed: int) -> Iterator[Compared]:
                 if made is None:
                     continue
                 call = made if isinstance(made, ToolCall) else ToolCall(truth.call.name, made)
-                ours = call.name == truth.call.name and simulators.judge(call, truth.result).correct
+                ours = call.name == truth.call.name and bool(simulators.judge(call, truth.result).correct)
                 theirs = official.judge(call, truth)
                 absent = not described[truth.call.name]["runs"]
                 yield Compared(kind, call, ours, theirs["text"], theirs["arguments"], absent)

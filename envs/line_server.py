@@ -1,0 +1,41 @@
+"""The program side of a `BoundedProcess`: answers one JSON value per line, within limits of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any, NoReturn, TextIO
+
+MEMORY = 1 << 30
+"""Bytes of address space."""
+
+
+def take_stdout() -> TextIO:
+    """The stream of replies. Whatever the process prints from now on is lost."""
+    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return replies
+
+
+def limit() -> None:
+    """Limits memory, and forbids writing to files and core dumps."""
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def serve(answer: Callable[[Any], str], replies: TextIO, *, seconds: int) -> NoReturn:
+    """Answers requests until there are none; `answer` returns JSON text.
+
+    A request that takes more than `seconds` of processor time ends the process.
+    """
+    for line in sys.stdin:
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+        replies.write(answer(json.loads(line)) + "\n")
+        replies.flush()
+        signal.setitimer(signal.ITIMER_PROF, 0)
+    sys.exit(0)
