@@ -82,7 +82,9 @@ def read_sections(
     under = merged(*(layer for _, document in documents for layer in _layers(document)))
     source = own.get("environment", {}).get("source")
     if source is not None and source != under.get("environment", {}).get("source"):
-        under["environment"] = {key: value for key, value in under["environment"].items() if key not in OF_SOURCE}
+        under["environment"] = {
+            key: value for key, value in under.get("environment", {}).items() if key not in OF_SOURCE
+        }
     for section in KINDS:
         default = SECTIONS[section].model_fields["kind"].default
         kind = own.get(section, {}).get("kind", under.get(section, {}).get("kind", default))
