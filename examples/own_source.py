@@ -141,7 +141,7 @@ def part(name: str, **rooms: Callable[[str, str], Task]) -> list[Task]:
 TOLD, CANNOT, ASKED = with_ground_truth, without_a_tool, with_goal
 
 
-# Specifications, of which tasks are composed during a run, for task writers alone. Without them, the source is a `TaskSet`.
+# Specifications, of which tasks are composed during a run, for task writers alone. Without them, `TaskSet` suffices.
 
 MAKERS = {"told": TOLD, "cannot": CANNOT, "asked": ASKED}
 ROOMS = ("bedroom", "bathroom", "loft", "gallery", "workshop", "veranda", "shed", "stairs")
