@@ -1,10 +1,10 @@
-"""A benchmark of one's own: ten tasks on two tools, in one file. No other file knows of it.
+"""A custom benchmark: ten tasks on two tools, in one file. No other file refers to it.
 
     cd examples
     seal-ray tasks --env own_source:SOURCE
     seal-ray play lamps_train_0 --env own_source:SOURCE --oracle
     seal-ray train environment.source=own_source:SOURCE training.rounds=2 --name lamps
-    seal-ray evaluate --env own_source:SOURCE --split test --model runs/lamps
+    seal-ray evaluate runs/lamps --env own_source:SOURCE --split test
     seal-ray compare --arms vanilla,rules environment.source=own_source:SOURCE --rounds 2
 
 Most tasks say how they are done: the ground truth of a turn is what should be called, possibly nothing, and the
@@ -13,13 +13,19 @@ verifier compares state and results. Two say what is wanted in the end, and thei
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+import random
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from envs.allowance import CALL, MAX_CALL_WORK, Cost, size
 from envs.documents import read_tool
+from envs.errors import UserError
+from envs.received import parse_json
 from envs.sources import TaskSet
+from envs.specifications import Rejected
 from envs.task import Task, ToolCall, ToolDoc, Turn
 from envs.world import CallResult
 
@@ -135,7 +141,86 @@ def part(name: str, **rooms: Callable[[str, str], Task]) -> list[Task]:
 TOLD, CANNOT, ASKED = with_ground_truth, without_a_tool, with_goal
 
 
-SOURCE = TaskSet(
+# Specifications, of which tasks are composed during a run, for task writers alone. Without them, `TaskSet` suffices.
+
+MAKERS = {"told": TOLD, "cannot": CANNOT, "asked": ASKED}
+ROOMS = ("bedroom", "bathroom", "loft", "gallery", "workshop", "veranda", "shed", "stairs")
+"""Rooms of written tasks; those of the fixed tasks are others."""
+WRITTEN = "lamps_written"
+
+
+@dataclass(frozen=True)
+class LampSpecification:
+    """A kind of task, and the room that it is about."""
+
+    category: str
+    room: str
+    depth: int = 1
+
+    @property
+    def features(self) -> frozenset[str]:
+        return frozenset((self.category, self.room))
+
+    @property
+    def key(self) -> str:
+        return self.dump()
+
+    def dump(self) -> str:
+        return json.dumps({"category": self.category, "room": self.room})
+
+
+class LampSource(TaskSet):
+    """The fixed tasks, and those that a task writer's specifications describe."""
+
+    specification_schema: Mapping[str, Any] = {
+        "type": "object",
+        "properties": {"category": {"enum": list(MAKERS)}, "room": {"enum": list(ROOMS)}},
+        "required": ["category", "room"],
+        "additionalProperties": False,
+    }
+    specification_help = f"category: {', '.join(MAKERS)}. room: {', '.join(ROOMS)}."
+
+    def read(self, text: str) -> LampSpecification:
+        values: Any = None
+        with suppress(ValueError):  # it is no JSON
+            values = parse_json(text[:200])
+        if isinstance(values, dict) and set(values) == {"category", "room"}:
+            specification = LampSpecification(str(values["category"]), str(values["room"]))
+            if specification.category in MAKERS and specification.room in ROOMS:
+                return specification
+        raise UserError(f"specification: it needs a category and a room. {self.specification_help}")
+
+    def draw(self, rng: random.Random, *, category: str | None = None, depth: int | None = None) -> LampSpecification:
+        del depth  # all have one request
+        return LampSpecification(category or rng.choice(list(MAKERS)), rng.choice(ROOMS))
+
+    def specification_in(self, task_id: str) -> LampSpecification | None:
+        prefix, _, rest = task_id.partition(":")
+        category, _, room = rest.partition("-")
+        valid = prefix == WRITTEN and category in MAKERS and room in ROOMS
+        return LampSpecification(category, room) if valid else None
+
+    def apart(self, tasks: Iterable[Task]) -> frozenset[str]:
+        return frozenset(task.id for task in tasks)
+
+    def compose(
+        self, specification: LampSpecification, seed: int, *, part: str = "train", apart: Any = None
+    ) -> Task | Rejected:
+        del seed, part, apart  # a specification has one task, and its room is in no fixed task
+        name = f"{WRITTEN}:{specification.category}-{specification.room}"
+        return MAKERS[specification.category](name, specification.room)
+
+    def owns(self, task_id: str) -> bool:
+        return super().owns(task_id) or self.specification_in(task_id) is not None
+
+    def task(self, task_id: str) -> Task:
+        specification = self.specification_in(task_id)
+        if specification is None:
+            return super().task(task_id)
+        return MAKERS[specification.category](task_id, specification.room)
+
+
+SOURCE = LampSource(
     "lamps",
     "tasks with the lamps of a house",
     {

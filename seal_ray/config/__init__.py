@@ -1,6 +1,4 @@
-"""The settings of a run, as values: `sections.py` has each of them. `seal_ray/algorithm/config.py` is RLlib's config.
+"""The settings of a run: `schema.py` defines them, `presets.py` reads them, `sections.py` checks them.
 
-`presets.py` reads YAML files and `section.key=value` words, by `yaml_text.py`. `agents.py` derives each agent's
-settings, `memory.py` estimates the memory of a run. `fields.py` has the former names of settings, and says in plain
-English what one allows, for error messages and for `reference.py`, which writes `docs/config.md`.
+`resolve.py` turns them into a `RunSpec`, and `reference.py` writes `docs/config.md`.
 """

@@ -1,4 +1,4 @@
-"""Fields of settings in plain English: what one allows, and the sentence for a value that it does not."""
+"""Fields of settings in plain English: allowed values, and the sentence for a wrong value."""
 
 from __future__ import annotations
 
@@ -16,24 +16,25 @@ _NATIVE_SECTIONS = {"env_runners", "learners", "fault_tolerance"}
 
 
 def attribute(section: str, key: str) -> str:
-    """The config's attribute for a setting. RLlib's own settings keep RLlib's names, others begin with the section."""
+    """The config's attribute for a setting: RLlib's settings keep RLlib's names, others begin with the section."""
     native = section in _NATIVE_SECTIONS or f"{section}.{key}" in _NATIVE
     return key if native else f"{section}_{key}"
 
 
 def allowed(field: FieldInfo) -> str:
-    """What a field takes, with its bounds: "a whole number of at least 1, or None (null in YAML)"."""
+    """The allowed values of a field, for instance "a whole number of at least 1, or None (null in YAML)"."""
     return _words(_schema(field))
 
 
 def takes_text(field: FieldInfo) -> bool:
+    """Whether a field takes any text."""
     return any(each.get("type") == "string" and not _choices(each) for each in _members(_schema(field)))
 
 
 def complaint(
     section: str, fields: Mapping[str, FieldInfo], values: Mapping[str, Any], problem: ErrorDetails
 ) -> UserError:
-    """The sentence for the problem that pydantic found in these values of a section."""
+    """The error for pydantic's problem with these values of a section."""
     key, *inside = problem["loc"]
     schema = _schema(fields[str(key)])
     name, value, wanted = f"{section}.{key}", problem["input"], _words(schema)
@@ -47,13 +48,11 @@ def complaint(
 
 
 def _schema(field: FieldInfo) -> dict[str, Any]:
-    """The JSON schema of what a field takes."""
     kind: Any = Annotated[field.annotation, field]
     return TypeAdapter(kind).json_schema()
 
 
 def _members(schema: Mapping[str, Any]) -> list[Any]:
-    """The schemas of which one must fit."""
     return list(schema.get("anyOf", [schema]))
 
 

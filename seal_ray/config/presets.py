@@ -1,8 +1,7 @@
 """Presets and overrides: YAML files whose sections are the config's, and `section.key=value` words.
 
-A model preset says which model is trained and with what; a method preset goes on top of one, and says which parts of
-SEAL are on (the rows of the paper's Table 3). Beside those that come with the package, a preset can be any YAML file of
-the same form; with `like` it says what differs from one of the package. `envs/received.py` reads them.
+A model preset has the model and its training; a method preset on top of it the parts of SEAL (the rows of the paper's
+Table 3). A custom preset is a YAML file of the same form, which extends the package's preset `like`, if given.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from seal_ray.config.sections import check_key, fields_of, make_section, section
 
 FOLDER = Path(__file__).parent.parent / "presets"
 DEFAULT = "tiny"
-"""The model preset that stands where none is given."""
+"""The model preset if none is given."""
 OF_SOURCE = ("split", "split_scheme", "categories", "difficulty", "tasks")
 """Settings of `environment` that depend on its source: a preset's are dropped if another source is given."""
 Values = dict[str, dict[str, Any]]
@@ -31,22 +30,23 @@ Values = dict[str, dict[str, Any]]
 
 
 def preset_names(kind: str | None = None) -> list[str]:
-    """The presets that come with the package; `kind` is "model" or "method"."""
+    """The presets of the package, of one kind ("model" or "method") if it is given."""
     names = sorted(path.stem for path in FOLDER.glob("*.yaml"))
     return [name for name in names if kind is None or _read_preset(name)["kind"] == kind]
 
 
 def about(preset: str) -> str:
+    """The one-line description of a preset."""
     return str(_read_preset(preset)["about"])
 
 
 def kind_of(preset: str) -> str:
-    """Of a preset of the package or a file: "model" or "method". Raises `UserError` where there is none."""
+    """The kind of a preset of the package or a file. Raises `UserError` if there is none."""
     return str(_read_preset(preset)["kind"])
 
 
 def is_preset_file(preset: str) -> bool:
-    """Whether this names a file, and not a preset of the package."""
+    """Whether this is a file, not a preset of the package."""
     return Path(preset).suffix in (".yaml", ".yml")
 
 
@@ -59,30 +59,37 @@ def read_sections(
 ) -> tuple[Values, Any]:
     """The settings of these presets, then of the file, then of the words `section.key=value`; later ones win.
 
-    The default model preset comes first if no model preset is named; with None for the presets no preset does. What a
-    preset sets for other kinds of a union than the final one is left out, and so is what `shared` words set, which are
-    for configs of several kinds.
+    Settings of a preset for other kinds of a union than the final one are left out.
+
+    Args:
+        presets: Names or files. The default model preset is added if none is a model preset; None is no preset at all.
+        file: A config file.
+        overrides: The words.
+        shared: Whether words are for configs of several kinds, so that those for other kinds are left out too.
 
     Returns:
         The sections, with checked keys and unchecked values, and the seed of the file, 0 if it has none.
 
     Raises:
-        UserError: For what cannot be read.
+        UserError: For a preset, file or word that cannot be read.
     """
-    documents = [(name, _read_preset(name)) for name in presets or ()]
-    for kind in ("model", "method"):
-        names = [name for name, document in documents if document["kind"] == kind]
-        if len(names) > 1:
-            raise UserError(f"preset: {names[0]} and {names[1]} are both {kind} presets; give one of them.")
-    if presets is not None and not any(document["kind"] == "model" for _, document in documents):
-        documents.append((DEFAULT, _read_preset(DEFAULT)))
-    documents.sort(key=lambda pair: pair[1]["kind"] != "model")
+    by_kind: dict[str, str] = {}
+    for name in presets or ():
+        kind = kind_of(name)
+        if kind in by_kind:
+            raise UserError(f"preset: {by_kind[kind]} and {name} are both {kind} presets; give one of them.")
+        by_kind[kind] = name
+    if presets is not None:
+        by_kind.setdefault("model", DEFAULT)
     given, seed = _read_file(file) if file is not None else ({}, 0)
     own = merged(given, parse_words(overrides))
-    under = merged(*(layer for _, document in documents for layer in _layers(document)))
+    documents = [_read_preset(by_kind[kind]) for kind in ("model", "method") if kind in by_kind]
+    under = merged(*(layer for document in documents for layer in _layers(document)))
     source = own.get("environment", {}).get("source")
     if source is not None and source != under.get("environment", {}).get("source"):
-        under["environment"] = {key: value for key, value in under["environment"].items() if key not in OF_SOURCE}
+        under["environment"] = {
+            key: value for key, value in under.get("environment", {}).items() if key not in OF_SOURCE
+        }
     for section in KINDS:
         default = SECTIONS[section].model_fields["kind"].default
         kind = own.get(section, {}).get("kind", under.get(section, {}).get("kind", default))
@@ -128,10 +135,9 @@ def _read_file(path: Path) -> tuple[Values, Any]:
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """The resolved configuration of a run: `seed`, and the settings by section.
+    """The recorded config of a run: `seed`, and the settings by section.
 
-    Values of settings that this version has are checked. Settings of an earlier version have their present names; those
-    that are gone are left as they are. Raises `UserError`.
+    Present settings are checked, settings of an earlier version are `converted`. Raises `UserError`.
     """
     document = read_yaml_as_json(path, "config")
     if not isinstance(document, dict):
@@ -151,7 +157,7 @@ def read_settings(path: Path) -> dict[str, Any]:
 
 
 def _checked(document: dict[str, Any], raw: Mapping[str, Any], path: Path) -> Values:
-    """The sections of a file, each with keys that exist and values as they were meant."""
+    """The sections of a file, with checked keys and values as they were meant."""
     for section, settings in document.items():
         if isinstance(settings, dict):
             for key in settings:
@@ -167,13 +173,12 @@ def _checked(document: dict[str, Any], raw: Mapping[str, Any], path: Path) -> Va
 
 
 def _meant(section: str, key: str, value: Any, text: str) -> Any:
-    """The value as it was written where the setting takes text: a model may be called 123."""
-    takes = takes_text(fields_of(section)[key])
-    return text if takes and isinstance(value, int | float) else value
+    """The value, or its text if the setting takes text: a model may be called 123."""
+    return text if isinstance(value, int | float) and takes_text(fields_of(section)[key]) else value
 
 
 def _layers(document: Mapping[str, Any]) -> list[Values]:
-    """A preset's sections, behind those of the preset that it is like."""
+    """A preset's sections, after the sections of the preset that it is like."""
     under = _layers(_read_preset(document["like"])) if "like" in document else []
     return [*under, document["sections"]]
 
@@ -189,7 +194,7 @@ def _read_preset(name: str) -> dict[str, Any]:
 
 
 def _read_preset_file(path: Path) -> dict[str, Any]:
-    """A preset of the user's own: kind, about and sections, checked as a config file is, and what it is like."""
+    """A custom preset, checked as a config file is."""
     document, raw = _documents(path)
     if not isinstance(document, dict) or set(document) - {"like"} != {"kind", "about", "sections"}:
         needs = "it needs kind, about and sections, and can have like, and no other key"
@@ -205,7 +210,7 @@ def _read_preset_file(path: Path) -> dict[str, Any]:
 
 
 def _documents(path: Path) -> tuple[Any, Any]:
-    """What a YAML file holds, and the same with every scalar as it is written: a folder may be called 007."""
+    """The content of a YAML file, and the same with every scalar as text: a folder may be called 007."""
     document = read_yaml(path, "config")
     if path.resolve().is_relative_to(config_folder()):
         allow(import_names(document))

@@ -1,4 +1,4 @@
-"""`RunSpec`: what a run's settings mean, resolved once. No other code derives what an agent is from settings."""
+"""`RunSpec`: the settings of a run, resolved once. Only this file derives agents from settings."""
 
 from __future__ import annotations
 
@@ -8,23 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from envs.roles import CURATOR, SOLVER, TASK_WRITER
-from seal_ray.config.schema import (
-    CuratorSection,
-    EngineSection,
-    EnvironmentSection,
-    EnvRunnersSection,
-    EvaluationSection,
-    FaultToleranceSection,
-    GuidingCuratorSection,
-    LearnersSection,
-    LLMCuratorSection,
-    LLMTaskWriterSection,
-    ReweightingSection,
-    S,
-    SolverSection,
-    TaskWriterSection,
-    TrainingSection,
-)
+from seal_ray.config import schema
+from seal_ray.config.schema import SECTIONS, GuidingCuratorSection, LLMCuratorSection, LLMTaskWriterSection, S
 
 LORA_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 """Names of the layers that have LoRA adapters."""
@@ -34,8 +19,8 @@ LORA_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", 
 class AgentSpec:
     """A language model of a run: its model, where it samples, and how it learns.
 
-    An agent samples on the engines of its `host`: its own, or the solver's, where it is an adapter or the base.
-    `num_engines` and `concurrent` (requests at once on each) are those of its own engines.
+    An agent samples on the engines of its `host`: itself, or the solver if it is an adapter or the base there.
+    `num_engines` and `concurrent` (requests at once on each) describe its own engines.
     """
 
     name: str
@@ -55,7 +40,7 @@ class AgentSpec:
     concurrent: int
     cache_share: float
     trainable: bool
-    training: TrainingSection
+    training: schema.TrainingSection
 
     @property
     def owns_engines(self) -> bool:
@@ -63,7 +48,7 @@ class AgentSpec:
 
     @property
     def lora_alpha(self) -> int:
-        """Scale of the adapter: what it adds is multiplied by `lora_alpha / lora_rank`."""
+        """Scale of the adapter: its output is multiplied by `lora_alpha / lora_rank`."""
         return 2 * self.lora_rank
 
     @property
@@ -75,8 +60,8 @@ class AgentSpec:
 class ArmSpec:
     """How the groups of a round are divided between arms.
 
-    With `on_common_tasks` all arms of a window play the same tasks and are compared by a posterior; otherwise the
-    curator's one interface is played on tasks of its own. With `by_category` half of the tasks choose their arms.
+    With `on_common_tasks` all arms of a window play the same tasks and are compared by a posterior; with `by_category`
+    half of the tasks choose their arms.
     """
 
     pairs: bool = False
@@ -93,17 +78,17 @@ class RunSpec:
     seed: int
     agents: Mapping[str, AgentSpec]
     arms: ArmSpec
-    environment: EnvironmentSection
-    engine: EngineSection
-    solver: SolverSection
-    curator: CuratorSection
-    task_writer: TaskWriterSection
-    reweighting: ReweightingSection
-    training: TrainingSection
-    evaluation: EvaluationSection
-    env_runners: EnvRunnersSection
-    learners: LearnersSection
-    fault_tolerance: FaultToleranceSection
+    environment: schema.EnvironmentSection
+    engine: schema.EngineSection
+    solver: schema.SolverSection
+    curator: schema.CuratorSection
+    task_writer: schema.TaskWriterSection
+    reweighting: schema.ReweightingSection
+    training: schema.TrainingSection
+    evaluation: schema.EvaluationSection
+    env_runners: schema.EnvRunnersSection
+    learners: schema.LearnersSection
+    fault_tolerance: schema.FaultToleranceSection
     engine_factory: Any = None
 
     @property
@@ -144,42 +129,22 @@ class Resolved(Protocol):
 
 
 def resolve(config: Sections) -> RunSpec:
-    """What a config's settings mean. Raises `UserError` for a value that does not fit."""
-    solver, engine, training = (
-        config.section(SolverSection),
-        config.section(EngineSection),
-        config.section(TrainingSection),
-    )
-    curator, task_writer = config.section(CuratorSection), config.section(TaskWriterSection)
-    agents = {SOLVER: _solver(solver, engine, training)}
+    """The spec of a config. Raises `UserError` for a wrong value."""
+    sections: dict[str, Any] = {name: config.section(section) for name, section in SECTIONS.items()}
+    curator, task_writer = sections["curator"], sections["task_writer"]
+    agents = {SOLVER: _solver(sections["solver"], sections["engine"], sections["training"])}
     if isinstance(curator, LLMCuratorSection):
         agents[CURATOR] = _proposer(CURATOR, curator, curator.proposals, agents[SOLVER])
     if isinstance(task_writer, LLMTaskWriterSection):
         agents[TASK_WRITER] = _proposer(TASK_WRITER, task_writer, task_writer.specifications, agents[SOLVER])
-    return RunSpec(
-        seed=config.seed,
-        agents=agents,
-        arms=_arms(curator),
-        environment=config.section(EnvironmentSection),
-        engine=engine,
-        solver=solver,
-        curator=curator,
-        task_writer=task_writer,
-        reweighting=config.section(ReweightingSection),
-        training=training,
-        evaluation=config.section(EvaluationSection),
-        env_runners=config.section(EnvRunnersSection),
-        learners=config.section(LearnersSection),
-        fault_tolerance=config.section(FaultToleranceSection),
-        engine_factory=config.engine_factory,
-    )
+    return RunSpec(config.seed, agents, _arms(curator), **sections, engine_factory=config.engine_factory)
 
 
-def _solver(solver: SolverSection, engine: EngineSection, training: TrainingSection) -> AgentSpec:
+def _solver(solver: schema.SolverSection, engine: schema.EngineSection, training: schema.TrainingSection) -> AgentSpec:
     return AgentSpec(
         name=SOLVER,
         host=SOLVER,
-        **{key: value for key, value in solver if key != "name"},
+        **dict(solver),
         engine_kind=engine.kind,
         num_engines=engine.num_engines,
         concurrent=engine.concurrent,
@@ -195,7 +160,7 @@ def _proposer(
     """A proposer takes one gradient step a window, with the solver's loss if it is a curator."""
     shared = solver.lora_rank > 0 and section.model is None
     training = solver.training
-    update = {
+    update: dict[str, Any] = {
         "rounds": max(1, math.ceil(training.rounds / section.update_every)),
         "groups": 1,
         "minibatch_groups": 1,
@@ -230,13 +195,9 @@ def _proposer(
     )
 
 
-def _arms(curator: CuratorSection) -> ArmSpec:
+def _arms(curator: schema.CuratorSection) -> ArmSpec:
     if not isinstance(curator, GuidingCuratorSection):
         return ArmSpec()
-    return ArmSpec(
-        pairs=curator.pairs,
-        plain_share=curator.plain_share,
-        plain_share_end=curator.plain_share_end,
-        on_common_tasks=isinstance(curator, LLMCuratorSection),
-        by_category=isinstance(curator, LLMCuratorSection) and curator.allocation == "by_category",
-    )
+    is_model = isinstance(curator, LLMCuratorSection)
+    by_category = isinstance(curator, LLMCuratorSection) and curator.allocation == "by_category"
+    return ArmSpec(curator.pairs, curator.plain_share, curator.plain_share_end, is_model, by_category)

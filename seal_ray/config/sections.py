@@ -1,8 +1,8 @@
-"""Sections of settings from values: which keys a section has, and one sentence for a key or value that does not fit."""
+"""Sections of settings from values, with one sentence for a wrong key or value."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from pydantic import ValidationError
@@ -13,18 +13,10 @@ from policies.curator.choice import CURATORS
 from policies.curator.choice import is_model as curator_is_model
 from policies.task_writer.choice import TASK_WRITERS
 from policies.task_writer.choice import is_model as task_writer_is_model
+from seal_ray.config import schema
 from seal_ray.config.earlier import check_current, check_kind
 from seal_ray.config.fields import complaint
-from seal_ray.config.schema import (
-    KINDS,
-    SECTIONS,
-    InterfaceCuratorSection,
-    LLMCuratorSection,
-    LLMTaskWriterSection,
-    S,
-    Section,
-    WritingTaskWriterSection,
-)
+from seal_ray.config.schema import KINDS, SECTIONS, S, Section
 
 _NEVER_IN_EVALUATION = ("interface", "curator", "guidelines", "schema_cues", "recovery", "protocol")
 
@@ -34,32 +26,34 @@ def section_name(section: type[Section]) -> str:
 
 
 def section_class(name: str, kind: Any = None) -> type[Section]:
-    """The settings of a section, for a union those of this kind. Raises `UserError` for an unknown custom kind."""
+    """The class of a section, of a union by this kind. Raises `UserError` for an unknown custom kind."""
     if name not in KINDS:
         return SECTIONS[name]
     if kind in KINDS[name]:
         return KINDS[name][kind]
     if not isinstance(kind, str):
-        return SECTIONS[name]  # which says that it must be text
+        return SECTIONS[name]  # whose check reports the kind
     check_kind(name, kind)
     if name == "curator":
         CURATORS.find(kind)
-        return LLMCuratorSection if curator_is_model(kind) else InterfaceCuratorSection
+        return schema.LLMCuratorSection if curator_is_model(kind) else schema.InterfaceCuratorSection
     TASK_WRITERS.find(kind)
-    return LLMTaskWriterSection if task_writer_is_model(kind) else WritingTaskWriterSection
+    return schema.LLMTaskWriterSection if task_writer_is_model(kind) else schema.WritingTaskWriterSection
 
 
 def fields_of(name: str) -> dict[str, FieldInfo]:
-    """All settings of a section, of a union those of all kinds."""
-    found: dict[str, FieldInfo] = dict(SECTIONS[name].model_fields)
-    for section in KINDS.get(name, {}).values():
-        found |= {key: field for key, field in section.model_fields.items() if key not in found}
-    return found
+    """All settings of a section, of a union the settings of all kinds."""
+    fields: dict[str, FieldInfo] = {}
+    for section in (SECTIONS[name], *KINDS.get(name, {}).values()):
+        for key, field in section.model_fields.items():
+            fields.setdefault(key, field)
+    return fields
 
 
-def check_key(section: str, key: str, *, more: Iterable[str] = ()) -> None:
-    """Raises `UserError` with the nearest right name for an unknown section or key; `more` keys are known too."""
-    check_current(section, key)
+def check_key(section: str, key: str, *, more: Collection[str] = ()) -> None:
+    """Raises `UserError` with the nearest right name for an unknown section or key; `more` keys are allowed too."""
+    if key not in more:
+        check_current(section, key)
     check_known("config section", SECTIONS, section)
     if section == "evaluation" and key in _NEVER_IN_EVALUATION:
         raise UserError(
@@ -86,10 +80,11 @@ def make_section(section: str, values: Mapping[str, Any]) -> Section:
     """The section with these values. Raises `UserError` with the key, the value and the allowed values."""
     for key in values:
         check_key(section, key)
-    kind = values.get("kind", SECTIONS[section].model_fields["kind"].default) if section in KINDS else None
-    model = section_class(section, kind)
-    for key in values:
-        if section in KINDS:
+    model = SECTIONS[section]
+    if section in KINDS:
+        kind = values.get("kind", model.model_fields["kind"].default)
+        model = section_class(section, kind)
+        for key in values:
             check_kind_has(section, kind, key)
     try:
         return model.model_validate(dict(values))
@@ -99,6 +94,7 @@ def make_section(section: str, values: Mapping[str, Any]) -> Section:
 
 
 def section_of(kind: type[S], values: Mapping[str, Any]) -> S:
+    """The section of this class, or of a subclass for its kind, with these values."""
     made = make_section(section_name(kind), values)
     assert isinstance(made, kind)
     return made

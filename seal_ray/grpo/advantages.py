@@ -15,9 +15,9 @@ Advantage = Callable[[Floats, NDArray[np.int64]], Floats]
 
 _EPSILON = 1e-6
 _ROUNDING = 1e-12
-"""Values are equal if they differ by no more than this part of the largest."""
+"""Relative tolerance of equal values."""
 REJECTION_STEP = 0.1
-"""How far a rejected proposal lies below the worst accepted one."""
+"""Distance of a rejected proposal from the worst accepted one."""
 
 
 def grpo(rewards_G: Floats, arms_G: NDArray[np.int64]) -> Floats:
@@ -27,10 +27,7 @@ def grpo(rewards_G: Floats, arms_G: NDArray[np.int64]) -> Floats:
 
 
 def dr_grpo(rewards_G: Floats, arms_G: NDArray[np.int64]) -> Floats:
-    """`r − mean`, so that nearly solved groups weigh no more than others (Dr. GRPO, arXiv 2503.20783, section 3.2).
-
-    The paper's other change, a loss that is not divided by a dialogue's length, holds for all losses here.
-    """
+    """`r − mean`, so that nearly solved groups weigh no more than others (Dr. GRPO, arXiv 2503.20783, section 3.2)."""
     del arms_G
     return np.asarray(rewards_G - rewards_G.mean(), dtype=np.float64)
 
@@ -51,12 +48,12 @@ ADVANTAGES: Registry[Advantage] = Registry(
 def group_advantages(
     rewards_G: Sequence[float], arms_G: Sequence[int] | None = None, *, advantage: Advantage = grpo
 ) -> Floats | None:
-    """The advantages of a group, or None if its rewards are equal but for rounding: such a group teaches nothing.
+    """The advantages of a group, or None if its rewards are equal except for rounding.
 
     Args:
         rewards_G: Rewards of the G members.
         arms_G: The arm that each member played, by default the plain one.
-        advantage: How they are computed.
+        advantage: The estimator.
 
     Raises:
         ValueError: If a reward or an advantage is not finite, or there is none.
@@ -64,7 +61,7 @@ def group_advantages(
     rewards = np.asarray(rewards_G, dtype=np.float64)
     if rewards.ndim != 1 or rewards.size == 0 or not np.isfinite(rewards).all():
         raise ValueError(f"a group's rewards must be a row of finite numbers, not {rewards_G!r}")
-    # Not `std == 0`: the mean of equal rewards is rounded, and ε would not hold back what is left of them.
+    # Not `std == 0`: the mean of equal rewards is rounded, and ε is too small to hide the remainder.
     if all_equal(rewards):
         return None
     arms = np.zeros(len(rewards), dtype=np.int64) if arms_G is None else np.asarray(arms_G, dtype=np.int64)
@@ -77,11 +74,8 @@ def group_advantages(
 def centred_advantages(values_G: Sequence[float], rejected_G: Sequence[bool]) -> Floats | None:
     """Advantages of proposals: `v − mean(v)`, where a rejected one has the worst accepted value less `REJECTION_STEP`.
 
-    Values of rejected ones are not read. Dividing by the deviation would let rejections set the scale of the others
-    (arXiv 2503.20783, section 3.2). Returns None if all values are equal or none was accepted.
-
-    Raises:
-        ValueError: If an accepted value is not finite.
+    There is no division by the deviation, or rejections would set the scale (arXiv 2503.20783, section 3.2). Returns
+    None if all values are equal or none was accepted. Raises `ValueError` if an accepted value is not finite.
     """
     values, rejected = _checked(values_G, rejected_G)
     if len(values) < 2 or rejected.all():
@@ -93,11 +87,8 @@ def centred_advantages(values_G: Sequence[float], rejected_G: Sequence[bool]) ->
 def regression_weights(values_G: Sequence[float], rejected_G: Sequence[bool]) -> Floats | None:
     """Weights of reward-weighted regression: `exp(v)`, divided by the mean over the group; 0 for rejected proposals.
 
-    Peters and Schaal 2007, as in GenEnv (arXiv 2512.19682, λ = 1). Returns None if all weights are equal, since the
-    expected gradient is then 0.
-
-    Raises:
-        ValueError: If an accepted value is not finite.
+    Peters and Schaal 2007, as in GenEnv (arXiv 2512.19682, λ = 1). Returns None if all weights are equal: the expected
+    gradient is then 0. Raises `ValueError` if an accepted value is not finite.
     """
     values, rejected = _checked(values_G, rejected_G)
     if rejected.all():
@@ -110,7 +101,7 @@ def regression_weights(values_G: Sequence[float], rejected_G: Sequence[bool]) ->
 
 
 def all_equal(values: Floats) -> bool:
-    """Whether one or more finite values are the same but for rounding."""
+    """Whether one or more finite values are equal except for rounding."""
     return bool(values.max() - values.min() <= _ROUNDING * np.abs(values).max())
 
 

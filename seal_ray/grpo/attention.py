@@ -1,9 +1,8 @@
 """The attention of the learner's model: over segments that share their ancestors, and no dense mask anywhere.
 
-It goes through Transformers' attention interface, so that a causal model takes it unchanged. On CPUs what a segment's
-tokens see is computed piece by piece by PyTorch's flash kernel, and the pieces are merged by their log-sum-exp (as in
-ring attention, arXiv 2310.01889). On GPUs FlashAttention's kernel takes sequences that have fewer queries than keys,
-causal from the bottom right; it is the package `flash-attn`'s or else PyTorch's.
+It uses Transformers' attention interface. On CPUs PyTorch's flash kernel computes blocks, which are merged by their
+log-sum-exp (as in ring attention, arXiv 2310.01889). On GPUs the kernel of `flash-attn`, or else PyTorch's, takes
+sequences that have fewer queries than keys, causal from the bottom right.
 """
 
 from __future__ import annotations
@@ -31,9 +30,8 @@ _flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_bac
 def choose_attention(config: Any, device: torch.device, *, half: bool) -> Attention:
     """The attention for a model of this Transformers `config` that computes on `device`, in half precision or not.
 
-    Transformers' "sdpa", which shares nothing and masks what lies between rows, is left for what the kernels cannot
-    do: float32 on a GPU, and layers that see a window of tokens only. Raises `UserError` for layers of other kinds,
-    such as convolutions and recurrences: they would carry a row's tokens on into the next.
+    It is Transformers' "sdpa", without shared tokens, if the kernels cannot be used: for float32 on a GPU, and for
+    layers with sliding windows. Raises `UserError` for convolutions and recurrences, which would mix packed rows.
     """
     kinds = getattr(config, "layer_types", None) or ()
     others = sorted({*kinds} - {"full_attention", *_WINDOWED})
@@ -72,7 +70,7 @@ def attend(
     del module
     if attention_mask is not None or dropout:
         raise ValueError("attention over segments takes neither a mask nor dropout")
-    # With mixed precision values come as matrix products do, and what was rotated in float32.
+    # With mixed precision the rotated queries and keys are float32, and the values are not.
     query_1HND, key_1KND = query_1HND.to(value_1KND.dtype), key_1KND.to(value_1KND.dtype)
     scale = query_1HND.shape[-1] ** -0.5 if scaling is None else scaling
     if query_1HND.device.type == "cpu":
@@ -83,11 +81,7 @@ def attend(
 
 
 class _OnCPU(torch.autograd.Function):
-    """Attention over segments by blocks: each segment's own, causal; and all below a segment on that segment, whole.
-
-    A block's softmax is put right by `logsumexp`, of the block and of all that a token sees. The backward pass of a
-    block needs the latter alone, and no block is kept for it.
-    """
+    """Attention over segments by the `blocks`, merged by their log-sum-exp. No block is kept for the backward pass."""
 
     @staticmethod
     def forward(
@@ -117,23 +111,15 @@ class _OnCPU(torch.autograd.Function):
         query_1HND, key_1KND, value_1KND, out, total = ctx.saved_tensors
         heads = key_1KND.shape[1]
         times = query_1HND.shape[1] // heads
-        # In half precision the kernel takes as long over long blocks, and three to five times as long over those of up
-        # to 200 tokens, with matrix units as without.
+        # In half precision the kernel is no faster, and up to five times slower for blocks of up to 200 tokens.
         query, key, value = _for_kernel(query_1HND, key_1KND, value_1KND, times=times, kind=total.dtype)
         gradient, out = gradient.to(query.dtype), out.to(query.dtype)
         sums = [torch.zeros_like(each, dtype=total.dtype) for each in (query, key, value)]
         for queries, keys, causal in blocks(ctx.segments):
-            parts = _flash_backward(
-                gradient[:, :, queries],
-                query[:, :, queries],
-                key[:, :, keys],
-                value[:, :, keys],
-                out[:, :, queries],
-                total[:, :, queries],
-                0.0,
-                causal,
-                scale=ctx.scale,
-            )
+            of_queries = (each[:, :, queries] for each in (gradient, query, out, total))
+            gradient_B, query_B, out_B, total_B = of_queries
+            values = (gradient_B, query_B, key[:, :, keys], value[:, :, keys], out_B, total_B)
+            parts = _flash_backward(*values, 0.0, causal, scale=ctx.scale)
             for whole, part, places in zip(sums, parts, (queries, keys, keys), strict=True):
                 whole[:, :, places] += part
         by_query, by_key, by_value = sums
@@ -148,23 +134,23 @@ class _OnCPU(torch.autograd.Function):
 def _for_kernel(
     query: Tensor, key: Tensor, value: Tensor, *, times: int, kind: torch.dtype
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What the kernel takes, in this type: keys and values for each query head."""
-    return (
-        query.to(kind),
-        key.to(kind).repeat_interleave(times, dim=1),
-        value.to(kind).repeat_interleave(times, dim=1),
-    )
+    """The tensors in the kernel's dtype, with keys and values repeated for each query head."""
+    repeated_key, repeated_value = (each.to(kind).repeat_interleave(times, dim=1) for each in (key, value))
+    return query.to(kind), repeated_key, repeated_value
 
 
 def blocks(segments: Sequence[Segment]) -> list[tuple[slice, slice, bool]]:
-    """The places of a block's queries and of its keys, and whether it is causal."""
-    blocks = []
+    """The places of each block's queries and keys, and whether it is causal.
+
+    A segment has a causal block with itself, and one of all its descendants' queries with its own keys.
+    """
+    found = []
     for each in segments:
         own, below = slice(each.begin, each.end), slice(each.end, each.subtree)
-        blocks.append((own, own, True))
+        found.append((own, own, True))
         if below.start < below.stop:
-            blocks.append((below, own, False))
-    return blocks
+            found.append((below, own, False))
+    return found
 
 
 def varlen(
@@ -174,14 +160,14 @@ def varlen(
 
     Each segment is a sequence of its own queries, and of its ancestors' keys before its own.
     """
-    of = _sequences(segments, query_NHD.device)
-    seen: list[Tensor] = [_Seen.apply(each, of.places) for each in (key_NKD, value_NKD)]  # type: ignore[no-untyped-call]
-    found: Tensor = kernel(query_NHD, *seen, of.queries, of.keys, of.most, of.most_keys, scale)
-    return found
+    layout = _sequences(segments, query_NHD.device)
+    seen: list[Tensor] = [_Gather.apply(each, layout.places) for each in (key_NKD, value_NKD)]  # type: ignore[no-untyped-call]
+    attended: Tensor = kernel(query_NHD, *seen, layout.queries, layout.keys, layout.most, layout.most_keys, scale)
+    return attended
 
 
-class _Seen(torch.autograd.Function):
-    """Rows by their places, of which some come often. Their gradients are added up in float32 at least."""
+class _Gather(torch.autograd.Function):
+    """Rows by their places, which can repeat. Their gradients are added up in float32 at least."""
 
     @staticmethod
     def forward(ctx: Any, values_NKD: Tensor, places: Tensor) -> Tensor:
@@ -199,7 +185,7 @@ class _Seen(torch.autograd.Function):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Sequences:
-    """Segments as a kernel takes them: the places of all keys, one sequence after the other, and where each begins."""
+    """Segments as a kernel takes them: places of all keys, sequence by sequence, and the start of each sequence."""
 
     segments: Sequence[Segment]
     places: Tensor
@@ -210,7 +196,7 @@ class _Sequences:
 
 
 _latest: dict[torch.device, _Sequences] = {}
-"""Of the last segments on each device: all layers have the same, and copies to a GPU are slow."""
+"""The last segments on each device: all layers have the same, and copies to a GPU are slow."""
 
 
 def _sequences(segments: Sequence[Segment], device: torch.device) -> _Sequences:
@@ -218,61 +204,24 @@ def _sequences(segments: Sequence[Segment], device: torch.device) -> _Sequences:
     if found is None or found.segments != segments:  # FSDP gives each layer a copy of them
         seen = [[*each.ancestors, (each.begin, each.end)] for each in segments]
         places = np.concatenate([np.arange(begin, end) for ranges in seen for begin, end in ranges])
-        of_queries = [each.end - each.begin for each in segments]
-        of_keys = [sum(end - begin for begin, end in ranges) for ranges in seen]
+        lengths = [each.end - each.begin for each in segments]
+        key_lengths = [sum(end - begin for begin, end in ranges) for ranges in seen]
         queries, keys = (
-            torch.tensor([0, *np.cumsum(each)], dtype=torch.int32, device=device) for each in (of_queries, of_keys)
+            torch.tensor([0, *np.cumsum(each)], dtype=torch.int32, device=device) for each in (lengths, key_lengths)
         )
-        found = _Sequences(segments, torch.from_numpy(places).to(device), queries, keys, max(of_queries), max(of_keys))
+        most, most_keys = max(lengths), max(key_lengths)
+        found = _Sequences(segments, torch.from_numpy(places).to(device), queries, keys, most, most_keys)
         _latest[device] = found
     return found
 
 
 @functools.cache
 def _kernel() -> Any:
-    """FlashAttention's where it is installed: vLLM has a part of that package under its name, without this function."""
+    """FlashAttention's kernel, or PyTorch's. vLLM has a part of that package under its name, without this function."""
     try:
         from flash_attn import flash_attn_varlen_func  # type: ignore[import-not-found,unused-ignore]
     except ImportError:
-        return _of_torch
-    return functools.partial(_flash_attn, flash_attn_varlen_func)
+        from torch.nn.attention.varlen import varlen_attn
 
-
-def _flash_attn(
-    function: Any,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    of_queries: Tensor,
-    of_keys: Tensor,
-    most: int,
-    most_keys: int,
-    scale: float,
-) -> Any:
-    return function(query, key, value, of_queries, of_keys, most, most_keys, softmax_scale=scale, causal=True)
-
-
-def _of_torch(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    of_queries: Tensor,
-    of_keys: Tensor,
-    most: int,
-    most_keys: int,
-    scale: float,
-) -> Any:
-    from torch.nn.attention.varlen import varlen_attn
-
-    return varlen_attn(
-        query,
-        key,
-        value,
-        of_queries,
-        of_keys,
-        most,
-        most_keys,
-        scale=scale,
-        window_size=(-1, 0),
-        enable_gqa=True,
-    )
+        return lambda *values: varlen_attn(*values[:-1], scale=values[-1], window_size=(-1, 0), enable_gqa=True)
+    return lambda *values: flash_attn_varlen_func(*values[:-1], softmax_scale=values[-1], causal=True)

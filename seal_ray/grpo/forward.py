@@ -12,29 +12,31 @@ from seal_ray.grpo.attention import SEGMENTS
 from seal_ray.grpo.packing import Packed
 
 LOGITS = 128 << 20
-"""Bytes of float32 logits that are held at a time, not counting their gradient and softmax."""
+"""Bytes of float32 logits that are held at a time, without their gradient and softmax."""
 
 
 def token_logprobs(model: nn.Module, packed: Packed, *, temperature: float = 1.0) -> Tensor:
     """`logprobs_M` (nats) of the sampled tokens under the model, at the temperature that they were sampled with.
 
-    `model` is a causal language model of Transformers, or a PEFT wrapper of one; `packed` lies on its device. Logits
-    are computed where they score a sampled token and nowhere else, some at a time, and again for the backward pass
-    where the output layer learns; their softmax is in float32, or in float64 for a model in float64. What a model does
-    to its logits after the output layer (soft capping, scaling) is not reproduced.
+    Logits are computed for sampled tokens only, in chunks, and again in the backward pass if the output layer learns.
+    Their softmax is in float32, or float64 for a model in float64. Soft capping and scaling of logits are not applied.
 
-    A token sees what its row has before it: attention over segments (`attention.py`) is told them. Transformers' own
-    finds rows by the positions that start over, and takes rows that share nothing: `ValueError` for others.
+    Args:
+        model: A causal language model of Transformers, or a PEFT wrapper of one.
+        packed: The rows, on the model's device.
+        temperature: The sampling temperature.
+
+    Raises:
+        ValueError: If rows share tokens and the model does not attend to segments.
     """
     causal: Any = model
-    # A PEFT wrapper's forward takes what its base takes, but the base has the parts; the adapters are inside of these.
-    if hasattr(causal, "get_base_model"):
+    if hasattr(causal, "get_base_model"):  # PEFT's wrapper; the adapters are inside the base's layers
         causal = causal.get_base_model()
-    told = {"segments": packed.segments} if attends_to_segments(causal) else {}
-    if not told and any(segment.ancestors for segment in packed.segments):
+    options = {"segments": packed.segments} if attends_to_segments(causal) else {}
+    if not options and any(segment.ancestors for segment in packed.segments):
         raise ValueError("rows that share tokens need the attention over segments")
     hidden_1NH = causal.get_decoder()(
-        input_ids=packed.token_ids_1N, position_ids=packed.position_ids_1N, use_cache=False, **told
+        input_ids=packed.token_ids_1N, position_ids=packed.position_ids_1N, use_cache=False, **options
     ).last_hidden_state
     hidden_MH = hidden_1NH[0, packed.predicts_M]
     output = causal.get_output_embeddings()
@@ -47,7 +49,7 @@ def token_logprobs(model: nn.Module, packed: Packed, *, temperature: float = 1.0
     if frozen:
         weight_VH = _as_computed(output.weight)
         return torch.cat([_Score.apply(hidden, weight_VH, targets, temperature) for hidden, targets in chunks])  # type: ignore[no-untyped-call]
-    # Without checkpoints every chunk's logits would be kept for the backward pass, and chunks would save nothing.
+    # Checkpoints, since the backward pass would otherwise keep every chunk's logits.
     return torch.cat(
         [checkpoint(_score, output, hidden, targets, temperature, use_reentrant=False) for hidden, targets in chunks]
     )
@@ -60,7 +62,7 @@ def attends_to_segments(model: nn.Module) -> bool:
 
 
 def chunk_tokens(vocabulary: int) -> int:
-    """How many tokens' logits are held at a time, for a vocabulary of this size."""
+    """Number of tokens whose logits are held at a time, for a vocabulary of this size."""
     return max(1, LOGITS // (4 * vocabulary))
 
 
@@ -76,13 +78,13 @@ def _normalised(logits_MV: Tensor, temperature: float) -> Tensor:
 
 
 def _is_frozen(output: nn.Module) -> bool:
-    """Whether the output layer is a plain matrix that does not learn, and is here as a whole."""
+    """Whether the output layer is a plain matrix that does not learn and is not sharded."""
     plain = type(output) is nn.Linear and output.bias is None
     return plain and not output.weight.requires_grad and not hasattr(output.weight, "full_tensor")
 
 
 def _as_computed(weight: Tensor) -> Tensor:
-    """In the precision of matrix products, so that it is cast once and not for each chunk."""
+    """The weight in the dtype of matrix products, cast once for all chunks."""
     device = weight.device.type
     return weight.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else weight
 
@@ -90,20 +92,19 @@ def _as_computed(weight: Tensor) -> Tensor:
 class _Score(torch.autograd.Function):
     """As `_score` for an output layer w that does not learn, with the softmax p of its logits at the temperature T.
 
-    The derivative of a log-prob by the hidden state, (w_target - sum_v p_v w_v) / T, comes with the forward pass: no
-    logits are kept, and none are computed again.
+    The forward pass computes the derivative by the hidden state, (w_target - sum_v p_v w_v) / T; no logits are kept.
     """
 
     @staticmethod
     def forward(ctx: Any, hidden_MH: Tensor, weight_VH: Tensor, targets_M: Tensor, temperature: float) -> Tensor:
         logits_MV = nn.functional.linear(hidden_MH, weight_VH)
         logprobs_MV = _normalised(logits_MV, temperature)
-        found_M = logprobs_MV.gather(-1, targets_M[:, None])[:, 0]
-        # The target's share is taken off before anything is rounded: of a likely token little is left.
+        target_logprobs_M = logprobs_MV.gather(-1, targets_M[:, None])[:, 0]
+        # Subtracted before rounding, since little is left for a likely token.
         slopes_MV = logprobs_MV.exp_()
         slopes_MV[torch.arange(len(targets_M), device=targets_M.device), targets_M] -= 1.0
         ctx.save_for_backward((slopes_MV.to(logits_MV.dtype) @ weight_VH).to(hidden_MH.dtype) / -temperature)
-        return found_M
+        return target_logprobs_M
 
     @staticmethod
     def backward(ctx: Any, gradient_M: Tensor) -> tuple[Tensor | None, ...]:

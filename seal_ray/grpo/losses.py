@@ -16,24 +16,20 @@ from envs.registry import Registry
 MAX_LOG_RATIO = 20.0
 """Upper cut of log-ratios: e^20 is clipped anyway, and must only stay finite."""
 _MAX_LOG_REFERENCE = 10.0
-"""Upper cut of `ref − cur` in k3, so that one token which the policy has all but unlearnt cannot fill the gradient.
-There is no lower cut: k3 is linear there, and holds a policy that has drifted."""
+"""Upper cut of `ref − cur` in k3, so that one unlearnt token cannot fill the gradient. k3 is linear below."""
 _Positive = Annotated[float, Field(gt=0.0)]
 
 
 @dataclass(frozen=True, slots=True)
 class LossSums:
-    """Sums over sampled tokens, added up over micro-batches and learners and divided by `tokens`.
-
-    The empty one is the neutral element of `+`.
-    """
+    """Sums over sampled tokens, added up over micro-batches and learners."""
 
     tokens: int = 0
     loss: float = 0.0
     clipped_low: int = 0
-    """Tokens clipped by `clip_low`: a negative advantage, and the token has become less likely already."""
+    """Tokens clipped by `clip_low`: the advantage is negative, and the token is less likely already."""
     clipped_high: int = 0
-    """Tokens clipped by `clip_high`: a positive advantage, and the token has become more likely already."""
+    """Tokens clipped by `clip_high`: the advantage is positive, and the token is more likely already."""
     clipped_dual: int = 0
     """Tokens clipped by `dual_clip`."""
     capped: int = 0
@@ -52,11 +48,9 @@ class LossSums:
 
     def __add__(self, other: LossSums) -> LossSums:
         sums = {each.name: getattr(self, each.name) + getattr(other, each.name) for each in fields(self)}
-        extremes = {
-            "ratio_min": min(self.ratio_min, other.ratio_min),
-            "ratio_max": max(self.ratio_max, other.ratio_max),
-        }
-        return LossSums(**(sums | extremes))
+        sums["ratio_min"] = min(self.ratio_min, other.ratio_min)
+        sums["ratio_max"] = max(self.ratio_max, other.ratio_max)
+        return LossSums(**sums)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -144,7 +138,7 @@ class _RatioLoss(ABC):
 
     @abstractmethod
     def _surrogate(self, logprobs_M: Tensor, advantages_M: Tensor, ratio_M: Tensor, drift_M: Tensor) -> _Surrogate:
-        """The loss without its KL, and the masks for `token_losses`. `drift_M` is `proximal − old`."""
+        """Returns the loss without its KL, and the masks for `token_losses`. `drift_M` is `proximal − old`."""
 
 
 class GRPOLoss(_RatioLoss):
@@ -173,6 +167,7 @@ class GRPOLoss(_RatioLoss):
         return self.settings.importance_cap is not None
 
     def _surrogate(self, logprobs_M: Tensor, advantages_M: Tensor, ratio_M: Tensor, drift_M: Tensor) -> _Surrogate:
+        del logprobs_M
         settings = self.settings
         unclipped_M = -advantages_M * ratio_M
         clipped_M = -advantages_M * ratio_M.clamp(1 - settings.clip_low, 1 + settings.clip_high)
@@ -230,11 +225,7 @@ class RWRLoss(_RatioLoss):
 LOSSES: Registry[type[Loss]] = Registry(
     "training.loss",
     "seal_ray.losses",
-    {
-        "grpo": "seal_ray.grpo.losses:GRPOLoss",
-        "cispo": "seal_ray.grpo.losses:CISPOLoss",
-        "rwr": "seal_ray.grpo.losses:RWRLoss",
-    },
+    {name: f"seal_ray.grpo.losses:{name.upper()}Loss" for name in ("grpo", "cispo", "rwr")},
 )
 
 
@@ -276,7 +267,7 @@ def importance_ratio(logprobs_M: Tensor, old_logprobs_M: Tensor) -> Tensor:
 
 
 def kl_to_reference(logprobs_M: Tensor, reference_logprobs_M: Tensor | None) -> Tensor:
-    """The KL of the policy from the reference (nats) by k3, with its gradient; 0 without a reference."""
+    """KL of the policy from the reference (nats) by k3, with its gradient; 0 without a reference."""
     if reference_logprobs_M is None:
         return torch.zeros_like(logprobs_M)
     reference_M = reference_logprobs_M.detach().to(logprobs_M.dtype)
@@ -294,10 +285,9 @@ def add_kl(
 
 
 def global_mean(loss_sum: Tensor, global_tokens: int) -> Tensor:
-    """A micro-batch's part of the token-mean over the whole batch, in all micro-batches of all learners.
+    """A micro-batch's part of the mean over the tokens of the whole batch, over all micro-batches and learners.
 
-    Parts are added up, over learners too: if the learners' gradients are averaged, multiply by their number. Raises
-    `ValueError` for a batch without tokens.
+    If the learners' gradients are averaged, multiply by their number. Raises `ValueError` for a batch without tokens.
     """
     if global_tokens < 1:
         raise ValueError(f"a mean over {global_tokens} tokens")

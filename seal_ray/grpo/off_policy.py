@@ -1,8 +1,7 @@
 """Weights of the tokens of hint-stripped rows, by `training.off_policy_weight`.
 
-The tokens of such a row were sampled under an interface (μ) and are trained on the plain prompts (π). A token's weight
-is a function of ρ = π_old(y | plain) / μ(y | shown), where π_old is the policy before the round's first step. It
-carries no gradient, and multiplies the advantage.
+Such tokens were sampled under an interface (μ) and are trained on plain prompts (π). The weight of a token multiplies
+its advantage, carries no gradient, and is a function of ρ = π_old(y | plain) / μ(y | shown).
 """
 
 from __future__ import annotations
@@ -21,10 +20,7 @@ _LEAST = 0.2
 
 
 def none(log_rho_M: Tensor) -> Tensor:
-    """1: a token of a guided success counts as if it had been sampled on the plain prompts (RLTF-SD, arXiv 2602.02482).
-
-    A biased objective: filtered behaviour cloning of guided successes.
-    """
+    """1: filtered behaviour cloning of guided successes (RLTF-SD, arXiv 2602.02482), a biased objective."""
     return torch.ones_like(log_rho_M)
 
 

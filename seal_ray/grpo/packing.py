@@ -1,7 +1,6 @@
-"""Packing: groups of rows laid end to end without padding, shared out among micro-batches and learners by their tokens.
+"""Packing: groups of rows without padding, distributed over micro-batches and learners by their tokens.
 
-Tokens that rows of a group share from the first one on count once (`prefixes.py`), and again in each part where a group
-is cut.
+Tokens that rows of a group share count once (`prefixes.py`) in each part of a group that is cut.
 """
 
 from __future__ import annotations
@@ -21,10 +20,9 @@ Groups = list[list[Row]]
 
 
 def pack(groups: Sequence[Sequence[Row]], budget: int) -> list[Groups]:
-    """Micro-batches of at most `budget` tokens each, by first fit in falling length; the same every time.
+    """Micro-batches of at most `budget` tokens, by first fit in decreasing length; deterministic.
 
-    A group that is longer is cut, and a row that is longer has a micro-batch to itself. Raises `ValueError` for a
-    budget below 1.
+    A longer group is cut, and a longer row gets its own micro-batch. Raises `ValueError` for a budget below 1.
     """
     if budget < 1:
         raise ValueError(f"a budget of {budget} tokens holds no row")
@@ -44,10 +42,9 @@ def pack(groups: Sequence[Sequence[Row]], budget: int) -> list[Groups]:
 
 
 def shard(groups: Sequence[Sequence[Row]], shards: int) -> list[Groups]:
-    """The groups for each of so many learners, with about as many tokens each; the same every time.
+    """The groups of each learner, with about equal numbers of tokens; deterministic, and few groups are cut.
 
-    All rows, group by group, are cut into stretches, so that few groups are cut. With fewer rows than learners some get
-    none. Raises `ValueError` for fewer than one learner.
+    With fewer rows than learners some get none. Raises `ValueError` for fewer than one learner.
     """
     if shards < 1:
         raise ValueError(f"{shards} shards")
@@ -58,7 +55,7 @@ def shard(groups: Sequence[Sequence[Row]], shards: int) -> list[Groups]:
     for rows in ordered:
         cut: dict[int, list[Row]] = {}
         for row, tokens in zip(rows, added_tokens(rows), strict=True):
-            # By its middle: a row goes where most of its tokens do.
+            # By the middle of the row.
             learner = min(shards - 1, (2 * done + tokens) * shards // (2 * total))
             cut.setdefault(learner, []).append(row)
             done += tokens
@@ -69,11 +66,10 @@ def shard(groups: Sequence[Sequence[Row]], shards: int) -> list[Groups]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Packed:
-    """Groups of rows laid end to end: N tokens in all, those that a group's rows share once, and M sampled ones.
+    """Groups of rows laid end to end: N tokens, shared ones once, and M sampled ones.
 
-    `predicts_M` are the places n, row by row, whose next token was sampled, so that the logits at n score `targets_M`;
-    `row_M` says which row each belongs to, `stripped_M` whether it is hint-stripped. `position_ids_1N` are positions
-    in rows. `segments` say what a token sees.
+    The logits at the places `predicts_M` score the sampled `targets_M`, row by row; `row_M` is the row of each, and
+    `stripped_M` whether it is hint-stripped. `position_ids_1N` are positions in rows.
     """
 
     token_ids_1N: Tensor
@@ -87,14 +83,14 @@ class Packed:
     segments: tuple[Segment, ...]
 
     def to(self, device: torch.device | str) -> Self:
-        """The same on a device."""
+        """The same on a device, as `Tensor.to`."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         moved: Any = {key: value.to(device) for key, value in values.items() if isinstance(value, Tensor)}
         return replace(self, **moved)
 
 
 def collate(groups: Sequence[Sequence[Row]]) -> Packed:
-    """The groups, packed: int64 indices and float32 values, rows in this order. Raises `ValueError` for no rows."""
+    """The groups, packed in this order: int64 indices and float32 values. Raises `ValueError` without rows."""
     rows = [row for group in groups for row in group]
     if not rows:
         raise ValueError("nothing to pack")
@@ -112,8 +108,8 @@ def collate(groups: Sequence[Sequence[Row]]) -> Packed:
         position_ids_1N=torch.from_numpy(layout.positions_N)[None],
         # No row's first token is sampled.
         predicts_M=flat([places[each - 1] for places, each in zip(layout.places, sampled, strict=True)]),
-        targets_M=flat([row.token_ids_T[each] for row, each in zip(rows, sampled, strict=True)]),
-        sampled_logprobs_M=flat([row.sampled_logprobs_T[each] for row, each in zip(rows, sampled, strict=True)]),
+        targets_M=flat([row.token_ids_T[row.mask_T] for row in rows]),
+        sampled_logprobs_M=flat([row.sampled_logprobs_T[row.mask_T] for row in rows]),
         advantages_M=torch.from_numpy(advantages[row_M]),
         row_M=torch.from_numpy(row_M),
         stripped_M=torch.from_numpy(stripped[row_M]),
@@ -122,7 +118,7 @@ def collate(groups: Sequence[Sequence[Row]]) -> Packed:
 
 
 def _cut(rows: Sequence[Row], budget: int) -> list[tuple[int, list[Row]]]:
-    """The rows of a group in as few stretches of at most `budget` tokens as hold them, each with its tokens."""
+    """The rows of a group in parts of at most `budget` tokens, each with its number of tokens."""
     parts: list[tuple[int, list[Row]]] = []
     for row in rows:
         if parts:

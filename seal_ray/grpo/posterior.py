@@ -1,23 +1,21 @@
-"""What arms are worth, from tasks that they have in common: a Gaussian posterior over windows, with a discount.
+"""The value of arms from tasks that they have in common: a Gaussian posterior over windows, with a discount.
 
-The value of an arm is how far its success lies above that of the plain arm, whose value is 0, in the mean over strata
-(categories of tasks). The model is that of a block design, in which a task is a block: `y = u_task + θ_arm,stratum +
-noise`, where `u` is anything and the noise of a mean of n rollouts has the variance σ²/n. With u taken out, the arms
-that played a task with n rollouts each (a vector n, its sum N) add, in the task's stratum,
+An arm's value is its success minus that of the plain arm, averaged over strata (categories of tasks). The model is a
+block design, in which a task is a block: `y = u_task + θ_arm,stratum + noise`, with any u; the noise of a mean of n
+rollouts has the variance σ²/n. With u eliminated, the arms that played a task with n rollouts each (a vector n, its sum
+N) add, in the task's stratum,
 
     S += diag(n) − n nᵀ / N        b += n · (y − Σ n y / N)
 
-(intra-block equations: Montgomery, Design and Analysis of Experiments, section 4.4, here with weights). A task that one
-arm alone played adds nothing. The prior of a value is N(0, τ²); half of its variance is that of the arm, half that of
-how arms differ in what they do for a stratum, so that an arm that met one stratum more often is not judged by it:
+(intra-block equations: Montgomery, Design and Analysis of Experiments, section 4.4, here with weights). A task that
+only one arm played adds nothing. The prior of a value is N(0, τ²), half of it shared by the strata of an arm:
 cov(θ_arm,c , θ_arm,d) = τ²/2 · (1 + C · [c = d]) with C strata. The posterior is Gaussian (Gelman et al., Bayesian Data
 Analysis, 3rd edition, section 14.8):
 
     precision = S / σ² + prior⁻¹    mean = precision⁻¹ · b / σ²
 
-σ² is that of all strata, or each stratum has one of its own, drawn towards that of all: where the plain arm never
-succeeds, few successes tell much. All sums are multiplied by a discount between 0 and 1 once a window, since the policy
-that plays changes (discounted Thompson sampling: Raj and Kalyani, arXiv 1707.09727).
+σ² is pooled over strata, or estimated for each stratum with shrinkage to the pooled one. All sums are multiplied by a
+discount once a window, since the policy changes (discounted Thompson sampling: Raj and Kalyani, arXiv 1707.09727).
 """
 
 from __future__ import annotations
@@ -42,21 +40,20 @@ DISCOUNT = 0.9
 NOISE = 0.15
 """Variance of one rollout's success that is assumed before any was played."""
 NOISE_WEIGHT = 16.0
-"""Degrees of freedom that an assumed variance counts for, beside those that were measured."""
+"""Degrees of freedom of an assumed variance, added to the measured ones."""
 STRATUM_WEIGHT = 64.0
-"""Degrees of freedom that the variance of all strata counts for in the variance of one."""
+"""Degrees of freedom of the pooled variance in the variance of one stratum."""
 MOST_ARMS = 32
-"""Arms that are remembered at most; those with the least information are forgotten."""
+"""Largest number of arms in a posterior; the arms with the least information are dropped."""
 LEAST_INFORMATION = 0.25
-"""Effective rollouts under which an arm is forgotten."""
+"""Effective rollouts below which an arm is dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What an arm did on one task: the mean over its rollouts, and their number.
+    """One arm on one task (the block): the mean over its rollouts, and their number.
 
-    `stratum` is what tasks are alike in, such as their category. `variance` is the unbiased variance of single
-    rollouts; None where it is not known.
+    `variance` is the unbiased variance of single rollouts; None if it is unknown.
     """
 
     arm: str
@@ -69,10 +66,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class Posterior:
-    """What is known of the arms, by name; the arm `plain` is the zero. A value: `after` gives another one.
+    """The posterior of C strata and A arms, an immutable value: `after` returns the next one.
 
-    `prior` is τ. `noise` is the variance of one rollout that is assumed at first. With `own_noise` each stratum has a
-    variance of its own.
+    The arm `plain` has the value 0. `prior` is τ. `noise` is the variance of one rollout that is assumed at first. With
+    `own_noise` each stratum has its own variance.
     """
 
     plain: str
@@ -93,10 +90,9 @@ class Posterior:
 
     @property
     def variance(self) -> float:
-        """σ², of one rollout: from what the differences between arms leave unexplained, pooled over all that was seen.
+        """σ² of one rollout: the residual variance, as a scaled inverse χ² around the variance within cells.
 
-        A scaled inverse χ² around the variance within cells (Bayesian Data Analysis, section 3.3), so that it is known
-        where no arm has played enough tasks of a stratum. Arms may differ in how much they help a stratum.
+        Bayesian Data Analysis, section 3.3.
         """
         within, between = self.within_C2.sum(axis=0), self.between_C2.sum(axis=0)
         start = (NOISE_WEIGHT * self.noise + within[0]) / (NOISE_WEIGHT + within[1])
@@ -104,7 +100,7 @@ class Posterior:
 
     @property
     def variances(self) -> Floats:
-        """σ² of each stratum (C): that of all of them, or an inverse χ² around it, so that few rollouts say little."""
+        """σ² of each stratum (C): the pooled one, or with `own_noise` a scaled inverse χ² around it."""
         if not self.own_noise:
             return np.full(len(self.strata), self.variance)
         squares_C, freedom_C = (self.within_C2 + self.between_C2).T
@@ -135,12 +131,12 @@ class Posterior:
         return replace(found, information_CAA=information, evidence_CA=evidence, within_C2=within, between_C2=between)
 
     def _prior_of(self, strata: int) -> Floats:
-        """Covariance (C, C) of what an arm does for each stratum."""
+        """Prior covariance (C, C) of an arm's values in the strata."""
         return self.prior**2 / 2 * (1 + strata * np.eye(strata))
 
     @cached_property
     def _joint(self) -> tuple[Floats, Floats]:
-        """Means (C * A) and covariances of what all arms that are known do for each stratum."""
+        """Means (C * A) and covariances of the values of all `arms` in all `strata`."""
         strata, arms = self.evidence_CA.shape
         precision = np.kron(np.linalg.inv(self._prior_of(strata)), np.eye(arms))
         variances_C = self.variances
@@ -151,9 +147,9 @@ class Posterior:
         return covariance @ (self.evidence_CA / variances_C[:, None]).ravel(), covariance
 
     def moments(self, arms: Sequence[str], stratum: str | None = None) -> tuple[Floats, Floats]:
-        """Means (A) and covariances (A, A) of these arms' values, or of what they do for one stratum.
+        """Means (A) and covariances (A, A) of these arms' values, or of their values in one stratum.
 
-        An arm that never played has the prior's, and so have all in a stratum that was never met.
+        An arm or a stratum that was never played has the prior's.
         """
         strata = max(1, len(self.strata))
         unknown = self.prior**2 if stratum is None else self._prior_of(strata)[0, 0]
@@ -166,26 +162,25 @@ class Posterior:
             means, covariance = self._joint
             known_means, known_covariances = averaging @ means, averaging @ covariance @ averaging.T
         means_A, covariances_AA = np.zeros(len(arms)), np.zeros((len(arms), len(arms)))
+        rows = [row for row, name in enumerate(arms) if name in known]
+        places = [known[arms[row]] for row in rows]
+        means_A[rows] = known_means[places]
+        covariances_AA[np.ix_(rows, rows)] = known_covariances[np.ix_(places, places)]
         for row, name in enumerate(arms):
-            if name in known:
-                means_A[row] = known_means[known[name]]
-            for column, other in enumerate(arms):
-                if name in known and other in known:
-                    covariances_AA[row, column] = known_covariances[known[name], known[other]]
-                elif name == other and name not in known and name != self.plain:
-                    covariances_AA[row, column] = unknown
+            if name not in known and name != self.plain:
+                covariances_AA[row, [other == name for other in arms]] = unknown
         return means_A, covariances_AA
 
     def information(self, arm: str) -> float:
-        """How many rollouts' worth of comparison there is about an arm; 0 where it is not known."""
-        return float(self.information_CAA[:, at, at].sum()) if (at := self._place(arm)) is not None else 0.0
+        """Effective number of rollouts that compare an arm with others; 0 if it is unknown."""
+        if arm not in self.arms:
+            return 0.0
+        place = self.arms.index(arm)
+        return float(self.information_CAA[:, place, place].sum())
 
     def knows(self, arm: str) -> bool:
         """Whether the arm has played a task with another arm, and not too long ago."""
         return self.information(arm) > 0
-
-    def _place(self, arm: str) -> int | None:
-        return self.arms.index(arm) if arm in self.arms else None
 
     def probability_above(self, arm: str, other: str, margin: float = 0.0) -> float:
         """The probability that an arm's value is more than `margin` above that of another."""
@@ -197,11 +192,10 @@ class Posterior:
         return normal_cdf(distance / math.sqrt(variance))
 
     def share_out(self, arms: Sequence[str], slots: int, generator: np.random.Generator) -> list[int]:
-        """Top-two Thompson sampling: how many of `slots` each arm gets, a draw of all values deciding about one slot.
+        """Top-two Thompson sampling (Russo, arXiv 1602.08448): how many of `slots` each arm gets.
 
-        A slot goes to the best or to the second best arm of its draw with equal probability, since an arm is to be told
-        from its rivals (Russo, arXiv 1602.08448); plain Thompson sampling settles on one. Before, each
-        arm gets as many as go evenly into half of the slots.
+        Half of the slots are divided evenly. Each other slot goes to the best or second best arm of a draw of all
+        values, with equal probability; plain Thompson sampling would settle on one arm.
         """
         each = slots // (2 * len(arms))
         counts = [each] * len(arms)
@@ -214,20 +208,13 @@ class Posterior:
         return counts
 
     def share_by_stratum(self, arms: Sequence[str], strata: Sequence[str], generator: np.random.Generator) -> list[int]:
-        """The place of the arm that plays each of these tasks, of which the strata are given.
-
-        Thompson sampling: it is the best one of a draw of what arms do for that stratum.
-        """
+        """The place of the arm for each task, by its stratum: Thompson sampling by the values in the stratum."""
         moments = {stratum: self.moments(arms, stratum) for stratum in set(strata)}
-        found = []
-        for stratum in strata:
-            means_A, covariances_AA = moments[stratum]
-            drawn_A = generator.multivariate_normal(means_A, covariances_AA, method="eigh")
-            found.append(int(drawn_A.argmax()))
-        return found
+        draws = (generator.multivariate_normal(*moments[stratum], method="eigh") for stratum in strata)
+        return [int(drawn_A.argmax()) for drawn_A in draws]
 
     def to_dict(self) -> dict[str, Any]:
-        """What a checkpoint must keep, as JSON values."""
+        """JSON values for a checkpoint."""
         return {
             "arms": list(self.arms),
             "strata": list(self.strata),
@@ -239,20 +226,23 @@ class Posterior:
 
     def with_state(self, state: Mapping[str, Any]) -> Posterior:
         """The inverse of `to_dict`, under the settings of this one."""
-        strata = len(state["strata"])
-        shape = (strata, len(state["arms"]))
+        strata, arms = len(state["strata"]), len(state["arms"])
+
+        def array(key: str, *shape: int) -> Floats:
+            return np.array(state[key], dtype=np.float64).reshape(strata, *shape)
+
         return replace(
             self,
             arms=tuple(state["arms"]),
             strata=tuple(state["strata"]),
-            information_CAA=np.array(state["information"], dtype=np.float64).reshape(*shape, shape[1]),
-            evidence_CA=np.array(state["evidence"], dtype=np.float64).reshape(shape),
-            within_C2=np.array(state["within"], dtype=np.float64).reshape(strata, 2),
-            between_C2=np.array(state["between"], dtype=np.float64).reshape(strata, 2),
+            information_CAA=array("information", arms, arms),
+            evidence_CA=array("evidence", arms),
+            within_C2=array("within", 2),
+            between_C2=array("between", 2),
         )
 
     def _discounted(self, played: Sequence[str], strata: Sequence[str]) -> Posterior:
-        """A window later, with room for what was played, and without the arms of which too little is left."""
+        """A window later, with room for new arms and strata, and without arms that have too little information."""
         left = {name: self.discount * self.information(name) for name in self.arms}
         most = sorted((name for name in left if name not in played), key=lambda name: -left[name])
         others = [name for name in most[: max(0, MOST_ARMS - len(played))] if left[name] >= LEAST_INFORMATION]
@@ -265,25 +255,20 @@ class Posterior:
         for c in range(old):
             left_AA, left_A = _without(self.information_CAA[c], self.evidence_CA[c], source)
             information[c, :kept, :kept], evidence[c, :kept] = self.discount * left_AA, self.discount * left_A
-        sums = [np.zeros((len(layers), 2)) for _ in range(2)]
-        for new, before in zip(sums, (self.within_C2, self.between_C2), strict=True):
-            new[:old] = self.discount * before
+        more = ((0, len(layers) - old), (0, 0))
         return replace(
             self,
             arms=tuple(names),
             strata=tuple(layers),
             information_CAA=information,
             evidence_CA=evidence,
-            within_C2=sums[0],
-            between_C2=sums[1],
+            within_C2=np.pad(self.discount * self.within_C2, more),
+            between_C2=np.pad(self.discount * self.between_C2, more),
         )
 
 
 def _without(information_AA: Floats, evidence_A: Floats, kept: Sequence[int]) -> tuple[Floats, Floats]:
-    """S and b of the kept arms, with the others integrated out under a flat prior, as tasks are in the block design.
-
-    Their rows alone would say that what is forgotten was worth as much as the plain arm.
-    """
+    """S and b of the kept arms, with the others integrated out under a flat prior."""
     gone = [place for place in range(len(evidence_A)) if place not in kept]
     between = information_AA[np.ix_(kept, gone)] @ np.linalg.pinv(information_AA[np.ix_(gone, gone)], hermitian=True)
     return (
@@ -293,34 +278,32 @@ def _without(information_AA: Floats, evidence_A: Floats, kept: Sequence[int]) ->
 
 
 def _reduced(cells: Sequence[Cell]) -> tuple[list[str], Floats, Floats, float, int]:
-    """The arms of these cells, S, b, the sum of squares within blocks, and the degrees of freedom that blocks leave."""
+    """The arms of these cells, S, b, the sum of squares within blocks, and its degrees of freedom."""
     names = sorted({cell.arm for cell in cells})
     sums_AA, right_A = np.zeros((len(names), len(names))), np.zeros(len(names))
     total, contrasts = 0.0, 0
     for _, block in groupby(cells, key=attrgetter("block")):
-        found = list(block)
-        at = [names.index(cell.arm) for cell in found]
-        n_A = np.array([cell.rollouts for cell in found], dtype=np.float64)
-        away_A = np.array([cell.value for cell in found]) - float(
-            np.average([cell.value for cell in found], weights=n_A)
-        )
+        played = list(block)
+        at = [names.index(cell.arm) for cell in played]
+        n_A = np.array([cell.rollouts for cell in played], dtype=np.float64)
+        values_A = np.array([cell.value for cell in played])
+        away_A = values_A - float(np.average(values_A, weights=n_A))
         sums_AA[np.ix_(at, at)] += np.diag(n_A) - np.outer(n_A, n_A) / n_A.sum()
         right_A[at] += n_A * away_A
         total += float(n_A @ away_A**2)
-        contrasts += len(found) - 1
+        contrasts += len(played) - 1
     return names, sums_AA, right_A, total, contrasts
 
 
 def choose_by_posterior(
     posterior: Posterior, arms: Sequence[str], incumbent: str, *, margin: float, promote_at: float
 ) -> str:
-    """The arm that stays: the best of those that are better by `margin` with a probability above `promote_at`.
+    """The next incumbent: the best arm of those that are better by `margin` with a probability above `promote_at`.
 
-    The incumbent stays where there is none. One that never played has the prior's value, so that it bars no other.
+    The incumbent stays if there is none.
     """
-    better = [
-        arm for arm in arms if arm != incumbent and posterior.probability_above(arm, incumbent, margin) > promote_at
-    ]
+    rivals = [arm for arm in arms if arm != incumbent]
+    better = [arm for arm in rivals if posterior.probability_above(arm, incumbent, margin) > promote_at]
     if not better:
         return incumbent
     means_A, _ = posterior.moments(better)
@@ -330,11 +313,11 @@ def choose_by_posterior(
 def max_distinguishable_arms(
     posterior: Posterior, rollouts: int, most: int, *, beside: int, margin: float, promote_at: float
 ) -> int:
-    """How many new arms a window can tell apart, at most `most`; `beside` arms share its `rollouts` in any case.
+    """Largest number of new arms, up to `most`, that a window can distinguish; `beside` arms share its `rollouts` too.
 
-    With n rollouts an arm, the difference of two has the standard error s = √(2σ²/n). New arms can be told apart where
-    one whose success is two deviations of the prior above that of an arm of value 0 would be promoted: where
-    Φ((2τ · τ²/(τ² + s²) − margin) / (τ s / √(τ² + s²))) is above `promote_at`.
+    With n rollouts an arm, the difference of two has the standard error s = √(2σ²/n). Arms are distinguishable if an
+    arm that is better by two deviations of the prior would be promoted: Φ((2τ · τ²/(τ² + s²) − margin) /
+    (τ s / √(τ² + s²))) > `promote_at`.
     """
     prior = posterior.prior
     for new in range(most, 0, -1):

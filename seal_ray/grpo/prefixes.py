@@ -1,9 +1,8 @@
-"""Shared prefixes: tokens that rows of a group have in common from the first one on are laid out, and computed, once.
+"""Shared prefixes: tokens that rows of a group share from the first one on are laid out, and computed, once.
 
-The rows of a group are a tree: each segment is a run of tokens that the same rows share, and its children are where
-these rows part. A segment attends to its ancestors and to itself, which is just what each of its rows would have
-attended to, so that nothing is approximated; gradients of shared tokens add up. The idea for one opening a group is
-Prefix Grouper's (arXiv 2506.05433), for trees that of Tree Training (arXiv 2511.00413).
+The rows of a group are a tree: a segment is a run of tokens that the same rows share, and its children continue these
+rows. A segment attends to its ancestors and itself, as each of its rows would, so that nothing is approximated. Prefix
+Grouper (arXiv 2506.05433) does so for one opening a group, Tree Training (arXiv 2511.00413) for trees.
 """
 
 from __future__ import annotations
@@ -20,21 +19,22 @@ from seal_ray.grpo.rows import Row
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Places `begin` to `end` of a layout. Its descendants are at `end` to `subtree`, depth first."""
+    """Places `begin` to `end` of a layout. Its descendants are at `end` to `subtree`, depth first.
+
+    `ancestors` are the places of each ancestor, from the root.
+    """
 
     begin: int
     end: int
     subtree: int
     ancestors: tuple[tuple[int, int], ...]
-    """The places of each ancestor, the first one first: what its tokens see beside each other."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layout:
-    """Groups of rows laid end to end, depth first: N tokens in all, each shared one once.
+    """Groups of rows laid end to end, depth first: N tokens, shared ones once.
 
-    `places` has, for each row in order, the place of each of its T tokens; `positions_N` are the tokens' positions in
-    their rows, from 0.
+    `places` has the places of each row's T tokens; `positions_N` are the tokens' positions in their rows.
     """
 
     token_ids_N: NDArray[np.int64]
@@ -44,7 +44,7 @@ class Layout:
 
 
 def lay_out(groups: Sequence[Sequence[Row]]) -> Layout:
-    """The layout of these groups. Rows share tokens with those of their group alone."""
+    """The layout of these groups. Rows share tokens only within their group."""
     tokens: list[NDArray[np.int64]] = []
     positions: list[NDArray[np.int64]] = []
     segments: list[Segment] = []
@@ -53,7 +53,7 @@ def lay_out(groups: Sequence[Sequence[Row]]) -> Layout:
     for group in groups:
         mine = [np.empty(len(row), dtype=np.int64) for row in group]
         places += mine
-        # Rows that share their tokens up to here: from the last one on, so that the first comes off first.
+        # Stack of rows that share their tokens up to a place, with that place and the ancestors.
         waiting: list[tuple[list[int], int, tuple[tuple[int, int], ...]]] = [(list(range(len(group))), 0, ())]
         first = len(segments)
         while waiting:
@@ -77,7 +77,7 @@ def lay_out(groups: Sequence[Sequence[Row]]) -> Layout:
 
 
 def common_tokens(rows: Sequence[Row], start: int = 0) -> int:
-    """How many tokens these rows share from their first one on, given that they share the first `start`."""
+    """Number of tokens that these rows share from the first one on, if they share the first `start`."""
     shortest = min(map(len, rows))
     for row in rows[1:]:
         differs = np.flatnonzero(row.token_ids_T[start:shortest] != rows[0].token_ids_T[start:shortest])
@@ -86,12 +86,12 @@ def common_tokens(rows: Sequence[Row], start: int = 0) -> int:
 
 
 def in_order(group: Sequence[Row]) -> list[Row]:
-    """The rows such that each shares most with those beside it: sorted by their tokens."""
+    """The rows sorted by their tokens, so that neighbours share most."""
     return sorted(group, key=lambda row: row.token_ids_T.astype(">i8").tobytes())
 
 
 def added_tokens(rows: Sequence[Row]) -> list[int]:
-    """How many tokens each row adds to a layout of those before it, for rows in the order of `in_order`."""
+    """Number of tokens that each row adds to a layout of the rows before it, in the order of `in_order`."""
     shared = [0, *map(common_tokens, itertools.pairwise(rows))]
     return [len(row) - common for row, common in zip(rows, shared, strict=False)]
 

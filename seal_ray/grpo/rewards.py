@@ -1,10 +1,10 @@
-"""Rewards of the solver, by `environment.reward`: what training learns from. Evaluation counts success."""
+"""Rewards of the solver, by `environment.reward`. Evaluation always counts success."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from envs.diagnosis import Diagnosis, TurnDiagnosis
+from envs.diagnosis import Diagnosis
 from envs.registry import Registry
 from envs.verifier import Outcome
 from policies.trajectory import Trajectory
@@ -35,21 +35,17 @@ REWARDS: Registry[Reward] = Registry(
 def progress_reward(diagnosis: Diagnosis, *, abstention_weight: float = ABSTENTION_WEIGHT) -> float:
     """The share of a dialogue's turns that passed, 0 to 1; 1 exactly if all did.
 
-    A turn with ground truth weighs 1 and passes as the verifier says. A turn without any weighs `abstention_weight` and
-    passes if nothing was called. At a weight of 1, never calling a tool is a local optimum of this reward; SEAL's
-    authors saw training fall into it (arXiv 2605.24426 and its released code). A turn that was not reached weighs 1 and
-    did not pass: otherwise ending a dialogue early would pay.
+    A turn with ground truth, reached or not, has the weight 1 and the verifier's verdict. A turn without any has
+    `abstention_weight` and passes if nothing was called; at a weight of 1, never calling a tool is a local optimum,
+    which SEAL's authors observed (arXiv 2605.24426 and its released code).
     """
     total = passed = 0.0
     for turn in diagnosis.turns:
-        weight = abstention_weight if turn.verdict.outcome is Outcome.UNSCORED else 1.0
+        if turn.verdict.outcome is Outcome.UNSCORED:
+            # The paper's label depends on executed calls alone, so that finer labels never change a reward.
+            weight, turn_passed = abstention_weight, turn.paper_label != "spurious_tool_call"
+        else:
+            weight, turn_passed = 1.0, turn.verdict.passed
         total += weight
-        passed += weight * _passed(turn)
+        passed += weight * turn_passed
     return passed / total if total else float(diagnosis.success)
-
-
-def _passed(turn: TurnDiagnosis) -> bool:
-    if turn.verdict.outcome is Outcome.UNSCORED:
-        # The paper's label depends on what was executed alone, so that finer labels never change a reward.
-        return turn.paper_label != "spurious_tool_call"
-    return turn.verdict.passed

@@ -1,7 +1,4 @@
-"""Diagnosis-guided reweighting: labels to weights, weights to advantages (SEAL eq. 10-12). Signs never change.
-
-The tables ρ hold the weight of each label; `Reweighter` lets a table follow the failure profile, and applies it.
-"""
+"""Diagnosis-guided reweighting: labels to weights, weights to advantages (SEAL eq. 10-12). Signs never change."""
 
 from __future__ import annotations
 
@@ -19,10 +16,10 @@ from seal_ray.config.schema import ReweightingSection
 
 RhoName = Literal["paper", "default"]
 _CONFIDENT = 32
-"""Turns with a label at which a dynamic weight moves in full (`n_conf` of the released code)."""
+"""Number of turns with a label for the full step of its dynamic weight (`n_conf` of the released code)."""
 
 NOT_REACHED = str(Label.NOT_REACHED)
-"""The label of a turn that was not played; rollouts may carry it, and neither table weighs it."""
+"""The label of a turn that was not played; no table has a weight for it."""
 
 RHO_PAPER: Mapping[str, float] = MappingProxyType(
     {
@@ -39,50 +36,40 @@ RHO_PAPER: Mapping[str, float] = MappingProxyType(
 
 RHO_DEFAULT: Mapping[str, float] = MappingProxyType(
     {
-        # The right action, to do nothing, is unambiguous: the sharpest failure there is (the paper's value).
-        str(Label.SPURIOUS_TOOL_CALL): 2.0,
-        # Its counterpart, so that abstaining is learnt from both sides (the paper's value).
+        str(Label.SPURIOUS_TOOL_CALL): 2.0,  # the paper's value, as all that have no other comment
         str(Label.CORRECT_ABSTENTION): 1.8,
-        # The solver called nothing where it had to: the paper's empty turn, and needed tools beside it.
-        str(Label.MISSING_TOOL_CALL): 1.5,
-        # The error stood in the context and was not acted upon: as clear a gap as not acting at all.
-        str(Label.RECOVERY_FAILURE): 1.5,
-        # Form, not judgement: learnt fast anyway, but until then nothing else of the turn counts.
-        str(Label.INVALID_TOOL_CALL): 1.2,
-        # The right tool in a wrong form; the plain reward covers it.
-        str(Label.ARGUMENT_MISMATCH): 1.0,
-        # Many causes under one name (the paper's value).
+        str(Label.MISSING_TOOL_CALL): 1.5,  # the paper's empty turn, and turns that lack a needed tool
+        str(Label.RECOVERY_FAILURE): 1.5,  # as clear a failure as a missing call, after an error in the context
+        str(Label.INVALID_TOOL_CALL): 1.2,  # learnt fast, but the rest of the turn depends on it
+        str(Label.ARGUMENT_MISMATCH): 1.0,  # the right tool in a wrong form; the plain reward covers it
         str(Label.STATE_MISMATCH): 1.0,
-        # The measure of the others (the paper's value).
         str(Label.PASS): 1.0,
-        # The state is right; a result is missing, often an unimportant one (the paper's value).
         str(Label.RESPONSE_MISMATCH): 0.9,
-        # The fault lies in an earlier turn, which has a label of its own (the paper's value for its ambiguous label).
-        str(Label.INHERITED_STATE): 0.6,
+        str(Label.INHERITED_STATE): 0.6,  # the paper's value of its ambiguous label: an earlier turn failed
     }
 )
-"""Our table, over `Label`: the paper's values where a label is the paper's, and values near them where it is finer."""
+"""Our table, over `Label`: the paper's values for the paper's labels, and near ones for finer labels."""
 
 _TABLES: Mapping[str, Mapping[str, float]] = {"paper": RHO_PAPER, "default": RHO_DEFAULT}
 
 
 def rho_table(settings: ReweightingSection) -> dict[str, float]:
-    """Label → weight: the named table, with the weights that the settings replace."""
+    """Label → weight: the named table, with the weights of the settings."""
     replaced = {"spurious_tool_call": settings.spurious_tool_call, "correct_abstention": settings.correct_abstention}
     return {**_TABLES[settings.rho], **{label: weight for label, weight in replaced.items() if weight is not None}}
 
 
 def labels_of(diagnosis: Diagnosis, name: RhoName) -> tuple[str, ...]:
-    """Each turn's label in the named table's words, or `NOT_REACHED`."""
+    """Each turn's label as in the named table, or `NOT_REACHED`."""
     if name == "paper":
         return tuple(turn.paper_label for turn in diagnosis.turns)
     return tuple(str(label) for label in diagnosis.labels)
 
 
 def trajectory_weight(labels: Sequence[str], rho: Mapping[str, float], *, low: float = 0.5, high: float = 2.0) -> float:
-    """`w = clip(Σ_z p(z)·ρ(z), low, high)`, with p(z) the share of turns with label z (SEAL eq. 10-11).
+    """`w = clip(Σ_z p(z)·ρ(z), low, high)`, with p(z) the share of reached turns with label z (SEAL eq. 10-11).
 
-    Turns that were not reached are left out of the mean; with none left, w = 1. A label that ρ does not list weighs 1.
+    A label that ρ lacks has the weight 1. Without reached turns, w = 1.
     """
     usable = _usable(labels)
     if not usable:
@@ -98,15 +85,9 @@ def reweighted(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The advantages of J rollouts times their weights, and these weights: `Ã_j = w_j·A_j` (SEAL eq. 12).
 
-    `labels_J` are each rollout's, in the words of `rho`. The weights are
-
-    1. `trajectory_weight`;
-    2. with a budget s: `1 + s·(w − 1)`, clipped, then divided by the mean over the rollouts that have a usable label
-       and an advantage that `apply_to` selects, so that reweighting moves weight without adding any (SEAL's released
-       code clips once more, which loses the mean again; here the mean is exact, and may pass `low` and `high`);
-    3. 1 for advantages that `apply_to` does not select.
-
-    Raises `ValueError` if the lengths differ.
+    A weight is `trajectory_weight`, or 1 if `apply_to` does not select the advantage. With a budget s it becomes
+    `1 + s·(w − 1)`, clipped, divided by the mean over the selected rollouts with a reached turn; so the mean is 1, and
+    weights can pass `low` and `high` (SEAL's released code clips again). Raises `ValueError` if the lengths differ.
     """
     advantages = np.asarray(advantages_J, dtype=np.float64)
     if len(advantages) != len(labels_J):
@@ -131,8 +112,7 @@ class Reweighter:
         target_z = clip(ρ_z · (1 + α · (n_z / N) · (1 − r̄_z) · min(1, n_z / 32)), low, high)
         ρ'_z ← (1 − β) · ρ'_z + β · target_z, starting at ρ_z; "pass" keeps its ρ.
 
-    A label that did not occur returns towards its own ρ. The mean reward of a label counts a rollout once; the released
-    code counts it once a turn.
+    The weight of a label that did not occur moves back to ρ. r̄_z counts a rollout once; the released code, once a turn.
     """
 
     def __init__(self, settings: ReweightingSection) -> None:
@@ -151,7 +131,7 @@ class Reweighter:
     def weigh(
         self, advantages_J: NDArray[np.float64], diagnoses_J: Sequence[Diagnosis]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """The weighted advantages of a round's J rollouts, which share one budget of weight, and the weights."""
+        """The weighted advantages of a round's J rollouts, and the weights, with one budget for all."""
         if self.settings.mode == "none":
             return advantages_J, np.ones(len(advantages_J))
         labels_J = [labels_of(diagnosis, self.settings.rho) for diagnosis in diagnoses_J]
@@ -165,7 +145,7 @@ class Reweighter:
             self._rewards[label].append(reward)
 
     def follow(self) -> None:
-        """Moves the dynamic weights by the window, and starts a new one."""
+        """Moves the dynamic weights towards their targets in the window, and starts a new window."""
         settings = self.settings
         total = sum(self._turns[label] for label in self._table)
         for label, rho in self._table.items():
@@ -180,7 +160,7 @@ class Reweighter:
         self.start_window()
 
     def start_window(self) -> None:
-        """Forgets what was observed."""
+        """Clears the observations."""
         self._turns: Counter[str] = Counter()
         self._rewards: dict[str, list[float]] = defaultdict(list)
 

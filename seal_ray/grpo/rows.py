@@ -1,4 +1,4 @@
-"""`Row`: a sample with its advantage, for the learner; and `Minibatch`: the groups of rows of one gradient step."""
+"""`Row`: a sample with its advantage; `Minibatch`: the groups of rows of one gradient step."""
 
 from __future__ import annotations
 
@@ -13,15 +13,11 @@ from policies.sample import Sample
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Row:
-    """A sample of T tokens and its advantage. Made by `make_row` or `row_of`.
+    """A sample of T tokens and its advantage, made by `make_row` or `row_of`.
 
-    `mask_T` is True where the policy sampled the token, never at the first one; `sampled_logprobs_T` are these tokens'
-    log-probabilities (nats) under the distribution they were sampled from, and are not read elsewhere. All sampled
-    tokens have the `advantage`. `arm` is the id of the arm whose gradient the row belongs to, if arms are compared.
-
-    A hint-stripped row is the plain view of a rollout that was sampled under the arm `stripped_of`:
-    `sampled_logprobs_T` are those under that arm's interface. Its old log-probs are the learner's own before the
-    round's first step.
+    `mask_T` is True for sampled tokens, never for the first one; only their `sampled_logprobs_T` (nats) are read.
+    `arm` is the id of the arm whose gradient the row belongs to, if gradients of arms are compared. A hint-stripped row
+    is the plain view of a rollout that was sampled under the arm `stripped_of`, with the log-probs under that arm.
     """
 
     token_ids_T: NDArray[np.int64]
@@ -36,15 +32,15 @@ class Row:
 
     @property
     def sampled_tokens(self) -> int:
-        """How many tokens the loss is over."""
+        """Number of tokens in the loss."""
         return int(self.mask_T.sum())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Minibatch:
-    """The rows of one gradient step, in groups: those of a group share their prompt.
+    """The rows of one gradient step, in groups that share their prompt.
 
-    `global_tokens` are the sampled tokens of the step in all learners together, over which the loss is the mean.
+    `global_tokens` is the number of sampled tokens of the step over all learners: the loss is the mean over them.
     """
 
     groups: Sequence[Sequence[Row]]
@@ -52,7 +48,7 @@ class Minibatch:
 
     @classmethod
     def of(cls, groups: Sequence[Sequence[Row]]) -> Minibatch:
-        """These groups, as the whole step."""
+        """The minibatch of one learner."""
         return cls(groups, sum(row.sampled_tokens for group in groups for row in group))
 
 
@@ -71,10 +67,10 @@ def make_row(
     arm: str | None = None,
     stripped_of: str | None = None,
 ) -> Row:
-    """A row of these values.
+    """A checked row.
 
-    Raises `ValueError` where the lengths differ, there is no token, the first one is sampled (nothing predicts it), or
-    the advantage or a sampled token's log-prob is not finite.
+    Raises `ValueError` if the lengths differ, there is no token, the first one is sampled (nothing predicts it), or the
+    advantage or a sampled token's log-prob is not finite.
     """
     row = Row(
         np.asarray(token_ids_T, dtype=np.int64),

@@ -1,4 +1,4 @@
-"""Schedules: the learning rate's, a factor for every step, and that of values which fade over the rounds of a run."""
+"""Schedules of the learning rate over steps, and of values that fade over the rounds of a run."""
 
 from __future__ import annotations
 
@@ -15,13 +15,11 @@ _DECAYS = ("constant", "linear", "cosine")
 def faded(start: float, end: float | None, *, begin: float, round_number: int, rounds: int) -> float:
     """A value in a round, counted from 0: `start` up to the share `begin` of the run, then linearly to `end`.
 
-    Without an end it stays as it is, and so it does where it would begin with the last round or later.
+    It is constant without an end, and if the change would begin with the last round or later.
     """
-    if end is None:
-        return start
     first = begin * rounds
     left = rounds - 1 - first
-    if left <= 0:
+    if end is None or left <= 0:
         return start
     return start + (end - start) * min(1.0, max(0.0, (round_number - first) / left))
 
@@ -32,10 +30,9 @@ class Schedule:
 
     decay: Decay = "constant"
     warm_up: int = 0
-    """Steps until the full rate: the first has 1 / `warm_up` of it, since a step at rate 0 would be wasted."""
+    """Steps until the full rate; the first has 1 / `warm_up` of it."""
     total: int | None = None
-    """The step, counted from 0, at which the floor is reached, or else the end of the warm-up where that is later;
-    needed unless the rate is constant."""
+    """The step, counted from 0, that reaches the floor, at the earliest the end of the warm-up; None if constant."""
     floor: float = 0.0
     """The last factor, 0 to 1."""
 
@@ -50,7 +47,7 @@ class Schedule:
             raise UserError(f"total: None is not allowed; a {self.decay} decay has an end.")
 
     def factor(self, step: int) -> float:
-        """What the learning rate is multiplied by at a step, counted from 0."""
+        """The factor of the learning rate at a step, counted from 0."""
         if step < self.warm_up:
             return (step + 1) / self.warm_up
         if self.decay == "constant" or self.total is None:

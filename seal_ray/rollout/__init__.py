@@ -1,7 +1,5 @@
-"""Playing a round: `planner.py` gives each group of `groups.py` a task and an arm, `dispatch.py` sends them to runners.
+"""Playing a round: `planner.py` plans groups, `dispatch.py` sends them to runners, `waves.py` replaces equal groups.
 
-`sampler.py` chooses among the tasks, and `waves.py` replaces groups that teach nothing.
-
-The runners of `runner.py` play against the engine actors of `engine_actor.py`, which `engine_pool.py` keeps alive and
+The runners of `runner.py` play against the engine actors of `engine_actor.py`, which `engine_pool.py` restarts and
 gives their weights.
 """

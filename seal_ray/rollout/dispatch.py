@@ -1,4 +1,4 @@
-"""Sending groups to runners: a queue of chunks. The chunk of a runner that died goes to another one."""
+"""Sends groups to runners from a queue of chunks. The chunk of a runner that died is sent to another one."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ from seal_ray.rollout.runner import StuckDialogue, Target
 from seal_ray.rollout.types import Group, GroupPlan, Member
 
 _PULSE = 0.2
-"""Seconds between two looks at runners and engines."""
-
+"""Seconds between two checks of runners and engines."""
 _DEATHS = 3
-"""Runners that may die over a chunk before its groups are played one by one, and over a group before it is lost."""
+"""Deaths of runners until the groups of a chunk are played one by one, and until a single group is lost."""
 
 R = TypeVar("R")
 _log = logging.getLogger("seal_ray")
@@ -38,7 +37,7 @@ class TooManyFaults(SealError, RuntimeError):
 
 
 def check_faults(groups: Sequence[Group], *, max_share: float) -> None:
-    """Logs the rollouts that were lost to faults. Raises `TooManyFaults` if they are a larger share."""
+    """Logs rollouts that were lost to faults. Raises `TooManyFaults` if their share is above `max_share`."""
     faults = [fault for group in groups for fault in group.faults]
     planned = sum(len(group.members) for group in groups)
     if len(faults) > max_share * planned:
@@ -53,13 +52,13 @@ def check_faults(groups: Sequence[Group], *, max_share: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Chunk:
-    """Groups that are sent to a runner together, and the runners that died over them."""
+    """Groups that are sent to a runner together, and the number of runners that died with them."""
 
     plans: Sequence[GroupPlan]
     deaths: int = 0
 
     def after_death(self) -> list[_Chunk]:
-        """The chunks to play after another runner has died over this one; none where it is a single group."""
+        """The chunks to play after another runner died with this one; none for a single group that is given up."""
         if self.deaths + 1 < _DEATHS:
             return [replace(self, deaths=self.deaths + 1)]
         return [_Chunk([plan]) for plan in self.plans] if len(self.plans) > 1 else []
@@ -70,9 +69,9 @@ def play(
 ) -> list[Group]:
     """Plays the groups on all runners of an EnvRunnerGroup. Returns them by number.
 
-    Every dialogue carries its seed, so that any runner plays it in the same way, however often. A dialogue that hangs
-    is lost: its runner is replaced, and its other dialogues are played again. `heal` is called while waiting. Raises
-    `RunnersLost` where no runner lives for `timeout` seconds, and what a runner raises.
+    Every dialogue carries its seed, so that any runner plays it in the same way. A dialogue that hangs is lost: its
+    runner is replaced, and the others are played again. `heal` is called while waiting. Raises `RunnersLost` if no
+    runner is alive for `timeout` seconds, and any exception of a runner.
     """
     if not group.num_remote_env_runners():
         played = _play_here(group.local_env_runner, plans, target, heal)
@@ -84,12 +83,11 @@ def play(
 def _play_here(runner: Any, plans: Sequence[GroupPlan], target: Target, heal: Callable[[], None]) -> list[Group]:
     lost: list[Fault] = []
     while True:
-        found = while_healing(lambda: runner.sample(plans=plans, target=target, lost=lost), heal)
-        if not isinstance(found, StuckDialogue):
-            played: list[Group] = found
-            return played
-        _log.warning("a dialogue of %s hangs in this process, and takes its time until the run ends", found.fault.task)
-        lost.append(found.fault)
+        result = while_healing(lambda: runner.sample(plans=plans, target=target, lost=lost), heal)
+        if not isinstance(result, StuckDialogue):
+            return list(result)
+        _log.warning("a dialogue of %s hangs in this process, and uses a core until the run ends", result.fault.task)
+        lost.append(result.fault)
 
 
 def _play_remotely(
@@ -126,12 +124,7 @@ def _play_remotely(
             chunk = under_way.pop(runner)
             queue.extend(left := chunk.after_death())
             if not left:
-                (plan,) = chunk.plans
-                faults = (
-                    Member(arm, Fault(plan.task, seed, "RunnerDied", "each env runner that plays it dies"))
-                    for seed, arm in zip(plan.seeds, plan.arms, strict=True)
-                )
-                played.append(Group(plan, tuple(faults)))
+                played.append(_lost_group(*chunk.plans))
         if healthy:
             alive_at = time.monotonic()
         elif time.monotonic() - alive_at > timeout:
@@ -140,8 +133,13 @@ def _play_remotely(
     return played
 
 
+def _lost_group(plan: GroupPlan) -> Group:
+    faults = (Fault(plan.task, seed, "RunnerDied", "each env runner that plays it dies") for seed in plan.seeds)
+    return Group(plan, tuple(map(Member, plan.arms, faults)))
+
+
 def while_healing(work: Callable[[], R], heal: Callable[[], None]) -> R:
-    """What `work` returns, which runs in a thread of this process while `heal` is called now and then."""
+    """Runs `work` in a thread, and calls `heal` repeatedly until it returns."""
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(work)
         while not wait([future], timeout=_PULSE).done:

@@ -1,6 +1,6 @@
 """`EngineActor`: an engine in a Ray actor. When the engine dies the actor exits, and Ray restarts it.
 
-Its process imports this file, which does without RLlib: that would take seconds of every engine's start.
+This file does not import RLlib, which would slow down every engine's start by seconds.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,10 +21,7 @@ from seal_ray.rollout.priority import lower_process_priority
 
 @dataclass(frozen=True, slots=True)
 class EngineSpec:
-    """What an engine is started with. `factory` makes another kind of engine than `kind`, in tests for instance.
-
-    `agent` is the agent that owns the engine: the solver, or a curator with an engine of its own.
-    """
+    """Arguments of an engine's start. `factory` makes a custom engine, for tests; `agent` is the owner."""
 
     kind: str
     model: str
@@ -52,11 +49,11 @@ class Payload:
 
 
 class OutOfReach(SealError, RuntimeError):
-    """An engine cannot read the weights that it is to take: they are in the memory of another machine."""
+    """An engine cannot read weights that are in the memory of another machine."""
 
 
 class EngineActor:
-    """Serves the `Engine` interface to other processes. A fresh one holds no weights but its model folder's."""
+    """Serves the `Engine` interface to other processes, at first with the weights of the model folder."""
 
     def __init__(self, spec: EngineSpec) -> None:
         self._spec = spec
@@ -64,33 +61,26 @@ class EngineActor:
         self._changing = asyncio.Lock()
 
     async def versions(self) -> Mapping[str, int]:
-        """Policy → version that the engine holds after what is under way; starts the engine first."""
+        """Policy → version that the engine holds after pending updates; starts the engine first."""
         return (await self._settled()).report().versions
 
     async def generate(self, request: GenRequest, *, version: int) -> GenResult:
         """As `Engine.generate`, with this version of the policy's weights."""
         engine = await self._holding(request.policy, version)
-        try:
+        async with self._exit_if_dead():
             return await engine.generate(request)
-        except EngineDead:
-            await self._exit()
-            raise
 
     async def score(self, token_ids: tuple[int, ...], start: int, *, policy: str, version: int) -> tuple[float, ...]:
         """As `Engine.score`, with this version of the policy's weights."""
         engine = await self._holding(policy, version)
-        try:
+        async with self._exit_if_dead():
             return await engine.score(token_ids, start, policy=policy)
-        except EngineDead:
-            await self._exit()
-            raise
 
     async def update(self, payloads: Sequence[Awaitable[Payload]]) -> Mapping[str, int]:
-        """Delivers weights, with the engine's proof, and returns the versions held. Requests that come meanwhile wait.
+        """Delivers weights, with the engine's proof, and returns the versions held. Requests wait in the meantime.
 
-        Takes references to the payloads, and waits for these itself: for payloads as arguments Ray would wait before it
-        begins the call, and requests that were sent after it could come before it. Raises `OutOfReach` for weights that
-        are stored on another machine.
+        Takes references to payloads: for payloads as arguments Ray would delay the call, and later requests could
+        overtake it. Raises `OutOfReach` for weights that are stored on another machine.
         """
         async with self._changing:
             given = [await payload for payload in payloads]
@@ -98,19 +88,16 @@ class EngineActor:
                 if isinstance(payload.weights, StoredWeights) and not payload.weights.is_here():
                     raise OutOfReach(f"version {payload.version} of {payload.policy!r} is stored on another machine.")
             engine = await self._ready()
-            try:
+            async with self._exit_if_dead():
                 for payload in given:
                     if payload.weights is not None:
                         await engine.update_weights(payload.weights, payload.version)
                     if payload.adapter is not None:
                         await engine.update_adapter(payload.policy, payload.adapter, payload.version)
-            except EngineDead:
-                await self._exit()
-                raise
             return engine.report().versions
 
     def processes(self) -> list[int]:
-        """Process ids of the actor and of its engine's core, for tests that kill them."""
+        """Process ids of the actor and of its engine's core."""
         return [os.getpid(), *self._core()]
 
     async def close(self) -> None:
@@ -118,57 +105,52 @@ class EngineActor:
             await self._engine.close()
 
     def _core(self) -> list[int]:
-        """Process ids of the engine's core, where that is not this process."""
-        found: list[int] = getattr(self._engine, "processes", list)()
-        return found
+        """Process ids of the engine's core, if it is another process."""
+        return list(getattr(self._engine, "processes", list)())
 
     async def _ready(self) -> Engine:
-        """The engine, started if need be; for whoever holds `_changing`."""
+        """The engine, started if need be. The caller holds `_changing`."""
         if self._engine is None:
-            gc.disable()  # it would look through what is imported again and again, a quarter of the time
+            gc.disable()  # collections would take a quarter of the time of imports
             try:
                 self._engine = await start(self._spec)
             finally:
                 gc.enable()
             if self._core():
-                lower_process_priority()  # what computes is a process of its own
-            gc.freeze()  # what is there by now stays; collections, which halt all requests, do not look through it
+                lower_process_priority()  # another process computes
+            gc.freeze()  # later collections, which halt all requests, skip these objects
         return self._engine
 
     async def _settled(self) -> Engine:
-        """The engine, once what changes it is done."""
+        """The engine after pending updates."""
         async with self._changing:
             return await self._ready()
 
     async def _holding(self, policy: str, version: int) -> Engine:
-        """The engine, if it holds that version. One that was restarted does so once the pool has delivered it."""
+        """The engine. Raises `EngineDead` if it does not hold that version, as after a restart until the delivery."""
         engine = await self._settled()
         if engine.report().versions.get(policy) != version:
             raise EngineDead(f"the engine does not hold version {version} of {policy!r}")
         return engine
 
-    async def _exit(self) -> None:
-        # Ray would go on sending requests to an actor whose engine is dead.
-        with suppress(Exception):
-            await asyncio.wait_for(self.close(), timeout=5.0)
-        os._exit(1)
+    @asynccontextmanager
+    async def _exit_if_dead(self) -> AsyncIterator[None]:
+        """Ends the process if the engine dies, since Ray would send more requests to it otherwise."""
+        try:
+            yield
+        except EngineDead:
+            with suppress(Exception):
+                await asyncio.wait_for(self.close(), timeout=5.0)
+            os._exit(1)
 
 
 async def start(spec: EngineSpec) -> Engine:
+    """Starts an engine in this process."""
     if spec.factory is not None:
         return await spec.factory(spec)
     from policies.engine.choice import start_engine
     from policies.models import open_model
 
-    return await start_engine(
-        spec.kind,
-        open_model(spec.model, dialect=spec.dialect),
-        context=spec.context,
-        dtype=spec.dtype,
-        concurrent=spec.concurrent,
-        adapters=spec.adapters,
-        lora_rank=spec.lora_rank,
-        cache_share=spec.cache_share,
-        gpu_memory_share=spec.gpu_memory_share,
-        threads=spec.threads,
-    )
+    shared = ("context", "dtype", "concurrent", "adapters", "lora_rank", "cache_share", "gpu_memory_share", "threads")
+    options: dict[str, Any] = {name: getattr(spec, name) for name in shared}
+    return await start_engine(spec.kind, open_model(spec.model, dialect=spec.dialect), **options)

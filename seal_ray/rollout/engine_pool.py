@@ -1,4 +1,4 @@
-"""The engines of a run: `EnginePool` owns their actors and gives them weights; `RemoteEngine` is one as an `Engine`."""
+"""The engines of a run: `EnginePool` owns their actors and delivers weights; `RemoteEngine` is the client of one."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from seal_ray.rllib import actor_state, cause_of
 from seal_ray.rollout.engine_actor import EngineActor, EngineSpec, OutOfReach, Payload
 
 _PAUSE = 0.25
-"""Seconds between two looks at an engine that is coming back."""
+"""Seconds between two checks of an engine that restarts."""
 _GLANCE = 1.0
-"""Seconds that two looks can lie apart and count; what lies between is longer where a learner learns."""
+"""Largest number of seconds that count between two checks: a learner's update can lie between them."""
 MAX_RESTARTS = 10
-"""How often an engine is restarted."""
+"""Largest number of restarts of an engine."""
 _DEAD = f"an engine died more than {MAX_RESTARTS} times."
 _LATE = "an engine was not ready within {:g} s (fault_tolerance.engine_timeout)."
 _CALLS = 4096
-"""Calls that an engine actor may have under way: the engine does its own batching."""
+"""Concurrent calls of an engine actor: the engine does its own batching."""
 
 
 class EngineLost(SealError, RuntimeError):
-    """An engine died more often than it may, or did not come back in time."""
+    """An engine died more than `MAX_RESTARTS` times, or was not ready in time."""
 
 
 @dataclass(slots=True)
 class _Sent:
-    """References to a policy's payload: as it is on the learner's machine, and once it is needed, for others."""
+    """References to a policy's payload for engines on the learner's machine, and lazily for other machines."""
 
     here: Any
     make: Callable[[], Payload] | None
     there: Any = None
 
-    def to(self, *, elsewhere: bool) -> Any:
+    def reference(self, *, elsewhere: bool) -> Any:
         if not elsewhere or self.make is None:
             return self.here
         if self.there is None:
@@ -51,29 +51,28 @@ class _Sent:
 
 @dataclass(slots=True)
 class _Member:
-    """An engine actor, with the call under way, if one is, that will say what it holds."""
+    """An engine actor, with the pending call, if any, that returns the versions that it holds."""
 
     actor: Any
     look: Any = None
     lacking: float | None = None
-    """Seconds for which it has lacked what it should hold, while somebody looked; None where it lacks nothing."""
+    """Seconds for which it has lacked the current weights, counted during checks; None if it has them."""
     elsewhere: bool = False
     """Whether it runs on another machine than the learner that stores the weights."""
 
 
 class EnginePool:
-    """Makes an engine actor in each of `bundles`, of which -1 is anywhere; keeps the current weights, and delivers
-    them to all at once, or to one that restarted. The engines themselves start with the first `heal`, or delivery.
+    """An engine actor in each of `bundles` (-1 is anywhere), and the current weights, delivered to each engine.
 
-    `restarts` counts engines that came back without their weights.
+    The engines start with the first `heal` or delivery. `restarts` counts engines that lost their weights.
     """
 
     def __init__(self, spec: EngineSpec, bundles: Sequence[int], engine: EngineSection, *, timeout: float) -> None:
         actor: Any = ray.remote(EngineActor)
-        asked = {"num_cpus": engine.num_cpus_per_engine, "num_gpus": engine.num_gpus_per_engine}
-        asked |= {"max_restarts": MAX_RESTARTS, "max_task_retries": 0, "max_concurrency": _CALLS}
+        options = {"num_cpus": engine.num_cpus_per_engine, "num_gpus": engine.num_gpus_per_engine}
+        options |= {"max_restarts": MAX_RESTARTS, "max_task_retries": 0, "max_concurrency": _CALLS}
         self._members = [
-            _Member(actor.options(**asked, placement_group_bundle_index=bundle).remote(spec)) for bundle in bundles
+            _Member(actor.options(**options, placement_group_bundle_index=bundle).remote(spec)) for bundle in bundles
         ]
         self._timeout = timeout
         self._payloads: dict[str, _Sent] = {}
@@ -86,20 +85,20 @@ class EnginePool:
         return [member.actor for member in self._members]
 
     def deliver(self, payload: Payload, *, elsewhere: Callable[[], Payload] | None = None) -> None:
-        """Sends every engine a policy's weights, once what was sent before has arrived.
+        """Sends every engine a policy's weights, after earlier deliveries have arrived.
 
-        Engines load and prove them beside what follows, and requests wait meanwhile; `heal` and `settle` raise what
-        goes wrong with it. `elsewhere` makes the payload for engines to which the weights are `OutOfReach`.
+        Engines load and prove them in the background, while requests wait; `heal` and `settle` raise failures.
+        `elsewhere` makes the payload for engines to which the weights are `OutOfReach`.
         """
         self.settle()
         self._payloads[payload.policy] = _Sent(ray.put(payload), elsewhere)
         self._held[payload.policy] = payload.version
         for member in self._members:
-            # A look that is under way would see the weights of before.
+            # A pending check would return the earlier versions.
             member.look, member.lacking = self._update(member, payload.policy), 0.0
 
     def settle(self) -> None:
-        """Waits for the proofs of what was delivered, the first time for the engines' start too. Raises as `heal`."""
+        """Blocks until the engines have started and have proven all deliveries. Raises as `heal`."""
         while behind := [member for member in self._members if member.lacking is not None]:
             looks = [member.look for member in behind if member.look is not None]
             if looks:
@@ -109,17 +108,16 @@ class EnginePool:
             self.heal()
 
     def heal(self) -> None:
-        """Looks after engines without waiting: one that has not started does, and one that restarted gets the current
-        weights.
+        """Checks all engines without blocking: starts new ones, and sends the weights to ones that restarted.
 
-        Raises `DeliveryError` or whatever else an update raised, `EngineLost`, or what an engine's start raised. The
-        engines are then gone, so that whoever waits for one of them ends too.
+        Raises `EngineLost`, or any exception of an update (such as `DeliveryError`) or of an engine's start. All
+        engines are then killed, so that pending requests end too.
         """
         now = time.monotonic()
         passed, self._looked = min(now - self._looked, _GLANCE), now
         try:
             for member in self._members:
-                self._look_after(member)
+                self._check(member)
                 if member.lacking is not None:
                     member.lacking += passed
                     if member.lacking > self._timeout:
@@ -129,7 +127,7 @@ class EnginePool:
                 ray.kill(member.actor)
             raise
 
-    def _look_after(self, member: _Member) -> None:
+    def _check(self, member: _Member) -> None:
         if member.look is None:
             member.look = member.actor.versions.remote()
         if not ray.wait([member.look], timeout=0)[0]:
@@ -164,11 +162,11 @@ class EnginePool:
     def _update(self, member: _Member, *policies: str) -> Any:
         """Sends an engine the weights of these policies, or of all."""
         sent = [self._payloads[policy] for policy in policies or self._payloads]
-        return member.actor.update.remote([each.to(elsewhere=member.elsewhere) for each in sent])
+        return member.actor.update.remote([each.reference(elsewhere=member.elsewhere) for each in sent])
 
 
 def _answer(ref: Any) -> Any:
-    """What an actor returned. Raises what it raised."""
+    """The result of an actor's call. Raises its exception."""
     try:
         return ray.get(ref)
     except RayTaskError as error:
@@ -176,7 +174,7 @@ def _answer(ref: Any) -> Any:
 
 
 async def _awaited(ref: Any) -> Any:
-    """What an engine's actor returned. Raises what it raised, and `EngineDead` where it has died."""
+    """The same of an engine's actor. Raises `EngineDead` if it has died."""
     try:
         return await ref
     except RayActorError as error:
@@ -188,8 +186,8 @@ async def _awaited(ref: Any) -> Any:
 class RemoteEngine:
     """One policy of an engine actor as an `Engine`, with one version of its weights.
 
-    An engine without that version was restarted, or the version has not come to it yet: requests fail as with a dead
-    one, and `restart` waits until it is there. The pool delivers weights, so that the update methods refuse.
+    Requests to an engine without that version fail as with a dead one, and `restart` waits for the version. The update
+    methods raise, since the pool delivers weights.
     """
 
     def __init__(self, actor: Any, *, policy: str, version: int, timeout: float) -> None:
@@ -205,8 +203,8 @@ class RemoteEngine:
     async def score(self, token_ids: tuple[int, ...], start: int, *, policy: str = BASE) -> tuple[float, ...]:
         assert policy == self._policy
         ref = self._actor.score.remote(token_ids, start, policy=policy, version=self._version)
-        found: tuple[float, ...] = await _awaited(ref)
-        return found
+        logprobs: tuple[float, ...] = await _awaited(ref)
+        return logprobs
 
     async def update_weights(self, weights: Mapping[str, Any], version: int) -> None:
         raise NotImplementedError("the pool delivers weights")
@@ -228,7 +226,7 @@ class RemoteEngine:
         raise EngineLost(f"an engine was not back within {self._timeout:g} s (fault_tolerance.engine_timeout).")
 
     def report(self) -> EngineReport:
-        raise NotImplementedError("the pool knows what an engine holds")
+        raise NotImplementedError("the pool has the versions of an engine")
 
     async def close(self) -> None:
-        """Nothing to do: the actor is the pool's."""
+        """Does nothing: the pool closes the actor."""

@@ -13,7 +13,7 @@ from seal_ray.rollout.types import Group, played_trajectories
 
 
 def rollout_metrics(groups: Sequence[Group], categories: Sequence[str]) -> dict[str, float]:
-    """Mean reward, success by category and kind of arm, the labels' shares of all turns, and the number of faults."""
+    """Mean reward, success by category and kind of arm, shares of labels among all turns, and the number of faults."""
     trajectories = played_trajectories(groups)
     members = [member for group in groups for member in group.played]
     labels = Counter(label for trajectory in trajectories for label in trajectory.diagnosis.labels)

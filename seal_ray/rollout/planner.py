@@ -1,10 +1,8 @@
-"""`Planner`: the groups of a run by their numbers, each with a task, an arm and seeds.
+"""`Planner`: the groups of a run by number, with a task, an arm and seeds.
 
-With a curator that is a language model, all arms of a window play the same tasks: the round's tasks are ordered so that
-categories alternate, and an arm with n groups plays the first n. So arms with as many groups play the same tasks under
-the same weights, and each meets the categories equally often, up to one group; over a window the category that was
-played least comes first. Plain groups beyond those of the arms have tasks of their own, and so have groups that replace
-others.
+With a curator that is a language model, all arms of a window play the same tasks: a round's tasks are ordered so that
+categories alternate, and an arm with n groups plays the first n. Over a window the least played category comes first.
+Additional plain groups and groups that replace others have their own tasks.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ class ArmAllocator(Protocol):
 
 
 class WrittenTasks(Protocol):
-    """Written tasks, which replace a part of the drawn ones."""
+    """Written tasks, which replace a part of the drawn tasks."""
 
     def replace_drawn(self, numbers: range, drawn: Sequence[str]) -> list[str]: ...
 
@@ -51,9 +49,9 @@ class WrittenTasks(Protocol):
 
 
 class Planner:
-    """Counts a run's groups and draws their tasks. One with the same state plans the same.
+    """Counts a run's groups and draws their tasks, deterministic given its state.
 
-    Groups and tasks are counted apart: if arms share tasks, a round has fewer tasks than groups.
+    Groups and tasks have separate counts: if arms share tasks, a round has fewer tasks than groups.
     """
 
     def __init__(self, spec: RunSpec) -> None:
@@ -69,7 +67,7 @@ class Planner:
         self.written: WrittenTasks | None = None
 
     def upcoming(self) -> Iterator[Task]:
-        """The tasks that a window which begins now can play, without broken ones."""
+        """The tasks that a window from now on can play, without broken ones."""
         ahead = self._spec.training.max_groups * self._spec.curator.update_every
         yield from self.tasks.tasks(range(self._next_task, self._next_task + ahead))
         if self.written is not None:
@@ -84,15 +82,15 @@ class Planner:
         return groups * (training.group_size - plain_members(training.group_size, pairs=arms.pairs))
 
     def plan(self, arms: Sequence[Arm], round_number: int, allocator: ArmAllocator) -> list[GroupPlan]:
-        """The groups that a round begins with. `arms` are the window's, the plain one first."""
+        """The first wave of a round. `arms` are the window's, the plain one first."""
         training = self._spec.training
         numbers, share = self._numbers(training.groups), self._plain_share(round_number)
         if self._spec.arms.on_common_tasks:
             if round_number % self._spec.curator.update_every == 0:
                 self._arms, self._categories = Counter(), Counter()
-            planned = self._on_common_tasks(arms, numbers, share, allocator)
+            planned = self._common_tasks(arms, numbers, share, allocator)
         else:
-            planned = self._in_turn(arms, numbers, share)
+            planned = self._own_tasks(arms, numbers, share)
         return [
             GroupPlan(
                 number=number,
@@ -108,10 +106,7 @@ class Planner:
         ]
 
     def replace(self, plans: Sequence[GroupPlan]) -> list[GroupPlan]:
-        """New groups instead of these: other tasks and seeds, and the same arms.
-
-        So the groups that teach have the shares of arms that their round was planned with.
-        """
+        """New groups instead of these: other tasks and seeds, and the same arms, whose shares so stay as planned."""
         numbers = self._numbers(len(plans))
         return [
             replace(
@@ -163,14 +158,13 @@ class Planner:
         return tuple(derive_seed(self._spec.seed, "rollout", number, member) for member in range(members))
 
     def _plain_share(self, round_number: int) -> float:
-        arms = self._spec.arms
-        return plain_share_at(round_number, self._spec.training.rounds, arms)
+        return plain_share_at(round_number, self._spec.training.rounds, self._spec.arms)
 
     def _order(self, numbers: range) -> random.Random:
         return random.Random(f"arms {self._spec.seed} {numbers.start}")
 
-    def _in_turn(self, arms: Sequence[Arm], numbers: range, share: float) -> list[tuple[str, Arm]]:
-        """Tasks of their own for each group, the arms that are not plain in turn."""
+    def _own_tasks(self, arms: Sequence[Arm], numbers: range, share: float) -> list[tuple[str, Arm]]:
+        """A task for each group, with the arms that are not plain in turn."""
         tasks = self._draw(len(numbers))
         plain_arm, *shown = arms
         plain = plain_groups(share, len(tasks), shown=bool(shown))
@@ -178,9 +172,10 @@ class Planner:
         self._order(numbers).shuffle(drawn)
         return list(zip(tasks, drawn, strict=True))
 
-    def _on_common_tasks(
+    def _common_tasks(
         self, arms: Sequence[Arm], numbers: range, share: float, allocator: ArmAllocator
     ) -> list[tuple[str, Arm]]:
+        """Groups of each arm on the same tasks, and groups whose tasks choose their arms."""
         shown = [arm for arm in arms if not arm.plain]
         plain = plain_groups(share, len(numbers), shown=bool(shown))
         counts: Sequence[int] = ()
@@ -199,23 +194,19 @@ class Planner:
         order = alternating(categories, self._categories)
         self._categories.update(categories[place] for place in order[: max(counts, default=0)])
         self._arms.update({PLAIN: plain, **{arm.id: n for arm, n in zip(shown, counts, strict=True)}})
-        planned = [
-            (tasks[place], arm)
-            for arm, n in zip([PLAIN_ARM, *shown], [plain, *counts], strict=True)
-            for place in order[:n]
-        ]
-        planned += choosing
+        by_arm = zip([PLAIN_ARM, *shown], [plain, *counts], strict=True)
+        planned = [(tasks[place], arm) for arm, n in by_arm for place in order[:n]] + choosing
         self._order(numbers).shuffle(planned)
         return planned
 
 
 def plain_groups(share: float, groups: int, *, shown: bool) -> int:
-    """How many of a round's groups are plain, at least one; all of them if no other arm is `shown`."""
+    """Number of a round's plain groups, at least one; all if no other arm is `shown`."""
     return max(1, round(share * groups)) if shown else groups
 
 
 def plain_members(group_size: int, *, pairs: bool) -> int:
-    """How many members of a group under an arm play the plain interface: half in pairs, else none."""
+    """Number of members of a group under an arm that play the plain interface: half in pairs, else none."""
     return group_size // 2 if pairs else 0
 
 
@@ -226,25 +217,24 @@ def plain_share_at(round_number: int, rounds: int, arms: ArmSpec) -> float:
 
 
 def equal_counts(slots: int, arms: Sequence[str], so_far: Mapping[str, int]) -> list[int]:
-    """How many of `slots` groups each arm plays: as equally as possible, over the window too."""
+    """Groups of each arm, `slots` in all: as equal as possible, over the window too."""
     equal, left = divmod(slots, len(arms))
     first = sorted(range(len(arms)), key=lambda place: (so_far.get(arms[place], 0), place))[:left]
     return [equal + (place in first) for place in range(len(arms))]
 
 
 def alternating(categories: Sequence[str], so_far: Mapping[str, int]) -> list[int]:
-    """The places of tasks with these categories, in an order in which the category met least comes next."""
-    met = Counter(so_far)
+    """The places of tasks with these categories, ordered so that the least counted category comes next."""
+    counts = Counter(so_far)
     left = list(range(len(categories)))
     order: list[int] = []
     while left:
-        place = min(left, key=lambda place: (met[categories[place]], place))
-        met[categories[place]] += 1
-        left.remove(place)
-        order.append(place)
+        order.append(min(left, key=lambda place: (counts[categories[place]], place)))
+        counts[categories[order[-1]]] += 1
+        left.remove(order[-1])
     return order
 
 
 def _digest(task_id: str) -> str:
-    """A task's id in 16 characters: ids of written tasks contain their specification."""
+    """A short digest of a task's id, since ids of written tasks contain their specification."""
     return blake2b(task_id.encode(), digest_size=8).hexdigest()

@@ -1,4 +1,4 @@
-"""Which processes of a run a machine with few cores computes first."""
+"""Priorities of a run's processes on a machine with few cores."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ LOWEST = 19
 
 
 def lower_process_priority() -> None:
-    """Gives all threads of this process the lowest priority; those that they start inherit it. Linux alone.
+    """Gives all threads of this process, and threads that they start, the lowest priority. Linux only.
 
-    A request's way through an env runner and an engine's front end takes little time, and halts an engine's core that
-    computes on the same cores each time: for a sixth of its time on two cores (docs/performance.md).
+    Otherwise env runners and front ends interrupt an engine's core, for a sixth of its time on two cores
+    (docs/performance.md).
     """
     for thread in Path("/proc/self/task").glob("*"):
-        with suppress(ProcessLookupError):  # it has ended meanwhile
+        with suppress(ProcessLookupError):  # it has ended
             os.setpriority(os.PRIO_PROCESS, int(thread.name), LOWEST)

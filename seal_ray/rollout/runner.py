@@ -1,8 +1,7 @@
-"""`SealEnvRunner`: plays groups of dialogues against engines. It has no model and keeps nothing between two calls.
+"""`SealEnvRunner`: plays groups of dialogues against engines. It has no model and no state between two calls.
 
-A dialogue whose step does not come back is given up, and does not hold the others up. The world bounds what a step
-costs. Should one hang all the same, no exception and no signal gets it out of the process: the runner returns which
-dialogue it is and is replaced; its other dialogues are played again with their seeds.
+If a step of a dialogue hangs, the runner returns that dialogue and is replaced, since nothing in the process can stop
+the step; the other dialogues are played again with their seeds.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import compress
 from threading import Thread
 from typing import Any, TypeVar
 
@@ -39,49 +39,46 @@ from seal_ray.rollout.priority import lower_process_priority
 from seal_ray.rollout.types import Group, GroupPlan, Member
 
 STEP_TIMEOUT = "StepTimeout"
-"""Kind of the fault that a stuck dialogue becomes."""
-
+"""Kind of the fault of a stuck dialogue."""
 _SILENCE = 2.0
-"""Time limits of a step after which a process that does not even run this guard ends itself."""
-
+"""Step limits after which a process that cannot run the watchdog ends."""
 RETRIES = 1
-"""How often a dialogue is played again after a fault of the environment."""
+"""Retries of a dialogue after a fault of the environment."""
+_ROUNDING = 1e-3
+"""Largest log-prob, above 0 by rounding."""
 
 R = TypeVar("R")
-_ROUNDING = 1e-3
-"""How far above 0 a log-prob may lie by rounding."""
 
 
 @dataclass(frozen=True, slots=True)
 class StuckDialogue:
-    """A dialogue whose step takes too long, as the fault that it becomes. Its process must not be used any more."""
+    """A dialogue whose step takes too long, as a fault. Its process must not be used any more."""
 
     fault: Fault
 
 
 def run_with_watchdog(work: Callable[[], R], watch: Watchdog, *, limit: float, replaceable: bool) -> R | StuckDialogue:
-    """What `work` returns or raises, which runs in a thread; or `StuckDialogue`, with the thread left behind.
+    """Runs `work` in a thread. Returns its result, or `StuckDialogue` if a step of `watch` exceeds the `limit`.
 
-    A step that holds Python's lock leaves this guard no turn. A `replaceable` process is then ended from outside of
-    Python, after twice the limit.
+    If a step holds Python's lock, so that this function cannot run, a `replaceable` process ends after twice the limit.
     """
     done: Future[R] = Future()
 
     def run() -> None:
         try:
             done.set_result(work())
-        except BaseException as error:  # noqa: BLE001 - it is raised again where the result is asked for
+        except BaseException as error:  # noqa: BLE001 - `done.result()` raises it again
             done.set_exception(error)
 
-    def still_here() -> None:
+    def postpone_exit() -> None:
         if replaceable:
             faulthandler.dump_traceback_later(_SILENCE * limit, exit=True, file=2)
 
-    still_here()
+    postpone_exit()
     Thread(target=run, daemon=True).start()
     try:
         while not wait([done], timeout=min(1.0, limit / 4)).done:
-            still_here()
+            postpone_exit()
             late = watch.overdue(limit)
             if late is not None:
                 reason = f"a step did not come back within {limit:g} s (fault_tolerance.step_timeout)"
@@ -93,12 +90,12 @@ def run_with_watchdog(work: Callable[[], R], watch: Watchdog, *, limit: float, r
 
 
 class StaleWeights(SealError, RuntimeError):
-    """An engine sampled with other weights than it was given."""
+    """An engine sampled with weights of another version."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What to play against: the engines' actors, the policy on them and the version that it must have."""
+    """Actors of engines, the policy on them, and the version that it must have."""
 
     engines: Sequence[Any]
     policy: str
@@ -125,7 +122,7 @@ class _Player:
     async def play(
         self, plans: Sequence[GroupPlan], target: Target, watch: Watchdog, lost: Sequence[Fault] = ()
     ) -> list[Group]:
-        """Plays the groups side by side. The dialogues in `lost` are not played: their outcomes are these faults."""
+        """Plays the groups concurrently, without the dialogues in `lost`: their outcomes are these faults."""
         known = {(fault.task, fault.seed): fault for fault in lost}
         on_engine = [self._rollouts(actor, target, plans, watch) for actor in target.engines]
         playing = []
@@ -176,27 +173,27 @@ class _Player:
         return Group(plan, tuple(members))
 
     def _check(self, trajectory: Trajectory, version: int) -> None:
-        """Raises `ValueError` for what no engine can have sampled, and `StaleWeights` for another version."""
+        """Raises `ValueError` for impossible samples, and `StaleWeights` for another version."""
         lengths = {len(trajectory.token_ids_T), len(trajectory.mask_T), len(trajectory.sampled_logprobs_T)}
         if len(lengths | {len(trajectory.versions_T)}) != 1:
             raise ValueError("the engine gave as many log-probs or versions as it gave tokens, or should have")
         if not all(0 <= token < self._vocabulary for token in trajectory.token_ids_T):
             raise ValueError("the engine gave a token outside the vocabulary")
         if not all(math.isfinite(value) and value <= _ROUNDING for value in trajectory.sampled_logprobs_T):
-            raise ValueError("the engine gave a log-prob that is none")
-        found = {v for v, sampled in zip(trajectory.versions_T, trajectory.mask_T, strict=True) if sampled}
-        if found - {version}:
+            raise ValueError("the engine gave a log-prob that is not finite, or above 0")
+        sampled_with = set(compress(trajectory.versions_T, trajectory.mask_T))
+        if others := sampled_with - {version}:
             raise StaleWeights(
-                f"engine: a dialogue was sampled with weights of version {min(found - {version})} instead of "
-                f"{version}; the update did not reach the engine."
+                f"engine: a dialogue was sampled with weights of version {min(others)} instead of {version}; the "
+                "update did not reach the engine."
             )
 
 
 class SealEnvRunner(EnvRunner, Checkpointable):
-    """Plays what it is sent. The dialogues of a call run concurrently, each group on one engine."""
+    """Plays groups. The dialogues of a call run concurrently, each group on one engine."""
 
     def __init__(self, *, config: Any, **kwargs: Any) -> None:
-        # Seeding PyTorch imports its compiler, half a second of a core, and a runner computes nothing with it.
+        # RLlib's seeding would import PyTorch's compiler, half a second of a core.
         unseeded = config.copy(copy_frozen=False)
         unseeded.seed = None
         super().__init__(config=unseeded, **kwargs)
@@ -208,12 +205,12 @@ class SealEnvRunner(EnvRunner, Checkpointable):
     def sample(  # type: ignore[override] # RLlib's takes options
         self, *, plans: Sequence[GroupPlan], target: Target, lost: Sequence[Fault] = (), **_: Any
     ) -> list[Group] | StuckDialogue:
-        """Plays these groups. Dialogues that are `lost` already are not played: their outcomes are those faults.
+        """Plays these groups, without the dialogues in `lost`: their outcomes are those faults.
 
-        Returns `StuckDialogue` if a dialogue does not come back: this runner must then be replaced. Raises
-        `StaleWeights`, or `EngineLost` if an engine does not come back.
+        Returns `StuckDialogue` if a dialogue hangs: this runner must then be replaced. Raises `StaleWeights`, or
+        `EngineLost` if an engine does not restart.
         """
-        player, watch = self._player, Watchdog()  # a thread that was left behind keeps its own
+        player, watch = self._player, Watchdog()  # the thread of an earlier call may still use another one
         return run_with_watchdog(
             lambda: asyncio.run(player.play(plans, target, watch, lost)),
             watch,
@@ -224,16 +221,16 @@ class SealEnvRunner(EnvRunner, Checkpointable):
     @cached_property
     def _player(self) -> _Player:
         player = _Player(self._spec)
-        if self.worker_index:  # in a process of its own, in which nothing goes that is there by now
+        if self.worker_index:  # a separate process
             lower_process_priority()
-            gc.freeze()  # so that collections, which halt all dialogues, do not look through it
+            gc.freeze()  # later collections, which halt all dialogues, skip these objects
         return player
 
     def assert_healthy(self) -> None:
-        """Nothing can be half made."""
+        """Does nothing: a runner is always complete."""
 
     def get_spaces(self) -> dict[str, tuple[Any, Any]]:
-        """Texts in and out, for the environment and for the agents' modules."""
+        """Text spaces of the environment and of the agents' modules."""
         texts = (UnicodeText(), UnicodeText())
         return {"__env__": texts, "__env_single__": texts, SOLVER: texts, CURATOR: texts, TASK_WRITER: texts}
 
@@ -241,14 +238,14 @@ class SealEnvRunner(EnvRunner, Checkpointable):
         return self.metrics.reduce()
 
     def get_state(self, *_: Any, **__: Any) -> dict[str, Any]:
-        """Nothing: what is played comes with each call."""
+        """Empty: each call has all that it needs."""
         return {}
 
     def set_state(self, state: Any) -> None:
-        """Nothing to set."""
+        """Does nothing."""
 
     def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return (), {"config": self.config}
 
     def stop(self) -> None:
-        """Nothing is held open."""
+        """Does nothing: no resource is open."""

@@ -1,4 +1,4 @@
-"""`TaskStream`: the training tasks of a run, one for each number."""
+"""`TaskStream`: the training tasks of a run by number."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from seal_ray.config.schema import EnvironmentSection
 
 
 def training_pool(environment: EnvironmentSection) -> TaskPool:
-    """The tasks that can be drawn, the categories in the source's order. Raises `UserError` for unknown names."""
+    """The pool of training tasks, with categories in the source's order. Raises `UserError` for unknown names."""
     source = get_source(environment.source)
     chosen = source.categories if environment.categories is None else environment.categories
     return source.pool(
@@ -27,10 +27,10 @@ def training_pool(environment: EnvironmentSection) -> TaskPool:
 
 
 class TaskStream:
-    """Endless tasks: task n is the same however a run came to it.
+    """Endless tasks: task n depends only on the settings and the seed.
 
-    A finite set of tasks is repeated in epochs, each in an order of its own. An endless source gives each seed other
-    tasks, except `environment.tasks` of it, which are the same for all seeds. Raises `UserError` if no task is left.
+    A finite set of tasks is repeated in epochs, each in its own order. An endless source gives each seed other tasks;
+    the first `environment.tasks` are the same for all seeds. Raises `UserError` if there is no task.
     """
 
     def __init__(self, environment: EnvironmentSection, seed: int) -> None:
@@ -71,7 +71,7 @@ class TaskStream:
 
     @property
     def finite_set(self) -> list[Task]:
-        """All training tasks if their number is limited, else none."""
+        """All training tasks if their number is finite, else none."""
         return list(self.tasks(range(self._size or 0)))
 
     @lru_cache(maxsize=2)  # noqa: B019 - a run has one stream, which lives as long as it

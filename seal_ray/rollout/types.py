@@ -1,4 +1,4 @@
-"""What a round passes on: arms, the plan of a group, and the group as it was played.
+"""Arms, the plan of a group, and the group as it was played.
 
 arm = Arm(Interface(guidelines=("Ask if a value is missing.",)))
 plan = GroupPlan(number=0, task="miss_param-7", category="miss_param", arm=arm, protocol=Protocol.SEAL,
@@ -41,15 +41,15 @@ PLAIN = PLAIN_ARM.id
 
 
 def arms_of(interfaces: Iterable[Interface]) -> tuple[Arm, ...]:
-    """The arms of a window: the plain one first, then those of these interfaces in their order, each once."""
+    """The arms of a window: the plain one first, then the different arms of these interfaces in their order."""
     return tuple(Arm(interface) for interface in dict.fromkeys([Interface.plain(), *interfaces]))
 
 
 @dataclass(frozen=True, slots=True)
 class GroupPlan:
-    """One group: a task, an arm, and a seed for each member.
+    """The plan of one group: a task, an arm, and a seed for each member.
 
-    `number` counts a run's groups from 0. The first `plain_members` play the plain interface and the others the arm: a
+    `number` counts a run's groups from 0. The first `plain_members` play the plain interface, the others the arm; a
     group with both is a pair.
     """
 
@@ -77,8 +77,8 @@ class GroupPlan:
 class Member:
     """A rollout of a group: its arm, its trajectory or the fault that it was lost to, its plain view, its reward.
 
-    `view` is None for a rollout on the plain interface, and if views were not requested. `reward` is nan until the
-    group is scored, and stays so for a fault.
+    `view` is None on the plain interface, and if views were not requested. `reward` is nan for a fault, and until the
+    group is scored.
     """
 
     arm: Arm
@@ -114,7 +114,7 @@ class Group:
         return [member.outcome for member in self.members if isinstance(member.outcome, Fault)]
 
     def by_arm(self) -> dict[str, list[Trajectory]]:
-        """Id of an arm → its trajectories, for arms with some: a pair's are two."""
+        """Id of an arm → its trajectories, for arms with trajectories: two in a pair."""
         by_arm: dict[str, list[Trajectory]] = {}
         for member in self.played:
             by_arm.setdefault(member.arm.id, []).append(member.trajectory)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from seal_ray.rollout.types import Group, GroupPlan
 
 Play = Callable[[Sequence[GroupPlan]], list[Group]]
-"""Plays groups, and returns them in their order."""
+"""Plays groups. Returns them in their order."""
 
 
 def play_waves(
@@ -18,12 +18,11 @@ def play_waves(
     replace: Callable[[Sequence[GroupPlan]], list[GroupPlan]],
     max_groups: int,
 ) -> list[list[Group]]:
-    """Plays `plans`, and as the next wave a group for each one that `is_equal`, up to `max_groups` in all.
+    """Plays `plans`, and as the next wave a replacement of each group that `is_equal`, up to `max_groups` in all.
 
-    DAPO's dynamic sampling (arXiv 2503.14476, section 3.2) in fixed waves: a wave is played to its end, and its rewards
-    alone decide how large the next one is, so that timing changes nothing. If `max_groups` leaves room for fewer, those
-    with the lowest numbers are replaced. Groups that faults made too short are not: a broken environment must not make
-    rounds long.
+    DAPO's dynamic sampling (arXiv 2503.14476, section 3.2) in waves that are played to their ends, so that timing
+    changes nothing. If `max_groups` leaves too little room, groups with the lowest numbers are replaced. Groups that
+    faults made too short are not replaced: a broken environment must not make rounds long.
     """
     waves = [play(plans)]
     while room := max_groups - sum(map(len, waves)):

@@ -12,10 +12,9 @@ import ray
 from envs.dialects import get_dialect
 from envs.errors import UserError
 from policies.models import ModelFolder, open_model
-from seal_ray.algorithm import checks
+from seal_ray.algorithm import checks, memory_estimate
 from seal_ray.algorithm.config import make_config
 from seal_ray.algorithm.memory_estimate import Available, Place, available, parts
-from seal_ray.config import memory
 from seal_ray.grpo.forward import LOGITS
 from seal_ray.run.cluster import check_fits
 
@@ -64,7 +63,7 @@ def shapes_of_qwen_7b() -> dict[str, tuple[int, ...]]:
 
 @pytest.fixture
 def shapes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "checkpoint_shapes", lambda path: shapes_of_qwen_7b())
+    monkeypatch.setattr(memory_estimate, "checkpoint_shapes", lambda path: shapes_of_qwen_7b())
 
 
 def needed(*words: str, presets: tuple[str, ...] = ("qwen2.5-7b",)) -> dict[str, tuple[Place, int]]:
@@ -73,7 +72,7 @@ def needed(*words: str, presets: tuple[str, ...] = ("qwen2.5-7b",)) -> dict[str,
 
 
 def refusal(there: Available, monkeypatch: pytest.MonkeyPatch, *words: str) -> str:
-    monkeypatch.setattr(memory, "available", lambda: there)
+    monkeypatch.setattr(memory_estimate, "available", lambda: there)
     with pytest.raises(UserError) as caught:
         checks.check_memory(make_config(["qwen2.5-7b"], overrides=words).spec, QWEN_7B)
     return str(caught.value)
@@ -165,7 +164,7 @@ def test_a_micro_batch_takes_what_is_estimated(
 
 
 def test_the_shipped_model_fits_a_small_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "available", lambda: Available(6 * GIB))
+    monkeypatch.setattr(memory_estimate, "available", lambda: Available(6 * GIB))
     config = make_config()
     checks.check_memory(config.spec, open_model("tiny"))
     found = {part.name: part for part in parts(config.spec, open_model("tiny"))}
@@ -209,7 +208,7 @@ def test_too_small_a_share_for_an_engine(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.usefixtures("shapes")
 @pytest.mark.parametrize("there", [NODE, Available(1024 * GIB)])
 def test_enough_memory_and_gpus_elsewhere(there: Available, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "available", lambda: there)
+    monkeypatch.setattr(memory_estimate, "available", lambda: there)
     checks.check_memory(make_config(["qwen2.5-7b"]).spec, QWEN_7B)
 
 
@@ -217,13 +216,13 @@ def test_enough_memory_and_gpus_elsewhere(there: Available, monkeypatch: pytest.
 def test_engines_on_gpus_that_ray_is_not_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     words = ("engine.num_gpus_per_engine=0", "engine.num_engines=1")
     assert refusal(NODE, monkeypatch, *words).startswith("engine.num_gpus_per_engine: 0 sets no GPU aside")
-    monkeypatch.setattr(memory, "available", lambda: NODE)
+    monkeypatch.setattr(memory_estimate, "available", lambda: NODE)
     checks.check_memory(make_config(["qwen2.5-7b"], overrides=[*words, "engine.kind=transformers"]).spec, QWEN_7B)
 
 
 @pytest.mark.usefixtures("shapes")
 def test_a_cluster_may_hold_what_this_machine_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "available", lambda: Available(GIB))
+    monkeypatch.setattr(memory_estimate, "available", lambda: Available(GIB))
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
     checks.check_memory(make_config(["qwen2.5-7b"]).spec, QWEN_7B)
 
@@ -249,8 +248,8 @@ def test_what_this_machine_has(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     limit, none = tmp_path / "limit", tmp_path / "none"
     limit.write_text("123456789\n")
     none.write_text("max\n")
-    monkeypatch.setattr(memory, "CGROUP_LIMITS", (str(none), str(tmp_path / "missing")))
+    monkeypatch.setattr(memory_estimate, "CGROUP_LIMITS", (str(none), str(tmp_path / "missing")))
     whole = available().host
     assert whole > GIB
-    monkeypatch.setattr(memory, "CGROUP_LIMITS", (str(limit),))
+    monkeypatch.setattr(memory_estimate, "CGROUP_LIMITS", (str(limit),))
     assert available().host == 123_456_789

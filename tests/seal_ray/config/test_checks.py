@@ -12,25 +12,21 @@ from envs.bfcl.splits import get_split
 from envs.errors import UserError
 from envs.interface import Interface
 from envs.interface.document import dump_interface
-from seal_ray.algorithm.checks import check_config
+from seal_ray.algorithm.checks import check_run
 from seal_ray.algorithm.config import make_config
-from seal_ray.config import sections
+from seal_ray.config.schema import EnvironmentSection, EvaluationSection
 from seal_ray.evaluation.plan import evaluation_tasks
 
 BFCL = "environment.source=bfcl"
 RENAMED = "environment.source=bfcl-renamed"
 MIXED = "environment.source=toolworld:0.5+bfcl:0.5"
-WHEN_FAILING = (
-    "curator.show: when_failing plays an arm only where plain has failed, so that the two cannot be compared; "
-    "set it to always, or curator.choose to margin and curator.reward to transfer or internalised."
-)
+LEARNING = ["curator.kind=llm", "curator.trainable=true"]
 
 
 def refusal(*words: str) -> str:
-    """What is said of the default config with these settings."""
-    config = make_config(overrides=words)
+    """The error of the default config with these settings."""
     with pytest.raises(UserError) as caught:
-        config.validate()
+        make_config(overrides=words).validate()
     return str(caught.value)
 
 
@@ -38,10 +34,6 @@ def refusal(*words: str) -> str:
     ("words", "sentence"),
     [
         (["solver.prompt=4000"], "solver.prompt: 4000 is more than solver.context, 3072."),
-        (
-            ["writer.filtering=0.5"],
-            "writer.filtering: 0.5 does not fit; it must be a number of at least 0 and below 0.5.",
-        ),
         (
             ["learners.num_learners=2", "learners.num_gpus_per_learner=0.5"],
             "learners.num_gpus_per_learner: 0.5 has two learners on one GPU, which NCCL refuses; give each more than "
@@ -52,20 +44,12 @@ def refusal(*words: str) -> str:
         (["solver.context=40000"], "solver.context: 40000 is more than the model's 32768 tokens."),
         (["solver.dialect=qwn"], "solver.dialect: 'qwn' is not known; did you mean 'qwen'?"),
         (
-            ["solver.lora_rank=4", "solver.lora_targets=[q_pro]"],
-            "solver.lora_targets: 'q_pro' is not known; did you mean 'q_proj' or 'v_proj' or 'o_proj'?",
-        ),
-        (
             ["training.groups=4", "training.minibatch_groups=5"],
             "training.minibatch_groups: 5 is more than training.groups, 4.",
         ),
         (
             ["learners.fsdp=true", "learners.num_learners=1"],
             "learners.fsdp: it shards over 2 learners or more, and learners.num_learners is 1.",
-        ),
-        (
-            ["reweighting.overrides={spurious_call: 1.0}"],
-            "reweighting.overrides: 'spurious_call' is not known; did you mean 'spurious_tool_call'?",
         ),
         (
             ["training.group_size=7"],
@@ -87,48 +71,21 @@ def refusal(*words: str) -> str:
             "none for the curator's interface; give more, or curator.kind=none.",
         ),
         (
-            ["curator.pairs=false", "curator.show=when_failing"],
-            "curator.show: when_failing plays the plain half of a group first; set curator.pairs to true.",
+            ["curator.kind=llm", "curator.reward=internalised", "training.view=shown"],
+            "curator.reward: internalised is measured on plain views; set training.view=plain.",
         ),
         (
-            ["curator.kind=coevolved", "curator.tasks=common", "curator.choose=posterior", "curator.show=when_failing"],
-            WHEN_FAILING,
+            ["training.off_policy_weight=truncted"],
+            "training.off_policy_weight: 'truncted' is not known; did you mean 'truncated'?",
         ),
-        (["curator.kind=llm", "curator.pairs=true", "curator.show=when_failing"], WHEN_FAILING),
+        (["curator.kind=llm", "curator.reward=gian"], "curator.reward: 'gian' is not known; did you mean 'gain'?"),
         (
-            ["curator.kind=coevolved", "curator.choose=posterior"],
-            "curator.choose: the posterior compares arms on tasks that they share; set curator.tasks=common.",
-        ),
-        (
-            ["curator.kind=coevolved", "curator.tasks=common", "curator.share_out=thompson"],
-            "curator.share_out: thompson draws from the posterior over common tasks; set curator.choose=posterior and "
-            "curator.tasks=common.",
+            ["curator.kind=rules", "curator.played=2"],
+            "curator.played: curator.kind=rules does not have it; llm does.",
         ),
         (
-            ["curator.kind=coevolved", "curator.reward=internalised", "training.view=shown"],
-            "curator.reward: internalised is about rows on plain views; set training.view to plain, "
-            "training.internalised to true and training.anchor_share above 0.",
-        ),
-        (
-            [
-                *("curator.kind=coevolved", "curator.reward=internalised", "training.internalised=true"),
-                *("training.view=plain", "training.anchor_share=0"),
-            ],
-            "curator.reward: internalised is about rows on plain views; set training.view to plain, "
-            "training.internalised to true and training.anchor_share above 0.",
-        ),
-        (
-            ["solver.lora_rank=4", "solver.lora_targets=[q_proj, embed_tokens]"],
-            "solver.lora_targets: 'embed_tokens' is not known; allowed are down_proj, gate_proj, k_proj, o_proj, "
-            "q_proj, up_proj, v_proj.",
-        ),
-        (
-            ["training.anchor_cap_end=1.0"],
-            "training.anchor_cap_end: there is no training.anchor_cap that could move there.",
-        ),
-        (
-            ["training.anchor_weight=shapd"],
-            "training.anchor_weight: 'shapd' is not known; did you mean 'shaped'?",
+            ["curator.kind=none", "curator.interface=x.json"],
+            "curator.interface: curator.kind=none does not have it; fixed, rules do.",
         ),
         (["curator.kind=rule"], "curator.kind: 'rule' is not known; did you mean 'rules'?"),
         (["environment.source=toolwrld"], "environment.source: 'toolwrld' is not known; did you mean 'toolworld'?"),
@@ -141,8 +98,8 @@ def refusal(*words: str) -> str:
             "evaluation.split: toolworld+bfcl:0.25 has no dev tasks; evaluation.source can name a source that has.",
         ),
         (
-            ["environment.source=toolworld+bfcl", "evaluation.source=bfcl", "environment.division=category"],
-            "environment.division: 'category' is given; a mixture's sources are divided by their defaults.",
+            ["environment.source=toolworld+bfcl", "evaluation.source=bfcl", "environment.split_scheme=category"],
+            "environment.split_scheme: 'category' is given; a mixture's sources are divided by their defaults.",
         ),
         (["evaluation.source=bfc"], "evaluation.source: 'bfc' is not known; did you mean 'bfcl'?"),
         (["environment.categories=[bse]"], "environment.categories: 'bse' is not known; did you mean 'base'?"),
@@ -153,17 +110,17 @@ def refusal(*words: str) -> str:
             "environment.difficulty: 'hard' cannot be read; the form is t2-3_c1-2_d1-3_s2-4, or long.",
         ),
         (
-            [BFCL, "environment.division=scenari"],
-            "environment.division: 'scenari' is not known; allowed are 'scenario', 'category' or a JSON file.",
+            [BFCL, "environment.split_scheme=scenari"],
+            "environment.split_scheme: 'scenari' is not known; allowed are 'scenario', 'category' or a JSON file.",
         ),
         ([BFCL, "environment.split=tain"], "environment.split: 'tain' is not known; did you mean 'train'?"),
         (
-            [BFCL, "environment.division=category", "environment.split=dev", "evaluation.split=test"],
+            [BFCL, "environment.split_scheme=category", "environment.split=dev", "evaluation.split=test"],
             "environment.split: 'dev' of the split 'category' has no task of base, miss_func, miss_param, "
             "long_context.",
         ),
         (
-            [BFCL, "environment.division=category"],
+            [BFCL, "environment.split_scheme=category"],
             "evaluation.split: 'dev' of the split 'category' has no tasks; take another, or set evaluation.interval "
             "to 0.",
         ),
@@ -179,7 +136,7 @@ def test_settings_that_do_not_fit_together(words: list[str], sentence: str) -> N
         (["evaluation.split=train", "evaluation.tasks=8"], "8 of 8", "toolworld_train_base_000000_"),
         (["environment.split=dev", "evaluation.tasks=8"], "8 of 8", "toolworld_dev_base_000000_"),
         ([BFCL, "environment.split=all"], "84 of 84", "multi_turn_base_"),
-        ([BFCL, "environment.division=category", "evaluation.source=bfcl-renamed"], "45 of 84", "multi_turn_base_"),
+        ([BFCL, "environment.split_scheme=category", "evaluation.source=bfcl-renamed"], "45 of 84", "multi_turn_base_"),
         ([RENAMED, "evaluation.split=train", "evaluation.tasks=40"], "40 of 40", "renamed_multi_turn_base_"),
         ([RENAMED, "evaluation.split=train", "evaluation.source=bfcl"], "316 of 316", "multi_turn_base_"),
         ([MIXED, "evaluation.split=train", "evaluation.source=bfcl"], "316 of 316", "multi_turn_base_"),
@@ -202,7 +159,7 @@ def test_evaluation_on_tasks_that_are_trained_on_is_refused(words: list[str], sh
     [
         [BFCL],
         [BFCL, "evaluation.split=test"],
-        [BFCL, "environment.division=category", "evaluation.split=test"],
+        [BFCL, "environment.split_scheme=category", "evaluation.split=test"],
         [BFCL, "evaluation.split=train", "evaluation.interval=0"],
         [BFCL, "evaluation.source=toolworld", "evaluation.split=train"],
         ["evaluation.source=bfcl", "evaluation.split=train"],
@@ -212,7 +169,8 @@ def test_evaluation_on_tasks_that_are_trained_on_is_refused(words: list[str], sh
         ["learners.fsdp=true", "learners.num_learners=2"],
         ["environment.difficulty=t2-3_c1-2_d1-3_s2-4"],
         ["environment.difficulty=long"],
-        ["reweighting.rho=default", "reweighting.overrides={missing_tool_call: 1.0}"],
+        ["reweighting.rho=default", "reweighting.spurious_tool_call=1.0"],
+        ["curator.kind=llm", "curator.trainable=true"],
     ],
 )
 def test_settings_that_do(words: list[str]) -> None:
@@ -222,20 +180,20 @@ def test_settings_that_do(words: list[str]) -> None:
 def test_evaluation_plays_what_is_trained_on() -> None:
     code = "t1-1_c1-1_d1-1_s2-2"
     config = make_config(overrides=[f"environment.difficulty={code}", "evaluation.tasks=4"])
-    tasks = evaluation_tasks(config.section(sections.Environment), config.section(sections.Evaluation))
+    tasks = evaluation_tasks(config.section(EnvironmentSection), config.section(EvaluationSection))
     assert [task.id.split("_")[1] for task in tasks] == ["dev"] * 4
     assert all(task.id.endswith(code) for task in tasks)
 
 
-def test_evaluation_tasks_are_of_the_division_that_is_trained_on() -> None:
+def test_evaluation_tasks_are_of_the_split_scheme_that_is_trained_on() -> None:
     def tasks(*words: str) -> set[str]:
         config = make_config(overrides=[BFCL, "evaluation.split=test", "evaluation.tasks=null", *words])
-        found = evaluation_tasks(config.section(sections.Environment), config.section(sections.Evaluation))
+        found = evaluation_tasks(config.section(EnvironmentSection), config.section(EvaluationSection))
         return {task.id for task in found}
 
     published = get_split("category")
-    assert tasks("environment.division=category") == {task.id for task in published.test}
-    assert tasks() & {task.id for task in published.train}, "the other division's tasks would have been trained on"
+    assert tasks("environment.split_scheme=category") == {task.id for task in published.test}
+    assert tasks() & {task.id for task in published.train}, "the other scheme's tasks would have been trained on"
     assert tasks() == {task.id for task in get_split("scenario").test}
     few = tasks("evaluation.tasks=8")
     assert len(few) == 8
@@ -243,17 +201,17 @@ def test_evaluation_tasks_are_of_the_division_that_is_trained_on() -> None:
         *("multi_turn_base", "multi_turn_miss_func", "multi_turn_miss_param", "multi_turn_long_context")
     }
     other = make_config(overrides=["evaluation.source=bfcl", "evaluation.tasks=null"])
-    found = evaluation_tasks(other.section(sections.Environment), other.section(sections.Evaluation))
+    found = evaluation_tasks(other.section(EnvironmentSection), other.section(EvaluationSection))
     assert {task.id for task in found} == {task.id for task in get_split("scenario").dev}
 
 
 def test_a_split_file_is_checked(tmp_path: Path) -> None:
     file = tmp_path / "split.json"
     file.write_text(json.dumps({"train": ["multi_turn_base_0"], "test": ["multi_turn_base_0"]}))
-    said = refusal(BFCL, f"environment.division={file}")
-    assert said.startswith(f"environment.division: {file}: train and test share 1 task(s)")
+    said = refusal(BFCL, f"environment.split_scheme={file}")
+    assert said.startswith(f"environment.split_scheme: {file}: train and test share 1 task(s)")
     file.write_text(json.dumps({"train": ["multi_turn_base_0"], "test": ["multi_turn_base_1"]}))
-    make_config(overrides=[BFCL, f"environment.division={file}", "evaluation.split=test"]).validate()
+    make_config(overrides=[BFCL, f"environment.split_scheme={file}", "evaluation.split=test"]).validate()
 
 
 def test_the_curators_interface_is_checked(tmp_path: Path) -> None:
@@ -262,20 +220,11 @@ def test_the_curators_interface_is_checked(tmp_path: Path) -> None:
     file.write_text("{")
     assert refusal(f"curator.interface={file}").startswith(f"curator.interface: {file}: not valid JSON")
     file.write_text(dump_interface(Interface(guidelines=("Look twice.", "Ask."))))
-    make_config(overrides=[f"curator.interface={file}", "curator.keep=6"]).validate()
-    make_config(overrides=[f"curator.interface={file}", "curator.keep=7", "curator.kind=fixed"]).validate()
-    assert refusal(f"curator.interface={file}", "curator.keep=7") == (
-        "curator.keep: 7 guidelines do not fit beside the 2 of curator.interface; an interface shows at most 8."
-    )
+    make_config(overrides=[f"curator.interface={file}"]).validate()
+    make_config(overrides=[f"curator.interface={file}", "curator.kind=fixed"]).validate()
     faded = tmp_path / "faded.json"
     faded.write_text(dump_interface(Interface(guidelines=("Ask.",), fade=0.5)))
     assert refusal(f"curator.interface={faded}").startswith("curator.interface: its fade is 0.5, and training has none")
-    assert refusal(f"curator.interface={file}", "curator.kind=none") == (
-        "curator.interface: the curator none shows no interface; take fixed or rules."
-    )
-    assert refusal(f"curator.interface={file}", "curator.kind=llm") == (
-        "curator.interface: the curator llm shows its own proposals; take fixed or rules."
-    )
 
 
 @pytest.mark.parametrize(
@@ -288,21 +237,24 @@ def test_the_curators_interface_is_checked(tmp_path: Path) -> None:
             ["curator.context=20000", "curator.response=3072", "solver.lora_rank=4"],
             "curator.response: 3072 of 3072 tokens leaves no room for a prompt.",
         ),
-        (["curator.temperature=0.7"], "curator.temperature: a curator that learns samples at temperature 1."),
+        (
+            ["task_writer.kind=llm", "task_writer.trainable=true", "task_writer.specifications=1"],
+            "task_writer.specifications: a task writer that learns needs 2 or more to compare.",
+        ),
         (["curator.proposals=1"], "curator.proposals: a curator that learns needs 2 proposals or more to compare."),
         (
             ["curator.reward=transfer", "learners.fsdp=true", "learners.num_learners=2"],
             "curator.reward: transfer compares whole gradients, which learners.fsdp does not hold.",
         ),
         (
-            ["writer.kind=random", "writer.update_every=3"],
-            "writer.update_every: 3 is no multiple of curator.update_every, 2;",
+            ["task_writer.kind=random", "task_writer.update_every=3"],
+            "task_writer.update_every: 3 is no multiple of curator.update_every, 2;",
         ),
     ],
 )
 def test_a_curator_that_is_a_model_is_checked(words: list[str], sentence: str) -> None:
-    make_config(overrides=["curator.kind=coevolved"]).validate()
-    assert refusal("curator.kind=coevolved", *words).startswith(sentence)
+    make_config(overrides=LEARNING).validate()
+    assert refusal(*LEARNING, *words).startswith(sentence)
 
 
 def test_an_engine_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,5 +264,5 @@ def test_an_engine_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> Non
     )
 
 
-def test_the_model_is_given_back() -> None:
-    assert check_config(make_config()).name == "tiny"
+def test_the_check_returns_the_solvers_model() -> None:
+    assert check_run(make_config().spec).name == "tiny"

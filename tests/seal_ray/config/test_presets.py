@@ -15,8 +15,18 @@ from envs.errors import UserError
 from policies import tiny
 from policies.models.smollm2 import NAME as SMOLLM2
 from seal_ray.algorithm.config import SealConfig, make_config
-from seal_ray.config import sections
 from seal_ray.config.presets import DEFAULT, about, preset_names
+from seal_ray.config.schema import (
+    CuratorSection,
+    EngineSection,
+    EnvironmentSection,
+    EvaluationSection,
+    GuidingCuratorSection,
+    LearnersSection,
+    ReweightingSection,
+    SolverSection,
+    TrainingSection,
+)
 from seal_ray.report.files import RunFolder
 
 REAL_MODELS = ("qwen2.5-3b", "qwen2.5-7b", "toolace-2-8b")
@@ -29,32 +39,34 @@ TABLE_3 = {
     "seal": (True, True, True),
 }
 """The trained rows of SEAL's Table 3."""
-ABLATIONS: dict[str, dict[str, str]] = {
-    # what is changed of coevolved: the settings beside the curator's that differ from vanilla's
-    "unpaired": {},
-    "shaped": {"anchor_weight": "shaped"},
-    "truncated": {"anchor_weight": "truncated"},
-    "plain-baseline": {"baseline": "plain"},
-}
-ARMS = {
-    # method: what its curator is, what that is paid for, what the solver's reward is; none reweights advantages
-    "vanilla": ("none", "gain", "success"),
-    "progress-reward": ("none", "gain", "progress"),
-    "fixed": ("fixed", "gain", "success"),
-    "placebo": ("placebo", "gain", "success"),
-    "published": ("coevolved", "gain", "success"),
-    "rules": ("rules", "gain", "success"),
-    "llm-frozen": ("llm", "gain", "success"),
-    "coevolved": ("coevolved", "gain", "success"),
-    "coevolved-varied": ("coevolved", "gain", "success"),
-    "coevolved-transfer": ("coevolved", "transfer", "success"),
-    **{f"coevolved-{change}": ("coevolved", "gain", "success") for change in ABLATIONS},
+PAIRS = {"pairs": True, "plain_share": 0.0, "plain_share_end": None}
+LEARNING = {"kind": "llm", "trainable": True, **PAIRS, "reward": "gain", "pick": "first", "allocation": "thompson"}
+ARMS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
+    # method: settings of its curator, and its other settings that are not those of vanilla
+    "vanilla": ({"kind": "none"}, {}),
+    "progress-reward": ({"kind": "none"}, {"environment.reward": "progress"}),
+    "fixed": ({"kind": "fixed", **PAIRS}, {}),
+    "placebo": ({"kind": "placebo", **PAIRS}, {}),
+    "rules": ({"kind": "rules", **PAIRS}, {}),
+    "llm-frozen": ({**LEARNING, "trainable": False}, {}),
+    "coevolved": (LEARNING, {}),
+    "coevolved-varied": ({**LEARNING, "pick": "varied", "allocation": "by_category"}, {}),
+    "coevolved-transfer": ({**LEARNING, "reward": "transfer"}, {}),
+    "coevolved-unpaired": ({**LEARNING, "pairs": False, "plain_share": 0.5}, {}),
+    "coevolved-sqrt": (LEARNING, {"training.off_policy_weight": "sqrt"}),
+    "coevolved-truncated": (LEARNING, {"training.off_policy_weight": "truncated"}),
+    "llm-shown-unweighted": ({**LEARNING, "pairs": False}, {"training.view": "shown"}),
 }
 """The arms of a comparison of curators."""
-TASK_WRITERS = {"static-tasks", "random-tasks", "genenv", "genenv-frozen", "genenv-placebo", "seal-genenv"}
-"""Methods in which tasks are written; `test_authorship.py` says what they are."""
-TELLING = ("tasks", "choose", "share_out", "proposals", "played", "advantage", "pick", "noise")
-"""How arms of a window are told apart; only a curator that is a language model and is judged by gain has its own."""
+TASK_WRITERS = {
+    # method: kind of its task writer, whether that learns, kind of its curator
+    "static-tasks": ("static", None, "none"),
+    "random-tasks": ("random", None, "none"),
+    "genenv": ("llm", True, "none"),
+    "genenv-frozen": ("llm", False, "none"),
+    "genenv-placebo": ("shuffled", None, "none"),
+    "seal-genenv": ("llm", True, "llm"),
+}
 
 
 def file_with(folder: Path, text: str, *, name: str = "settings.yaml") -> Path:
@@ -73,35 +85,30 @@ def test_the_presets_are_these() -> None:
 
 @pytest.mark.parametrize("model", [DEFAULT, REAL_MODELS[0]])
 @pytest.mark.parametrize("method", ARMS)
-def test_arms_of_a_comparison_differ_in_the_curator_and_the_reward_alone(method: str, model: str) -> None:
-    config = make_config([method, model])
-    curator, weights = config.section(sections.Curator), config.section(sections.Reweighting)
-    reward = config.section(sections.Environment).reward
-    assert (curator.kind, curator.reward, str(reward)) == ARMS[method]
-    assert weights.mode == "none"
-    # Whoever guides does it in pairs, on plain views, but for the method as it was published.
-    if method not in ("vanilla", "progress-reward"):
-        training = config.section(sections.Training)
-        published, unpaired = method == "published", method == "coevolved-unpaired"
-        assert (curator.pairs, training.view == "plain") == (not (published or unpaired), not published)
-        # Pairs are half plain; gradients are compared with those of plain groups.
-        shares = (curator.plain_share, curator.plain_share_end)
-        assert not curator.pairs or shares == (0.0, None) or method == "coevolved-transfer"
-    plain, found = make_config(["vanilla", model]).to_sections(), config.to_sections()
-    for config_of_arm in (plain, found):
-        config_of_arm["curator"].pop("pairs")
-        config_of_arm["curator"].pop("plain_share")
-        config_of_arm["curator"].pop("plain_share_end")
-        config_of_arm["training"].pop("view")
-    change = method.removeprefix("coevolved-")
-    for key, value in ABLATIONS.get(change, {}).items():
-        assert found["training"].pop(key) == value != plain["training"].pop(key)
-    tells = method in ("llm-frozen", "coevolved", "coevolved-varied") or change in ABLATIONS
-    for section in ("curator", "environment"):
-        for key in ("kind", "reward", *(TELLING if tells else ())):
-            plain[section].pop(key, None)
-            found[section].pop(key, None)
-    assert found == plain
+def test_arms_of_a_comparison_differ_in_the_curator_and_what_is_said(method: str, model: str) -> None:
+    curator, changes = ARMS[method]
+    plain, settings = make_config(["vanilla", model]).to_sections(), make_config([method, model]).to_sections()
+    assert settings["reweighting"]["mode"] == "none"
+    assert settings["curator"].items() >= curator.items()
+    assert changes == {
+        f"{section}.{key}": value
+        for section, values in settings.items()
+        if section != "curator"
+        for key, value in values.items()
+        if value != plain[section][key]
+    }
+
+
+@pytest.mark.parametrize("method", TASK_WRITERS)
+def test_methods_in_which_tasks_are_written(method: str) -> None:
+    kind, trainable, curator = TASK_WRITERS[method]
+    plain, settings = make_config(["vanilla"]).to_sections(), make_config([method]).to_sections()
+    assert settings["task_writer"]["kind"] == kind
+    assert settings["task_writer"].get("trainable") == trainable
+    assert settings["curator"]["kind"] == curator
+    for each in (plain, settings):
+        del each["task_writer"], each["curator"]
+    assert settings == plain
 
 
 @pytest.mark.parametrize("model", [DEFAULT, *REAL_MODELS])
@@ -109,18 +116,18 @@ def test_arms_of_a_comparison_differ_in_the_curator_and_the_reward_alone(method:
 def test_a_method_on_a_model_is_its_row_of_table_3(method: str, model: str) -> None:
     config = make_config([method, model])
     interface, weighted, closed = TABLE_3[method]
-    curator, weights = config.section(sections.Curator), config.section(sections.Reweighting)
+    curator, weights = config.section(CuratorSection), config.section(ReweightingSection)
     assert (curator.kind != "none") is interface
     assert (weights.mode != "none") is weighted
     if interface:
         # Without the loop the rules still show their base interface, so that the loop is all that is missing.
-        assert (curator.kind, curator.keep > 0) == ("rules", closed)
+        assert curator.kind == ("rules" if closed else "rules-static")
     if weighted:
         assert weights.mode == ("dynamic" if closed else "fixed")
         assert weights.rho == "paper"
     base = make_config([model]).to_sections()
-    if interface:
-        assert (curator.pairs, config.section(sections.Training).view) == (False, "shown"), "as published"
+    if isinstance(curator, GuidingCuratorSection):
+        assert (curator.pairs, config.section(TrainingSection).view) == (False, "shown"), "as published"
     found = config.to_sections()
     base["training"].pop("view")
     found["training"].pop("view")
@@ -131,21 +138,21 @@ def test_a_method_on_a_model_is_its_row_of_table_3(method: str, model: str) -> N
 @pytest.mark.parametrize("name", REAL_MODELS)
 def test_model_presets_have_the_papers_recipe(name: str) -> None:
     config = make_config([name])
-    training, solver = config.section(sections.Training), config.section(sections.Solver)
+    training, solver = config.section(TrainingSection), config.section(SolverSection)
     assert (training.lr, training.groups, training.group_size, training.minibatch_groups) == (1e-6, 32, 8, 8)
-    assert (training.epochs, training.kl, training.dual_clip, training.grad_clip) == (1, 0.001, 10.0, 1.0)
+    assert (training.epochs, training.kl, training.grad_clip) == (1, 0.001, 1.0)
     assert (training.clip_low, training.clip_high, training.schedule) == (0.2, 0.2, "constant")
     assert (solver.prompt, solver.response, solver.context, solver.steps) == (8192, 4096, 16_384, 20)
     assert (solver.temperature, solver.lora_rank) == (1.0, 0), "full fine-tuning"
-    evaluation, environment = config.section(sections.Evaluation), config.section(sections.Environment)
-    assert (evaluation.interval, evaluation.temperature) == (10, 0.0)
-    assert (environment.source, environment.division, environment.reward) == ("bfcl", "scenario", "success")
-    learners, engine = config.section(sections.Learners), config.section(sections.Engine)
+    evaluation, environment = config.section(EvaluationSection), config.section(EnvironmentSection)
+    assert evaluation.interval == 10
+    assert (environment.source, environment.split_scheme, environment.reward) == ("bfcl", "scenario", "success")
+    learners, engine = config.section(LearnersSection), config.section(EngineSection)
     assert (learners.num_learners, learners.fsdp, engine.num_engines) == (4, True, 4)
     assert learners.num_gpus_per_learner + engine.num_gpus_per_engine == 1.0, "4 GPUs, an engine and a learner on each"
     tasks = len(get_split("scenario").train)
     assert training.rounds == math.ceil(6 * tasks / training.groups), "6 epochs"
-    assert config.section(sections.Reweighting) == sections.Reweighting(mode="dynamic")
+    assert config.section(ReweightingSection) == ReweightingSection(mode="dynamic")
 
 
 @pytest.mark.parametrize("name", REAL_MODELS)
@@ -154,7 +161,7 @@ def test_a_model_that_is_not_there_is_said_in_one_sentence(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     config = make_config([name])
-    model = config.section(sections.Solver).model
+    model = config.section(SolverSection).model
 
     def not_there(*_: object, **__: object) -> str:
         raise LocalEntryNotFoundError("nowhere")
@@ -171,17 +178,17 @@ def test_a_model_that_is_not_there_is_said_in_one_sentence(
 def test_what_runs_on_the_shipped_model_is_valid(presets: list[str]) -> None:
     config = make_config(presets)
     config.validate()
-    assert config.section(sections.Solver).model == tiny.NAME
+    assert config.section(SolverSection).model == tiny.NAME
 
 
 def test_later_layers_win(tmp_path: Path) -> None:
     file = file_with(tmp_path, "training: {rounds: 11, groups: 13, minibatch_groups: 1}\ncurator: {kind: fixed}")
     config = make_config(["vanilla"], file=file, overrides=["training.groups=17", "training.groups=19"])
-    training = config.section(sections.Training)
+    training = config.section(TrainingSection)
     assert (training.rounds, training.groups) == (11, 19)
-    assert config.section(sections.Curator).kind == "fixed"
-    assert config.section(sections.Reweighting).mode == "none"
-    assert config.section(sections.Solver).model == tiny.NAME
+    assert config.section(CuratorSection).kind == "fixed"
+    assert config.section(ReweightingSection).mode == "none"
+    assert config.section(SolverSection).model == tiny.NAME
 
 
 @pytest.mark.parametrize(
@@ -191,10 +198,10 @@ def test_later_layers_win(tmp_path: Path) -> None:
         ("training.lr=3e-4", "training", 3e-4),
         ("training.lr=1", "training", 1.0),
         (" training.rounds = 3", "training", 3),
-        ("training.dual_clip=null", "training", None),
+        ("training.importance_cap=null", "training", None),
         ("learners.fsdp=true", "learners", True),
         ("environment.categories=[base, miss_func]", "environment", ["base", "miss_func"]),
-        ("reweighting.overrides={pass: 1.5, state_mismatch: 2}", "reweighting", {"pass": 1.5, "state_mismatch": 2.0}),
+        ("evaluation.suites=[plain]", "evaluation", ["plain"]),
         ("solver.model=123", "solver", "123"),
         ("solver.model=1e5", "solver", "1e5"),
         ("solver.model=007", "solver", "007"),
@@ -297,8 +304,8 @@ def test_files_that_are_no_configs(text: str, sentence: str, tmp_path: Path) -> 
 
 def test_files_may_hold_numbers_where_text_is_meant(tmp_path: Path) -> None:
     config = make_config(file=file_with(tmp_path, "solver: {model: 007, dialect: 1e5}\nengine: {kind: 'auto'}"))
-    assert config.section(sections.Solver).model == "007"
-    assert config.section(sections.Solver).dialect == "1e5"
+    assert config.section(SolverSection).model == "007"
+    assert config.section(SolverSection).dialect == "1e5"
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
@@ -320,7 +327,7 @@ def test_the_seed_is_the_arguments_then_the_files_then_0(tmp_path: Path) -> None
     assert make_config(seed=5).seed == 5
     assert make_config(file=file).seed == 7
     assert make_config(file=file, seed=0).seed == 0
-    assert make_config(file=file).section(sections.Training).rounds == 3
+    assert make_config(file=file).section(TrainingSection).rounds == 3
 
 
 @pytest.mark.parametrize("seed", ["x", "-1", "1.5", "true", "null", "1000000"])
@@ -333,7 +340,12 @@ def test_a_seed_is_a_whole_number(seed: str, tmp_path: Path) -> None:
 def test_the_config_of_a_run_is_a_config_file(tmp_path: Path) -> None:
     config: SealConfig = make_config(
         ["wo-environment"],
-        overrides=["training.lr=1e-7", "solver.model=1e5", "training.dual_clip=null", "environment.categories=[base]"],
+        overrides=[
+            "training.lr=1e-7",
+            "solver.model=1e5",
+            "training.importance_cap=null",
+            "environment.categories=[base]",
+        ],
         seed=3,
     )
     folder = RunFolder(tmp_path / "run")
@@ -344,28 +356,24 @@ def test_the_config_of_a_run_is_a_config_file(tmp_path: Path) -> None:
     assert yaml.safe_load(folder.config.read_text())["training"]["lr"] == 1e-7
 
 
-def test_settings_have_the_names_of_earlier_versions_too(tmp_path: Path) -> None:
-    former = file_with(tmp_path, "environment: {source: bfcl, bfcl_split: category, split: test}")
-    present = file_with(tmp_path, "environment: {source: bfcl, division: category, split: test}", name="present.yaml")
-    assert make_config(file=former).to_sections() == make_config(file=present).to_sections()
-    for words in (["environment.bfcl_split=category"], ["environment.division=category"]):
-        assert make_config(overrides=words).section(sections.Environment).division == "category"
-    config = SealConfig().environment(bfcl_split="category")
-    assert config.section(sections.Environment).division == "category"
-    assert SealConfig().update_from_dict({"environment_bfcl_split": "category"}).to_sections() == config.to_sections()
-    # The default was written down for every source.
-    make_config(file=file_with(tmp_path, "environment: {bfcl_split: scenario}", name="written.yaml")).validate()
-    with pytest.raises(UserError, match="environment: 'bfcl_splt' is not known"):
-        make_config(overrides=["environment.bfcl_splt=category"])
-
-
 def test_what_the_file_of_an_earlier_run_lacks_has_its_default(tmp_path: Path) -> None:
     """Later settings change nothing by their defaults, which are what was done before; presets have other values."""
     written = make_config(["qwen2.5-7b", "seal"]).to_sections()
-    lacks = [("training", "view"), ("curator", "pairs"), ("training", "adam_epsilon"), ("curator", "plain_share_end")]
-    for section, key in lacks:
+    for section, key in (
+        ("training", "off_policy_weight"),
+        ("training", "adam_epsilon"),
+        ("curator", "plain_share_end"),
+    ):
         del written[section][key]
     (tmp_path / "config.yaml").write_text(yaml.safe_dump({"seed": 3, **written}), encoding="utf-8")
-    found = make_config(None, file=tmp_path / "config.yaml")
-    assert found.seed == 3
-    assert found.to_sections() == make_config(["qwen2.5-7b", "seal"]).to_sections()
+    config = make_config(None, file=tmp_path / "config.yaml")
+    assert config.seed == 3
+    assert config.to_sections() == make_config(["qwen2.5-7b", "seal"]).to_sections()
+
+
+def test_what_a_preset_sets_for_another_kind_is_left_out() -> None:
+    """tiny sets the pairs and the model of a curator; the curator none has neither."""
+    assert make_config(["vanilla"]).to_sections()["curator"] == {"kind": "none", "update_every": 2}
+    assert make_config(overrides=["curator.kind=placebo"]).to_sections()["curator"]["pairs"] is True
+    with pytest.raises(UserError, match=r"curator.plain_share: curator.kind=none does not have it"):
+        make_config(["vanilla"], overrides=["curator.plain_share=0.7"]).validate()

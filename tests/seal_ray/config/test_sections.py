@@ -1,51 +1,41 @@
-"""Sections: strict values, the one sentence for those that do not fit, and the page that describes them."""
+"""Sections: strict values, one sentence for those that do not fit, unions on kind, and the page that describes them."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any, get_args
 
 import pytest
-from seal_ray.grpo.losses.cispo import CISPOLoss
-from seal_ray.grpo.losses.grpo import GRPOLoss
-from seal_ray.grpo.rewards.progress import TurnShareReward
 
 from envs.dialogue import Protocol
 from envs.errors import UserError
-from envs.interface.value import MAX_GUIDELINES
 from envs.task import Category
 from policies.curator.choice import CURATORS
-from policies.curator.rules import RulesSettings
 from policies.engine.choice import DTYPES
 from policies.engine.choice import KINDS as ENGINES
-from seal_ray.config import reference
+from policies.task_writer.choice import TASK_WRITERS
+from seal_ray.config import reference, schema
 from seal_ray.config.fields import allowed
-from seal_ray.config.sections import (
+from seal_ray.config.schema import (
+    KINDS,
     SECTIONS,
-    Curator,
-    Engine,
-    Environment,
-    Reweighting,
+    EngineSection,
+    EnvironmentSection,
+    LLMCuratorSection,
     Section,
-    Training,
-    check_key,
-    make_section,
-    section_name,
+    TrainingSection,
 )
-from seal_ray.grpo.reweighting import ReweightingSettings
+from seal_ray.config.sections import check_key, fields_of, make_section, section_class
+from seal_ray.grpo.losses import CISPOLoss, GRPOLoss
+
+MOST_SETTINGS = 100
 
 
 @pytest.mark.parametrize(
     ("section", "key", "value", "sentence"),
     [
         ("training", "group_size", 1, "training.group_size: 1 does not fit; it must be a whole number of at least 2."),
-        ("training", "fill", "resampel", "training.fill: 'resampel' is not known; did you mean 'resample'?"),
-        ("training", "fill_limit", 0, "training.fill_limit: 0 does not fit; it must be a whole number of at least 1."),
-        ("environment", "sampler", "x", "environment.sampler: 'x' is not known; allowed are uniform, success."),
-        (
-            *("environment", "sampler_floor", 0),
-            "environment.sampler_floor: 0 does not fit; it must be a number above 0 and at most 1.",
-        ),
         ("training", "rounds", "10", "training.rounds: '10' does not fit; it must be a whole number of at least 1."),
         ("training", "rounds", 1.5, "training.rounds: 1.5 does not fit; it must be a whole number of at least 1."),
         ("training", "rounds", True, "training.rounds: True does not fit; it must be a whole number of at least 1."),
@@ -54,11 +44,12 @@ from seal_ray.grpo.reweighting import ReweightingSettings
         ("training", "lr", float("nan"), "training.lr: nan does not fit; it must be a finite number of at least 0."),
         ("training", "grad_clip", 0, "training.grad_clip: 0 does not fit; it must be a number above 0."),
         (
-            *("training", "dual_clip", 1),
-            "training.dual_clip: 1 does not fit; it must be a number above 1, or None (null in YAML).",
+            *("training", "importance_cap", 0),
+            "training.importance_cap: 0 does not fit; it must be a number above 0, or None (null in YAML).",
         ),
-        ("curator", "keep", 9, "curator.keep: 9 does not fit; it must be a whole number from 0 to 8."),
+        ("training", "schedule", "cosin", "training.schedule: 'cosin' is not known; did you mean 'cosine'?"),
         ("curator", "plain_share", 2, "curator.plain_share: 2 does not fit; it must be a number from 0 to 1."),
+        ("solver", "lora_rank", 513, "solver.lora_rank: 513 does not fit; it must be a whole number from 0 to 512."),
         (
             *("engine", "gpu_memory_share", 0),
             "engine.gpu_memory_share: 0 does not fit; it must be a number above 0 and at most 1.",
@@ -68,27 +59,23 @@ from seal_ray.grpo.reweighting import ReweightingSettings
         ("engine", "kind", 3, "engine.kind: 3 does not fit; it must be auto, vllm or transformers."),
         ("solver", "model", None, "solver.model: None does not fit; it must be text."),
         ("solver", "dialect", 3, "solver.dialect: 3 does not fit; it must be text, or None (null in YAML)."),
-        (
-            "solver",
-            "lora_targets",
-            [1],
-            "solver.lora_targets: [1] does not fit; it must be a list of one or more texts.",
-        ),
-        ("solver", "lora_targets", [], "solver.lora_targets: [] does not fit; it must be a list of one or more texts."),
         ("learners", "fsdp", "yes", "learners.fsdp: 'yes' does not fit; it must be true or false."),
         (
             *("environment", "categories", "base"),
             "environment.categories: 'base' does not fit; it must be a list of one or more texts, or None (null in "
             "YAML).",
         ),
+        ("evaluation", "suites", [], "evaluation.suites: [] does not fit; it must be a list of one or more texts."),
+        ("evaluation", "suites", [1], "evaluation.suites: [1] does not fit; it must be a list of one or more texts."),
+        ("curator", "kind", 3, "curator.kind: 3 does not fit; it must be text."),
+        ("curator", "kind", "llmm", "curator.kind: 'llmm' is not known; did you mean 'llm'?"),
         (
-            *("reweighting", "overrides", {"pass": -1}),
-            "reweighting.overrides.pass: -1 does not fit; it must be a number above 0.",
+            *("curator", "played", 2),
+            "curator.played: curator.kind=rules does not have it; llm does.",
         ),
-        ("reweighting", "overrides", {1: 2.0}, "reweighting.overrides: 1 does not fit; its keys must be text."),
         (
-            *("reweighting", "overrides", 3),
-            "reweighting.overrides: 3 does not fit; it must be a mapping from text to a number above 0.",
+            *("task_writer", "recorded", "runs/x"),
+            "task_writer.recorded: task_writer.kind=none does not have it; shuffled does.",
         ),
     ],
 )
@@ -109,25 +96,12 @@ def test_long_values_are_cut() -> None:
     [
         ("training", "group_sise", "config key of training: 'group_sise' is not known; did you mean 'group_size'"),
         ("trainin", "rounds", "config section: 'trainin' is not known; did you mean 'training'?"),
-        (
-            *("training", "temperature"),
-            "training.temperature: there is no such key; did you mean solver.temperature or curator.temperature or "
-            "writer.temperature or evaluation.temperature?",
-        ),
-        ("diagnosis", "xyz", "config key of diagnosis: 'xyz' is not known; allowed are trajectories_kept."),
-        (
-            "evaluation",
-            "interface",
-            "evaluation.interface: evaluation always plays the plain interface",
-        ),
-        (
-            "evaluation",
-            "protocol",
-            "evaluation.protocol: evaluation always plays the plain interface",
-        ),
+        ("training", "temperature", "training.temperature: there is no such key; did you mean solver.temperature?"),
+        ("evaluation", "interface", "evaluation.interface: evaluation always plays the plain interface"),
+        ("evaluation", "protocol", "evaluation.protocol: evaluation always plays the plain interface"),
     ],
 )
-def test_an_unknown_key_is_told_the_nearest_right_one(section: str, key: str, sentence: str) -> None:
+def test_an_unknown_key_gets_the_nearest_right_one(section: str, key: str, sentence: str) -> None:
     with pytest.raises(UserError) as caught:
         check_key(section, key)
     assert str(caught.value).startswith(sentence)
@@ -137,47 +111,67 @@ def test_an_unknown_key_is_told_the_nearest_right_one(section: str, key: str, se
 
 def test_categories_are_read_by_name() -> None:
     section = make_section("environment", {"categories": ["base", Category.MISS_FUNC]})
-    assert isinstance(section, Environment)
+    assert isinstance(section, EnvironmentSection)
     assert section.categories == [Category.BASE, Category.MISS_FUNC]
 
 
-@pytest.mark.parametrize("kind", SECTIONS.values(), ids=SECTIONS)
-def test_every_section_holds_its_defaults_and_says_what_they_are(kind: type[Section]) -> None:
-    name = section_name(kind)
-    assert make_section(name, kind().model_dump()) == kind() == make_section(name, kind().model_dump(mode="json"))
-    assert kind.__doc__
-    for key, field in kind.model_fields.items():
+def declared() -> Iterator[tuple[type[Section], str]]:
+    """The settings of `schema.py`, those of a base class once."""
+    for kind in vars(schema).values():
+        if isinstance(kind, type) and issubclass(kind, Section):
+            yield from ((kind, key) for key in vars(kind).get("__annotations__", ()) if key in kind.model_fields)
+
+
+def test_there_are_at_most_100_settings() -> None:
+    found = list(declared())
+    assert {key for _, key in found} == {key for name in SECTIONS for key in fields_of(name)}
+    assert len(found) <= MOST_SETTINGS
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [(name, kind) for name in SECTIONS for kind in KINDS.get(name, [None])],
+)
+def test_every_section_has_defaults_that_it_takes_and_describes_each_setting(name: str, kind: str | None) -> None:
+    section = section_class(name, kind)
+    values = section().model_dump() | ({} if kind is None else {"kind": kind})
+    made = make_section(name, values)
+    assert type(made) is section
+    assert made == make_section(name, made.model_dump(mode="json"))
+    assert section.__doc__
+    for key, field in section.model_fields.items():
         assert field.description, key
         assert field.description.rstrip().endswith("."), key
         assert allowed(field), key
 
 
-def test_choices_are_those_of_the_floors_below() -> None:
+def test_a_kind_has_its_own_settings_alone() -> None:
+    section = make_section("curator", {"kind": "llm", "trainable": True, "played": 2})
+    assert isinstance(section, LLMCuratorSection)
+    assert (section.trainable, section.played) == (True, 2)
+    assert "pairs" not in section_class("curator", "none").model_fields
+    assert "share" not in section_class("task_writer", "none").model_fields
+
+
+def test_choices_are_those_of_the_code_that_reads_them() -> None:
     def choices(kind: type[Section], key: str) -> set[str]:
         return set(get_args(kind.model_fields[key].annotation))
 
-    assert choices(Environment, "protocol") == {str(protocol) for protocol in Protocol}
-    assert choices(Engine, "dtype") == set(DTYPES)
-    assert choices(Engine, "kind") == {"auto", *ENGINES}
-    assert Curator().kind in CURATORS.names()
-    curator, rules = Curator(), RulesSettings()
-    for key in ("min_count", "min_prevalence", "max_reward", "keep"):
-        assert getattr(curator, key) == getattr(rules, key)
-    assert make_section("curator", {"keep": MAX_GUIDELINES})
-    training, reward = Training(), TurnShareReward.Settings()
-    assert Environment().abstention_weight == reward.abstention_weight
+    assert choices(EnvironmentSection, "protocol") == {str(protocol) for protocol in Protocol}
+    assert choices(EngineSection, "dtype") == set(DTYPES)
+    assert choices(EngineSection, "kind") == {"auto", *ENGINES}
+    assert set(KINDS["curator"]) == set(CURATORS.built_in)
+    assert set(KINDS["task_writer"]) == {"none", *TASK_WRITERS.built_in}
+    training = TrainingSection()
     for kind in (GRPOLoss, CISPOLoss):
         for key, value in kind.Settings():
-            assert getattr(training, key) == value
-    weights, settings = Reweighting(), ReweightingSettings()
-    for key in ("low", "high", "budget", "apply_to", "warm_up"):
-        assert getattr(weights, key) == getattr(settings, key)
+            assert getattr(training, key, value) == value
 
 
 def test_the_page_of_settings_is_up_to_date() -> None:
     text = reference.settings_as_markdown()
     assert reference.PATH.read_text(encoding="utf-8") == text, "run python -m seal_ray.config.reference"
-    for section, kind in SECTIONS.items():
+    for section in SECTIONS:
         assert f"## {section}\n" in text
-        for key in kind.model_fields:
+        for key in fields_of(section):
             assert f"\n| `{key}` | " in text

@@ -1,0 +1,145 @@
+"""Settings of earlier versions: what replaces each is said in one sentence, and the config of an earlier run loads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml  # type: ignore[import-untyped]
+
+from envs.errors import UserError
+from seal_ray.algorithm.config import SealConfig, make_config
+from seal_ray.config.earlier import REPLACED, converted
+from seal_ray.config.presets import read_settings
+from seal_ray.config.schema import KINDS, SECTIONS
+from seal_ray.config.sections import check_key, fields_of, make_section
+from seal_ray.run.release import model_card
+
+OLD_RUN: dict[str, Any] = {
+    "seed": 3,
+    "environment": {
+        "source": "bfcl",
+        "split": "train",
+        "division": "category",
+        "categories": ["base", "miss_func", "miss_param", "long_context"],
+    },
+    "curator": {"kind": "coevolved", "update_every": 2},
+    "writer": {"kind": "learning", "reward": "probe"},
+    "diagnosis": {"trajectories_kept": 5},
+    "training": {
+        "fill": "resample",
+        "group_floor": 0.75,
+        "anchor_weight": "shaped",
+        "baseline": "leave-one-out",
+        "advantage": "dr-grpo",
+    },
+    "evaluation": {"split": "test"},
+}
+
+
+@pytest.mark.parametrize("name", REPLACED)
+def test_a_setting_that_is_gone_says_what_to_do_instead(name: str) -> None:
+    section, _, key = name.partition(".")
+    assert section not in SECTIONS or key not in fields_of(section)
+    for give in (
+        lambda: check_key(section, key),
+        lambda: make_config(overrides=[f"{name}=1"]),
+        lambda: make_section(section, {key: 1}),
+    ):
+        with pytest.raises(UserError) as caught:
+            give()
+        sentence = str(caught.value)
+        assert sentence == f"{name}: this setting of an earlier version is gone: {REPLACED[name]}."
+        assert "\n" not in sentence
+
+
+def test_what_replaces_a_setting_exists() -> None:
+    """Every section.key that a sentence names is a setting of this version."""
+    names = {f"{section}.{key}" for section in SECTIONS for key in fields_of(section)}
+    for sentence in REPLACED.values():
+        for word in sentence.replace(",", " ").replace(";", " ").replace("=", " ").split():
+            if word.partition(".")[0] in SECTIONS and "." in word:
+                assert word in names, sentence
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["writer.kind=random"], "writer.kind: the section is task_writer now; see docs/config.md."),
+        (
+            ["curator.kind=coevolved"],
+            "curator.kind: coevolved is llm now; set curator.kind=llm and curator.trainable=true.",
+        ),
+        (
+            ["task_writer.kind=learning"],
+            "task_writer.kind: learning is llm now; set task_writer.kind=llm and task_writer.trainable=true.",
+        ),
+    ],
+)
+def test_sections_and_kinds_that_are_gone(words: list[str], sentence: str) -> None:
+    with pytest.raises(UserError) as caught:
+        make_config(overrides=words).validate()
+    assert str(caught.value) == sentence
+
+
+def test_a_setting_that_is_gone_is_refused_in_every_way(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("environment: {division: category}\n", encoding="utf-8")
+    preset = tmp_path / "mine.yaml"
+    mine = {"kind": "model", "about": "Mine.", "sections": {"environment": {"division": "category"}}}
+    preset.write_text(yaml.safe_dump(mine), encoding="utf-8")
+    said = r"environment\.division: .* set environment\.split_scheme"
+    with pytest.raises(UserError, match=said):
+        make_config(file=file)
+    with pytest.raises(UserError, match=said):
+        make_config([str(preset)])
+    with pytest.raises(UserError, match=said):
+        SealConfig().environment(division="category")
+
+
+def test_the_config_of_an_earlier_run_is_converted(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(yaml.safe_dump(OLD_RUN), encoding="utf-8")
+    settings = read_settings(file)
+    assert settings["environment"]["split_scheme"] == "category"
+    assert settings["curator"] == {"kind": "llm", "trainable": True, "update_every": 2}
+    assert settings["task_writer"] == {"kind": "llm", "trainable": True, "reward": "held_out_success"}
+    expected = {
+        "trajectories_kept": 5,
+        "dynamic_sampling": True,
+        "min_group_completion": 0.75,
+        "off_policy_weight": "sqrt",
+        "advantage": "rloo",
+    }
+    assert settings["training"].items() >= expected.items()
+    assert not {"writer", "diagnosis"} & settings.keys()
+
+
+def test_settings_that_are_gone_are_kept_and_wrong_values_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("training: {dual_clip: 3.0}\n", encoding="utf-8")
+    assert read_settings(file)["training"] == {"dual_clip": 3.0}
+    file.write_text("training: {group_floor: 3.0}\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"training.min_group_completion: 3.0 does not fit"):
+        read_settings(file)
+
+
+@pytest.mark.parametrize("kind", ["llm", "none"])
+def test_a_config_of_this_version_is_not_changed(kind: str) -> None:
+    assert kind in KINDS["curator"]
+    sections = make_config(overrides=[f"curator.kind={kind}"]).to_sections()
+    assert converted(sections) == sections
+
+
+def test_a_model_card_is_the_same_for_earlier_and_present_configs(tmp_path: Path) -> None:
+    present = converted(OLD_RUN)
+    present["environment"]["categories"] = None
+    file = tmp_path / "config.yaml"
+    file.write_text(yaml.safe_dump(OLD_RUN), encoding="utf-8")
+    cards = {model_card(each, [], name="x", rounds=1, adapter=False) for each in (read_settings(file), present)}
+    assert len(cards) == 1
+    assert (
+        "multi-turn tasks of BFCL V3, split `train`, categories base, miss_func, miss_param, long_context."
+        in cards.pop()
+    )
