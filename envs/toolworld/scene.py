@@ -31,7 +31,7 @@ class Row:
             `Words.number`, "order<placed" recalls a fact; "any_file" is a method of the scene that gets the values so
             far and returns more of them, or raises `NotNow`.
         calls: The ground truth over these values, written as calls: "mkdir(dir_name=folder); mv(source=file, …)". A
-            bare name stands for calls that were drawn.
+            bare name means calls that were drawn.
         effect: What changes the scene's picture, in order: "created=_id" remembers a value as a fact, "created="
             forgets it; other names are methods that get the values.
         reads: Values that appear in an earlier result.

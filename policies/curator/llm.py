@@ -88,7 +88,7 @@ class LLMCurator(Curator):
         if interface is not None:
             rejection = self._check(interface)
             if rejection is None and self._extends:
-                more = incumbent.with_more(interface)
+                more = incumbent.merged_with(interface)
                 interface = more if self._check(more) is None else interface
         return Proposal(incumbent if interface is None or rejection else interface, rejection, document.sample)
 

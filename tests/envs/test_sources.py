@@ -31,12 +31,12 @@ from envs.sources import (
     TaskSet,
     TaskSource,
     all_tools,
+    alternating_categories,
     find_task,
     get_source,
-    in_turn,
     known_sources,
 )
-from envs.task import Category, Task, ToolCall, Turn, in_order
+from envs.task import Category, Task, ToolCall, Turn, sorted_categories
 from envs.toolworld import generate
 from envs.verifier import Outcome, TurnVerdict
 from envs.world import CallResult
@@ -247,7 +247,7 @@ def test_pools_give_the_tasks_of_the_benchmark_and_generated_ones_in_turn() -> N
     assert pool.size == sum(task.category in ("miss_func", "base") for task in part)
     assert [pool.category(number) for number in range(4)] == ["miss_func", "base"] * 2
     ids = [pool.task_id(number) for number in range(pool.size)]
-    assert ids == [task.id for task in in_turn(part, ["miss_func", "base"])]
+    assert ids == [task.id for task in alternating_categories(part, ["miss_func", "base"])]
     endless = get_source(GENERATED).pool("test", difficulty="t1-1_c1-1_d1-1_s2-2")
     assert endless.size is None
     assert endless.task_id(5) == "toolworld_test_miss_func_000005_t1-1_c1-1_d1-1_s2-2"
@@ -260,7 +260,12 @@ def test_pools_give_the_tasks_of_the_benchmark_and_generated_ones_in_turn() -> N
 
 
 def test_categories_stand_in_one_order() -> None:
-    assert in_order(["slow", "long_context", "fast", "base", "slow"]) == ["base", "long_context", "slow", "fast"]
+    assert sorted_categories(["slow", "long_context", "fast", "base", "slow"]) == [
+        "base",
+        "long_context",
+        "slow",
+        "fast",
+    ]
 
 
 # A user who answers.

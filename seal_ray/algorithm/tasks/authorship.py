@@ -15,7 +15,7 @@ from typing import Any
 
 from envs.profile import FailureProfile
 from envs.sources import get_source
-from envs.specifications import Apart, OfCategories, Rejected, Specification, Writable, writable
+from envs.specifications import Apart, CategoryFilter, Rejected, Specification, Writable, writable
 from envs.task import JSON, Task
 from policies.prompting import ChatFormat
 from policies.sample import Sample
@@ -74,7 +74,7 @@ class TaskWriterLoop:
         self._seed = int(config.seed)
         source = writable(self._environment.source)
         chosen = self._environment.categories
-        self.source: Writable = source if chosen is None else OfCategories(source, chosen)
+        self.source: Writable = source if chosen is None else CategoryFilter(source, chosen)
         self.agent = agent
         self.pool = TaskPool(
             settings.capacity,
