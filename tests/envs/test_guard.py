@@ -22,10 +22,9 @@ from envs.bfcl.tasks import load_tasks
 from envs.bfcl.tools import all_tools
 from envs.interface import CueKind, Interface, SchemaCue, leaks, readings
 from envs.interface.guard import LeakGuard, estimate_tokens
-from envs.interface.letters import parts
 from envs.interface.show import guidelines_text
 from envs.interface.value import MAX_GUIDELINE_CHARACTERS, MAX_GUIDELINES
-from envs.interface.vocabulary import is_ordinary, is_public
+from envs.interface.vocabulary import is_ordinary, is_public, parts
 from envs.task import JSON, Task
 from envs.toolworld import tasks
 from envs.toolworld.documents import DESCRIPTIONS
