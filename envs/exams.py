@@ -126,6 +126,7 @@ class Exam(Protocol):
 
     def close(self) -> None:
         """Ends what judging has started."""
+        return
 
 
 EXAMS: Registry[type[Exam]] = Registry(

@@ -6,7 +6,6 @@ import base64
 import gc
 import itertools
 import json
-import pickle
 import random
 import re
 import time
@@ -339,11 +338,6 @@ def test_the_length_is_counted_by_the_tokenizer_that_is_given() -> None:
     assert counted == [guidelines_text(text)]
     assert LeakGuard(max_tokens=7, count_tokens=lambda said: len(said.split())).check(text) is None
     assert estimate_tokens("Guidelines:\n- Look, ü 12") == 4 + 1 + 1 + 2 + 1 + 2 + 2
-
-
-def test_a_guard_travels_to_other_processes() -> None:
-    copied = pickle.loads(pickle.dumps(LeakGuard(pool()[:3])))
-    assert copied.check_text("Use final_report.pdf") == "contains an argument value of a task"
 
 
 HOSTILE = (
