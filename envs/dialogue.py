@@ -230,7 +230,7 @@ class Dialogue(gymnasium.Env[str, str]):
     def _start_turn(self) -> None:
         turn = self.task.turns[self.turn]
         self._shown |= {tool.name for tool in turn.revealed}
-        # Only where nothing should be called does it matter whether the state changed.
+        # Whether the state changed matters only if nothing should be called.
         with faults_of(self.task.id, "world"):
             self._turn_start: State = {} if turn.ground_truth else freeze(self._world.state())
         if self._official:
@@ -260,7 +260,7 @@ class Dialogue(gymnasium.Env[str, str]):
         if self._budget > (-1 if self._official else 0):
             return
         self._judge_turn()
-        # In the last turn nothing is left out, and the official runner grades the dialogue as it stands.
+        # After the last turn nothing is missing, and the official runner grades the dialogue.
         self._cut_off = turn < len(self.task.turns) - 1
         self._finish()
 

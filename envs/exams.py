@@ -122,9 +122,11 @@ class Exam(Protocol):
 
         They stay the same from the first item to the last. Different notes mean a different exam.
         """
+        return ()
 
     def close(self) -> None:
         """Ends what judging has started."""
+        return
 
 
 EXAMS: Registry[type[Exam]] = Registry(

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from envs.errors import UserError, unknown_value
 from envs.sources import BETWEEN, SOURCES, Overlap, Split, TaskPool, TaskSource, get_source
-from envs.task import Task, ToolDoc, in_order
+from envs.task import Task, ToolDoc, sorted_categories
 
 _CYCLE = 1000
 """Length of a cycle: shares are rounded to a thousandth."""
@@ -28,7 +28,7 @@ def parse_shares(words: Sequence[str], *, key: str) -> dict[str, float]:
         try:
             given = float(share) if colon else None
         except ValueError:
-            name, given = word, None  # a source of one's own is package.module:NAME
+            name, given = word, None  # a custom source is package.module:NAME
         name = name or word
         if given is not None and not 0 < given <= 1:
             raise UserError(f"{key}: the share in {word!r:.80} must be above 0 and at most 1.")
@@ -107,7 +107,7 @@ class Mixture(TaskSource):
             if which not in played:
                 raise UserError(f"{key}: the share {share:g} of {each} is too small; give {1 / _CYCLE:g} or more.")
         self.about = ", and ".join(f"{100 * share:g} % {get_source(each).about}" for each, share in shares.items())
-        self.categories = tuple(in_order(each for source in self._sources for each in source.categories))
+        self.categories = tuple(sorted_categories(each for source in self._sources for each in source.categories))
         self.takes_difficulty = any(source.takes_difficulty for source in self._sources)
         rooms = [source.context for source in self._sources]
         self.context = None if None in rooms else max(room for room in rooms if room is not None)

@@ -20,7 +20,7 @@ from typing import Protocol, runtime_checkable
 from envs.errors import UserError, unknown_value
 from envs.interleaving import interleaved
 from envs.registry import Registry
-from envs.task import Task, ToolDoc, in_order
+from envs.task import Task, ToolDoc, sorted_categories
 
 PARTS = ("train", "dev", "test")
 """To train on, to tune on, and to measure at the end."""
@@ -126,7 +126,7 @@ class TaskSource(Protocol):
     ) -> TaskPool:
         """The tasks of a part in these categories, the categories in turn. Raises `UserError` for bad names."""
         tasks = self.split(division).part(part)
-        return FinitePool(tuple(in_turn(tasks, self.categories if categories is None else categories)))
+        return FinitePool(tuple(alternating_categories(tasks, self.categories if categories is None else categories)))
 
     @abstractmethod
     def split(self, division: str | None = None, *, seed: int = 0) -> Split:
@@ -146,16 +146,16 @@ def overlaps_of(
     """Overlaps of parts, by the identity of a task's story and of its solution, if given."""
     found = []
     for known, of in itertools.combinations(PARTS, 2):
-        seen, asked = split.part(known), split.part(of)
-        if seen and asked:
-            solved = 0 if solution is None else _shared(seen, asked, solution)
-            found.append(Overlap(known, of, len(asked), _shared(seen, asked, story), solved))
+        one, other = split.part(known), split.part(of)
+        if one and other:
+            solved = 0 if solution is None else _shared(one, other, solution)
+            found.append(Overlap(known, of, len(other), _shared(one, other, story), solved))
     return found
 
 
-def _shared(seen: Iterable[Task], asked: Iterable[Task], key: Callable[[Task], object]) -> int:
-    known = {key(task) for task in seen}
-    return sum(key(task) in known for task in asked)
+def _shared(one: Iterable[Task], other: Iterable[Task], key: Callable[[Task], object]) -> int:
+    known = {key(task) for task in one}
+    return sum(key(task) in known for task in other)
 
 
 class Played(Protocol):
@@ -241,7 +241,7 @@ class TaskSet(TaskSource):
             ((repeated, _),) = Counter(task.id for task in every).most_common(1)
             raise UserError(f"{name}: two tasks have the id {repeated!r:.80}; each needs one of its own.")
         self._tools = {tool.name: tool for task in every for tool in task.all_tools}
-        self.categories = tuple(in_order(task.category for task in every))
+        self.categories = tuple(sorted_categories(task.category for task in every))
         _check_categories(name, self.categories)
 
     def tools(self) -> Mapping[str, ToolDoc]:
@@ -341,7 +341,7 @@ def _all_tools(sources: tuple[TaskSource, ...]) -> Mapping[str, tuple[ToolDoc, .
     return MappingProxyType(found)
 
 
-def in_turn(tasks: Sequence[Task], categories: Sequence[str]) -> Iterator[Task]:
+def alternating_categories(tasks: Sequence[Task], categories: Sequence[str]) -> Iterator[Task]:
     """The tasks of these categories, one of each in turn, so that the first few are of all kinds."""
     return interleaved([task for task in tasks if task.category == category] for category in categories)
 

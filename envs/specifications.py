@@ -88,7 +88,7 @@ class Writable(Protocol):
         """
 
 
-class OfCategories:
+class CategoryFilter:
     """A source of composed tasks, restricted to some categories in its draws, schema and help.
 
     `read` and `compose` still accept other categories; callers must check.

@@ -9,7 +9,7 @@ from typing import Any
 
 from envs.world import JSON, Setting, ToolCall, User
 
-__all__ = ["JSON", "Category", "Parameter", "ParameterType", "Task", "ToolCall", "ToolDoc", "Turn", "in_order"]
+__all__ = ["JSON", "Category", "Parameter", "ParameterType", "Task", "ToolCall", "ToolDoc", "Turn", "sorted_categories"]
 
 
 class Category(StrEnum):
@@ -36,7 +36,7 @@ class ParameterType(StrEnum):
     DICT = "dict"
 
 
-def in_order(categories: Iterable[str]) -> list[str]:
+def sorted_categories(categories: Iterable[str]) -> list[str]:
     """Categories without repetition: the common four first, in their order, then others as they come."""
     found = dict.fromkeys(map(str, categories))
     return [*(str(each) for each in Category if each in found), *(each for each in found if each not in list(Category))]

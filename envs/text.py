@@ -62,7 +62,7 @@ class Marks:
 
     def _break_up(self, text: str) -> str:
         text = self._marks.sub(lambda match: f"{match[0][0]} {match[0][1:]}", text)
-        return self._marks.sub(_REPLACEMENT, text)  # a mark of one character, or one that has a blank in it
+        return self._marks.sub(_REPLACEMENT, text)  # a mark of one character, or with a space
 
 
 def _any_of(texts: Iterable[str]) -> re.Pattern[str]:

@@ -105,7 +105,7 @@ def prepare(task: Task) -> Prepared:
 def _execute_ground_truth(task: Task) -> Prepared:
     state: State | None = None
     turns = []
-    with faults_of(task.id, "world", UserError):  # as where a folder is missing
+    with faults_of(task.id, "world", UserError):  # such as a missing folder
         start = task.setting.ready()
     with faults_of(task.id, "world"):
         world = start()
@@ -133,7 +133,7 @@ def differing(state: Mapping[str, Any], truth: State) -> frozenset[str]:
 
 
 def _key(result: str) -> str | bytes:
-    """What is kept of a result: a short one as it is, of a long one the digest."""
+    """The stored form of a result: a short one as it is, the digest of a long one."""
     return result if len(result) <= _KEPT_CHARACTERS else text_digest(result).encode()
 
 

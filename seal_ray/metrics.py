@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from envs.diagnosis import Label
 from envs.errors import UserError, unknown_value
 from envs.sources import known_sources
-from envs.task import Category, in_order
+from envs.task import Category, sorted_categories
 from policies.plain_view import NoView
 
 MAX_ARMS = 16
@@ -205,7 +205,7 @@ def bounds_of(name: str) -> tuple[float, float]:
 def categories_of(names: Iterable[str]) -> list[str]:
     """The categories in the metrics of these names: the common four where there is no other."""
     family = "evaluation/success/"
-    found = in_order(name.removeprefix(family) for name in names if name.startswith(family))
+    found = sorted_categories(name.removeprefix(family) for name in names if name.startswith(family))
     return found if set(found) - set(Category) else list(map(str, Category))
 
 

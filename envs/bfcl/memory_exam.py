@@ -20,11 +20,11 @@ from envs.bfcl.memory import BACKENDS, Memory, OpenMemory
 from envs.bfcl.tools import data_folder, read_rows
 from envs.bfcl.vectors import Embed, MemoryAPI_vector
 from envs.errors import UserError
-from envs.exams import Candidate, Mark
+from envs.exams import Candidate, Exam, Mark
 from envs.task import JSON, ToolCall, ToolDoc
 
 
-class MemoryExam:
+class MemoryExam(Exam):
     """155 questions for each backend, and the 37 conversations before them. Questions of a story share its memory."""
 
     name = "bfcl-v4-memory"
@@ -59,12 +59,6 @@ class MemoryExam:
 
     def items(self) -> Sequence[MemorySession]:
         return self._items
-
-    def notes(self) -> Sequence[str]:
-        return ()
-
-    def close(self) -> None:
-        pass
 
 
 class VectorMemoryExam(MemoryExam):

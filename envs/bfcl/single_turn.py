@@ -16,7 +16,7 @@ from envs.bfcl.answers import Convert, check
 from envs.bfcl.tools import data_folder, read_rows
 from envs.bounded import BoundedProcess, program_of
 from envs.dialogue import Message
-from envs.exams import Candidate, Conversation, Entry, Mark, Past
+from envs.exams import Candidate, Conversation, Entry, Exam, Mark, Past
 from envs.task import JSON, ToolDoc
 
 CATEGORIES = (
@@ -35,7 +35,7 @@ _NAMES = {"java": "Java", "javascript": "JavaScript"}
 _LISTS = {"java": ("ArrayList", "Array"), "javascript": ("array",)}
 
 
-class SingleTurnExam:
+class SingleTurnExam(Exam):
     """3,641 questions in thirteen categories."""
 
     name = "bfcl-v3-single-turn"
@@ -55,9 +55,6 @@ class SingleTurnExam:
 
     def items(self) -> Sequence[SingleTurnItem]:
         return self._items
-
-    def notes(self) -> Sequence[str]:
-        return ()
 
     def close(self) -> None:
         self._converters.close()

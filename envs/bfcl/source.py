@@ -18,7 +18,7 @@ from envs.diagnosis import Label
 from envs.dialects import get_dialect
 from envs.errors import UserError
 from envs.folders import make_folder
-from envs.sources import FinitePool, Overlap, Played, Split, TaskPool, TaskSource, in_turn
+from envs.sources import FinitePool, Overlap, Played, Split, TaskPool, TaskSource, alternating_categories
 from envs.task import Category, Task, ToolDoc
 
 REGISTERED = {
@@ -125,7 +125,7 @@ class Renamed(Bfcl):
         if division is not None:
             raise UserError(f"split: {division!r:.80} is given; {self.name} has the default division, leave it out.")
         kinds = self.categories if categories is None else categories
-        return RenamedPool(FinitePool(tuple(in_turn(_stories(), kinds))))
+        return RenamedPool(FinitePool(tuple(alternating_categories(_stories(), kinds))))
 
 
 _RESULTS = "BFCL_v4_multi_turn_{}_result.json"

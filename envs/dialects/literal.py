@@ -28,8 +28,7 @@ def parse_expression(source: str) -> ast.expr:
     if too_deep(source):
         raise ValueError(f"brackets are nested deeper than {MAX_NESTING}")
     if warnings.filters[:1] != [_QUIET]:
-        # Python warns about odd escapes in string literals. Here they are the model's and nobody can act on them; where
-        # warnings are turned into errors, they would turn a call that can be read into one that cannot.
+        # Odd escapes in a model's strings need no warning; as errors, such warnings would break readable calls.
         warnings.filterwarnings("ignore", module=_FILE_NAME)
     try:
         return ast.parse(source, filename=_FILE_NAME, mode="eval").body

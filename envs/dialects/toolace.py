@@ -57,7 +57,7 @@ class ToolAce(Dialect):
                 return ParsedCompletion()  # an answer in words
             return ParsedCompletion(errors=(ParseError(begin, f"the tool calls cannot be read: {error}"),))
         positional = any(node.args for node in nodes if isinstance(node, ast.Call))
-        # The official decoder drops positional arguments and goes on; the model is told, the call stands without them.
+        # The official decoder drops positional arguments; here the model gets an error too.
         errors = [ParseError(begin, "arguments must be named: tool(argument=value)", fatal=False)] if positional else []
         return ParsedCompletion(tuple(calls), tuple(errors))
 

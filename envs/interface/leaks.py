@@ -10,9 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from envs.interface.letters import plain_letters, tokens
 from envs.interface.readings import ValueReading, Word, read_words
-from envs.interface.vocabulary import EVERYDAY, is_public, is_public_number, tool_names
+from envs.interface.vocabulary import EVERYDAY, is_public, is_public_number, plain_letters, tokens, tool_names
 from envs.task import JSON, Task, ToolCall
 
 RUN_OF_WORDS = 6

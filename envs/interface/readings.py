@@ -15,8 +15,7 @@ from functools import cached_property, lru_cache
 from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
-from envs.interface.letters import parts, plain_letters, word_spans
-from envs.interface.vocabulary import is_ordinary
+from envs.interface.vocabulary import is_ordinary, parts, plain_letters, word_spans
 
 _LAYERS = 2
 """Nested encodings that are decoded."""

@@ -74,7 +74,7 @@ class Interface:
         """Whether this interface changes nothing."""
         return not self.schema_cues and self.recovery is RecoveryLevel.NONE and not self.guidelines
 
-    def with_more(self, other: Interface) -> Interface:
+    def merged_with(self, other: Interface) -> Interface:
         """The union with another interface: cues, the fuller feedback, and the other's guidelines behind these.
 
         If there are too many guidelines, the first ones go. Cues and tools are sorted, so that the value equals its

@@ -13,7 +13,7 @@ config, a sequence of user turns or a sequence of ground-truth calls. They do sh
 one of them the turn fails.
 
 `words.py` is the lexicon, `scenes/` has one simulator per file, `phrases.py` puts requests into words, `writing.py`
-joins them to turns, `compose.py` makes and checks tasks, `showing.py` selects and `documents.py` shortens their tools,
+joins them to turns, `compose.py` makes and checks tasks, `documents.py` shortens and selects their tools,
 `difficulty.py` has codes, `generation.py` seeds and ids.
 """
 

@@ -7,6 +7,7 @@ beat's `effect` changes the picture, so that a beat that does not fit can be thr
 from __future__ import annotations
 
 import ast
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,11 +27,13 @@ class Row:
     """A kind of request, as a row of a scene's table.
 
     Args:
-        draws: What draws its values, in order: "text:sentence" draws one from the lexicon; "any_file" is a method of
-            the scene that gets the values so far and returns more of them, or raises `NotNow`.
+        draws: What draws its values, in order: "text:sentence" draws one from the lexicon, "amount:number(1,9)" calls
+            `Words.number`, "order<placed" recalls a fact; "any_file" is a method of the scene that gets the values so
+            far and returns more of them, or raises `NotNow`.
         calls: The ground truth over these values, written as calls: "mkdir(dir_name=folder); mv(source=file, …)". A
-            bare name stands for calls that were drawn.
-        effect: Methods of the scene that get the values and change its picture, in order.
+            bare name means calls that were drawn.
+        effect: What changes the scene's picture, in order: "created=_id" remembers a value as a fact, "created="
+            forgets it; other names are methods that get the values.
         reads: Values that appear in an earlier result.
         hides: Further values that phrases do not get. They never get values with a leading underscore.
         login: Whether the calls need a login.
@@ -125,6 +128,7 @@ class Scene(ABC):
         self.size = size
         self.rich = rich
         self.logged_in = True
+        self.facts: dict[str, Any] = {}
         self._proposers: dict[str, Intent] = {}
 
     @abstractmethod
@@ -193,8 +197,16 @@ class Scene(ABC):
 
     def _draw(self, row: Row, values: Values) -> None:
         for draw in row.draws.split():
-            name, _, kind = draw.partition(":")
-            values |= {name: self.words.draw(kind)} if kind else getattr(self, name)(values) or {}
+            name, sign, kind = re.split(r"([:<]|$)", draw, maxsplit=1)
+            method, _, limits = kind.partition("(")
+            if sign == "<":
+                values[name] = known(self.facts.get(kind))
+            elif limits:
+                values[name] = getattr(self.words, method)(*map(int, limits.rstrip(")").split(",")))
+            elif sign:
+                values[name] = self.words.draw(kind)
+            else:
+                values |= getattr(self, name)(values) or {}
 
     @staticmethod
     def _calls(row: Row, values: Values) -> tuple[ToolCall, ...]:
@@ -215,8 +227,12 @@ class Scene(ABC):
     def _run(self, row: Row, values: Values, before: Sequence[Callable[[], None]]) -> None:
         for effect in before:
             effect()
-        for name in row.effect.split():
-            getattr(self, name)(values)
+        for change in row.effect.split():
+            name, sign, value = change.partition("=")
+            if sign:
+                self.facts[name] = values[value] if value else None
+            else:
+                getattr(self, name)(values)
 
 
 @cache

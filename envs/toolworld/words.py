@@ -94,6 +94,10 @@ class Words:
         """A whole number, both ends included."""
         return int(self._new(lambda: str(self.rng.randint(low, high))))
 
+    def integer(self, low: int, high: int) -> int:
+        """Any whole number, both ends included; no split owns it."""
+        return self.rng.randint(low, high)
+
     def decimal(self, low: int, high: int) -> float:
         """A number with one decimal that is not zero, so that it is written in one way only."""
         return float(self._new(lambda: f"{self.rng.randrange(low, high)}.{self.rng.randrange(1, 10)}"))

@@ -199,7 +199,7 @@ class TurnWriter:
         """The intents in the order in which they are tried, for the first request of a turn or a later one."""
         order = self._intents.copy()
         self._rng.shuffle(order)
-        order.sort(key=lambda intent: self._used[intent])  # what has not been asked for yet comes first
+        order.sort(key=lambda intent: self._used[intent])  # requests that were not used yet come first
         if self._referring:
             preferred = self._recalling if first and self._rng.random() < _RECALLING else self._referring
             if preferred is self._recalling or self._rng.random() < _REFERRING:

@@ -20,7 +20,7 @@ from envs.errors import UserError
 from envs.folders import make_folder
 from envs.received import read_text
 from envs.sources import get_source
-from envs.task import in_order
+from envs.task import sorted_categories
 from policies.engine.choice import start_engine
 from policies.prompting import ChatFormat
 from policies.rollouts import Rollouts
@@ -118,7 +118,7 @@ def groups(records: Sequence[Record], categories: Sequence[str] = ()) -> list[Gr
     by_category: dict[str, list[Record]] = {}
     for record in records:
         by_category.setdefault(record.category, []).append(record)
-    occurring = [category for category in in_order([*categories, *by_category]) if category in by_category]
+    occurring = [category for category in sorted_categories([*categories, *by_category]) if category in by_category]
     return [*(Group.of(category, by_category[category]) for category in occurring), Group.of("all", records)]
 
 

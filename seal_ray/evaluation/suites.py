@@ -12,7 +12,7 @@ from typing import Protocol
 
 from envs.errors import UserError
 from envs.registry import Registry
-from envs.task import Task, in_order
+from envs.task import Task, sorted_categories
 from policies.trajectory import Trajectory
 from seal_ray.config.schema import EnvironmentSection, EvaluationSection
 from seal_ray.evaluation.plan import evaluation_tasks
@@ -109,7 +109,7 @@ class Suites:
         return {
             suite.name: {
                 category: {name: rewards.get(name) for name, task in chosen.items() if task.category == category}
-                for category in in_order(task.category for task in chosen.values())
+                for category in sorted_categories(task.category for task in chosen.values())
             }
             for suite, chosen in zip(self._suites, self._chosen, strict=True)
         }
@@ -135,7 +135,7 @@ class PlainSuite:
             "success": mean(each.reward for each in trajectories),
             **{
                 f"success/{category}": mean(each.reward for each in trajectories if each.category == category)
-                for category in in_order(each.category for each in trajectories)
+                for category in sorted_categories(each.category for each in trajectories)
             },
             "turns_done": mean(label.is_done for each in trajectories for label in each.diagnosis.labels),
         }

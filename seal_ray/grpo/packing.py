@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seal_ray.grpo.prefixes import Segment, added_tokens, common_tokens, in_order, lay_out
+from seal_ray.grpo.prefixes import Segment, added_tokens, common_tokens, lay_out, sorted_categories
 from seal_ray.grpo.rows import Row
 
 Groups = list[list[Row]]
@@ -26,7 +26,7 @@ def pack(groups: Sequence[Sequence[Row]], budget: int) -> list[Groups]:
     """
     if budget < 1:
         raise ValueError(f"a budget of {budget} tokens holds no row")
-    parts = [part for group in groups for part in _cut(in_order(group), budget)]
+    parts = [part for group in groups for part in _cut(sorted_categories(group), budget)]
     bins: list[Groups] = []
     filled: list[int] = []
     for tokens, rows in sorted(parts, key=lambda part: -part[0]):
@@ -48,7 +48,7 @@ def shard(groups: Sequence[Sequence[Row]], shards: int) -> list[Groups]:
     """
     if shards < 1:
         raise ValueError(f"{shards} shards")
-    ordered = [in_order(group) for group in groups]
+    ordered = [sorted_categories(group) for group in groups]
     total = sum(sum(added_tokens(rows)) for rows in ordered)
     parts: list[Groups] = [[] for _ in range(shards)]
     done = 0

@@ -85,13 +85,13 @@ def common_tokens(rows: Sequence[Row], start: int = 0) -> int:
     return shortest
 
 
-def in_order(group: Sequence[Row]) -> list[Row]:
+def sorted_categories(group: Sequence[Row]) -> list[Row]:
     """The rows sorted by their tokens, so that neighbours share most."""
     return sorted(group, key=lambda row: row.token_ids_T.astype(">i8").tobytes())
 
 
 def added_tokens(rows: Sequence[Row]) -> list[int]:
-    """Number of tokens that each row adds to a layout of the rows before it, in the order of `in_order`."""
+    """Number of tokens that each row adds to a layout of the rows before it, in the order of `sorted_categories`."""
     shared = [0, *map(common_tokens, itertools.pairwise(rows))]
     return [len(row) - common for row, common in zip(rows, shared, strict=False)]
 

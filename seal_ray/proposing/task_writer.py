@@ -10,7 +10,7 @@ from typing import Any
 from envs.profile import FailureProfile
 from envs.roles import TASK_WRITER
 from envs.sources import get_source
-from envs.specifications import Apart, OfCategories, Rejected, Specification, Writable, writable
+from envs.specifications import Apart, CategoryFilter, Rejected, Specification, Writable, writable
 from envs.task import JSON, Task
 from policies.prompting import ChatFormat
 from policies.proposer import Proposal
@@ -64,7 +64,7 @@ class TaskWriterLoop(ProposalLoop[Specification]):
         self._seed = spec.seed
         source = writable(spec.environment.source)
         categories = spec.environment.categories
-        self.source: Writable = source if categories is None else OfCategories(source, categories)
+        self.source: Writable = source if categories is None else CategoryFilter(source, categories)
         self.pool = TaskPool()
         self.reward: TaskReward = (
             TASK_REWARDS.make(section.reward) if isinstance(section, LLMTaskWriterSection) else AlphaTaskReward()

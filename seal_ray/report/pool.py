@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from envs.errors import UserError
-from envs.task import in_order
+from envs.task import sorted_categories
 from envs.text import visible
 from seal_ray.config.schema import Share
 from seal_ray.report.drawing import BLACK, BLUE, DPI, GREY, RED, as_label, save_picture
@@ -114,7 +114,7 @@ def draw_pool(windows: Sequence[PoolWindow], path: Path, *, title: str = "") -> 
     rounds = [window.round for window in windows]
     _difficulty(difficulty, windows)
     _spread(spread, windows)
-    names = in_order(task.category for window in windows for task in window.tasks)
+    names = sorted_categories(task.category for window in windows for task in window.tasks)
     _shares(category, windows, names, lambda task: task.category)
     category.set_ylabel("share of the pool by category")
     depths = sorted({task.depth for window in windows for task in window.tasks})

@@ -17,7 +17,7 @@ from policies.tiny.behaviours import RARE_BEHAVIOURS
 from policies.tiny.demonstrations import demonstrations
 from policies.tiny.encoding import Example, encode, encode_proposal
 from policies.tiny.proposals import proposal_demonstrations
-from seal_ray.grpo.prefixes import added_tokens, in_order
+from seal_ray.grpo.prefixes import added_tokens, sorted_categories
 from seal_ray.grpo.rows import Row, make_row, row_of
 from seal_ray.warm_start.plan import SEQUENCE, Source, WarmStart
 
@@ -136,7 +136,7 @@ def _by_tools(source: Source, part: str, difficulty: str | None) -> Sequence[int
 
 
 def _tokens(rows: Sequence[Row]) -> int:
-    return sum(added_tokens(in_order(rows)))
+    return sum(added_tokens(sorted_categories(rows)))
 
 
 def _behaviours(plan: WarmStart, form: ChatFormat, *, context: int, part: str) -> Iterator[Row | None]:

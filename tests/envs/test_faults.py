@@ -12,7 +12,7 @@ from envs.allowance import Cost
 from envs.errors import EnvironmentFault, UserError
 from envs.task import ToolCall, Turn
 from envs.world import CallResult
-from tests.envs.test_sources import Guest, Player, call, own_task, played
+from tests.envs.own_tasks import Guest, Player, call, own_task, played
 
 
 class Unequal:

@@ -6,7 +6,6 @@ import base64
 import gc
 import itertools
 import json
-import pickle
 import random
 import re
 import time
@@ -22,10 +21,9 @@ from envs.bfcl.tasks import load_tasks
 from envs.bfcl.tools import all_tools
 from envs.interface import CueKind, Interface, SchemaCue, leaks, readings
 from envs.interface.guard import LeakGuard, estimate_tokens
-from envs.interface.letters import parts
 from envs.interface.show import guidelines_text
 from envs.interface.value import MAX_GUIDELINE_CHARACTERS, MAX_GUIDELINES
-from envs.interface.vocabulary import is_ordinary, is_public
+from envs.interface.vocabulary import is_ordinary, is_public, parts
 from envs.task import JSON, Task
 from envs.toolworld import tasks
 from envs.toolworld.documents import DESCRIPTIONS
@@ -340,11 +338,6 @@ def test_the_length_is_counted_by_the_tokenizer_that_is_given() -> None:
     assert counted == [guidelines_text(text)]
     assert LeakGuard(max_tokens=7, count_tokens=lambda said: len(said.split())).check(text) is None
     assert estimate_tokens("Guidelines:\n- Look, ü 12") == 4 + 1 + 1 + 2 + 1 + 2 + 2
-
-
-def test_a_guard_travels_to_other_processes() -> None:
-    copied = pickle.loads(pickle.dumps(LeakGuard(pool()[:3])))
-    assert copied.check_text("Use final_report.pdf") == "contains an argument value of a task"
 
 
 HOSTILE = (

@@ -349,16 +349,16 @@ def test_a_dialogue_shows_the_interface_and_judges_as_without_it() -> None:
 def test_more_is_what_both_show() -> None:
     one = Interface((SchemaCue(CueKind.REQUIRED, ("cd",)), SchemaCue(CueKind.ENUM)), RecoveryLevel.CLASS, ("A.", "B."))
     other = Interface((SchemaCue(CueKind.ENUM, ("ls",)), SchemaCue(CueKind.REQUIRED, ("ls", "cd"))), guidelines=("B.",))
-    assert one.with_more(PLAIN) == PLAIN.with_more(one) == interface_from_dict(interface_to_dict(one))
-    found = one.with_more(other)
+    assert one.merged_with(PLAIN) == PLAIN.merged_with(one) == interface_from_dict(interface_to_dict(one))
+    found = one.merged_with(other)
     assert found.schema_cues == (SchemaCue(CueKind.ENUM), SchemaCue(CueKind.REQUIRED, ("cd", "ls")))
     assert (found.recovery, found.guidelines) == (RecoveryLevel.CLASS, ("A.", "B."))
     nine = tuple(f"{number}." for number in range(9))
-    full = Interface(guidelines=nine[:8]).with_more(Interface(guidelines=nine[8:], recovery=RecoveryLevel.SCHEMA))
+    full = Interface(guidelines=nine[:8]).merged_with(Interface(guidelines=nine[8:], recovery=RecoveryLevel.SCHEMA))
     assert (full.guidelines, full.recovery) == (nine[1:], RecoveryLevel.SCHEMA), "the first ones go"
 
 
 @given(one=INTERFACES, other=INTERFACES)
 def test_more_is_the_same_value_when_it_is_read_again(one: Interface, other: Interface) -> None:
-    more = one.with_more(other)
+    more = one.merged_with(other)
     assert interface_from_dict(interface_to_dict(more)) == more

@@ -221,14 +221,6 @@ def test_prevalence_is_the_share_of_failed_turns() -> None:
     assert [profile.prevalence(Label.STATE_MISMATCH, scope) for scope in scopes] == [0.0, pytest.approx(1 / 3)]
 
 
-@settings(max_examples=60, derandomize=True, database=None, deadline=None)
-@given(rollouts=ROLLOUTS)
-def test_prevalences_sum_to_one_where_anything_failed(rollouts: list[Rollout]) -> None:
-    profile = profile_of(rollouts)
-    failed = any(turn.label.is_failure for diagnosis, _ in rollouts for turn in diagnosis.turns)
-    assert sum(profile.prevalence(label) for label in Label) == pytest.approx(1.0 if failed else 0.0)
-
-
 ROW = [1, 1, 0, 0.0]
 WRONG_ROWS: list[JSON] = [
     *(

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
 from envs import registry, sources
-from envs.allowance import CALL, Cost, size
+from envs.allowance import Cost
 from envs.bfcl.splits import get_split
 from envs.bfcl.tools import all_tools as benchmark_tools
 from envs.diagnosis import Diagnosis, Label, TurnDiagnosis
-from envs.dialects import get_dialect
-from envs.dialogue import Dialogue, Protocol
-from envs.documents import read_tool
+from envs.dialogue import Protocol
 from envs.errors import EnvironmentFault, UserError
 from envs.interface import CueKind, Interface, SchemaCue
 from envs.interface.document import interface_from_dict
@@ -31,74 +28,19 @@ from envs.sources import (
     TaskSet,
     TaskSource,
     all_tools,
+    alternating_categories,
     find_task,
     get_source,
-    in_turn,
     known_sources,
 )
-from envs.task import Category, Task, ToolCall, Turn, in_order
+from envs.task import Category, Task, ToolCall, Turn, sorted_categories
 from envs.toolworld import generate
 from envs.verifier import Outcome, TurnVerdict
 from envs.world import CallResult
+from tests.envs.own_tasks import CD, FIXED, SPIN, TALK, Player, Rude, own_task, played
 
 HERE = "tests.envs.test_sources"
 RENAMED = "bfcl-renamed"
-DIALECT = get_dialect("toolace")
-CD = read_tool(
-    {
-        "name": "cd",
-        "description": "Eject the quixotic disc, number 8471.",
-        "parameters": {"type": "dict", "properties": {"drawer": {"type": "integer"}}, "required": ["drawer"]},
-    },
-    "Player",
-)
-SPIN = read_tool(
-    {
-        "name": "spin_disc",
-        "description": "Spin the disc.",
-        "parameters": {"type": "dict", "properties": {"speed": {"type": "integer"}}, "required": ["speed"]},
-    },
-    "Player",
-)
-
-
-class Player:
-    """A world of one drawer and one disc."""
-
-    def __init__(self) -> None:
-        self._state: dict[str, Any] = {}
-
-    def offers(self, name: str) -> bool:
-        return name in ("cd", "spin_disc")
-
-    def cost(self, call: ToolCall) -> Cost:
-        units = CALL + size(call.name) + size(call.arguments)
-        return Cost(units, units)
-
-    def execute(self, call: ToolCall, cost: Cost | None = None) -> CallResult:
-        if not self.offers(call.name):
-            return CallResult("no such tool", is_error=True)
-        self._state[call.name] = dict(call.arguments)
-        return CallResult(f"{call.name} done", is_error=False)
-
-    def state(self) -> Mapping[str, Any]:
-        return {"Player.calls": dict(self._state)}
-
-
-@dataclasses.dataclass(frozen=True)
-class Room:
-    """Where the tasks play."""
-
-    def ready(self) -> Callable[[], Player]:
-        return Player
-
-
-def call(name: str, **arguments: Any) -> ToolCall:
-    return ToolCall(name, arguments)
-
-
-def own_task(name: str, category: str, *turns: Turn, **more: Any) -> Task:
-    return Task(name, category, name, turns, (CD, SPIN), ("Player",), Room(), **more)
 
 
 class OwnSet(TaskSet):
@@ -112,32 +54,6 @@ class OwnSet(TaskSet):
     context = None
 
 
-class Guest:
-    """A user who repeats what was said."""
-
-    def __init__(self) -> None:
-        self.heard: list[tuple[int, tuple[str, ...]]] = []
-
-    def say(self, turn: int, completions: tuple[str, ...]) -> str:
-        self.heard.append((turn, completions))
-        return f"turn {turn}, you said {len(completions)}: {'|'.join(completions)}"
-
-
-class Rude:
-    """A user whose code is broken."""
-
-    def say(self, turn: int, completions: tuple[str, ...]) -> str:
-        if turn:
-            raise ZeroDivisionError("by completions")
-        return "Hello."
-
-
-def spun(state: Mapping[str, Any]) -> bool:
-    return bool(state["Player.calls"].get("spin_disc") == {"speed": 33})
-
-
-FIXED = own_task("own_0", "fast", Turn("Spin it at 33.", (call("spin_disc", speed=33),)))
-TALK = own_task("own_1", "slow", Turn("…", ()), Turn("…", ()), user=Guest, goal=spun)
 SOURCE = TaskSet("own", "tasks of a test", {"train": [FIXED], "dev": [TALK]}, public_texts=["vermilion turntables"])
 NO_SOURCE = "a text"
 
@@ -247,7 +163,7 @@ def test_pools_give_the_tasks_of_the_benchmark_and_generated_ones_in_turn() -> N
     assert pool.size == sum(task.category in ("miss_func", "base") for task in part)
     assert [pool.category(number) for number in range(4)] == ["miss_func", "base"] * 2
     ids = [pool.task_id(number) for number in range(pool.size)]
-    assert ids == [task.id for task in in_turn(part, ["miss_func", "base"])]
+    assert ids == [task.id for task in alternating_categories(part, ["miss_func", "base"])]
     endless = get_source(GENERATED).pool("test", difficulty="t1-1_c1-1_d1-1_s2-2")
     assert endless.size is None
     assert endless.task_id(5) == "toolworld_test_miss_func_000005_t1-1_c1-1_d1-1_s2-2"
@@ -260,20 +176,15 @@ def test_pools_give_the_tasks_of_the_benchmark_and_generated_ones_in_turn() -> N
 
 
 def test_categories_stand_in_one_order() -> None:
-    assert in_order(["slow", "long_context", "fast", "base", "slow"]) == ["base", "long_context", "slow", "fast"]
+    assert sorted_categories(["slow", "long_context", "fast", "base", "slow"]) == [
+        "base",
+        "long_context",
+        "slow",
+        "fast",
+    ]
 
 
 # A user who answers.
-
-
-def played(task: Task, *completions: str, protocol: Protocol = Protocol.OFFICIAL) -> tuple[Dialogue, list[str]]:
-    dialogue = Dialogue(task, dialect=DIALECT, protocol=protocol)
-    _, info = dialogue.reset()
-    said = [info["messages"][-1].content]
-    for completion in completions:
-        *_, info = dialogue.step(completion)
-        said += [message.content for message in info["messages"] if message.role == "user"]
-    return dialogue, said
 
 
 def test_a_user_answers_what_was_said_in_the_turn_before() -> None:

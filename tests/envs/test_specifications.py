@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import subprocess
 import sys
 import time
@@ -16,7 +15,7 @@ from hypothesis import strategies as st
 
 from envs.errors import UserError
 from envs.sources import find_task, get_source
-from envs.specifications import Rejected, Writable, likeness, writable
+from envs.specifications import Rejected, writable
 from envs.task import Category
 from envs.toolworld import generate
 from envs.toolworld.compose import Composition
@@ -26,7 +25,6 @@ from envs.toolworld.specification.composing import KnownTasks, specification_in,
 from envs.toolworld.specification.document import (
     MOST_CHARACTERS,
     code_of,
-    schema,
     specification_from_dict,
     specification_of,
 )
@@ -379,31 +377,3 @@ def test_what_is_shared_is_found() -> None:
         each.task.turns[0].user == pair[0].task.turns[0].user and KnownTasks([each.task]).shared(pair[0]) is None
         for each in pair[1:]
     )
-
-
-def test_a_source_says_whether_tasks_can_be_written_for_it() -> None:
-    source = writable("toolworld")
-    assert isinstance(source, Writable)
-    assert source.read(json.dumps(GOOD)) == made()
-    assert source.draw(random.Random(3)) == source.draw(random.Random(3))
-    assert "files: show, open_in" in source.specification_help
-    with pytest.raises(UserError, match="'bfcl' composes no tasks"):
-        writable("bfcl")
-
-
-def test_the_schema_has_the_names_that_are_known() -> None:
-    found = schema()["properties"]
-    assert list(found) == list(GOOD)
-    assert found["turns"]["items"]["items"]["enum"] == [name for scene in SCENES for name in intents_of(scene)]
-    assert found["scenes"]["items"]["enum"] == list(SCENES)
-
-
-def test_likeness_is_by_category_scenes_intents_and_turns() -> None:
-    assert likeness(made(), made(state=8, distractors=0)) == 1.0
-    near, far = (
-        made(turns=[["files.show"], ["files.write"]], withheld={"turn": 0}),
-        made(category="base", withheld=None),
-    )
-    assert 0.5 < likeness(made(), near) < 1.0
-    assert likeness(made(), far) == 0.0
-    assert likeness(near, made()) == likeness(made(), near)

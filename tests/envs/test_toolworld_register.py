@@ -4,13 +4,27 @@ from __future__ import annotations
 
 import random
 import re
+import string
 from collections.abc import Iterator
 
 from envs.bfcl.tasks import load_tasks
-from envs.toolworld.phrases import _referring, expanded, grammar, lowered, phrases, worded
+from envs.toolworld.phrases import _book, _referring, expanded, grammar, lowered, phrases, worded
 from envs.toolworld.words import _POOLS
-from tests.envs.test_toolworld import fields
 from tests.envs.test_toolworld_long import said
+
+
+def fields(text: str) -> set[str]:
+    return {name for _, name, _, _ in string.Formatter().parse(text) if name}
+
+
+def test_every_request_has_three_paraphrases_that_say_the_same() -> None:
+    for intent, known in phrases().items():
+        (slots,) = {frozenset(fields(text)) for text in known.ask}
+        assert len(set(known.ask)) >= 3, intent
+        for slot, texts in known.without.items():
+            assert len(set(texts)) >= 3, intent
+            assert {frozenset(fields(text)) for text in texts} == {slots - {slot}}, intent
+            assert all(fields(text) == {slot} for text in _book()["supply"][slot])
 
 
 def test_requests_that_refer_have_three_paraphrases_that_say_the_same() -> None:

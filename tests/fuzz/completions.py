@@ -21,7 +21,7 @@ from envs.task import Task, ToolCall
 from envs.toolworld import generate
 from policies.prompting import ChatFormat
 from tests.bench.hostile_calls import VALUES, hostile, usual
-from tests.envs.test_hostile_completions import EXPRESSIONS, MARK, written
+from tests.fuzz.attacks import EXPRESSIONS, MARK, written
 from tests.fuzz.pieces import FRAGMENTS, REFERENCES, known_values, mutated, observations, sensible_call
 from tests.policies.chat_models import FAMILIES, control_ids, family_tokenizer
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from envs.errors import UserError
-from envs.task import in_order
+from envs.task import sorted_categories
 from tuning.comparison.collect import ArmTrial, Comparison, Groups
 from tuning.comparison.measures import Measure
 from tuning.comparison.results import results_of
@@ -28,7 +28,7 @@ def exam_measures(comparison: Comparison) -> list[Measure]:
 def examined_suites(trials: Sequence[ArmTrial]) -> list[str]:
     """The suites that finished trials were examined in. Raises `UserError` as `exam_measures` does."""
     finished = [each for each in trials if each.state is State.FINISHED]
-    suites = in_order(suite for trial in finished for suite in trial.exams)
+    suites = sorted_categories(suite for trial in finished for suite in trial.exams)
     for suite in suites:
         _check(suite, [trial for trial in finished if suite in trial.exams])
     return suites

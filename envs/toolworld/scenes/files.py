@@ -33,11 +33,11 @@ class Files(Scene):
         "delete": Row("any_file", "rm(file_name=file)", "discard"),
         "delete_in": Row("elsewhere", "cd(folder=folder); rm(file_name=file)", "enter discard"),
         "list_here": Row("bulk_at_root", "ls()"),
-        "list_in": Row("elsewhere", "cd(folder=folder); ls()", "enter note_listed", hides="file"),
+        "list_in": Row("elsewhere", "cd(folder=folder); ls()", "enter listed=folder", hides="file"),
         "go_up": Row("below_root", "cd(folder='..'); ls()", "leave", bulk=True),
         "count": Row("any_file any_unit", "wc(file_name=file, mode=_mode)"),
         "search": Row("any_file any_word", "grep(file_name=file, pattern=word)"),
-        "tail": Row("any_file few_lines", "tail(file_name=file, lines=lines)"),
+        "tail": Row("any_file lines:integer(2,3)", "tail(file_name=file, lines=lines)"),
         "where": Row("elsewhere", "find(name=file)", "note_found", hides="folder"),
         "sort": Row("any_file", "sort(file_name=file)", bulk=True),
         "find_and_open": Row("elsewhere", f"find(name=file); {_OPEN}", "enter", "folder", bulk=True),
@@ -77,8 +77,6 @@ class Files(Scene):
         self._in: str | None = None
         """The current folder below the root; None for the root."""
         self._found: Values | None = None
-        self._listed: str | None = None
-        """The folder that was listed when it was entered last."""
 
     def start_config(self) -> Mapping[str, JSON]:
         tree = {name: {"type": "directory", "contents": _entries(files)} for name, files in self._folders.items()}
@@ -107,9 +105,6 @@ class Files(Scene):
 
     def any_word(self, values: Values) -> Values:
         return {"word": self.words.pick(self._here[values["file"]].split())}
-
-    def few_lines(self, _: Values) -> Values:
-        return {"lines": self.rng.randint(2, 3)}
 
     def at_root(self, _: Values) -> None:
         require(self._in is None)
@@ -163,7 +158,7 @@ class Files(Scene):
 
     def listed_file(self, _: Values) -> Values:
         """The only file of the current folder, if the folder was listed and has not changed."""
-        require(self._in is not None and self._in == self._listed and len(self._here) == 1)
+        require(self._in is not None and self._in == self.facts.get("listed") and len(self._here) == 1)
         return {"file": next(iter(self._here))}
 
     # Effects.
@@ -172,10 +167,7 @@ class Files(Scene):
         self._in = values["folder"]
 
     def leave(self, _: Values) -> None:
-        self._in = self._listed = None
-
-    def note_listed(self, values: Values) -> None:
-        self._listed = values["folder"]
+        self._in = self.facts["listed"] = None
 
     def note_found(self, values: Values) -> None:
         self._found = {"folder": values["folder"], "file": values["file"]}

@@ -7,7 +7,7 @@ from functools import partial
 from typing import ClassVar
 
 from envs.task import JSON
-from envs.toolworld.scene import Row, Scene, Values, known, require
+from envs.toolworld.scene import Row, Scene, Values, require
 from envs.toolworld.words import Words
 
 _login = partial(Row, login=True)
@@ -23,28 +23,34 @@ class Tickets(Scene):
         "login": Row("is_logged_out credentials", "ticket_login(username=username, password=password)", "log_in"),
         "logout": Row("is_logged_in", "logout()", "log_out"),
         "create": _login("title:title", _CREATE, "create"),
-        "create_urgent": _login("title:title any_priority", "create_ticket(title=title, priority=priority)", "create"),
+        "create_urgent": _login(
+            "title:title priority:integer(2,5)", "create_ticket(title=title, priority=priority)", "create"
+        ),
         "read": Row("any_ticket", "get_ticket(ticket_id=_id)"),
         "close": Row("open_ticket", _CLOSE, "finish"),
-        "close_created": Row("created any_open", _CLOSE, "finish"),
+        "close_created": Row("_id<created any_open", _CLOSE, "finish"),
         "resolve": Row("text:sentence open_ticket", _RESOLVE, "finish"),
-        "resolve_created": Row("created text:sentence any_open", _RESOLVE, "finish"),
-        "priority": Row("any_ticket high_priority", _RAISE),
-        "priority_created": Row("created high_priority", _RAISE),
+        "resolve_created": Row("_id<created text:sentence any_open", _RESOLVE, "finish"),
+        "priority": Row("any_ticket priority:integer(4,5)", _RAISE),
+        "priority_created": Row("_id<created priority:integer(4,5)", _RAISE),
         "retitle": Row("any_ticket title:title", "edit_ticket(ticket_id=_id, updates={'title': title})"),
         "mine": _login("", "get_user_tickets()", "note_listed", bulk=True),
-        "create_and_close": _login("title:title next_id", f"{_CREATE}; {_CLOSE}", "create forget", "_id"),
+        "create_and_close": _login("title:title next_id", f"{_CREATE}; {_CLOSE}", "create created=", "_id"),
         "create_and_resolve": _login(
-            "title:title text:sentence next_id", f"{_CREATE}; {_RESOLVE}", "create forget", "_id"
+            "title:title text:sentence next_id", f"{_CREATE}; {_RESOLVE}", "create created=", "_id"
         ),
-        "create_and_raise": _login("title:title next_id high_priority", f"{_CREATE}; {_RAISE}", "create", "_id"),
+        "create_and_raise": _login(
+            "title:title next_id priority:integer(4,5)", f"{_CREATE}; {_RAISE}", "create", "_id"
+        ),
         "close_first": _login(
             "first first_is_open", f"get_user_tickets(); {_CLOSE}", "note_listed close_it", "_id", bulk=True
         ),
-        "raise_first": _login("first high_priority", f"get_user_tickets(); {_RAISE}", "note_listed", "_id", bulk=True),
-        "read_created": Row("created", "get_ticket(ticket_id=_id)", reads="_id"),
+        "raise_first": _login(
+            "first priority:integer(4,5)", f"get_user_tickets(); {_RAISE}", "note_listed", "_id", bulk=True
+        ),
+        "read_created": Row("_id<created", "get_ticket(ticket_id=_id)", reads="_id"),
         "close_listed": Row("first is_listed first_is_open", _CLOSE, "close_it", "_id"),
-        "raise_listed": Row("is_listed first high_priority", _RAISE, reads="_id"),
+        "raise_listed": Row("is_listed first priority:integer(4,5)", _RAISE, reads="_id"),
         "resolve_with_file": Row(
             "open_ticket", "_read; resolve_ticket(ticket_id=_id, resolution=_value)", "close_it", "_value"
         ),
@@ -66,7 +72,6 @@ class Tickets(Scene):
         self._titles = {start + place: words.draw("title") for place in range(max(2, size // 3 if rich else size))}
         self._open = list(self._titles)
         self._next = start + len(self._titles)
-        self._created: int | None = None
         self._listed = False
         """Whether the tickets have been listed."""
 
@@ -102,9 +107,6 @@ class Tickets(Scene):
     def any_open(self, _: Values) -> None:
         require(self._open)
 
-    def created(self, _: Values) -> Values:
-        return {"_id": known(self._created)}
-
     def next_id(self, _: Values) -> Values:
         return {"_id": self._next}
 
@@ -117,20 +119,11 @@ class Tickets(Scene):
     def is_listed(self, _: Values) -> None:
         require(self._listed)
 
-    def any_priority(self, _: Values) -> Values:
-        return {"priority": self.rng.randint(2, 5)}
-
-    def high_priority(self, _: Values) -> Values:
-        return {"priority": self.rng.randint(4, 5)}
-
     # Effects.
 
     def create(self, _: Values) -> None:
-        self._created = self._next
+        self.facts["created"] = self._next
         self._next += 1
-
-    def forget(self, _: Values) -> None:
-        self._created = None
 
     def close_it(self, values: Values) -> None:
         self._open.remove(values["_id"])
@@ -139,8 +132,8 @@ class Tickets(Scene):
         number = values["_id"]
         if number in self._open:
             self._open.remove(number)
-        if number == self._created:
-            self._created = None
+        if number == self.facts.get("created"):
+            self.facts["created"] = None
 
     def note_listed(self, _: Values) -> None:
         self._listed = True

@@ -7,7 +7,7 @@ from functools import partial
 from typing import ClassVar
 
 from envs.task import JSON
-from envs.toolworld.scene import Row, Scene, Values, known, require
+from envs.toolworld.scene import Row, Scene, Values, require
 from envs.toolworld.words import Words
 
 _login = partial(Row, login=True)
@@ -23,37 +23,44 @@ class Trading(Scene):
     rows: ClassVar[Mapping[str, Row]] = {
         "login": Row("is_logged_out credentials", "trading_login(username=username, password=password)", "log_in"),
         "logout": Row("is_logged_in", "trading_logout()", "log_out"),
-        "quote": Row("any_stock", _INFO, "note_quoted"),
+        "quote": Row("any_stock", _INFO, "quoted=symbol"),
         "watch": Row("unwatched_stock", "add_to_watchlist(stock=symbol)", "watch", bulk=True),
         "unwatch": _login("watched_stock", _UNWATCH, "unwatch"),
         "order": _login(
-            "any_stock any_price any_shares any_kind",
+            "any_stock price:decimal(10,100) shares:integer(11,90) any_kind",
             "place_order(order_type=_kind, symbol=symbol, price=price, amount=shares)",
             "place",
         ),
         "cancel": Row("open_order", "cancel_order(order_id=order)", "cancel"),
-        "cancel_placed": Row("placed one_order", "cancel_order(order_id=order)", "cancel", hides="order"),
+        "cancel_placed": Row("order<placed one_order", "cancel_order(order_id=order)", "cancel", hides="order"),
         "details": Row("any_order", _DETAILS),
-        "details_placed": Row("placed", _DETAILS, hides="order"),
-        "fund": _login("any_amount", "fund_account(amount=amount)"),
-        "withdraw": _login("any_amount", "withdraw_funds(amount=amount)"),
+        "details_placed": Row("order<placed", _DETAILS, hides="order"),
+        "fund": _login("amount:number(100,2000)", "fund_account(amount=amount)"),
+        "withdraw": _login("amount:number(100,2000)", "withdraw_funds(amount=amount)"),
         "account": _login("", "get_account_info()"),
         "watchlist": _login("", "get_watchlist()", "note_watch_list", bulk=True),
-        "history": _login("", "get_order_history()", "note_orders", bulk=True),
-        "between": Row("any_range two_stocks", "filter_stocks_by_price(stocks=_both, min_price=low, max_price=high)"),
-        "price": Row("any_stock its_price", _INFO, "note_quoted", "price"),
-        "two_prices": Row(
-            "two_stocks", "get_stock_info(symbol=first); get_stock_info(symbol=second)", "note_second", "_prices"
+        "history": _login("last_order", "get_order_history()", "last_listed=order", hides="order", bulk=True),
+        "between": Row(
+            "low:number(20,90) high:number(120,280) two_stocks",
+            "filter_stocks_by_price(stocks=_both, min_price=low, max_price=high)",
         ),
-        "buy_quoted": _login("quoted_stock some_shares", _BUY, "place", "price", "symbol"),
-        "buy_at_price": _login("any_stock its_price some_shares", f"{_INFO}; {_BUY}", "note_quoted place", "price"),
-        "buy_and_show": _login("any_stock any_price any_shares next_order", f"{_BUY}; {_DETAILS}", "place", "order"),
-        "last_order": _login("last_order", f"get_order_history(); {_DETAILS}", "note_orders", "order", bulk=True),
-        "first_watched": _login("first_watched", f"get_watchlist(); {_INFO}", "note_quoted", "symbol", bulk=True),
+        "price": Row("any_stock its_price", _INFO, "quoted=symbol", "price"),
+        "two_prices": Row(
+            "two_stocks", "get_stock_info(symbol=first); get_stock_info(symbol=second)", "quoted=second", "_prices"
+        ),
+        "buy_quoted": _login("symbol<quoted its_price shares:integer(11,30)", _BUY, "place", "price", "symbol"),
+        "buy_at_price": _login(
+            "any_stock its_price shares:integer(11,30)", f"{_INFO}; {_BUY}", "quoted=symbol place", "price"
+        ),
+        "buy_and_show": _login(
+            "any_stock price:decimal(10,100) shares:integer(11,90) next_order", f"{_BUY}; {_DETAILS}", "place", "order"
+        ),
+        "last_order": _login("last_order", f"get_order_history(); {_DETAILS}", "last_listed=order", "order", bulk=True),
+        "first_watched": _login("first_watched", f"get_watchlist(); {_INFO}", "quoted=symbol", "symbol", bulk=True),
         "unwatch_first": _login("first_watched", f"get_watchlist(); {_UNWATCH}", "unwatch", "symbol", bulk=True),
-        "quote_listed": Row("first_listed", _INFO, "note_quoted", "symbol"),
+        "quote_listed": Row("first_listed", _INFO, "quoted=symbol", "symbol"),
         "unwatch_listed": _login("first_listed", _UNWATCH, "unwatch", "symbol"),
-        "details_listed": Row("last_listed", _DETAILS, reads="order"),
+        "details_listed": Row("order<last_listed", _DETAILS, reads="order"),
     }
     requests = (
         "quote watch unwatch order order cancel cancel_placed details details_placed fund withdraw account watchlist "
@@ -73,11 +80,8 @@ class Trading(Scene):
         first = words.identifier(4)
         self._orders = {first + step: self.rng.choice(("Open", "Pending", "Completed")) for step in range(size)}
         self._next = first + size
-        self._placed: int | None = None
-        self._quoted: str | None = None
         self._watch_list: tuple[str, ...] | None = None
-        self._last_listed: int | None = None
-        """The watch list, and the last order of the list of orders, as they were shown last."""
+        """The watch list, as it was shown last."""
         self._account = words.identifier(5)
         self._balance = float(words.identifier(5))
 
@@ -135,10 +139,6 @@ class Trading(Scene):
         require(self._watch_list == tuple(self._watched))
         return self.first_watched(values)
 
-    def quoted_stock(self, _: Values) -> Values:
-        symbol = known(self._quoted)
-        return {"symbol": symbol, "price": self._prices[symbol]}
-
     def two_stocks(self, _: Values) -> Values:
         both = self.rng.sample(self._symbols, 2)
         return {"first": both[0], "second": both[1], "_both": both, "_prices": [self._prices[each] for each in both]}
@@ -146,24 +146,9 @@ class Trading(Scene):
     def its_price(self, values: Values) -> Values:
         return {"price": self._prices[values["symbol"]]}
 
-    def any_price(self, _: Values) -> Values:
-        return {"price": self.words.decimal(10, 100)}
-
-    def any_shares(self, _: Values) -> Values:
-        return {"shares": self.rng.randint(11, 90)}
-
-    def some_shares(self, _: Values) -> Values:
-        return {"shares": self.rng.randint(11, 30)}
-
     def any_kind(self, _: Values) -> Values:
         kind = self.words.pick(("Buy", "Sell"))
         return {"_kind": kind, "_intent": kind.lower()}
-
-    def any_amount(self, _: Values) -> Values:
-        return {"amount": self.words.number(100, 2000)}
-
-    def any_range(self, _: Values) -> Values:
-        return {"low": self.words.number(20, 90), "high": self.words.number(120, 280)}
 
     def any_order(self, _: Values) -> Values:
         return {"order": self.rng.choice(list(self._orders))}
@@ -172,9 +157,6 @@ class Trading(Scene):
         numbers = [number for number, status in self._orders.items() if status != "Completed"]
         require(numbers)
         return {"order": self.rng.choice(numbers)}
-
-    def placed(self, _: Values) -> Values:
-        return {"order": known(self._placed)}
 
     def one_order(self, values: Values) -> None:
         self.rng.choice([values["order"]])  # keeps the sequence of random numbers
@@ -185,9 +167,6 @@ class Trading(Scene):
     def last_order(self, _: Values) -> Values:
         return {"order": self._next - 1}
 
-    def last_listed(self, _: Values) -> Values:
-        return {"order": known(self._last_listed)}
-
     # Effects.
 
     def watch(self, values: Values) -> None:
@@ -197,22 +176,12 @@ class Trading(Scene):
         self._watched.remove(values["symbol"])
 
     def place(self, _: Values) -> None:
-        self._placed = self._next
+        self.facts |= {"placed": self._next, "last_listed": None}
         self._next += 1
-        self._last_listed = None
 
     def cancel(self, values: Values) -> None:
         self._orders[values["order"]] = "Completed"
-        self._placed = None
-
-    def note_quoted(self, values: Values) -> None:
-        self._quoted = values["symbol"]
-
-    def note_second(self, values: Values) -> None:
-        self._quoted = values["second"]
+        self.facts["placed"] = None
 
     def note_watch_list(self, _: Values) -> None:
         self._watch_list = tuple(self._watched)
-
-    def note_orders(self, _: Values) -> None:
-        self._last_listed = self._next - 1

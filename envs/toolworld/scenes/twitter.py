@@ -7,7 +7,7 @@ from functools import partial
 from typing import ClassVar
 
 from envs.task import JSON
-from envs.toolworld.scene import Row, Scene, Values, known, require
+from envs.toolworld.scene import Row, Scene, Values, require
 from envs.toolworld.words import Words
 
 _login = partial(Row, login=True)
@@ -31,18 +31,18 @@ class Twitter(Scene):
         "post_tagged": _login("text:sentence any_tag", "post_tweet(content=text, tags=[tag])", "post"),
         "post_to": _login("text:sentence any_name", "post_tweet(content=text, mentions=[name])", "post"),
         "comment": _login("any_tweet text:sentence", _COMMENT),
-        "comment_posted": _login("posted text:sentence", _COMMENT),
+        "comment_posted": _login("_id<posted text:sentence", _COMMENT),
         "retweet": _login("new_tweet", _RETWEET, "retweet"),
-        "retweet_author": _login("new_single_tweet", f"{_TWEETS}; {_RETWEET}", "retweet forget_shown"),
+        "retweet_author": _login("new_single_tweet", f"{_TWEETS}; {_RETWEET}", "retweet shown="),
         "mention": Row("any_tweet any_name", _MENTION),
         "follow": _login("author:account", _FOLLOW, "follow"),
         "unfollow": _login("followed", _UNFOLLOW, "unfollow"),
         "following": _login("", "list_all_following()", "note_listed", bulk=True),
-        "read": Row("any_tweet", _TWEET, "note_shown"),
-        "posts_of": Row("any_author", _TWEETS, "forget_shown", bulk=True),
-        "search": Row("any_word", "search_tweets(keyword=word)", "forget_shown"),
+        "read": Row("any_tweet", _TWEET, "shown=_author"),
+        "posts_of": Row("any_author", _TWEETS, "shown=", bulk=True),
+        "search": Row("any_word", "search_tweets(keyword=word)", "shown="),
         "stats": Row("any_author", "get_user_stats(username=author)"),
-        "mention_posted": Row("posted any_name", _MENTION, reads="_id"),
+        "mention_posted": Row("_id<posted any_name", _MENTION, reads="_id"),
         "post_and_comment": _login(
             "text:sentence reply:sentence next_id",
             f"{_POST}; comment(tweet_id=_id, comment_content=reply)",
@@ -50,18 +50,16 @@ class Twitter(Scene):
             "_id",
         ),
         "post_and_mention": _login("text:sentence any_name next_id", f"{_POST}; {_MENTION}", "post", "_id"),
-        "comment_author": _login(
-            "single_tweet text:sentence", f"{_TWEETS}; {_COMMENT}", "forget_shown", "_id", bulk=True
-        ),
-        "follow_author": _login("tweet_of_stranger", f"{_TWEET}; {_FOLLOW}", "note_shown follow", "author"),
-        "stats_author": Row("authored_tweet", f"{_TWEET}; get_user_stats(username=author)", "note_shown", "author"),
+        "comment_author": _login("single_tweet text:sentence", f"{_TWEETS}; {_COMMENT}", "shown=", "_id", bulk=True),
+        "follow_author": _login("tweet_of_stranger", f"{_TWEET}; {_FOLLOW}", "shown=_author follow", "author"),
+        "stats_author": Row("authored_tweet", f"{_TWEET}; get_user_stats(username=author)", "shown=_author", "author"),
         "unfollow_first": _login(
             "first_followed", f"list_all_following(); {_UNFOLLOW}", "unfollow", "author", bulk=True
         ),
         "unfollow_listed": _login("first_listed", _UNFOLLOW, "unfollow", "author"),
-        "follow_shown": _login("shown is_stranger", _FOLLOW, "follow", "author"),
-        "posts_shown": Row("shown", _TWEETS, reads="author", bulk=True),
-        "retweet_posted": _login("posted is_new", _RETWEET, "retweet", "_id"),
+        "follow_shown": _login("author<shown is_stranger", _FOLLOW, "follow", "author"),
+        "posts_shown": Row("author<shown", _TWEETS, reads="author", bulk=True),
+        "retweet_posted": _login("_id<posted is_new", _RETWEET, "retweet", "_id"),
         "post_file": _login("", "_read; post_tweet(content=_value)", "post", "_value"),
     }
     requests = (
@@ -83,11 +81,9 @@ class Twitter(Scene):
         self._tweets = {start + place: (authors[place % len(authors)], words.draw("sentence")) for place in range(size)}
         self._next = start + size
         self._following = [words.draw("account") for _ in range(size)]
-        self._posted: int | None = None
         self._retweeted: set[int] = set()
         self._listed: tuple[str, ...] | None = None
-        self._shown: str | None = None
-        """Whom the user follows, and the author of a tweet, as they were shown last."""
+        """Whom the user follows, as it was shown last."""
 
     def start_config(self) -> Mapping[str, JSON]:
         tweets = {
@@ -110,11 +106,11 @@ class Twitter(Scene):
     # Draws.
 
     def any_tweet(self, _: Values) -> Values:
-        return _tweet(self.rng.choice(list(self._tweets)))
+        return self._tweet(self.rng.choice(list(self._tweets)))
 
     def authored_tweet(self, _: Values) -> Values:
         number, (author, _text) = self.rng.choice(list(self._tweets.items()))
-        return {**_tweet(number), "author": author}
+        return {**self._tweet(number), "author": author}
 
     def tweet_of_stranger(self, values: Values) -> Values:
         tweet = self.authored_tweet(values)
@@ -124,7 +120,7 @@ class Twitter(Scene):
     def new_tweet(self, _: Values) -> Values:
         numbers = [number for number in self._tweets if number not in self._retweeted]
         require(numbers)
-        return _tweet(self.rng.choice(numbers))
+        return self._tweet(self.rng.choice(numbers))
 
     def single_tweet(self, _: Values) -> Values:
         """A tweet of an author who wrote no other."""
@@ -132,9 +128,6 @@ class Twitter(Scene):
 
     def new_single_tweet(self, _: Values) -> Values:
         return self._choose_single([number for number in self._tweets if number not in self._retweeted])
-
-    def posted(self, _: Values) -> Values:
-        return {"_id": known(self._posted)}
 
     def next_id(self, _: Values) -> Values:
         return {"_id": self._next}
@@ -155,9 +148,6 @@ class Twitter(Scene):
     def any_name(self, _: Values) -> Values:
         return {"name": f"@{self.words.draw('account')}"}
 
-    def shown(self, _: Values) -> Values:
-        return {"author": known(self._shown)}
-
     def is_stranger(self, values: Values) -> None:
         require(values["author"] not in self._following)
 
@@ -174,6 +164,9 @@ class Twitter(Scene):
         require(self._listed == tuple(self._following))
         return self.first_followed(values)
 
+    def _tweet(self, number: int) -> Values:
+        return {"tweet": number, "_id": number, "_author": self._tweets[number][0]}
+
     def _choose_single(self, numbers: Iterable[int]) -> Values:
         authors = [author for author, _ in self._tweets.values()]
         single = [number for number in numbers if authors.count(self._tweets[number][0]) == 1]
@@ -183,10 +176,9 @@ class Twitter(Scene):
 
     # Effects.
 
-    def post(self, values: Values) -> None:
-        self._posted = self._next
+    def post(self, _: Values) -> None:
+        self.facts |= {"posted": self._next, "shown": None}
         self._next += 1
-        self.forget_shown(values)
 
     def retweet(self, values: Values) -> None:
         self._retweeted.add(values["_id"])
@@ -199,13 +191,3 @@ class Twitter(Scene):
 
     def note_listed(self, _: Values) -> None:
         self._listed = tuple(self._following)
-
-    def note_shown(self, values: Values) -> None:
-        self._shown = self._tweets[values["_id"]][0]
-
-    def forget_shown(self, _: Values) -> None:
-        self._shown = None
-
-
-def _tweet(number: int) -> Values:
-    return {"tweet": number, "_id": number}

@@ -38,8 +38,10 @@ class Vehicle(Scene):
         ),
         "lock_all": Row("is_unlocked", "_lock", "lock_all"),
         "one_door": Row("any_door", "lockDoors(unlock=_unlock, door=[_door])", "turn_lock"),
-        "climate": Row("any_degrees", "adjustClimateControl(temperature=degrees)"),
-        "cooler": Row("any_degrees any_climate", "adjustClimateControl(temperature=degrees, fanSpeed=fan, mode=mode)"),
+        "climate": Row("degrees:decimal(16,29)", "adjustClimateControl(temperature=degrees)"),
+        "cooler": Row(
+            "degrees:decimal(16,29) any_climate", "adjustClimateControl(temperature=degrees, fanSpeed=fan, mode=mode)"
+        ),
         "lights": Row("other_light", "setHeadlights(mode=mode)", "switch_lights"),
         "parking_brake": Row("other_brake", "activateParkingBrake(mode=mode)", "switch_parking"),
         "cruise": Row(
@@ -49,10 +51,10 @@ class Vehicle(Scene):
         ),
         "status": Row("any_part", "displayCarStatus(option=_option)"),
         "tires": Row("", "check_tire_pressure()"),
-        "reach": Row("any_miles", "estimate_drive_feasibility_by_mileage(distance=miles)"),
-        "liters": Row("whole_gallons", "gallon_to_liter(gallon=gallons)"),
-        "gallons": Row("any_liters", "liter_to_gallon(liter=liters)", "note_converted"),
-        "fill_converted": Row("converted fits", "fillFuelTank(fuelAmount=_gallons)", "fill", "_gallons"),
+        "reach": Row("miles:number(50,400)", "estimate_drive_feasibility_by_mileage(distance=miles)"),
+        "liters": Row("gallons:number(2,40)", "gallon_to_liter(gallon=gallons)"),
+        "gallons": Row("any_liters", "liter_to_gallon(liter=liters)", "converted=_gallons"),
+        "fill_converted": Row("_gallons<converted fits", "fillFuelTank(fuelAmount=_gallons)", "fill", "_gallons"),
         "fuel_in_liters": Row("fuel", "displayCarStatus(option='fuel'); gallon_to_liter(gallon=_fuel)", reads="_fuel"),
         "gauge": Row("", "displayCarStatus(option='fuel')", "note_gauge"),
         "gauge_in_liters": Row("gauge_is_right fuel", "gallon_to_liter(gallon=_fuel)", reads="_fuel"),
@@ -74,7 +76,6 @@ class Vehicle(Scene):
         self._pressed = not self._running and self.rng.random() < 0.5
         self._lights = self.rng.random() < 0.4
         self._parked = self.rng.random() < 0.4
-        self._converted: float | None = None
         self._gauge: float | None = None
         self._pressures = [self.rng.randrange(280, 360) / 10 for _ in range(4)]
 
@@ -127,15 +128,9 @@ class Vehicle(Scene):
         require(len(str(gallons)) <= _PRINTED)
         return {"liters": liters, "_gallons": gallons}
 
-    def converted(self, _: Values) -> Values:
-        return {"_gallons": known(self._converted)}
-
     def fits(self, values: Values) -> None:
         """The tank has room for the gallons."""
         require(self._fuel + values["_gallons"] <= 49)
-
-    def whole_gallons(self, _: Values) -> Values:
-        return {"gallons": self.words.number(2, 40)}
 
     def fuel(self, _: Values) -> Values:
         require(len(str(self._fuel)) <= _PRINTED)
@@ -144,9 +139,6 @@ class Vehicle(Scene):
     def gauge_is_right(self, _: Values) -> None:
         """The gauge was read, and nothing was filled in since."""
         require(known(self._gauge) == self._fuel)
-
-    def any_degrees(self, _: Values) -> Values:
-        return {"degrees": self.words.decimal(16, 29)}
 
     def any_climate(self, _: Values) -> Values:
         fan = self.rng.randrange(10, 100)
@@ -166,9 +158,6 @@ class Vehicle(Scene):
         part = self.words.pick(tuple(_STATUS))
         return {"part": part, "_option": _STATUS[part]}
 
-    def any_miles(self, _: Values) -> Values:
-        return {"miles": self.words.number(50, 400)}
-
     def pressures(self, _: Values) -> Values:
         return {"_pressures": list(self._pressures)}
 
@@ -187,7 +176,7 @@ class Vehicle(Scene):
 
     def fill(self, values: Values) -> None:
         self._fuel += values["_gallons"]
-        self._converted = None
+        self.facts["converted"] = None
 
     def lock_all(self, _: Values) -> None:
         self._unlocked.clear()
@@ -200,9 +189,6 @@ class Vehicle(Scene):
 
     def switch_parking(self, _: Values) -> None:
         self._parked = not self._parked
-
-    def note_converted(self, values: Values) -> None:
-        self._converted = values["_gallons"]
 
     def note_gauge(self, _: Values) -> None:
         self._gauge = self._fuel

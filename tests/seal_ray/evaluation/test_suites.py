@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from envs.diagnosis import Diagnosis, Label, TurnDiagnosis
-from envs.task import Task, in_order
+from envs.task import Task, sorted_categories
 from envs.verifier import Outcome, TurnVerdict
 from policies.trajectory import Trajectory
 from seal_ray.config.sections import Environment, Evaluation
@@ -39,7 +39,7 @@ def test_every_task_has_its_outcome_and_a_lost_one_none() -> None:
     outcomes = suites.outcomes(cast(list[Trajectory], played))
     assert outcomes["first"] == {first.category: {first.id: 1}}
     found = outcomes[PLAIN]
-    assert list(found) == in_order(task.category for task in suites.tasks)
+    assert list(found) == sorted_categories(task.category for task in suites.tasks)
     assert {name: category for category, tasks in found.items() for name in tasks} == {
         task.id: task.category for task in suites.tasks
     }

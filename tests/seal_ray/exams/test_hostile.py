@@ -19,9 +19,9 @@ from policies.embedding import Embedder
 from seal_ray.exams.sitting import choose_items
 from tests.bench.hostile_calls import VALUES
 from tests.envs.apibank.fake import write_folder
-from tests.envs.test_fuzz import FRAGMENTS
-from tests.envs.test_hostile_completions import EXPRESSIONS, written
 from tests.envs.web_search.stand_in import running
+from tests.fuzz.attacks import EXPRESSIONS, written
+from tests.fuzz.pieces import FRAGMENTS
 from tests.policies.tiny_encoder import make_encoder
 
 ANSWERS = 12
