@@ -139,7 +139,7 @@ class Mixture(TaskSource):
             raise unknown_value("split part", part, self.parts)
         if division is not None:
             raise UserError(
-                f"environment.split_scheme: {division!r:.80} is given; a mixture's sources are divided by their defaults."
+                f"environment.split_scheme: {division!r:.80} is given; the sources of a mixture use their defaults."
             )
         pools = []
         for source in self._sources:
