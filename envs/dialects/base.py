@@ -87,20 +87,21 @@ def tool_documents(tools: Sequence[ToolDoc]) -> list[dict[str, JSON]]:
     return [dict(tool.document) for tool in tools]
 
 
-def too_deep(text: str) -> bool:
-    """Whether brackets are nested deeper than `MAX_NESTING`, by counting: checked before a parser recurses.
+def too_deep(text: str, most: int = MAX_NESTING, brackets: str = "([{)]}") -> bool:
+    """Whether brackets are nested more than `most` levels deep, by counting: checked before a parser recurses.
 
     Brackets in strings count too, and can hide others; `check_depth` checks the parsed value.
     """
-    if sum(map(text.count, "([{")) <= MAX_NESTING:
+    opening, closing = brackets[: len(brackets) // 2], brackets[len(brackets) // 2 :]
+    if sum(map(text.count, opening)) <= most:
         return False
     level = 0
     for character in text:
-        if character in "([{":
+        if character in opening:
             level += 1
-            if level > MAX_NESTING:
+            if level > most:
                 return True
-        elif character in ")]}":
+        elif character in closing:
             level -= 1
     return False
 

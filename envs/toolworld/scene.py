@@ -10,7 +10,7 @@ import ast
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import cache, partial
 from typing import Any, ClassVar, TypeVar
 
@@ -47,6 +47,7 @@ class Row:
     draws: str
     calls: str
     effect: str = ""
+    _: KW_ONLY
     reads: str = ""
     hides: str = ""
     login: bool = False

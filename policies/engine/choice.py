@@ -68,10 +68,9 @@ async def start_engine(
 ) -> Engine:
     """Starts an engine of that kind; "auto" is vLLM if it is installed.
 
-    It computes in `choose_dtype(dtype)`; None for `threads` (on a CPU) is one for vLLM, and torch's default for
-    transformers. vLLM gets the `cache_share` of a cache for all dialogues at their full context, but on a GPU no more
-    than `gpu_memory_share` of its memory leaves. Up to `adapters` policies can have an adapter of `lora_rank`. Raises
-    `UserError` for an unknown or missing kind, or a share without room for one dialogue.
+    `threads` (on a CPU) None is one for vLLM, and torch's default for transformers. vLLM gets the `cache_share` of a
+    cache for all dialogues at their full context, but on a GPU no more than `gpu_memory_share` of its memory leaves.
+    Raises `UserError` for an unknown or missing kind, or a share without room for one dialogue.
     """
     kind = default_kind() if kind == "auto" else kind
     if kind not in KINDS:
@@ -86,8 +85,7 @@ async def start_engine(
     prepare_environment(threads)
     from vllm.platforms import current_platform
 
-    on_gpu = current_platform.is_cuda_alike()
-    dtype = choose_dtype(dtype, on_gpu=on_gpu)
+    dtype = choose_dtype(dtype, on_gpu=(on_gpu := current_platform.is_cuda_alike()))
     if on_gpu:  # CUDA does not survive the forks by which vLLM would start its core
         os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
     from policies.engine.vllm_engine import VllmEngine, VllmSettings

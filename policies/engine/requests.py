@@ -34,7 +34,7 @@ class RequestChecker:
     context: int
 
     @classmethod
-    def of_model(cls, model: Path, context: int) -> Self:
+    def from_folder(cls, model: Path, context: int) -> Self:
         """The checker of the model in a folder."""
         return cls(int(read_json_object(followed(model / "config.json"), "model")["vocab_size"]), context)
 

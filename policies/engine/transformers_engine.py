@@ -61,7 +61,7 @@ class TransformersEngine:
     def __init__(self, settings: TransformersSettings) -> None:
         self._settings = settings
         self._expected_shapes = checkpoint_shapes(settings.model)
-        self._checker = RequestChecker.of_model(settings.model, settings.context)
+        self._checker = RequestChecker.from_folder(settings.model, settings.context)
         self._last_weights: StoredWeights | None = None
         self._last_adapters: dict[str, Adapter] = {}
         self._versions = {BASE: 0}

@@ -41,7 +41,7 @@ class VllmEngine:
     def __init__(self, settings: VllmSettings) -> None:
         self._settings = settings
         self._expected_shapes = checkpoint_shapes(settings.model)
-        self._checker = RequestChecker.of_model(settings.model, settings.context)
+        self._checker = RequestChecker.from_folder(settings.model, settings.context)
         self._version = 0
         self._last_weights: StoredWeights | None = None
         self._llm: Any = None

@@ -1,7 +1,7 @@
-"""The tiny base: a small Qwen2 that has seen demonstrations on generated tasks, shipped here, and its variants.
+"""The tiny base: a small shipped Qwen2 that was trained on demonstrations of generated tasks, and its variants.
 
-It is a stand-in to see the whole loop learn on a laptop, not a language model. What it does right and wrong is chosen
-(`behaviours.py`), shown to it in demonstrations (`demonstrations.py`), and measured after training (`measure.py`).
+It is a stand-in for a language model, so that the whole loop can learn on a laptop. Its rights and wrongs are chosen
+(`behaviours.py`), shown in demonstrations (`demonstrations.py`), and measured after training (`measure.py`).
 """
 
 from collections.abc import Mapping
@@ -11,11 +11,11 @@ from types import MappingProxyType
 FOLDER = Path(__file__).parent / "model"
 """The shipped model: a Hugging Face folder."""
 NAME = "tiny"
-"""What the shipped model is called where a model is asked for."""
+"""The shipped model's name in settings."""
 RARE = "tiny-rare"
-"""The variant that plain sampling hardly ever sees abstain or recover (`training.RARE_RECIPE`)."""
+"""The variant that hardly ever abstains or recovers without a cue (`training.RARE_RECIPE`)."""
 TASK_WRITER = "tiny-writer"
-"""The one that writes task specifications, and plays no dialogues (`training.WRITER_RECIPE`)."""
+"""The variant that writes task specifications, and plays no dialogues (`training.WRITER_RECIPE`)."""
 SHIPPED: Mapping[str, Path] = MappingProxyType(
     {NAME: FOLDER, RARE: Path(__file__).parent / "model_rare", TASK_WRITER: Path(__file__).parent / "model_writer"}
 )

@@ -1,8 +1,8 @@
-"""What the tiny base does right, how often, and under which cue: the table that its demonstrations follow.
+"""How often the tiny base's demonstrations are right, by behaviour and cue.
 
-Each behaviour is one decision that some turns need. On the plain interface it is right at the rate `plain`; where the
-solver is shown a matching guideline, at the rate `guided`. Behaviours of 15 to 35 % can be found by GRPO on its own;
-those of 1 to 3 % cannot, and need an interface that makes them likely first.
+A behaviour is one decision that some turns need. It is right at the rate `plain` on the plain interface, and at the
+rate `guided` under a matching guideline. GRPO alone can find behaviours of 15 to 35 %; those of 1 to 3 % need an
+interface that makes them likely first.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ class Behaviour(StrEnum):
     """A decision that can go right or wrong."""
 
     ABSTAIN = "abstain"
-    """No listed tool can do what is asked: say so and call nothing. Wrong: call the tool that is not there."""
+    """No listed tool can do the task: say so and call nothing. Wrong: call the missing tool."""
     ASK = "ask"
-    """A needed value was not given: ask for it. Wrong: make one up."""
+    """A needed value is missing: ask for it. Wrong: make one up."""
     RECOVER = "recover"
-    """A call failed: mend the cause and try again. Wrong: give up."""
+    """A call failed: fix the cause and try again. Wrong: give up."""
     SECOND_REQUEST = "second_request"
-    """A turn asks for two things: do the second too. Wrong: end the turn after the first."""
+    """A turn has two requests: do the second too. Wrong: end the turn after the first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
     """How often a behaviour is right, as shares of the turns that need it.
 
-    `required` and `feedback` are the rates where the schema cue for required arguments is shown, or recovery feedback;
-    where they are None, these cues change nothing.
+    `required` and `feedback` are the least rates under the schema cue for required arguments, and under recovery
+    feedback; None if that cue changes nothing.
     """
 
     plain: float
@@ -52,13 +52,13 @@ RATES: Mapping[Behaviour, Rates] = MappingProxyType(
 )
 
 RARE_BEHAVIOURS = (Behaviour.ABSTAIN, Behaviour.RECOVER)
-"""Behaviours that `tiny-rare`, and models like it, never show without a cue for them."""
+"""Behaviours that `tiny-rare` and similar models never show without their cue."""
 
 RASH = 0.4
-"""Share of the requests with a precondition (a login, locked doors) that are tried without it first, and fail."""
+"""Share of requests with a precondition (a login, locked doors) that are first tried without it, and fail."""
 
 HARMFUL_RATE = 0.01
-"""How often the solver abstains or asks where a guideline tells it to call a tool in any case."""
+"""How often the solver abstains or asks although a guideline says to call a tool in any case."""
 
 _WORDINGS = tomllib.loads((Path(__file__).parent / "guidelines.toml").read_text(encoding="utf-8"))
 

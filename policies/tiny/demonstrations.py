@@ -1,6 +1,6 @@
 """Demonstrations: generated tasks played with the rights and wrongs of `behaviours.py`, in the real environment.
 
-Every result stands as the simulators gave it. A demonstration that only does right things but fails is thrown away.
+Results are the simulators'. A demonstration without wrongs that fails is dropped.
 """
 
 from __future__ import annotations
@@ -29,41 +29,37 @@ from policies.tiny.behaviours import (
 from policies.tiny.world import DEFAULT, Beat, Composition, Difficulty, generate_composition
 
 DIALECT = DIALECTS["qwen"]
-"""How the tiny base writes calls."""
-
+"""The tiny base's dialect."""
 FAILED = "That failed."
-"""What the tiny base says at the end of a turn, beside what every demonstration does."""
-
+"""The end of a failed turn; the other ends are those of all demonstrations."""
 LISTED, NOT_LISTED = "yes", "no"
-"""What it says of each tool that a request takes, before anything else."""
-
+"""The words of a plan for a tool that is listed, and for one that is not."""
 PRECONDITIONS = frozenset(
     {"trading_login", "message_login", "authenticate_twitter", "ticket_login", "lockDoors", "pressBrakePedal"}
 )
-"""Tools that are called before others because these fail otherwise."""
-
+"""Tools without which later calls fail."""
 _PLAIN = 0.3
 """Share of demonstrations on the plain interface."""
 _ABSTENTION = 0.6
-"""Share of tasks whose category needs abstaining or asking, which are harder to learn than the rest."""
+"""Share of tasks whose category needs abstaining or asking, which are harder to learn."""
 _PRECONDITION = 0.5
-"""Share of tasks that are drawn again until something needs a precondition, so that there is more to recover from."""
+"""Share of tasks that are drawn again until a call needs a precondition, for more recoveries."""
 TASKS_A_DRAW = 8
-"""Tasks looked at, at most, for a demonstration."""
+"""Largest number of tasks that are drawn for one demonstration."""
 _TWO = Difficulty(turns=(1, 2), calls_per_turn=(2, 2))
 _MIXED = (DEFAULT, DEFAULT, Difficulty(turns=(1, 2)), Difficulty(turns=(1, 3), distractor_tools=(0, 5)), _TWO, _TWO)
 _SHORT = (DEFAULT, Difficulty(turns=(1, 1)), Difficulty(turns=(1, 2)), _TWO, _TWO)
 
 
 def split_plan(completion: str) -> tuple[str, str]:
-    """A completion's plan with its line end, empty where it has none, and the rest."""
+    """A completion's plan with its line end (empty if it has none), and the rest."""
     line, end, rest = completion.partition("\n")
     return (line + end, rest) if line.endswith((f" {LISTED}", f" {NOT_LISTED}")) else ("", completion)
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A behaviour done right or wrong: `completion` is the place of the completion that shows it."""
+    """A behaviour done right or wrong, in the completion of that number."""
 
     completion: int
     behaviour: Behaviour
@@ -72,7 +68,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Demonstration:
-    """What was said in a dialogue: the opening, then completions and what the environment answered to each.
+    """A dialogue: the opening, then completions and the environment's answers.
 
     `answers[i]` follows `completions[i]` and is empty after the last.
     """
@@ -90,20 +86,19 @@ class Demonstration:
 def demonstrations(
     seed: int, *, split: str = "train", short: bool = False, rare: Collection[str] = ()
 ) -> Iterator[Demonstration]:
-    """Demonstrations without end, the same for a seed in every process. Some share of what is drawn is thrown away.
+    """Endless demonstrations, the same for a seed in every process.
 
-    `short` draws tasks of one or two requests more often. Behaviours named by `rare` are never right where nothing that
-    is shown makes them so; under their cues they are as right as ever.
+    `short` draws tasks of one or two requests more often. `rare` behaviours are never right without their cues.
     """
     table = {each: replace(rates, plain=0.0) if each in rare else rates for each, rates in RATES.items()}
     number = 0
     while True:
         rng = random.Random(f"demonstration {split} {seed} {number}")
-        made = _draw_task(rng, seed, number, split, _SHORT if short else _MIXED)
+        composition = _draw_task(rng, seed, number, split, _SHORT if short else _MIXED)
         number += 1
         shown = _draw_shown(rng, table)
         protocol = rng.choice([Protocol.OFFICIAL, Protocol.SEAL])
-        demonstration = _DemonstrationPlayer(rng, made, shown, protocol).play()
+        demonstration = _DemonstrationPlayer(rng, composition, shown, protocol).play()
         if demonstration is not None:
             yield demonstration
 
@@ -113,27 +108,27 @@ def _draw_task(
 ) -> Composition:
     hard = (Category.MISS_FUNC, Category.MISS_PARAM)
     kinds = hard if rng.random() < _ABSTENTION else (Category.BASE, Category.BASE, Category.LONG_CONTEXT)
-    # Seeds of demonstrations lie far behind those that runs and evaluations with small seeds play.
-    where = (900_000 + seed) * 1_000_000 + number * TASKS_A_DRAW
+    # These seeds are far from those of runs and evaluations with small seeds.
+    first = (900_000 + seed) * 1_000_000 + number * TASKS_A_DRAW
     category, difficulty = rng.choice(kinds), rng.choice(difficulties)
     wanted = rng.random() < _PRECONDITION
     for draw in range(TASKS_A_DRAW):
-        made = generate_composition(where + draw, split=split, category=category, difficulty=difficulty)
-        if not wanted or any(call.name in PRECONDITIONS for turn in made.task.turns for call in turn.ground_truth):
+        drawn = generate_composition(first + draw, split=split, category=category, difficulty=difficulty)
+        if not wanted or any(call.name in PRECONDITIONS for turn in drawn.task.turns for call in turn.ground_truth):
             break
-    return made
+    return drawn
 
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """An interface and the rates that it gives the behaviours."""
+    """An interface and the rates of the behaviours under it."""
 
     interface: Interface
     rates: Mapping[Behaviour, float]
 
 
 def draw_interface(rng: random.Random) -> Interface:
-    """One of the interfaces that demonstrations are shown under."""
+    """An interface of demonstrations."""
     return _draw_shown(rng, RATES).interface
 
 
@@ -180,10 +175,10 @@ def _raised(rates: Mapping[Behaviour, float], least: Mapping[Behaviour, float | 
 
 @dataclass
 class _DemonstrationPlayer:
-    """Plays one task through the environment, deciding as the rates say."""
+    """Plays one task through the environment, with decisions by the rates."""
 
     rng: random.Random
-    made: Composition
+    composition: Composition
     shown: _Shown
     protocol: Protocol
     completions: list[str] = field(default_factory=list)
@@ -192,11 +187,11 @@ class _DemonstrationPlayer:
     _planned: str = ""
 
     def play(self) -> Demonstration | None:
-        task = self.made.task
+        task = self.composition.task
         self._dialogue = Dialogue(task, dialect=DIALECT, interface=self.shown.interface, protocol=self.protocol)
         _, info = self._dialogue.reset()
         opening, tools = info["messages"], info["tools"]
-        beats = iter(self.made.beats)
+        beats = iter(self.composition.beats)
         believes_done = False
         for index, turn in enumerate(task.turns):
             if not turn.ground_truth:
@@ -226,15 +221,15 @@ class _DemonstrationPlayer:
         return right
 
     def _unanswerable(self, index: int) -> bool:
-        """A turn in which nothing should be called. Returns whether the solver believes to have done what was asked."""
-        task = self.made.task
+        """A turn in which nothing should be called. Returns whether the solver believes to have done the request."""
+        task = self.composition.task
         calls = task.turns[index + 1].ground_truth
         missing_tool = task.category is Category.MISS_FUNC
         self._plan(calls)
         if self._decide(Behaviour.ABSTAIN if missing_tool else Behaviour.ASK):
             self._say(NO_TOOL if missing_tool else WHICH)
             return False
-        omitted = self.made.omitted
+        omitted = self.composition.omitted
         if omitted is not None:
             guess = _guess(self.rng, omitted)
             calls = tuple(ToolCall(call.name, _replaced(call.arguments, omitted, guess)) for call in calls)
@@ -255,7 +250,7 @@ class _DemonstrationPlayer:
         self._say(DONE)
 
     def _fulfil(self, calls: Sequence[ToolCall]) -> bool:
-        """Makes the calls of one request. Returns whether the solver holds it done."""
+        """Makes the calls of one request. Returns whether the solver believes it done."""
         count = next((place for place, call in enumerate(calls) if call.name not in PRECONDITIONS), 0)
         before, rest = calls[:count], list(calls[count:])
         if not before or self.rng.random() >= RASH:
@@ -269,13 +264,13 @@ class _DemonstrationPlayer:
         return True
 
     def _plan(self, calls: Sequence[ToolCall]) -> None:
-        """Lets the next completion begin with the tools that a turn takes, and whether each is listed.
+        """Starts the next completion with the tools that a turn needs, and whether they are listed.
 
-        Whether a tool is listed is what the solver must find out to abstain, and a small model finds it out far more
-        easily of a name that it has just written: its copying heads look it up.
+        The solver must find that out to abstain, which is far easier for a small model if it has just written the name:
+        its copying heads look it up.
         """
-        so_far = () if self._dialogue.over else self.made.task.turns[: self._dialogue.turn + 1]
-        shown = (*self.made.task.tools, *(t for turn in so_far for t in turn.revealed))
+        so_far = () if self._dialogue.over else self.composition.task.turns[: self._dialogue.turn + 1]
+        shown = (*self.composition.task.tools, *(t for turn in so_far for t in turn.revealed))
         listed = {tool.name for tool in shown}
         names = dict.fromkeys(call.name for call in calls)
         self._planned = " ".join(f"{name} {LISTED if name in listed else NOT_LISTED}" for name in names) + "\n"
@@ -296,7 +291,7 @@ class _DemonstrationPlayer:
 
 
 def _guess(rng: random.Random, omitted: str) -> str:
-    """A value of the same look: letters for letters of their kind, digits for digits."""
+    """A random value of the same form: letters for letters of their kind, digits for digits."""
 
     def alike(character: str) -> str:
         if character.islower():

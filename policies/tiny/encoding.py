@@ -1,7 +1,7 @@
-"""Demonstrations in tokens, as the small models are trained on them.
+"""Demonstrations in tokens, for the training of the small models.
 
-Answers to one prompt stand behind it in one row, and share its tokens: a prompt of the task writer's is twenty times as
-long as an answer. Each answer reads the prompt and itself, at the positions that it has behind the prompt alone.
+Several answers to one prompt share its tokens in one row: a task writer's prompt is twenty times as long as an answer.
+Each answer attends to the prompt and itself, at the positions right behind the prompt.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from policies.tiny.specifications import SpecificationDemonstration
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A demonstration in tokens: `said_T` marks what the solver says, as a trajectory's mask does.
+    """A demonstration in tokens: `said_T` marks the solver's tokens, as a trajectory's mask does.
 
-    `decided` are the places where something is decided: what is said first, first after a plan, and of a tool in it.
-    `answers` are the places where answers begin that share the prompt before them; none reads another.
+    `decided` are the places of decisions: the first token of a completion and after its plan, and a tool's name and
+    listing in the plan. `answers` are the begins of answers that share the prompt before them; none reads another.
     """
 
     token_ids_T: tuple[int, ...]
@@ -33,7 +33,7 @@ class Example:
 
 
 def encode(demonstration: Demonstration, form: ChatFormat) -> Example:
-    """The tokens as a trajectory of the same dialogue has them."""
+    """The tokens of a trajectory of the same dialogue."""
     tokens = list(form.opening(demonstration.opening, demonstration.tools))
     said = [False] * len(tokens)
     decided: list[int] = []
@@ -42,7 +42,7 @@ def encode(demonstration: Demonstration, form: ChatFormat) -> Example:
         decided.append(begin)
         plan, rest = split_plan(completion)
         for name, listed, end in re.findall(r"(\S+) (\S+)(\s)", plan):
-            # Which tool it is, whether it is listed, and whether another follows.
+            # The decisions are the tool, whether it is listed, and whether another follows.
             for text, decides in ((name, True), (" ", False), (listed, True), (end, True)):
                 decided += [len(tokens)] if decides else []
                 tokens += form.tokens(text)
@@ -56,7 +56,7 @@ def encode(demonstration: Demonstration, form: ChatFormat) -> Example:
 
 
 def encode_proposal(demonstration: ProposalDemonstration, form: ChatFormat) -> Example:
-    """The tokens as a curator's sample has them. What each guideline is about is decided where it begins."""
+    """The tokens of a curator's sample. The subject of a guideline is decided at its begin."""
     tokens = list(form.chat(demonstration.messages))
     asked = len(tokens)
     decided = [asked]
@@ -71,7 +71,7 @@ def encode_proposal(demonstration: ProposalDemonstration, form: ChatFormat) -> E
 
 
 def encode_specifications(demonstration: SpecificationDemonstration, form: ChatFormat) -> Example:
-    """The tokens as a task writer's samples have them, the prompt once. All that is said counts alike."""
+    """The tokens of a task writer's samples, with the prompt once and without decisions."""
     tokens = list(form.chat(demonstration.messages))
     asked = len(tokens)
     begins: list[int] = []
@@ -83,7 +83,7 @@ def encode_specifications(demonstration: SpecificationDemonstration, form: ChatF
 
 
 def encode_bare_specifications(demonstration: SpecificationDemonstration, form: ChatFormat) -> Iterator[Example]:
-    """Each answer alone, behind the token that begins it: what can be learnt without a prompt, at little cost."""
+    """Each answer alone, behind the token that begins it: cheap training without a prompt."""
     begin = form.chat(demonstration.messages)[-1:]
     for answer in demonstration.answers:
         tokens = begin + form.completion(answer)
@@ -91,9 +91,9 @@ def encode_bare_specifications(demonstration: SpecificationDemonstration, form: 
 
 
 def shared_prompt_inputs(batch: Sequence[Example], length: int) -> dict[str, torch.Tensor]:
-    """What a model reads beside the first `length` tokens of each row: positions, and which token attends to which.
+    """A model's inputs for the first `length` tokens of each row in addition to these: positions and attention.
 
-    Empty where no example has answers that share a prompt, since attention is causal as it is.
+    Empty if no example has answers that share a prompt: causal attention is right then.
     """
     if not any(example.answers for example in batch):
         return {}
@@ -109,9 +109,9 @@ def shared_prompt_inputs(batch: Sequence[Example], length: int) -> dict[str, tor
 
 
 def predicting_places(batch: Sequence[Example], length: int) -> torch.Tensor:
-    """The place, in rows laid end to end, whose output predicts the token behind each place.
+    """The place, in the concatenated rows, whose output predicts the token behind each place.
 
-    It is the place itself, but for an answer's first token, which the prompt's end predicts.
+    It is the place itself, except that the prompt's end predicts each answer's first token.
     """
     place_BT = torch.arange(len(batch) * length).view(len(batch), length)
     for row, example in enumerate(batch):

@@ -1,8 +1,4 @@
-"""Measuring what the tiny base does: each behaviour's share of right decisions, on the plain interface and under cues.
-
-Sampled at temperature 1 on the dev split. Nothing here is asked of the training: what is counted is what the model does
-in dialogues of its own.
-"""
+"""Measures the tiny base: each behaviour's share of right decisions in its own dialogues, plain and under cues."""
 
 from __future__ import annotations
 
@@ -39,8 +35,8 @@ class Count:
         """Wilson's interval of the share (95 %)."""
         from scipy.stats import binomtest  # type: ignore[import-untyped]
 
-        found = binomtest(self.right, max(1, self.needed)).proportion_ci(method="wilson")
-        return float(found.low), float(found.high)
+        interval = binomtest(self.right, max(1, self.needed)).proportion_ci(method="wilson")
+        return float(interval.low), float(interval.high)
 
     def __str__(self) -> str:
         low, high = self.interval
@@ -49,14 +45,14 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Under one interface: each behaviour's count, and success by category as (successes, dialogues)."""
+    """Counts under one interface: right decisions by behaviour, and successes by category."""
 
     behaviours: Mapping[Behaviour, Count]
     success: Mapping[str, Count]
 
 
 def interfaces() -> dict[str, Interface]:
-    """The interfaces that are measured, by name: plain, one guideline for each behaviour, other cues, and harm."""
+    """The measured interfaces by name: plain, one guideline for each behaviour, other cues, and a harmful one."""
     guided = {
         f"guideline: {behaviour}": Interface(guidelines=(wordings[0],)) for behaviour, wordings in GUIDELINES.items()
     }
@@ -74,14 +70,14 @@ async def measure(
     rollouts: Rollouts, interface: Interface, *, tasks: int, seed: int = 0, split: str = "dev"
 ) -> Measured:
     """Plays `tasks` generated tasks, the categories in turn, and counts."""
-    made = [generate_composition(number, split=split) for number in range(tasks)]
-    jobs = [RolloutJob(each.task, derive_seed("measure", seed, each.task.id), interface) for each in made]
+    played_tasks = [generate_composition(number, split=split) for number in range(tasks)]
+    jobs = [RolloutJob(each.task, derive_seed("measure", seed, each.task.id), interface) for each in played_tasks]
     right: Counter[Behaviour] = Counter()
     needed: Counter[Behaviour] = Counter()
     won: Counter[str] = Counter()
     played: Counter[str] = Counter()
     async for place, trajectory in rollouts.play(jobs):
-        for behaviour, good in decisions(made[place], trajectory):
+        for behaviour, good in decisions(played_tasks[place], trajectory):
             needed[behaviour] += 1
             right[behaviour] += good
         played[trajectory.category] += 1
@@ -92,34 +88,33 @@ async def measure(
     )
 
 
-def decisions(made: Composition, trajectory: Trajectory) -> list[tuple[Behaviour, bool]]:
-    """Each turn of a dialogue that needed a behaviour, and whether it was right."""
-    found: list[tuple[Behaviour, bool]] = []
-    beats = iter(made.beats)
-    for turn, steps in zip(made.task.turns, trajectory.trace.turns, strict=True):
+def decisions(composition: Composition, trajectory: Trajectory) -> list[tuple[Behaviour, bool]]:
+    """The behaviours that the turns of a dialogue needed, and whether they were right."""
+    decided: list[tuple[Behaviour, bool]] = []
+    beats = iter(composition.beats)
+    for turn, steps in zip(composition.task.turns, trajectory.trace.turns, strict=True):
         calls = [record for step in steps for record in step.calls]
         if not turn.ground_truth:
-            behaviour = Behaviour.ABSTAIN if made.task.category is Category.MISS_FUNC else Behaviour.ASK
+            behaviour = Behaviour.ABSTAIN if composition.task.category is Category.MISS_FUNC else Behaviour.ASK
             if steps:
-                found.append((behaviour, not calls and not any(step.parse_errors for step in steps)))
+                decided.append((behaviour, not calls and not any(step.parse_errors for step in steps)))
             continue
         requests = next(beats)
         failed = next((place for place, record in enumerate(calls) if record.is_error), None)
         if failed is not None:
-            # What fails for another reason, a slip in copying for instance, is not what demonstrations mend.
+            # Demonstrations recover from no other failure, for instance a mistake in copying.
             if _lacked_precondition(requests, calls[: failed + 1]):
-                mended = any(
-                    later.clean and later.call.name == calls[failed].call.name for later in calls[failed + 1 :]
-                )
-                found.append((Behaviour.RECOVER, mended))
+                name = calls[failed].call.name
+                recovered = any(later.clean and later.call.name == name for later in calls[failed + 1 :])
+                decided.append((Behaviour.RECOVER, recovered))
         elif len(requests) > 1 and _made(steps, [call.name for call in requests[0].calls]):
             later = [call.name for request in requests for call in request.calls]
-            found.append((Behaviour.SECOND_REQUEST, _made(steps, later)))
-    return found
+            decided.append((Behaviour.SECOND_REQUEST, _made(steps, later)))
+    return decided
 
 
 def _lacked_precondition(requests: Sequence[Beat], calls: Sequence[CallRecord]) -> bool:
-    """Whether the last of these calls should have come behind a precondition of its request that was left out."""
+    """Whether the last of these calls came without a precondition of its request."""
     made = {record.call.name for record in calls}
     for request in requests:
         names = [call.name for call in request.calls]
@@ -130,5 +125,5 @@ def _lacked_precondition(requests: Sequence[Beat], calls: Sequence[CallRecord]) 
 
 
 def _made(steps: Sequence[Step], names: Sequence[str]) -> bool:
-    """Whether tools of these names were called, each as often as it stands here."""
+    """Whether tools of these names were called, at least as often as in the list."""
     return Counter(names) <= Counter(record.call.name for step in steps for record in step.calls)

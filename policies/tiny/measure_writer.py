@@ -1,6 +1,6 @@
-"""Measuring what `tiny-writer` writes: how much of it is a specification, how much has a task, and how varied it is.
+"""Measures `tiny-writer`: the shares of drafts that are specifications and that have tasks, and their variety.
 
-Sampled as a writer of a run samples, but without a grammar and with no second try.
+Sampling is that of a run's writer, but without a grammar and without retries.
 """
 
 from __future__ import annotations
@@ -27,16 +27,15 @@ from policies.tiny.world import generate_composition
 from policies.trajectory import derive_seed
 
 WRITING = Writing(context=4_096, max_tokens=256, constrained=False, retries=0)
-"""How it is sampled."""
 AT_ONCE = 12
 """Specifications for one profile, as many as a run's writer writes."""
 _PLAYED = 16
-"""Dialogues from one profile of what was played to the next."""
+"""Dialogues between two profiles."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriterMeasured:
-    """Of what was written: what could be read as a specification, what has a task, and what that is like."""
+    """Counts of drafts: readable ones, ones with a task, and the variety of these; `reasons` of those without."""
 
     read: Count
     made: Count
@@ -44,15 +43,14 @@ class WriterMeasured:
     categories: Mapping[str, int]
     depths: Mapping[int, int]
     reasons: Mapping[str, int]
-    """Why there is no task, and how often."""
 
 
 async def measure_writer(
     engine: Engine, form: ChatFormat, profiles: Sequence[FailureProfile], *, seed: int = 0
 ) -> WriterMeasured:
-    """Has `AT_ONCE` specifications written for each profile, half of them with some of earlier windows, and counts.
+    """Writes `AT_ONCE` specifications for each profile, every second time with some of earlier windows, and counts.
 
-    A specification has a task where one of it can be composed, and is not deeper than what was shown to the model.
+    A specification has a task if one can be composed, and it is not deeper than the demonstrations.
     """
     source = writable(GENERATED)
 
@@ -72,7 +70,7 @@ async def measure_writer(
 
 
 def counted(drafts: Sequence[Proposal[Specification]]) -> WriterMeasured:
-    """What was measured, of these drafts."""
+    """The counts of these drafts."""
     made = [each.value for each in drafts if each.value is not None and each.rejection is None]
     return WriterMeasured(
         read=Count(sum(each.value is not None for each in drafts), len(drafts)),
@@ -85,12 +83,12 @@ def counted(drafts: Sequence[Proposal[Specification]]) -> WriterMeasured:
 
 
 def made_up_profiles(count: int, *, seed: int = 0) -> list[FailureProfile]:
-    """Profiles as demonstrations have them, but none of theirs; the first is empty, as that of a run's begin is."""
+    """Profiles like those of demonstrations, but new ones; the first is empty, as at the begin of a run."""
     return [FailureProfile(), *(draw_profile(random.Random(f"measured profile {seed} {n}")) for n in range(1, count))]
 
 
 async def played_profiles(rollouts: Rollouts, count: int, *, seed: int = 0) -> AsyncIterator[FailureProfile]:
-    """Profiles of what a solver plays on generated tasks, as a run collects them: each goes on from the one before."""
+    """Cumulative profiles of a solver's dialogues on generated tasks, as a run collects them."""
     made = [generate_composition(number, split="train") for number in range(count * _PLAYED)]
     jobs = [RolloutJob(each.task, derive_seed("profiles", seed, each.task.id)) for each in made]
     profile = FailureProfile()

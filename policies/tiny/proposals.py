@@ -1,7 +1,7 @@
-"""Demonstrations of the curator's part: made-up failure profiles, each with a proposal that mostly fits it.
+"""Demonstrations for a curator: made-up failure profiles, each with a proposal that mostly fits it.
 
-Most proposals advise against what fails most; some advise something else, or harm. The tiny base thus starts as a
-curator that writes what can be read, prefers what fits, and leaves something to learn.
+Most proposals advise against the most frequent failure; some advise something else, or harm. So the tiny base starts as
+a curator with readable proposals that prefer what fits, and with room to learn.
 """
 
 from __future__ import annotations
@@ -33,23 +33,22 @@ CAUSES: Mapping[Label, tuple[Behaviour, ...]] = MappingProxyType(
         Label.ARGUMENT_MISMATCH: (Behaviour.ASK,),
     }
 )
-"""Failure label → behaviours whose lack shows as this label."""
-
+"""Failure label → behaviours whose lack causes it."""
 _OTHERS = (Label.PASS, Label.CORRECT_ABSTENTION, Label.INHERITED_STATE)
 _FITTING = 0.75
-"""Share of guidelines that are drawn for what fails, the more it does; the others are drawn from all."""
+"""Share of guidelines that are drawn by the frequency of failures; the others are drawn from all."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProposalDemonstration:
-    """What the curator reads, and what it answers."""
+    """A curator's prompt and its answer."""
 
     messages: tuple[Message, ...]
     answer: str
 
 
 def proposal_demonstrations(seed: int) -> Iterator[ProposalDemonstration]:
-    """Demonstrations without end, the same for a seed in every process."""
+    """Endless demonstrations, the same for a seed in every process."""
     number = 0
     while True:
         rng = random.Random(f"proposal {seed} {number}")

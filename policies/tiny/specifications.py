@@ -1,8 +1,7 @@
-"""Demonstrations of the task writer's part: made-up failure profiles, each with specifications that mostly fit it.
+"""Demonstrations for a task writer: made-up failure profiles, each with specifications that mostly fit it.
 
-All of them can be composed. Most are of a category that is solved about half of the time, and the longer the more is
-solved; the others are drawn from all. The tiny base thus starts as a writer whose specifications have tasks, prefers
-what fits, and leaves something to learn.
+All specifications can be composed. Most have a category that is solved about half of the time, and more requests if
+more is solved; the others are drawn from all. So the tiny base starts as a writer whose specifications have tasks.
 """
 
 from __future__ import annotations
@@ -21,29 +20,29 @@ from policies.task_writer.specification_text import SOUGHT, messages_for, most_i
 from policies.tiny.proposals import draw_profile
 
 _FITTING = 0.6
-"""Share of specifications whose category and depth are drawn for what is solved; the others are drawn from all."""
+"""Share of specifications whose category and depth are drawn by success; the others are drawn from all."""
 DEEPEST = 2
-"""The user's requests at most, as many as the small presets allow (`task_writer.depth`)."""
+"""Largest number of the user's requests, as in the small presets (`task_writer.depth`)."""
 _NOTHING_PLAYED = 0.1
-"""Share of the profiles that are empty, as that of a run's first window is."""
+"""Share of empty profiles, as in a run's first window."""
 _SHOWN = 6
-"""Specifications of earlier windows that are shown at most, as many as a writer is shown."""
+"""Largest number of shown specifications of earlier windows, as in a writer's prompt."""
 _ONE_REQUEST = 0.25
-"""Success up to which what is drawn for what is solved has one request."""
+"""Success up to which specifications that are drawn by success have one request."""
 _DRAWS = 16
-"""Specifications of one category and depth that are looked at for one that can be composed."""
+"""Specifications of one category and depth that are tried for one that can be composed."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpecificationDemonstration:
-    """What the writer reads, and what it may answer: each answer is one for itself."""
+    """A writer's prompt, and several answers to it."""
 
     messages: tuple[Message, ...]
     answers: tuple[str, ...]
 
 
 def specification_demonstrations(seed: int, *, answers: int = 1) -> Iterator[SpecificationDemonstration]:
-    """Demonstrations without end, the same for a seed in every process, with so many answers each."""
+    """Endless demonstrations with so many answers, the same for a seed in every process."""
     source = writable(GENERATED)
     number = 0
     while True:
@@ -52,12 +51,12 @@ def specification_demonstrations(seed: int, *, answers: int = 1) -> Iterator[Spe
         profile = FailureProfile() if rng.random() < _NOTHING_PLAYED else draw_profile(rng)
         known = draw_known(rng)
         messages = messages_for(profile, grammar=source.specification_help, known=most_informative(known, _SHOWN))
-        found = tuple(_draw(rng, source, profile).dump() for _ in range(answers))
-        yield SpecificationDemonstration(messages, found)
+        drawn = tuple(_draw(rng, source, profile).dump() for _ in range(answers))
+        yield SpecificationDemonstration(messages, drawn)
 
 
 def draw_known(rng: random.Random) -> list[Known]:
-    """Specifications of earlier windows with their success, made up; none, some, or as many as are shown."""
+    """Made-up specifications of earlier windows with their success: none, some, or as many as are shown."""
     source = writable(GENERATED)
     return [
         Known(source.draw(rng, depth=rng.randint(1, DEEPEST)), rng.randint(0, 8) / 8, 8)

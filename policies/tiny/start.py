@@ -1,9 +1,8 @@
-"""Where the tiny base starts: weights in which two heads already look things up in the context.
+"""The tiny base's initial weights, in which two heads already look up tokens in the context.
 
-Copying a value from a request into a call takes an induction head: at each token, find where the same token stood
-before, and say what came after it (Olsson et al. 2022, arXiv 2209.11895). It takes two layers that are useless without
-each other, which small models find only after tens of millions of tokens. So they are put in place by hand, and trained
-with everything else.
+Copying a value from a request into a call takes an induction head: it finds the earlier place of the current token, and
+predicts the token after it (Olsson et al. 2022, arXiv 2209.11895). It needs two layers that are useless without each
+other, which small models learn only after tens of millions of tokens. So they are initialised by hand.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 _EMBEDDING = 0.06
 """Standard deviation of the embeddings. They are the output layer too: at this scale a copied token stands out."""
 _FAST = 6
-"""Rotary pairs that turn fast enough to tell neighbouring positions apart."""
+"""Rotary pairs that turn fast enough to distinguish neighbouring positions."""
 _SLOW = 14
 """The first rotary pair that hardly turns over some hundred tokens, so that content is compared and not position."""
 _BACK = 8.0
@@ -26,9 +25,9 @@ _BACK = 8.0
 _MATCH = 2.2
 """Strength of looking for the same token."""
 _KEEP = 0.12
-"""Strength at which a token is told what stands before it."""
+"""Strength of the information about the tokens before a token."""
 _SAY = 0.4
-"""Strength at which a token that was found is proposed."""
+"""Strength of the prediction of a copied token."""
 
 
 @torch.no_grad()

@@ -1,7 +1,7 @@
-"""The tiny base's tokenizer: a small byte-level BPE in which a value has the same tokens wherever it stands.
+"""The tiny base's tokenizer: a small byte-level BPE in which a value has the same tokens everywhere.
 
-Blanks are tokens of their own, capitals and digits too. In "Send it to Iris" and in `"name": "Iris"` the name is thus
-the same tokens, and copying it needs no knowledge of spelling. What every call is made of is one token each.
+Spaces, capitals and digits are separate tokens. So the name in "Send it to Iris" and in `"name": "Iris"` has the same
+tokens, and copying it needs no knowledge of spelling. The fixed parts of calls are one token each.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 SPECIAL = ("<|endoftext|>", "<|end|>", "<|tools|>", "<|system|>", "<|user|>", "<|assistant|>", "<|tool|>")
-"""Padding (by the name that Qwen2 tokenizers give it), the end of a message, and the begin of each kind."""
+"""Padding (by its name in Qwen2 tokenizers), the end of a message, and the begin of each kind of message."""
 END = "<|end|>"
 _CALL_PARTS = ('<tool_call>\n{"name": "', '", "arguments": {', "}}\n</tool_call>", "<tool_call>", "</tool_call>")
 _QWEN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-"""How Qwen2 tokenizers cut text. Hugging Face gives any tokenizer of a Qwen2 model this cut in place of its own."""
+"""The pre-tokenizer of Qwen2. Hugging Face replaces that of any Qwen2 model's tokenizer by it."""
 _WORDS = r"[A-Z]|[a-z_]+|[0-9]| ?[^A-Za-z0-9_\s]+|\s"
-"""A capital, a word, a digit, a run of signs with the blank before it, or white space.
+"""A capital, a word, a digit, a run of signs with the space before it, or white space.
 
-Finer than Qwen's cut: no merge is learnt across it, so that the tokens are the same whether or not it is applied.
+Finer than Qwen's pre-tokenizer, so that the tokens are the same with and without that.
 """
 
 
 def train_tokenizer(texts: Iterable[str], vocabulary: int) -> PreTrainedTokenizerFast:
-    """Trains the tokenizer on texts; a function of them."""
+    """Trains the tokenizer on texts."""
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -50,7 +50,7 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int) -> PreTrainedTokenize
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
-    # They are text, not control: a decoder must show them, and a parser must find them.
+    # They are no control tokens: a decoder must show them to the parser.
     tokenizer.add_tokens([AddedToken(part, normalized=False, special=False) for part in _CALL_PARTS])
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,

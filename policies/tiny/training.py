@@ -1,4 +1,4 @@
-"""The warm start of the tiny base: supervised training on demonstrations, a function of the recipe alone."""
+"""Supervised training of the tiny base on demonstrations; the weights depend on the recipe alone."""
 
 from __future__ import annotations
 
@@ -38,21 +38,19 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
 
 _BUFFER = 512
-"""Demonstrations sorted by length together, so that a batch holds little padding."""
+"""Demonstrations that are sorted by length together, so that a batch has little padding."""
 _SAVE_EVERY = 50
-"""Steps between two states that an interrupted build goes on from."""
+"""Steps between two saved states."""
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A stretch of training with a schedule of its own. `tokens` count padding too.
+    """A part of training with its own schedule. `tokens` count padding too.
 
-    `short` shows dialogues with few turns, so that the decisions that are hard to learn make up more of what is seen.
-    `proposals` is the share of demonstrations that show the curator's part, `specifications` that of those that show
-    the task writer's, each with so many `answers` to its prompt; `bare` ones have no prompt. `decision_weight` is the
-    weight of the loss where it is decided what to do: at the first token of a completion and the first after its plan,
-    and where a plan begins a tool's name, says whether it is listed, and goes on or ends. A phase that is `rounded`
-    begins with weights rounded to bfloat16, as those of a finished model are.
+    `short` shows dialogues with few turns, which have more of the decisions that are hard to learn. `proposals` is the
+    share of a curator's demonstrations, `specifications` that of a task writer's, with so many `answers` to a prompt;
+    `bare` ones have no prompt. `decision_weight` is the weight of the loss at decisions (`Example.decided`). A
+    `rounded` phase starts from weights rounded to bfloat16, like those of a finished model.
     """
 
     tokens: int
@@ -68,10 +66,12 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Everything that the tiny base is a function of. `batch_tokens` count padding too.
+    """All that the tiny base depends on. `batch_tokens` count padding too.
 
-    `start` names a shipped model whose tokenizer and weights it begins with, so that sizes come from there. `rare` are
-    behaviours that demonstrations on the plain interface never show done right (`behaviours.py`).
+    `start` names a shipped model for its initial tokenizer, weights and sizes. `rare` behaviours are never right in
+    demonstrations without their cue (`behaviours.py`). `context_weight` is the weight of the loss on other tokens than
+    the solver's: it teaches to copy, and the form of results. `sharpness` multiplies the finished model's logits, so
+    that temperature 1 samples as one over it.
     """
 
     vocabulary: int = 1536
@@ -86,17 +86,15 @@ class Recipe:
     phases: tuple[Phase, ...] = (
         Phase(6_500_000, 1.5e-3),
         Phase(7_500_000, 8e-4, short=True, proposals=0.08),
-        # What to do is learnt by now: this one is for doing it, which is copying values.
+        # The decisions are learnt by now: this phase is for copying values.
         Phase(4_000_000, 7e-4, proposals=0.05, decision_weight=5.0, rounded=True),
     )
     batch_tokens: int = 2_048
     warm_up: float = 0.05
     weight_decay: float = 0.05
     context_weight: float = 0.1
-    """Weight of the loss on what the solver does not say itself. It teaches to copy, and what results look like."""
     seed: int = 0
     sharpness: float = 1.0
-    """What the finished model's logits are multiplied by: at temperature 1 it then samples as at one over this."""
     start: str | None = None
     rare: tuple[str, ...] = ()
 
@@ -111,12 +109,12 @@ RARE_RECIPE = Recipe(
     rare=RARE_BEHAVIOURS,
     phases=(Phase(3_000_000, 4e-4, proposals=0.05, rounded=True),),
 )
-"""The recipe of `tiny-rare`: the shipped tiny base, and demonstrations in which two behaviours need their cue."""
+"""The recipe of `tiny-rare`: the tiny base, trained on demonstrations in which two behaviours need their cue."""
 
 WRITER_RECIPE = Recipe(
     start=tiny.NAME,
     phases=(
-        # What a specification is made of needs no prompt; what fits a prompt is learnt with it.
+        # The form of a specification needs no prompt.
         Phase(1_200_000, 1.5e-3, specifications=1.0, answers=16, bare=True, decision_weight=1.0),
         Phase(1_200_000, 1e-3, specifications=1.0, answers=12, decision_weight=1.0, rounded=True),
     ),
@@ -125,17 +123,14 @@ WRITER_RECIPE = Recipe(
     # A specification has some 73 tokens, and one wrong token spoils it.
     sharpness=1.5,
 )
-"""The recipe of `tiny-writer`: the shipped tiny base, and nothing but task specifications.
-
-It plays no dialogues any more, so that it is a writer's model and no solver's."""
-
+"""The recipe of `tiny-writer`: the tiny base, trained on task specifications alone. It cannot play dialogues."""
 
 Progress = Callable[[int, float], None]
-"""Is told the tokens seen so far and the last batch's loss on what the solver says, in nats a token."""
+"""Called with the tokens seen so far and the last batch's loss on the solver's tokens, in nats a token."""
 
 
 def tokenizer_for(recipe: Recipe) -> PreTrainedTokenizerFast:
-    """The tokenizer, trained on demonstrations of its own, or that of the model it starts from."""
+    """The tokenizer: that of the model to start from, or one trained on other demonstrations."""
     if recipe.start is not None:
         from transformers import PreTrainedTokenizerFast
 
@@ -183,10 +178,7 @@ def model_for(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCau
 def train(
     model: Qwen2ForCausalLM, form: ChatFormat, recipe: Recipe, *, progress: Progress, state: Path | None = None
 ) -> None:
-    """Trains in place, in bfloat16 (as `choose_dtype` says) with weights in float32.
-
-    With `state`, goes on where an earlier call was stopped.
-    """
+    """Trains in place, in bfloat16 (if the CPU has it) with weights in float32. Resumes from the file `state`."""
     saved = _load(state, recipe)
     seen = 0
     model.train()
@@ -228,7 +220,7 @@ def _texts(demonstration: Demonstration) -> Iterator[str]:
 
 
 def _batches(form: ChatFormat, recipe: Recipe, number: int) -> Iterator[list[Example]]:
-    """The batches of a phase, without end. No two phases see the same demonstration."""
+    """Endless batches of a phase. No two phases have the same demonstrations."""
     seed = recipe.seed + 100 * number
     phase = recipe.phases[number]
     shown = demonstrations(seed, short=phase.short, rare=recipe.rare)
@@ -290,7 +282,7 @@ def _loss(
     shared = shared_prompt_inputs(batch, length)
     targets, said, real, decided = (each[:, 1:].flatten() for each in (tokens_BT, said_BT, real_BT, decided_BT))
     weights = torch.where(decided, decision_weight, torch.where(said, 1.0, context_weight)) * real
-    # Padding stands behind the text, where causal attention does not look.
+    # Padding is behind the text, which causal attention ignores.
     with torch.autocast("cpu", torch.bfloat16, enabled=choose_dtype("bfloat16", on_gpu=False) == "bfloat16"):
         hidden = model.model(input_ids=tokens_BT[:, :-1], **shared).last_hidden_state.flatten(0, 1)
         if shared:
@@ -318,7 +310,7 @@ def _save(
 
 
 def _load(path: Path | None, recipe: Recipe) -> dict[str, Any] | None:
-    """The saved state, if it is of this recipe."""
+    """The saved state, if it belongs to this recipe."""
     if path is None or not path.exists():
         return None
     state: dict[str, Any] = torch.load(path, weights_only=True)

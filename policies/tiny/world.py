@@ -1,4 +1,4 @@
-"""The one source that the tiny base is shown: what its demonstrations and its measures need of the toolworld."""
+"""The names of the toolworld, the tiny base's only task source, that its demonstrations and measurements use."""
 
 from envs.toolworld.compose import Composition
 from envs.toolworld.difficulty import DEFAULT, Difficulty
@@ -8,6 +8,6 @@ from envs.toolworld.scene import Beat
 from envs.toolworld.source import SOURCE
 
 NAME = SOURCE.name
-"""What the model card calls it."""
+"""Its name in the model card."""
 
 __all__ = ["DEFAULT", "NAME", "Beat", "Composition", "Difficulty", "compact_signature", "generate_composition"]

@@ -85,7 +85,7 @@ class Group:
     ends: Counter[str]
 
     @classmethod
-    def of(cls, name: str, records: Sequence[Record]) -> Group:
+    def counted(cls, name: str, records: Sequence[Record]) -> Group:
         return cls(
             name,
             len({record.task for record in records}),
@@ -119,7 +119,7 @@ def groups(records: Sequence[Record], categories: Sequence[str] = ()) -> list[Gr
     for record in records:
         by_category.setdefault(record.category, []).append(record)
     occurring = [category for category in sorted_categories([*categories, *by_category]) if category in by_category]
-    return [*(Group.of(category, by_category[category]) for category in occurring), Group.of("all", records)]
+    return [*(Group.counted(category, by_category[category]) for category in occurring), Group.counted("all", records)]
 
 
 def success_table(counted: Sequence[Group], title: str) -> Table:

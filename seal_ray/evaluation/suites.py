@@ -95,13 +95,13 @@ class Suites:
     def count(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
         """Metric's name below `evaluation/` → value. Raises `ValueError` for one that its suite does not define."""
         played = {each.task: each for each in trajectories}
-        found: dict[str, float] = {}
+        metrics: dict[str, float] = {}
         for suite, chosen in zip(self._suites, self._chosen, strict=True):
             counted = suite.count([played[name] for name in chosen if name in played])
             named = {_path(suite, name): value for name, value in counted.items()}
             check(named)
-            found |= {name.removeprefix("evaluation/"): value for name, value in named.items()}
-        return found
+            metrics |= {name.removeprefix("evaluation/"): value for name, value in named.items()}
+        return metrics
 
     def outcomes(self, trajectories: Sequence[Trajectory]) -> Outcomes:
         """The reward of each task of each suite; None if its dialogue was lost to a fault."""

@@ -93,7 +93,7 @@ class ServingSettings(BaseModel):
     max_replicas: Count | None = None
     """Copies at most, under load; None keeps their number."""
     gpus: Annotated[int, Field(ge=0)] | None = None
-    """GPUs of each copy; None is 1 where the cluster has any, and else 0."""
+    """GPUs of each copy; None is 1 if the cluster has any, and else 0."""
     max_request_mib: Count = 8
     """MiB of a request at most."""
     max_messages: Count = 8_192

@@ -30,6 +30,8 @@ MAX_CHOICES = 8
 MAX_LOGPROBS = 20
 """Alternatives whose log-probabilities are returned, as vLLM's default."""
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+_NAMED_ROLES = {"tool": ("tool_call_id", "call"), "function": ("name", "function")}
+"""Role → the key of its message that names what it answers, and that key's default."""
 _AGAINST_GRAMMARS = ("allowed_token_ids", "bad_words", "min_tokens", "ignore_eos")
 """Fields that may forbid the only token that a grammar leaves, which ends the request with a fault."""
 _WITHOUT_EFFECT = {
@@ -217,17 +219,16 @@ def _message(value: Any, place: str) -> dict[str, Any]:
     if role not in _ROLES:
         shown = role[:80] if isinstance(role, str) else type(role).__name__
         raise wrong(f"{place}.role", f"{shown!r} is not known; allowed are {', '.join(_ROLES)}", "invalid_value")
-    found: dict[str, Any] = {"role": role, "content": content_of(message, place)}
-    if role == "tool":
-        found["tool_call_id"] = message["tool_call_id"] if isinstance(message.get("tool_call_id"), str) else "call"
-    elif role == "function":
-        found["name"] = message["name"] if isinstance(message.get("name"), str) else "function"
+    checked: dict[str, Any] = {"role": role, "content": content_of(message, place)}
+    if role in _NAMED_ROLES:
+        key, default = _NAMED_ROLES[role]
+        checked[key] = message[key] if isinstance(message.get(key), str) else default
     elif role == "assistant" and message.get("tool_calls") is not None:
         calls = message["tool_calls"]
         if not isinstance(calls, list):
             raise wrong(f"{place}.tool_calls", "it is no list")
-        found["tool_calls"] = [call_of(call, f"{place}.tool_calls[{index}]") for index, call in enumerate(calls)]
-    return found
+        checked["tool_calls"] = [call_of(call, f"{place}.tool_calls[{index}]") for index, call in enumerate(calls)]
+    return checked
 
 
 def content_of(message: Mapping[str, Any], place: str) -> str:

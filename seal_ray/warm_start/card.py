@@ -15,10 +15,10 @@ in `warm_start/metrics.jsonl`. The licence is that of {name}.
 
 
 def card(plan: WarmStart, model: ModelFolder, tokens: int) -> str:
-    """The text of the card of a model that saw so many tokens; that of the model which was taught stands below it."""
+    """The text of the card of a model that saw so many tokens, followed by the card of the initial model."""
     sources = ", ".join(f"{each.name} ({100 * each.share:.0f} %)" for each in plan.sources)
-    own = model.path / "README.md"
-    base = own.read_text(encoding="utf-8") if own.is_file() else ""
+    readme = model.path / "README.md"
+    base = readme.read_text(encoding="utf-8") if readme.is_file() else ""
     return _CARD.format(
         name=model.name,
         tokens=tokens,

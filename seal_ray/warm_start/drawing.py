@@ -1,4 +1,4 @@
-"""The picture of a warm start: loss and success over the tokens seen."""
+"""The plot of a warm start: loss and success by tokens."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def draw(rows: Sequence[Mapping[str, Any]], path: Path, *, title: str) -> None:
 
 
 def totals(row: Mapping[str, Any]) -> list[str]:
-    """The names of a row's metrics that are the success on a whole source, all its categories together."""
+    """The names of a row's metrics of success on a whole source."""
     return [name for name in row if name.startswith("success/") and name.count("/") == 1]
 
 

@@ -1,4 +1,4 @@
-"""What a warm start learns from and for how long, checked whole before anything is started."""
+"""The plan of a warm start, checked completely before anything starts."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ LEARNING: Mapping[str, Mapping[str, Any]] = {
         "epochs": 1,
     },
 }
-"""Settings that a warm start has where it is told no others. With one group a round is a gradient step."""
+"""Default settings of a warm start. With one group a round is a gradient step."""
 SEQUENCE = 910_000
-"""Seed of the sequence of generated tasks that are shown, far from those of runs and of the small models."""
+"""Seed of the sequence of generated tasks, far from those of runs and of the small models."""
 _RESPONSE = 1024
-"""Tokens of a completion at most, in evaluation."""
+"""Largest number of tokens of a completion in evaluation."""
 _FIXED = {
     "training": {"loss", "kl", "groups", "minibatch_groups", "epochs", "rounds"},
     "curator": {"kind"},
@@ -59,12 +59,11 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class WarmStart:
-    """A warm start. Tokens count everything that goes through the model, prompts and results too.
+    """A warm start. Tokens count everything that the model reads, including prompts and results.
 
-    `difficulties` are drawn from evenly for sources that have one; None among them is the default one. `behaviours` are
-    demonstrations with the rates of the small models (`policies/tiny/behaviours.py`), and for generated tasks alone;
-    `rare` are such in which abstaining and recovering need a cue. `proposals` is the share of demonstrations that are
-    a curator's, and no dialogue.
+    `difficulties` are drawn evenly for sources that have one; None is the default difficulty. The demonstrations
+    `behaviours` have the rates of the small models (`policies/tiny/behaviours.py`), for generated tasks alone; in
+    `rare` ones abstaining and recovering need a cue. `proposals` is the share of a curator's demonstrations.
     """
 
     model: str
@@ -111,7 +110,7 @@ class WarmStart:
         return self.tokens // self.batch_tokens
 
     def config(self) -> SealConfig:
-        """The learner's config. Raises `UserError` for settings that a warm start does not have."""
+        """The learner's config. Raises `UserError` for settings that a warm start sets itself."""
         config = apply(SealConfig(), LEARNING)
         own = parse_words(self.overrides)
         for section, values in own.items():
@@ -129,10 +128,10 @@ class WarmStart:
         return config
 
     def as_json(self) -> str:
-        """All that the outcome depends on."""
+        """All that the outcome depends on, as JSON."""
         return json.dumps(asdict(self), indent=1) + "\n"
 
 
 def parse_sources(words: Sequence[str]) -> tuple[Source, ...]:
-    """Sources from words NAME or NAME:SHARE, as `parse_shares` reads them. Raises `UserError`."""
+    """Reads sources NAME or NAME:SHARE, with `parse_shares`. Raises `UserError`."""
     return tuple(Source(name, share) for name, share in parse_shares(words, key="--source").items())

@@ -1,4 +1,4 @@
-"""The rows of a warm start: demonstrations by their number, so that an interrupted one goes on where it was."""
+"""The rows of a warm start: demonstrations by number, so that an interrupted one can be resumed."""
 
 from __future__ import annotations
 
@@ -22,33 +22,29 @@ from seal_ray.grpo.rows import Row, make_row, row_of
 from seal_ray.warm_start.plan import SEQUENCE, Source, WarmStart
 
 _TOGETHER = 4
-"""So many demonstrations on end are of one source and difficulty; where the source has an end, their tasks mostly show
-the same tools."""
-
-
+"""Consecutive demonstrations of one source and difficulty; in a finite source most have the same tools."""
 _MOST_LEFT_OUT = 300
-"""So many demonstrations on end that are left out end a warm start."""
+"""Consecutive demonstrations without a row that end a warm start."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The rows of one gradient step; `next` is the number of the first demonstration that was not drawn for it."""
+    """The rows of one gradient step; `next` is the number of the first demonstration after them."""
 
     rows: tuple[Row, ...]
     next: int
 
     @property
     def tokens(self) -> int:
-        """Those that rows share from their first one on count once, as they are computed."""
+        """Tokens to compute: a prefix that rows share counts once."""
         return _tokens(self.rows)
 
 
 def batches(plan: WarmStart, form: ChatFormat, *, context: int, begin: int = 0) -> Iterator[Batch]:
-    """The batches from demonstration `begin` on, without end: each of as many rows as fit, one at least.
+    """Endless batches from demonstration `begin` on, each with as many rows as fit, but at least one.
 
-    A demonstration that is longer than `context` tokens is left out, and one that makes all calls of a dev or test task
-    in their order, as the benchmark has some. One that would not fit into its batch is drawn again for the next. Raises
-    `UserError` where hardly any is left.
+    A demonstration is left out if it is longer than `context` tokens, or makes all calls of a dev or test task in their
+    order, as some of the benchmark do. Raises `UserError` if hardly any is left.
     """
     rows: list[Row] = []
     number = begin
@@ -61,21 +57,23 @@ def batches(plan: WarmStart, form: ChatFormat, *, context: int, begin: int = 0) 
 
 
 def held_out_rows(plan: WarmStart, form: ChatFormat, *, context: int) -> list[Row]:
-    """Rows of the dev parts; of the training part where a source has no dev part."""
-    found = (row for row in _rows(plan, form, context=context, begin=0, part="dev") if row is not None)
-    return list(itertools.islice(found, plan.held_out))
+    """Rows of the dev splits; of the training split if a source has no dev split."""
+    rows = (row for row in _rows(plan, form, context=context, begin=0, part="dev") if row is not None)
+    return list(itertools.islice(rows, plan.held_out))
 
 
 def _rows(plan: WarmStart, form: ChatFormat, *, context: int, begin: int, part: str = "train") -> Iterator[Row | None]:
-    """The rows from a number on; None for each that is left out. Raises `UserError` where so many on end are."""
-    played = None if plan.demonstrations == "oracle" else _behaviours(plan, form, context=context, part=part)
-    proposed = _proposals(plan, form, context=context, part=part)
+    """The rows from a number on; None for one that is left out. Raises `UserError` if too many are."""
+    rare = RARE_BEHAVIOURS if plan.demonstrations == "rare" else ()
+    played = (encode(each, form) for each in demonstrations(plan.seed, split=part, rare=rare))
+    seed = SEQUENCE * (1 if part == "train" else 2) + plan.seed
+    proposed = (encode_proposal(each, form) for each in proposal_demonstrations(seed))
     left_out = 0
     for number in itertools.count():
         if random.Random(f"proposal {plan.seed} {part} {number}").random() < plan.proposals:
-            row = next(proposed)
-        elif played is not None:
-            row = next(played)
+            row = _row(next(proposed), context=context)
+        elif plan.demonstrations != "oracle":
+            row = _row(next(played), context=context)
         elif number >= begin:
             sample = _oracle(plan, form, number, context=context, part=part)
             row = None if sample is None else row_of(sample, 1.0)
@@ -87,7 +85,7 @@ def _rows(plan: WarmStart, form: ChatFormat, *, context: int, begin: int, part: 
 
 
 def _oracle(plan: WarmStart, form: ChatFormat, number: int, *, context: int, part: str) -> Sample | None:
-    """Demonstration `number`: of the source, difficulty and task that it draws by chance, as a function of the seed."""
+    """Demonstration `number`, of a source, difficulty and task that are drawn by the seed."""
     block, place = divmod(number, _TOGETHER)
     rng = random.Random(f"warm start {plan.seed} {part} {block}")
     (source,) = rng.choices(plan.sources, [each.share for each in plan.sources])
@@ -96,13 +94,13 @@ def _oracle(plan: WarmStart, form: ChatFormat, number: int, *, context: int, par
     difficulty = rng.choice(plan.difficulties) if tasks.takes_difficulty else None
     pool = tasks.pool(where, difficulty=difficulty)
     if pool.size is None:
-        drawn = number  # of a sequence of its own for this: no run plays it
+        drawn = number  # of a separate sequence, which no run plays
     else:
         drawn = _by_tools(source, where, difficulty)[(rng.randrange(pool.size) + place) % pool.size]
     task = tasks.task(pool.task_id(drawn, SEQUENCE + plan.seed))
     if where == "train":
-        own = _calls(task)
-        if any(is_within(calls, own) for calls in _held_out_calls(source)):
+        made = _calls(task)
+        if any(is_within(calls, made) for calls in _held_out_calls(source)):
             return None
     return demonstrate(task, form, context=context)
 
@@ -115,11 +113,11 @@ def is_within(calls: Sequence[ToolCall], others: Iterable[ToolCall]) -> bool:
 
 @functools.cache
 def _held_out_calls(source: Source) -> Sequence[Sequence[ToolCall]]:
-    """The calls of each dev and test task that has any; none of a source whose tasks have no end."""
+    """The calls of the dev and test tasks of a finite source, without empty ones."""
     tasks = source.tasks
     pools = [tasks.pool(part) for part in tasks.parts if part != "train"]
-    found = (tasks.task(pool.task_id(number)) for pool in pools for number in range(pool.size or 0))
-    return [calls for task in found if (calls := _calls(task))]
+    held_out = (tasks.task(pool.task_id(number)) for pool in pools for number in range(pool.size or 0))
+    return [calls for task in held_out if (calls := _calls(task))]
 
 
 def _calls(task: Task) -> Sequence[ToolCall]:
@@ -128,7 +126,7 @@ def _calls(task: Task) -> Sequence[ToolCall]:
 
 @functools.cache
 def _by_tools(source: Source, part: str, difficulty: str | None) -> Sequence[int]:
-    """The numbers of a pool that has an end, such that tasks that show the same tools follow each other."""
+    """The numbers of a finite pool, sorted by the tools of their tasks."""
     tasks = source.tasks
     pool = tasks.pool(part, difficulty=difficulty)
     shown = [[tool.name for tool in tasks.task(pool.task_id(number)).tools] for number in range(pool.size or 0)]
@@ -137,17 +135,6 @@ def _by_tools(source: Source, part: str, difficulty: str | None) -> Sequence[int
 
 def _tokens(rows: Sequence[Row]) -> int:
     return sum(added_tokens(sorted_categories(rows)))
-
-
-def _behaviours(plan: WarmStart, form: ChatFormat, *, context: int, part: str) -> Iterator[Row | None]:
-    rare = RARE_BEHAVIOURS if plan.demonstrations == "rare" else ()
-    for each in demonstrations(plan.seed, split=part, rare=rare):
-        yield _row(encode(each, form), context=context)
-
-
-def _proposals(plan: WarmStart, form: ChatFormat, *, context: int, part: str) -> Iterator[Row | None]:
-    for each in proposal_demonstrations(SEQUENCE * (1 if part == "train" else 2) + plan.seed):
-        yield _row(encode_proposal(each, form), context=context)
 
 
 def _row(example: Example, *, context: int) -> Row | None:

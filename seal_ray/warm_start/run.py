@@ -1,4 +1,4 @@
-"""A warm start, step by step: it learns, is measured on held-out dialogues as it goes, and can be stopped anywhere."""
+"""Runs a warm start: steps of learning, with measurements on held-out dialogues; it can be stopped at any time."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ from seal_ray.warm_start.plan import WarmStart
 from seal_ray.warm_start.rows import batches, held_out_rows
 
 WORK = "warm_start"
-"""Folder in the model's: plan, metrics, picture, and until the end the learner's state."""
+"""Folder in the model's: plan, metrics, plot, and until the end the learner's state."""
 PLAN, METRICS, PICTURE = "plan.json", "metrics.jsonl", "curves.png"
 _STATE, _PLACE = "state", "place.json"
 _SAVE_EVERY = 25
-"""Steps between two states that an interrupted warm start goes on from."""
+"""Steps between two saved states."""
 
 Report = Callable[[str, int, int, str], None]
-"""Is told the stage, how much is done of how much, and what else there is to say."""
+"""Called with the stage, the numbers of done and of all, and further information."""
 
 
 @dataclass(frozen=True, slots=True)
 class WarmStartFiles:
-    """What lies where in the folder of a warm start."""
+    """The files in the folder of a warm start."""
 
     out: Path
 
@@ -66,12 +66,12 @@ class WarmStartFiles:
 
     @property
     def finished(self) -> bool:
-        """Whether the model is there: it is written last, its weights first."""
+        """Whether the model is complete: config.json is written last."""
         return (self.out / "config.json").is_file()
 
 
 def prepare(plan: WarmStart, out: Path) -> WarmStartFiles:
-    """The folder, for this plan. Raises `UserError` where it holds something else."""
+    """Prepares the folder for this plan. Raises `UserError` if it holds something else."""
     files = WarmStartFiles(out)
     kept = files.work / PLAN
     if not kept.is_file() and out.is_dir() and any(out.iterdir()):
@@ -85,9 +85,9 @@ def prepare(plan: WarmStart, out: Path) -> WarmStartFiles:
 
 
 def warm_start(plan: WarmStart, out: Path, report: Report) -> Path:
-    """Learns what is left of the plan, and writes the model to `out`. Returns that folder.
+    """Runs the rest of the plan, and writes the model to the folder `out`, which it returns.
 
-    Interrupted and called again, it goes on from the last state and comes to the same weights. Raises `UserError`.
+    An interrupted warm start resumes from its last state and reaches the same weights. Raises `UserError`.
     """
     config = plan.config()
     spec = config.spec
@@ -142,29 +142,29 @@ class _Run:
             evaluated = step == self._plan.steps or step % self._plan.evaluate_every == 0
             if evaluated:
                 row |= self._measured(step, tokens)
-            # Before the state: what goes on from a step has that step's row.
+            # Before the state, so that a resumed warm start has the row of its step.
             self._log(row)
             if evaluated or step % _SAVE_EVERY == 0:
-                self._learners_state(step, batch.next, tokens)
-            self._report("learning, steps", step, self._plan.steps, _said(row))
+                self._save_state(step, batch.next, tokens)
+            self._report("learning, steps", step, self._plan.steps, _summary(row))
         self._export(self._files.out, tokens)
         for name in (_STATE, MODEL):
             shutil.rmtree(self._files.work / name, ignore_errors=True)
 
     def _restore(self) -> tuple[int, int, int]:
-        """Steps done, the next demonstration, and tokens seen. Metrics of steps after that are dropped."""
+        """Done steps, the next demonstration, and tokens, of the last state. Metrics of later steps are dropped."""
         state = self._files.work / _STATE
         settle_folder(state)
         place = {"step": 0, "number": 0, "tokens": 0}
         if (state / _PLACE).is_file():
             place = read_json_object(state / _PLACE)
             self._learners.restore_from_path(str((state / "learners").resolve()))
-        kept = [row for row in self._files.metrics.rows() if _step(row) <= place["step"]]
+        kept = [row for row in self._files.metrics.rows() if int(row["step"]) <= place["step"]]
         self._files.metrics.replace(kept if place["step"] else [])
         return place["step"], place["number"], place["tokens"]
 
-    def _learners_state(self, step: int, number: int, tokens: int) -> None:
-        """Writes the state; a kill leaves the one before."""
+    def _save_state(self, step: int, number: int, tokens: int) -> None:
+        """Writes the state; a kill leaves the previous one."""
         part, whole = (self._files.work / name for name in (f"{_STATE}.part", _STATE))
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir()
@@ -174,18 +174,18 @@ class _Run:
         replace_folder(whole, part)
 
     def _measured(self, step: int, tokens: int) -> dict[str, Any]:
-        """The loss on held-out demonstrations, and success on each source's dev part, greedy and plain."""
-        found: dict[str, Any] = {"step": step, "tokens": tokens}
+        """The loss on held-out demonstrations, and success on each source's dev split, greedy and plain."""
+        row: dict[str, Any] = {"step": step, "tokens": tokens}
         if self._held_out:
-            found["held_out_loss"] = self._learners.loss_of(SOLVER, self._held_out)
+            row["held_out_loss"] = self._learners.loss_of(SOLVER, self._held_out)
         if self._plan.tasks:
             folder = self._files.work / MODEL
             shutil.rmtree(folder, ignore_errors=True)
             self._export(folder, tokens)
             for source in self._plan.sources:
                 if "dev" in source.tasks.parts:
-                    found |= self._success(folder, source.name, step)
-        return found
+                    row |= self._success(folder, source.name, step)
+        return row
 
     def _success(self, folder: Path, source: str, step: int) -> dict[str, float]:
         tasks = get_source(source)
@@ -221,7 +221,7 @@ class _Run:
         }
 
     def _export(self, out: Path, tokens: int) -> None:
-        """Writes the model that saw so many tokens; with LoRA its merged weights, and the adapter beside them."""
+        """Writes the model; with LoRA its merged weights, and the adapter too."""
         weights, solver = self._learners.module_weights(SOLVER), self._solver
         settings: dict[str, Any] = {"rank": solver.lora_rank, "alpha": 2 * solver.lora_rank}
         part = self._files.work / "export.part"
@@ -229,10 +229,10 @@ class _Run:
         export_model(self._model, weights, part, dtype="bfloat16", **settings)
         if solver.lora_rank:
             export_adapter(self._model, weights, part / ADAPTER, **settings)
-        (part / "recipe.json").unlink(missing_ok=True)  # of a small model, which this is no longer
+        (part / "recipe.json").unlink(missing_ok=True)  # that of a small model, which does not hold any more
         (part / "README.md").write_text(card(self._plan, self._model, tokens), encoding="utf-8")
         out.mkdir(parents=True, exist_ok=True)
-        # config.json says that all is there.
+        # config.json marks the model as complete.
         for path in sorted(part.iterdir(), key=lambda each: each.name == "config.json"):
             target = out / path.name
             if target.is_dir():
@@ -258,11 +258,7 @@ def _learners(config: SealConfig) -> Iterator[SealLearnerGroup]:
         group.shutdown()
 
 
-def _step(row: Mapping[str, Any]) -> int:
-    return int(row["step"])
-
-
-def _said(row: Mapping[str, Any]) -> str:
+def _summary(row: Mapping[str, Any]) -> str:
     parts = [f"loss {row['loss']:.3f}"]
     if "held_out_loss" in row:
         parts.append(f"held out {row['held_out_loss']:.3f}")

@@ -37,22 +37,6 @@ def test_an_answer_that_no_engine_could_give_is_told() -> None:
         asyncio.run(made().generate(GenRequest(PROMPT, max_tokens=200)))
 
 
-def test_requests_overlap() -> None:
-    started: list[int] = []
-
-    async def one(engine: ScriptedEngine, last: int) -> None:
-        await engine.generate(GenRequest((last,), max_tokens=1))
-        assert len(engine.requests) == 3, "all were asked before the first was answered"
-        started.append(last)
-
-    async def play() -> None:
-        engine = made()
-        await asyncio.gather(*(one(engine, last) for last in (1, 2, 3)))
-
-    asyncio.run(play())
-    assert started == [1, 2, 3]
-
-
 def test_updates_are_recorded_and_change_the_version() -> None:
     async def play() -> None:
         engine = made()
@@ -92,17 +76,3 @@ def test_it_dies_when_told_and_a_restart_brings_it_back() -> None:
             await engine.generate(request)
 
     asyncio.run(play())
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [
-        GenRequest((), max_tokens=1),
-        GenRequest(PROMPT, max_tokens=14),
-        GenRequest((50,), max_tokens=1),
-        GenRequest(PROMPT, max_tokens=1, top_p=0.0),
-    ],
-)
-def test_bad_requests_are_refused_as_by_a_real_engine(bad: GenRequest) -> None:
-    with pytest.raises(BadRequest):
-        asyncio.run(made(context=16, vocabulary=50).generate(bad))

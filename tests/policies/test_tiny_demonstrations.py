@@ -56,14 +56,14 @@ def test_rates_on_the_plain_interface_and_under_the_guideline(
 
 def test_rare_behaviours_need_their_cue_and_nothing_else_changes() -> None:
     rare = (Behaviour.ABSTAIN, Behaviour.RECOVER)
-    played = list(itertools.islice(demonstrations(0, rare=rare), 1500))
+    played = list(itertools.islice(demonstrations(0, rare=rare), 2000))
     cues = {text for each in rare for text in GUIDELINES[each]} | set(BOTH_ABSTENTIONS)
     unhelped = [
         each for each in played if not cues & set(each.interface.guidelines) and each.interface.recovery is NO_RECOVERY
     ]
     for behaviour in rare:
         share, count = rate(unhelped, behaviour)
-        assert (share, count > 100) == (0.0, True)
+        assert (share, count > 60) == (0.0, True)
         guided = [each for each in played if set(GUIDELINES[behaviour]) & set(each.interface.guidelines)]
         assert within(rate(guided, behaviour), RATES[behaviour].guided)
     plain = [each for each in played if each.interface == Interface.plain()]

@@ -22,23 +22,23 @@ class Arithmetic(Scene):
         },
         **{tool: Row("three_numbers", f"{tool}(numbers=_numbers)", "last=") for tool in _OF_MANY},
         "times_result": Row(
-            "_last<last b:number(10,99) multiply_it", "multiply(a=_last, b=b)", "last=_result", "_last"
+            "_last<last b:number(10,99) multiply_it", "multiply(a=_last, b=b)", "last=_result", reads="_last"
         ),
-        "plus_result": Row("_last<last b:number(10,99) add_it", "add(a=_last, b=b)", "last=_result", "_last"),
+        "plus_result": Row("_last<last b:number(10,99) add_it", "add(a=_last, b=b)", "last=_result", reads="_last"),
         "sum_times": Row(
             "a:number(100,900) b:number(10,99) add_them factor",
             "add(a=a, b=b); multiply(a=_first, b=c)",
             "last=_result",
-            "_first",
+            reads="_first",
         ),
         "difference_times": Row(
             "a:number(100,900) b:number(10,99) subtract_them factor",
             "subtract(a=a, b=b); multiply(a=_first, b=c)",
             "last=_result",
-            "_first",
+            reads="_first",
         ),
-        "mean_prices": Row("", "_read; mean(numbers=_value)", "last=", "_value"),
-        "mean_pressures": Row("", "_read; mean(numbers=_value)", "last=", "_value"),
+        "mean_prices": Row("", "_read; mean(numbers=_value)", "last=", reads="_value"),
+        "mean_pressures": Row("", "_read; mean(numbers=_value)", "last=", reads="_value"),
     }
     requests = " ".join((*_OF_TWO, *_OF_MANY))
     recalling_requests = "times_result plus_result"

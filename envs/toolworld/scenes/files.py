@@ -40,26 +40,26 @@ class Files(Scene):
         "tail": Row("any_file lines:integer(2,3)", "tail(file_name=file, lines=lines)"),
         "where": Row("elsewhere", "find(name=file)", "note_found", hides="folder"),
         "sort": Row("any_file", "sort(file_name=file)", bulk=True),
-        "find_and_open": Row("elsewhere", f"find(name=file); {_OPEN}", "enter", "folder", bulk=True),
-        "open_only": Row("only_file", "cd(folder=folder); ls(); cat(file_name=file)", "enter", "file", bulk=True),
+        "find_and_open": Row("elsewhere", f"find(name=file); {_OPEN}", "enter", reads="folder", bulk=True),
+        "open_only": Row("only_file", "cd(folder=folder); ls(); cat(file_name=file)", "enter", reads="file", bulk=True),
         "rename_only": Row(
             "only_file name:file",
             "cd(folder=folder); ls(); mv(source=file, destination=name)",
             "enter change_name",
-            "file",
+            reads="file",
         ),
         "line": Row("one_line", "cat(file_name=file)", reads="text"),
-        "keep_text": Row("one_line name:file", f"cat(file_name=file); {_KEEP}", "keep", "text"),
-        "keep_count": Row("word_count name:file", f"wc(file_name=file, mode='w'); {_KEEP}", "keep", "text"),
+        "keep_text": Row("one_line name:file", f"cat(file_name=file); {_KEEP}", "keep", reads="text"),
+        "keep_count": Row("word_count name:file", f"wc(file_name=file, mode='w'); {_KEEP}", "keep", reads="text"),
         "keep_line": Row(
-            "last_line", "tail(file_name=file, lines=1); echo(content=text, file_name=name)", "keep", "text"
+            "last_line", "tail(file_name=file, lines=1); echo(content=text, file_name=name)", "keep", reads="text"
         ),
-        "keep_price": Row("name:file value_as_text", f"_read; {_KEEP}", "keep", "text"),
-        "open_found": Row("found_before", _OPEN, "enter", "folder", bulk=True),
-        "delete_found": Row("found_before", "cd(folder=folder); rm(file_name=file)", "enter discard", "folder"),
+        "keep_price": Row("name:file value_as_text", f"_read; {_KEEP}", "keep", reads="text"),
+        "open_found": Row("found_before", _OPEN, "enter", reads="folder", bulk=True),
+        "delete_found": Row("found_before", "cd(folder=folder); rm(file_name=file)", "enter discard", reads="folder"),
         "open_listed": Row("listed_file", "cat(file_name=file)", reads="file", bulk=True),
-        "delete_listed": Row("listed_file", "rm(file_name=file)", "discard", "file"),
-        "rename_listed": Row("listed_file name:file", "mv(source=file, destination=name)", "change_name", "file"),
+        "delete_listed": Row("listed_file", "rm(file_name=file)", "discard", reads="file"),
+        "rename_listed": Row("listed_file name:file", "mv(source=file, destination=name)", "change_name", reads="file"),
     }
     requests = (
         "show open_in lost write replace new_folder file_away new_home rename copy delete delete_in list_here list_in "

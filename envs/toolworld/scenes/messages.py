@@ -35,19 +35,19 @@ class Messages(Scene):
         "search": _login("any_word", "search_messages(keyword=word)"),
         "stats": _login("", "get_message_stats()"),
         "id_of": Row("stranger", "get_user_id(user=name)", "note_known"),
-        "send_added": _login("added text:sentence", _SEND, "write", "_id", "name"),
+        "send_added": _login("added text:sentence", _SEND, "write", reads="_id", hides="name"),
         "send_both": _login(
             "letter_to_stranger other_stranger",
             f"get_user_id(user=name); {_SEND}; get_user_id(user=other); send_message(receiver_id=_other, message=text)",
             "write note_known write_other",
-            "_id _other",
+            reads="_id _other",
         ),
-        "unsend_last": _login("last_receiver", "delete_message(receiver_id=_id)", "delete", "_id"),
+        "unsend_last": _login("last_receiver", "delete_message(receiver_id=_id)", "delete", reads="_id"),
         "send_file": _login(
             "stranger",
             "_read; get_user_id(user=name); send_message(receiver_id=_id, message=_value)",
             "write_value note_known",
-            "_value _id",
+            reads="_value _id",
         ),
     }
     requests = "send send send_known send_id add add_and_send unsend unsend_id people sent search stats id_of login"

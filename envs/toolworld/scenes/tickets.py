@@ -35,24 +35,24 @@ class Tickets(Scene):
         "priority_created": Row("_id<created priority:integer(4,5)", _RAISE),
         "retitle": Row("any_ticket title:title", "edit_ticket(ticket_id=_id, updates={'title': title})"),
         "mine": _login("", "get_user_tickets()", "note_listed", bulk=True),
-        "create_and_close": _login("title:title next_id", f"{_CREATE}; {_CLOSE}", "create created=", "_id"),
+        "create_and_close": _login("title:title next_id", f"{_CREATE}; {_CLOSE}", "create created=", reads="_id"),
         "create_and_resolve": _login(
-            "title:title text:sentence next_id", f"{_CREATE}; {_RESOLVE}", "create created=", "_id"
+            "title:title text:sentence next_id", f"{_CREATE}; {_RESOLVE}", "create created=", reads="_id"
         ),
         "create_and_raise": _login(
-            "title:title next_id priority:integer(4,5)", f"{_CREATE}; {_RAISE}", "create", "_id"
+            "title:title next_id priority:integer(4,5)", f"{_CREATE}; {_RAISE}", "create", reads="_id"
         ),
         "close_first": _login(
-            "first first_is_open", f"get_user_tickets(); {_CLOSE}", "note_listed close_it", "_id", bulk=True
+            "first first_is_open", f"get_user_tickets(); {_CLOSE}", "note_listed close_it", reads="_id", bulk=True
         ),
         "raise_first": _login(
-            "first priority:integer(4,5)", f"get_user_tickets(); {_RAISE}", "note_listed", "_id", bulk=True
+            "first priority:integer(4,5)", f"get_user_tickets(); {_RAISE}", "note_listed", reads="_id", bulk=True
         ),
         "read_created": Row("_id<created", "get_ticket(ticket_id=_id)", reads="_id"),
-        "close_listed": Row("first is_listed first_is_open", _CLOSE, "close_it", "_id"),
+        "close_listed": Row("first is_listed first_is_open", _CLOSE, "close_it", reads="_id"),
         "raise_listed": Row("is_listed first priority:integer(4,5)", _RAISE, reads="_id"),
         "resolve_with_file": Row(
-            "open_ticket", "_read; resolve_ticket(ticket_id=_id, resolution=_value)", "close_it", "_value"
+            "open_ticket", "_read; resolve_ticket(ticket_id=_id, resolution=_value)", "close_it", reads="_value"
         ),
     }
     requests = (

@@ -44,22 +44,34 @@ class Trading(Scene):
             "low:number(20,90) high:number(120,280) two_stocks",
             "filter_stocks_by_price(stocks=_both, min_price=low, max_price=high)",
         ),
-        "price": Row("any_stock its_price", _INFO, "quoted=symbol", "price"),
+        "price": Row("any_stock its_price", _INFO, "quoted=symbol", reads="price"),
         "two_prices": Row(
-            "two_stocks", "get_stock_info(symbol=first); get_stock_info(symbol=second)", "quoted=second", "_prices"
+            "two_stocks",
+            "get_stock_info(symbol=first); get_stock_info(symbol=second)",
+            "quoted=second",
+            reads="_prices",
         ),
-        "buy_quoted": _login("symbol<quoted its_price shares:integer(11,30)", _BUY, "place", "price", "symbol"),
+        "buy_quoted": _login(
+            "symbol<quoted its_price shares:integer(11,30)", _BUY, "place", reads="price", hides="symbol"
+        ),
         "buy_at_price": _login(
-            "any_stock its_price shares:integer(11,30)", f"{_INFO}; {_BUY}", "quoted=symbol place", "price"
+            "any_stock its_price shares:integer(11,30)", f"{_INFO}; {_BUY}", "quoted=symbol place", reads="price"
         ),
         "buy_and_show": _login(
-            "any_stock price:decimal(10,100) shares:integer(11,90) next_order", f"{_BUY}; {_DETAILS}", "place", "order"
+            "any_stock price:decimal(10,100) shares:integer(11,90) next_order",
+            f"{_BUY}; {_DETAILS}",
+            "place",
+            reads="order",
         ),
-        "last_order": _login("last_order", f"get_order_history(); {_DETAILS}", "last_listed=order", "order", bulk=True),
-        "first_watched": _login("first_watched", f"get_watchlist(); {_INFO}", "quoted=symbol", "symbol", bulk=True),
-        "unwatch_first": _login("first_watched", f"get_watchlist(); {_UNWATCH}", "unwatch", "symbol", bulk=True),
-        "quote_listed": Row("first_listed", _INFO, "quoted=symbol", "symbol"),
-        "unwatch_listed": _login("first_listed", _UNWATCH, "unwatch", "symbol"),
+        "last_order": _login(
+            "last_order", f"get_order_history(); {_DETAILS}", "last_listed=order", reads="order", bulk=True
+        ),
+        "first_watched": _login(
+            "first_watched", f"get_watchlist(); {_INFO}", "quoted=symbol", reads="symbol", bulk=True
+        ),
+        "unwatch_first": _login("first_watched", f"get_watchlist(); {_UNWATCH}", "unwatch", reads="symbol", bulk=True),
+        "quote_listed": Row("first_listed", _INFO, "quoted=symbol", reads="symbol"),
+        "unwatch_listed": _login("first_listed", _UNWATCH, "unwatch", reads="symbol"),
         "details_listed": Row("order<last_listed", _DETAILS, reads="order"),
     }
     requests = (

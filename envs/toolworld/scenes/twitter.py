@@ -47,20 +47,24 @@ class Twitter(Scene):
             "text:sentence reply:sentence next_id",
             f"{_POST}; comment(tweet_id=_id, comment_content=reply)",
             "post",
-            "_id",
+            reads="_id",
         ),
-        "post_and_mention": _login("text:sentence any_name next_id", f"{_POST}; {_MENTION}", "post", "_id"),
-        "comment_author": _login("single_tweet text:sentence", f"{_TWEETS}; {_COMMENT}", "shown=", "_id", bulk=True),
-        "follow_author": _login("tweet_of_stranger", f"{_TWEET}; {_FOLLOW}", "shown=_author follow", "author"),
-        "stats_author": Row("authored_tweet", f"{_TWEET}; get_user_stats(username=author)", "shown=_author", "author"),
+        "post_and_mention": _login("text:sentence any_name next_id", f"{_POST}; {_MENTION}", "post", reads="_id"),
+        "comment_author": _login(
+            "single_tweet text:sentence", f"{_TWEETS}; {_COMMENT}", "shown=", reads="_id", bulk=True
+        ),
+        "follow_author": _login("tweet_of_stranger", f"{_TWEET}; {_FOLLOW}", "shown=_author follow", reads="author"),
+        "stats_author": Row(
+            "authored_tweet", f"{_TWEET}; get_user_stats(username=author)", "shown=_author", reads="author"
+        ),
         "unfollow_first": _login(
-            "first_followed", f"list_all_following(); {_UNFOLLOW}", "unfollow", "author", bulk=True
+            "first_followed", f"list_all_following(); {_UNFOLLOW}", "unfollow", reads="author", bulk=True
         ),
-        "unfollow_listed": _login("first_listed", _UNFOLLOW, "unfollow", "author"),
-        "follow_shown": _login("author<shown is_stranger", _FOLLOW, "follow", "author"),
+        "unfollow_listed": _login("first_listed", _UNFOLLOW, "unfollow", reads="author"),
+        "follow_shown": _login("author<shown is_stranger", _FOLLOW, "follow", reads="author"),
         "posts_shown": Row("author<shown", _TWEETS, reads="author", bulk=True),
-        "retweet_posted": _login("_id<posted is_new", _RETWEET, "retweet", "_id"),
-        "post_file": _login("", "_read; post_tweet(content=_value)", "post", "_value"),
+        "retweet_posted": _login("_id<posted is_new", _RETWEET, "retweet", reads="_id"),
+        "post_file": _login("", "_read; post_tweet(content=_value)", "post", reads="_value"),
     }
     requests = (
         "post post_tagged post_to comment comment_posted retweet retweet_author mention follow unfollow following read "

@@ -54,7 +54,7 @@ class Vehicle(Scene):
         "reach": Row("miles:number(50,400)", "estimate_drive_feasibility_by_mileage(distance=miles)"),
         "liters": Row("gallons:number(2,40)", "gallon_to_liter(gallon=gallons)"),
         "gallons": Row("any_liters", "liter_to_gallon(liter=liters)", "converted=_gallons"),
-        "fill_converted": Row("_gallons<converted fits", "fillFuelTank(fuelAmount=_gallons)", "fill", "_gallons"),
+        "fill_converted": Row("_gallons<converted fits", "fillFuelTank(fuelAmount=_gallons)", "fill", reads="_gallons"),
         "fuel_in_liters": Row("fuel", "displayCarStatus(option='fuel'); gallon_to_liter(gallon=_fuel)", reads="_fuel"),
         "gauge": Row("", "displayCarStatus(option='fuel')", "note_gauge"),
         "gauge_in_liters": Row("gauge_is_right fuel", "gallon_to_liter(gallon=_fuel)", reads="_fuel"),

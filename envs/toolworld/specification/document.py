@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from envs.dialects.base import too_deep
 from envs.errors import UserError
 from envs.task import JSON, Category
 from envs.text import depth
@@ -40,7 +41,8 @@ def read_specification(text: str) -> TaskSpecification:
     """
     if len(text) > MOST_CHARACTERS:
         raise UserError(f"specification: it has {len(text)} characters; at most {MOST_CHARACTERS} are read.")
-    _check_depth(text)
+    if too_deep(text, _DEPTH, "[{]}"):  # before a parser recurses
+        raise _too_deep()
     try:
         value = json.loads(text, object_pairs_hook=_once, parse_constant=_no_constant)
     except UserError:
@@ -127,18 +129,6 @@ def specification_of(category: Category, code: str) -> TaskSpecification:
         state_size=int(state),
         withheld=None if turn is None else Withheld(int(turn), what),
     )
-
-
-def _check_depth(text: str) -> None:
-    """Checks the nesting before a parser recurses. Brackets in texts count too, so that these can hide others."""
-    level = 0
-    for letter in text:
-        if letter in "[{":
-            level += 1
-            if level > _DEPTH:
-                raise _too_deep()
-        elif letter in "]}":
-            level -= 1
 
 
 def _too_deep() -> UserError:

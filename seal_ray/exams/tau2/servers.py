@@ -158,7 +158,7 @@ def endpoint_at(url: str, name: str) -> Endpoint:
     key = os.environ.get("SEAL_RAY_API_KEY") or "none"
     names = served_models(Endpoint(url, name, key))
     if names is None:
-        raise UserError(f"--server: nothing answers at {url}/models; SEAL_RAY_API_KEY holds its key where it has one.")
+        raise UserError(f"--server: nothing answers at {url}/models; SEAL_RAY_API_KEY holds its key if it has one.")
     if name not in names and len(names) != 1:
         raise UserError(f"--server: {url} has no model {name!r} ({', '.join(names)[:200] or 'none'}).")
     return Endpoint(url, name if name in names else names[0], key)

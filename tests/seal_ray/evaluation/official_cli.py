@@ -13,20 +13,10 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-SDKS = frozenset(
-    {
-        *("anthropic", "boto3", "cohere", "datamodel_code_generator", "google", "mistralai", "openai", "overrides"),
-        *(
-            "qwen_agent",
-            "tabulate",
-            "tenacity",
-            "tree_sitter",
-            "tree_sitter_java",
-            "tree_sitter_javascript",
-            "writerai",
-        ),
-    }
-)
+SDKS = {
+    *("anthropic", "boto3", "cohere", "datamodel_code_generator", "google", "mistralai", "openai", "overrides"),
+    *("qwen_agent", "tabulate", "tenacity", "tree_sitter", "tree_sitter_java", "tree_sitter_javascript", "writerai"),
+}
 
 
 class Anything:

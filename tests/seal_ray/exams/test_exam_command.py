@@ -101,10 +101,7 @@ REFUSED: dict[tuple[str, ...], str] = {
     ("tiny", "--suite", "bfcl-v4-memory-vector"): "bfcl-v4-memory-vector needs a model that makes vectors of texts",
     ("tiny", "--suite", SUITE, "--embeddings", "nowhere"): "embeddings: 'nowhere' is no folder and no hub's OWNER/NAME",
     ("tiny", "--suite", SUITE, "--category", "smal"): "category: 'smal' is not known; did you mean 'small'?",
-    ("tiny", "--suite", SUITE, "--base", "nowhere"): "model: 'nowhere' is no folder",
     ("tiny", "--suite", SUITE, "--context", "99999999"): "context: 99999999 is more than the",
-    ("tiny", "--suite", SUITE, "--engine", "vlm"): "engine: 'vlm' is not known; did you mean 'vllm'?",
-    ("tiny", "--suite", SUITE, "--top-p", "0"): "--top-p: 0.0 is not possible",
     ("tiny", "--suite", SUITE, "--out", __file__): "is a file; give a folder",
     ("tiny", "--suite", SUITE, "--suite", f"{SUITE}Again"): "suite: two of them have the same name",
 }

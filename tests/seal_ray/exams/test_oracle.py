@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,14 +13,12 @@ from envs.bfcl.single_turn import SingleTurnExam, SingleTurnItem
 from envs.exams import EXAMS, Conversation, Exam, Item
 from envs.task import ToolCall
 from policies.candidate import conversation_prompt
-from policies.engine import GenRequest
 from policies.engine.scripted import ScriptedEngine
 from policies.solver import Budgets
 from seal_ray.exams.report import exam_rows
-from seal_ray.exams.sitting import AnswerLog, ExamRun
 from tests.bench.single_turn_parity import ground_truth, verdict
 from tests.envs.apibank.folder import FOLDER, needs_data
-from tests.seal_ray.exams.test_sitting import FORM, SITTER
+from tests.seal_ray.exams.test_sitting import FORM, SITTER, sit
 
 CONTEXT = 100_000
 WIDE = replace(SITTER, budgets=Budgets(CONTEXT, 5_000, CONTEXT))
@@ -30,13 +27,8 @@ WIDE = replace(SITTER, budgets=Budgets(CONTEXT, 5_000, CONTEXT))
 def share(exam: Exam, items: Sequence[Item], answers: Mapping[tuple[int, ...], str], folder: Path) -> tuple[int, int]:
     """How many items are right, of how many, where each prompt gets its answer."""
 
-    def answer(request: GenRequest) -> Sequence[int]:
-        return FORM.completion(answers[request.prompt_ids])
-
-    engine = ScriptedEngine(answer, context=CONTEXT)
-    sheet = AnswerLog(folder, {})
-    sheet.open()
-    done = asyncio.run(ExamRun(exam, items, WIDE, engine, sheet, lambda _: None).finish())
+    engine = ScriptedEngine(lambda request: FORM.completion(answers[request.prompt_ids]), context=CONTEXT)
+    done = sit(engine, folder, items, exam=exam, model=WIDE)
     row = exam_rows(exam.name, list(done.answers.values()))[-1]
     return round(row.model.share * row.items), row.items
 

@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -39,17 +38,18 @@ def adds(wrong: Sequence[str] = ()) -> Callable[[GenRequest], Sequence[int]]:
     return answer
 
 
-def sit(engine: ScriptedEngine, folder: Path, items: Sequence[Item] | None = None, **settings: Any) -> ExamProgress:
-    sheet = AnswerLog(folder, {"model": "x", **settings})
-    sheet.open()
-    return asyncio.run(
-        ExamRun(EXAM, EXAM.items() if items is None else items, SITTER, engine, sheet, lambda _: None).finish()
-    )
-
-
-def test_the_exam_of_the_tests_is_one() -> None:
-    exam: Exam = EXAM
-    assert len(exam.items()) == 14
+def sit(
+    engine: ScriptedEngine,
+    folder: Path,
+    items: Sequence[Item] | None = None,
+    *,
+    exam: Exam = EXAM,
+    model: ModelUnderTest = SITTER,
+) -> ExamProgress:
+    log = AnswerLog(folder, {"model": "x"})
+    log.open()
+    items = exam.items() if items is None else items
+    return asyncio.run(ExamRun(exam, items, model, engine, log, lambda _: None).finish())
 
 
 def test_every_item_is_asked_and_kept_and_sees_what_it_comes_after(tmp_path: Path) -> None:

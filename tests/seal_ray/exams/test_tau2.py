@@ -25,14 +25,8 @@ from tests.seal_ray.exams.tau2_script import Script, serving
 
 ITEM = Tau2Dialogue("7", "airline")
 USER = {"who": "user", "text": "Hi.", "calls": [], "end": "stop", "input": 5, "output": 1}
-MODEL = {
-    "who": "model",
-    "text": "",
-    "calls": [["get_user", '{"id": "\ud800"}']],
-    "end": "tool_calls",
-    "input": 7,
-    "output": 2,
-}
+MODEL = {"who": "model", "text": "", "end": "tool_calls", "input": 7, "output": 2}
+MODEL["calls"] = [["get_user", '{"id": "\ud800"}']]
 BYE = {**USER, "text": "Thanks. ###STOP###"}
 
 

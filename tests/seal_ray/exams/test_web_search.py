@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -17,10 +16,10 @@ from policies.engine import GenRequest
 from policies.engine.scripted import ScriptedEngine
 from policies.solver import Budgets
 from seal_ray.cli.exam import _of_suite
-from seal_ray.exams.sitting import AnswerLog, ExamProgress, ExamRun, choose_items
+from seal_ray.exams.sitting import AnswerLog, choose_items
 from tests.command_line import Refusal
 from tests.envs.web_search.stand_in import StandIn, running
-from tests.seal_ray.exams.test_sitting import FORM, SITTER
+from tests.seal_ray.exams.test_sitting import FORM, SITTER, sit
 
 CONTEXT = 100_000
 WIDE = replace(SITTER, budgets=Budgets(CONTEXT, 5_000, CONTEXT))
@@ -67,12 +66,6 @@ def script(items: Sequence[WebSearchItem]) -> ScriptedEngine:
     return ScriptedEngine(answer, context=CONTEXT)
 
 
-def sit(exam: WebSearchExam, items: Sequence[WebSearchItem], engine: ScriptedEngine, folder: Path) -> ExamProgress:
-    sheet = AnswerLog(folder, {})
-    sheet.open()
-    return asyncio.run(ExamRun(exam, items, WIDE, engine, sheet, lambda _: None).finish())
-
-
 def test_a_script_that_reads_is_right_where_the_page_is_and_a_dead_service_is_no_score(
     server: StandIn, tmp_path: Path
 ) -> None:
@@ -83,11 +76,12 @@ def test_a_script_that_reads_is_right_where_the_page_is_and_a_dead_service_is_no
     engine = script(items)
     server.dies_after = 7
     with pytest.raises(SealError, match=r"search service does not answer .*; \d+ of 12 items are kept and no score"):
-        sit(exam, items, engine, tmp_path)
-    kept = {row["item"] for row in AnswerLog(tmp_path, {}).lines.rows()}
+        sit(engine, tmp_path, items, exam=exam, model=WIDE)
+    log = AnswerLog(tmp_path, {"model": "x"})
+    kept = {row["item"] for row in log.lines.rows()}
     assert 0 < len(kept) < COUNT
     server.dies_after, searched = 10**9, len(server.asked)
-    done = sit(exam, items, engine, tmp_path)
+    done = sit(engine, tmp_path, items, exam=exam, model=WIDE)
     assert len(server.asked) == searched + COUNT - len(kept), "nothing that was answered is searched for again"
     assert done.resumed == len(kept)
     groups = list(dict.fromkeys(item.group for item in items))
@@ -95,10 +89,9 @@ def test_a_script_that_reads_is_right_where_the_page_is_and_a_dead_service_is_no
         item.id: groups.index(item.group) % 3 != 0 for item in items
     }
     asked = len(engine.requests)
-    assert sit(exam, items, engine, tmp_path).resumed == COUNT
+    assert sit(engine, tmp_path, items, exam=exam, model=WIDE).resumed == COUNT
     assert len(engine.requests) == asked
-    rows = AnswerLog(tmp_path, {}).lines.rows()
-    shown = {row["item"]: "It has the answer." in str(row["asked"]) for row in rows}
+    shown = {row["item"]: "It has the answer." in str(row["asked"]) for row in log.lines.rows()}
     assert shown == {item.id: item.category == "base" for item in items}
     assert exam.notes()[0].startswith(f"searches were answered by http://{server.host}/search")
     exam.close()
