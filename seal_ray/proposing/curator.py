@@ -35,8 +35,8 @@ GUIDELINE_TOKENS = 256
 class CuratorLoop(ProposalLoop[Interface]):
     """The curator, the incumbent arm and the window.
 
-    A curator without a model proposes the interface that is shown from now on. The proposals of a language model are
-    played as arms first; the `guard` checks them against leaks, and `statistics` has what is known of all arms.
+    The proposal of a curator without a model becomes the incumbent at once. The proposals of a language model are
+    checked by the `guard` against leaks, and played as arms; `statistics` compares all arms.
     """
 
     name = CURATOR
@@ -64,6 +64,7 @@ class CuratorLoop(ProposalLoop[Interface]):
 
     @property
     def tasks_may_choose(self) -> bool:
+        """Whether `curator.allocation` lets half of the tasks choose their arms."""
         return self._llm is not None and self._llm.allocation == "by_category"
 
     @property
@@ -72,7 +73,7 @@ class CuratorLoop(ProposalLoop[Interface]):
         return self.tasks_may_choose and len(self.window.arms) > 1
 
     def allocate(self, slots: int, seed: int) -> list[int] | None:
-        """How many of a round's groups each arm that is not plain plays; None for equal numbers."""
+        """Number of a round's groups of each arm that is not plain; None for equal numbers."""
         if self._llm is None or self.tasks_may_choose:
             return None
         return self.statistics.allocate(self.window, slots, seed)
@@ -98,8 +99,8 @@ class CuratorLoop(ProposalLoop[Interface]):
             round_number: The window's first round.
             seed: Seed of the sampling.
             upcoming: Tasks of the window, against which the guard checks proposals and the incumbent.
-            rollouts: Rollouts of the window under arms that are not plain. If success is compared there are no more
-                new arms than these can tell apart, and no proposals if that is none.
+            rollouts: Rollouts of the window under arms that are not plain, which limit the number of new arms if the
+                reward is measured by success.
             heal: Called while the curator writes.
         """
         shown = self.incumbent
@@ -122,13 +123,13 @@ class CuratorLoop(ProposalLoop[Interface]):
         return self.incumbent != shown
 
     def _room(self, rollouts: int | None) -> tuple[list[Interface], int]:
-        """The arm of an earlier window that plays again, if any, and how many new ones can play."""
+        """The arm of an earlier window that plays again, if any, and the number of new arms."""
         assert self._llm is not None
         assert isinstance(self.curator, LLMCurator)
         self.curator.tried = self.statistics.tried()
         room = self._llm.played
         if rollouts is not None and self.reward.by == "success":
-            room = self.statistics.room(rollouts, room, beside=int(not self.incumbent.plain))
+            room = self.statistics.room(rollouts, room, others=int(not self.incumbent.plain))
         earlier = self.statistics.challenger(self.incumbent) if room else None
         if earlier is None or (self._guard is not None and self._guard.check(earlier) is not None):
             return [], room
@@ -143,7 +144,7 @@ class CuratorLoop(ProposalLoop[Interface]):
     def close_round(
         self, round_number: int, groups: Sequence[Group], measured: Mapping[str, float] | None = None
     ) -> WindowReport:
-        """As the base class. `measured` has arm → the cosine or gap of this round, if the reward is by one."""
+        """As the base class. `measured` is arm → the cosine or gap of this round, if the reward needs it."""
         self._measured = measured or {}
         return super().close_round(round_number, groups)
 
@@ -182,28 +183,25 @@ class CuratorLoop(ProposalLoop[Interface]):
         return next(iter([*same, *alike]), None)
 
     def _arm_rows(self, before: Arm) -> list[dict[str, JSON]]:
-        """The arms of a window that has ended as rows for a file. `before` was the incumbent in it."""
-        rows: list[dict[str, JSON]] = []
-        for arm in self.window.arms:
-            played = [group for group in self.window.groups if group.arm == arm.id]
-            rollouts = sum(group.rollouts for group in played)
-            gain: float | None = 0.0 if arm.plain else None
-            error = gain
-            if self.statistics.posterior.knows(arm.id):
-                gain, error = self.statistics.value(arm.id)
-            rows.append(
-                {
-                    **_interface_row(arm.interface),
-                    "groups": len(played),
-                    "rollouts": rollouts,
-                    "success": sum(each.success * each.rollouts for each in played) / rollouts if rollouts else None,
-                    "gain": gain,
-                    "error": error,
-                    "incumbent": arm == before,
-                    "promoted": arm == self.incumbent != before,
-                }
-            )
-        return rows
+        """The arms of a window that has ended as rows for a file. `before` was its incumbent."""
+        return [self._arm_row(arm, before) for arm in self.window.arms]
+
+    def _arm_row(self, arm: Arm, before: Arm) -> dict[str, JSON]:
+        played = [group for group in self.window.groups if group.arm == arm.id]
+        rollouts = sum(group.rollouts for group in played)
+        gain = error = 0.0 if arm.plain else None
+        if self.statistics.posterior.knows(arm.id):
+            gain, error = self.statistics.value(arm.id)
+        return {
+            **_interface_row(arm.interface),
+            "groups": len(played),
+            "rollouts": rollouts,
+            "success": sum(each.success * each.rollouts for each in played) / rollouts if rollouts else None,
+            "gain": gain,
+            "error": error,
+            "incumbent": arm == before,
+            "promoted": arm == self.incumbent != before,
+        }
 
     def value_row(self, proposal: Proposal[Interface]) -> dict[str, JSON]:
         return {} if proposal.value is None else _interface_row(proposal.value)
@@ -236,9 +234,9 @@ def _interface_row(interface: Interface) -> dict[str, JSON]:
 def start_curator_loop(
     spec: RunSpec, agent: Agent | None, *, solver: ModelFolder, guarded: Callable[[], Iterable[Task]]
 ) -> CuratorLoop:
-    """The curator of a run. `agent` is its language model, if it is one.
+    """The curator of a run. `agent` is its language model, if any, whose proposals are checked for leaks.
 
-    The guard of such a curator checks its proposals against the `guarded` tasks, counted in tokens of the `solver`.
+    The guard checks them against the `guarded` tasks, and counts tokens of the `solver`.
     """
     kind = spec.curator.kind
     if agent is None:

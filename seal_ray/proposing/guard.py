@@ -12,10 +12,9 @@ from policies.prompting import ChatFormat
 
 
 class RunGuard:
-    """Checks proposals against the tasks of the whole run, and against those of the window that they are for.
+    """Checks proposals against the tasks of the whole run and of their window.
 
-    Endless tasks of earlier windows are not played again. `most_tokens` is the largest number of tokens that a proposal
-    may add to the prompt of `solver`.
+    `most_tokens` is the largest number of tokens that a proposal may add to the prompt of `solver`.
     """
 
     def __init__(self, tasks: Iterable[Task], solver: ModelFolder, *, most_tokens: int) -> None:
@@ -29,7 +28,7 @@ class RunGuard:
         self._window = self._guard(tasks)
 
     def check(self, interface: Interface) -> str | None:
-        """The reason why the interface may not be shown, in one sentence; None if it may."""
+        """The reason why the interface is rejected, in one sentence; None if it is not."""
         return self._always.check(interface) or self._window.check(interface)
 
     def _guard(self, tasks: Iterable[Task]) -> LeakGuard:
