@@ -9,7 +9,7 @@ import pytest
 from seal_ray.algorithm.config import make_config
 from seal_ray.report.files import RunFolder
 from tests.tuning.comparison.folders import constant, drawn, play
-from tuning.beginning import beginning_beside
+from tuning.initial_evaluation import neighbour_evaluation
 from tuning.recipe import Sections
 
 SOLVED = drawn({"base": 0.5}, 0)
@@ -29,7 +29,7 @@ def own(tmp_path: Path) -> Path:
 
 
 def test_it_is_that_of_another_trial(own: Path) -> None:
-    found = beginning_beside(own, sections("training.lr=0.5", "curator.kind=fixed"))
+    found = neighbour_evaluation(own, sections("training.lr=0.5", "curator.kind=fixed"))
     assert found is not None
     assert found["suites"] == {"plain": SOLVED(0)}
     assert set(found["metrics"]) == {"evaluation/success", "evaluation/success/base"}
@@ -38,23 +38,15 @@ def test_it_is_that_of_another_trial(own: Path) -> None:
 def test_what_is_no_number_is_left_out(own: Path) -> None:
     metrics = RunFolder(own.parent / "b-seed0").metrics
     metrics.replace([{**row, "evaluation/mine/rare": None} for row in metrics.rows()])
-    found = beginning_beside(own, sections())
+    found = neighbour_evaluation(own, sections())
     assert found is not None
     assert set(found["metrics"]) == {"evaluation/success", "evaluation/success/base"}
 
 
-@pytest.mark.parametrize(
-    "override", ["solver.response=7", "evaluation.tasks=7", "engine.dtype=bfloat16", "evaluation.temperature=0.5"]
-)
+@pytest.mark.parametrize("override", ["solver.response=7", "evaluation.tasks=7", "engine.dtype=bfloat16"])
 def test_another_evaluation_is_not_taken(own: Path, override: str) -> None:
-    assert beginning_beside(own, sections(override)) is None
-
-
-def test_evaluations_at_a_temperature_are_those_of_a_seed(own: Path) -> None:
-    warm = sections("evaluation.temperature=0.5")
-    RunFolder(own.parent / "b-seed0").write_config(warm)
-    assert beginning_beside(own, warm) is None
+    assert neighbour_evaluation(own, sections(override)) is None
 
 
 def test_its_own_does_not_count(own: Path) -> None:
-    assert beginning_beside(own.parent / "b-seed0", sections()) is None
+    assert neighbour_evaluation(own.parent / "b-seed0", sections()) is None

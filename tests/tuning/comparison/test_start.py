@@ -10,7 +10,7 @@ from envs.errors import UserError
 from seal_ray.algorithm.config import make_config
 from seal_ray.report.files import as_json
 from tests.tuning.comparison.folders import constant, drawn, make_comparison, play
-from tuning.comparison.beginning import beginnings
+from tuning.comparison.merge import initial_evaluations
 from tuning.comparison.plan import make_plan
 from tuning.recipe import Sections
 
@@ -31,7 +31,7 @@ def piece(tmp_path: Path) -> Path:
 
 
 def test_it_is_what_came_of_round_0(piece: Path) -> None:
-    found = beginnings(piece, {"fixed": sections("training.lr=0.5"), "other": sections("curator.kind=none")})
+    found = initial_evaluations(piece, {"fixed": sections("training.lr=0.5"), "other": sections("curator.kind=none")})
     assert found["fixed"] == found["other"]
     assert found["fixed"]["suites"] == {"plain": SOLVED(0)}
     outcomes = [each for tasks in SOLVED(0).values() for each in tasks.values()]
@@ -46,17 +46,16 @@ def test_it_is_what_came_of_round_0(piece: Path) -> None:
         ("solver.response=7", "--start: solver.response is .* in .*piece and 7 in the arm fixed"),
         ("evaluation.tasks=7", "--start: evaluation.tasks is"),
         ("engine.dtype=bfloat16", "--start: engine.dtype is"),
-        ("evaluation.temperature=0.5", "--start: evaluations at a temperature"),
     ],
 )
 def test_another_evaluation_is_refused(piece: Path, override: str, sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
-        beginnings(piece, {"fixed": sections(override)})
+        initial_evaluations(piece, {"fixed": sections(override)})
 
 
 def test_a_comparison_without_one_is_refused(tmp_path: Path) -> None:
     make_comparison(tmp_path / "empty")
     with pytest.raises(UserError, match=r"no trial of .*empty was evaluated before its training"):
-        beginnings(tmp_path / "empty", {"fixed": sections()})
+        initial_evaluations(tmp_path / "empty", {"fixed": sections()})
     with pytest.raises(UserError, match="is no comparison"):
         make_plan(["vanilla"], seeds=1, like=tmp_path / "none")
