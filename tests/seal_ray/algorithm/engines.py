@@ -27,7 +27,7 @@ from seal_ray.rollout.engine_actor import EngineSpec
 from tests.policies.scripts import oracle_script
 
 HANG = "HANG"
-"""A completion over which the environment of `tests.seal_ray.algorithm.hanging` does not come back."""
+"""A completion over which the environment of `tests.seal_ray.rollout.hanging` does not come back."""
 USER = ("<|user|>", "<|im_start|>user")
 """What a user's turn begins with, in the templates of the models that are used here."""
 TASKS = 8

@@ -25,7 +25,7 @@ from envs.errors import EnvironmentFault
 from envs.sources import find_task
 from envs.task import Task
 from policies.engine import BASE, Engine, EngineDead, GenRequest
-from seal_ray.algorithm.agent import RatioError
+from seal_ray.agent import RatioError
 from seal_ray.algorithm.config import SealConfig
 from seal_ray.algorithm.seal import Seal
 from seal_ray.report.files import RunFolder

@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 import torch
 from peft import LoraConfig, get_peft_model
-from seal_ray.grpo.losses.grpo import GRPOLoss
 from torch import Tensor, nn
 
 from envs.roles import CURATOR, SOLVER
 from envs.spaces import UnicodeText
 from seal_ray.algorithm.config import SealConfig
-from seal_ray.config.sections import Solver, Training
+from seal_ray.config.resolve import LORA_TARGETS, AgentSpec
+from seal_ray.config.schema import TrainingSection
+from seal_ray.grpo.losses import GRPOLoss
 from seal_ray.grpo.rows import Row, make_row
 from seal_ray.training.learner_group import SealLearnerGroup
 from tests.policies.models import VOCABULARY, load
@@ -26,7 +27,8 @@ from tests.seal_ray.grpo.reference import batch_loss, scores
 PREFIX = "language_model."
 WHOLE = ["learner/rl_module", "learner/optimizer"]
 """What is asked for by name, so that sharded learners give it too."""
-ANCHOR_WEIGHT = "shaped"
+OFF_POLICY_WEIGHT = "sqrt"
+DUAL_CLIP = GRPOLoss.Settings().dual_clip or math.inf
 OPENING = 6
 """Tokens that the rows of a minibatch begin with; a learner computes them once for the rows of a group."""
 LENGTHS = ((19, 33, 8, 27, 14), (21,), (30, 9, 25, 12))
@@ -41,7 +43,7 @@ def learner_config(
     return (
         SealConfig()
         .solver(**{"model": str(model), "context": 256, "dtype": "float32", "temperature": 0.9, **(solver or {})})
-        .training(**{**settings, "warm_up": 4, "weight_decay": 0.2, **(training or {})})
+        .training(**{**settings, "warm_up": 4, **(training or {})})
         .learners(**{"num_cpus_per_learner": 0.5, "threads": 1, **learners})
     )
 
@@ -70,10 +72,11 @@ class PlainLearner:
     """The same learning as plainly as can be: row by row and token by token in float64, by torch's own AdamW."""
 
     def __init__(
-        self, config: SealConfig, model: Path, weights: Mapping[str, Tensor], *, anchored: bool = False
+        self, config: SealConfig, model: Path, weights: Mapping[str, Tensor], *, stripped: bool = False
     ) -> None:
-        self.anchored = anchored
-        self.solver, self.training = config.section(Solver), config.section(Training)
+        self.stripped = stripped
+        self.solver: AgentSpec = config.spec.agents[SOLVER]
+        self.training = self.solver.training
         self.frozen = load(model).double()
         self.model: nn.Module = load(model)
         if self.solver.lora_rank:
@@ -82,7 +85,7 @@ class PlainLearner:
                 LoraConfig(
                     r=self.solver.lora_rank,
                     lora_alpha=self.solver.lora_alpha,
-                    target_modules=self.solver.lora_targets,
+                    target_modules=list(LORA_TARGETS),
                     lora_dropout=0.0,
                 ),
             )
@@ -92,7 +95,7 @@ class PlainLearner:
         with torch.no_grad():
             for name, parameter in self.learning.items():
                 parameter.copy_(weights[name])
-        self.optimizer = torch.optim.AdamW(self.learning.values(), weight_decay=self.training.weight_decay)
+        self.optimizer = torch.optim.AdamW(self.learning.values(), weight_decay=0.0)
         self.steps = 0
 
     @torch.no_grad()
@@ -112,11 +115,11 @@ class PlainLearner:
                 token_ids_T = np.concatenate([opening, numbers.integers(0, VOCABULARY, length - OPENING)])
                 advantage = (-1.0) ** number * (0.5 + number / 4)
                 # Every second row with a positive advantage.
-                anchored = 1 + number // 4 if self.anchored and not number % 4 else None
-                row = make_row(token_ids_T, mask_T, np.full(length, -1.0), advantage, anchored=anchored)
+                stripped_of = f"arm {number // 4}" if self.stripped and not number % 4 else None
+                row = make_row(token_ids_T, mask_T, np.full(length, -1.0), advantage, stripped_of=stripped_of)
                 sampled_logprobs_T = row.sampled_logprobs_T.copy()
                 current = np.array(self.values(self.model, [row])[0])
-                spread = 0.2 if anchored is None else 1.0
+                spread = 0.2 if stripped_of is None else 1.0
                 sampled_logprobs_T[mask_T] = current + numbers.normal(0, spread, len(current))
                 rows.append(replace(row, sampled_logprobs_T=sampled_logprobs_T))
             found.append(rows)
@@ -126,7 +129,7 @@ class PlainLearner:
         """One step for each minibatch. Returns the metrics that can be known plainly."""
         t = self.training
         settings = GRPOLoss.Settings(
-            clip_low=t.clip_low, clip_high=t.clip_high, dual_clip=t.dual_clip, kl=t.kl, importance_cap=t.importance_cap
+            clip_low=t.clip_low, clip_high=t.clip_high, kl=t.kl, importance_cap=t.importance_cap
         )
         proximal = [self.values(self.model, rows) for rows in minibatches]
         totals = {"loss": 0.0, "kl": 0.0, "kl_sampler": 0.0}
@@ -136,7 +139,7 @@ class PlainLearner:
         for number, (rows, start) in enumerate(zip(minibatches, proximal, strict=True)):
             reference, now = self.values(self.frozen, rows), self.values(self.model, rows)
             for row, of_start, of_reference, current in zip(rows, start, reference, now, strict=True):
-                own = row.anchored is not None
+                own = row.stripped_of is not None
                 sampled = row.sampled_logprobs_T[row.mask_T].tolist()
                 old = of_start if own or t.importance_cap is not None else sampled
                 if not number:
@@ -149,7 +152,7 @@ class PlainLearner:
                 )
                 if t.importance_cap is not None and not own:
                     capped += sum(math.exp(p - o) >= t.importance_cap for p, o in zip(of_start, sampled, strict=True))
-            loss = batch_loss(self.model, rows, settings, self.solver.temperature, reference, start, ANCHOR_WEIGHT)
+            loss = batch_loss(self.model, rows, settings, self.solver.temperature, reference, start, OFF_POLICY_WEIGHT)
             totals["loss"] += loss.item() * sum(map(len, now))
             self.optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
@@ -164,13 +167,13 @@ class PlainLearner:
         return {
             **{name: value / (tokens[False] if name == "kl_sampler" else every) for name, value in totals.items()},
             "ratio_first": sum(ratios[False]) / len(ratios[False]),
-            "anchored_ratio_first": sum(ratios[True]) / max(1, len(ratios[True])),
+            "hint_stripped_ratio_first": sum(ratios[True]) / max(1, len(ratios[True])),
             "gradient_norm": norm,
             "learning_rate": rate,
             "tokens": every,
-            "anchored_tokens": tokens[True],
+            "hint_stripped_tokens": tokens[True],
             "clip_fraction": sum(clipped.values()) / every,
-            "anchored_clip_fraction": clipped[True] / max(1, tokens[True]),
+            "hint_stripped_clip_fraction": clipped[True] / max(1, tokens[True]),
             "capped_fraction": capped / tokens[False],
             "steps": len(minibatches),
         }
@@ -179,10 +182,10 @@ class PlainLearner:
         return {name: self.optimizer.state[parameter][key] for name, parameter in self.learning.items()}
 
 
-def _is_clipped(ratio: float, advantage: float, settings: Training) -> bool:
+def _is_clipped(ratio: float, advantage: float, settings: TrainingSection) -> bool:
     if advantage > 0:
         return ratio > 1 + settings.clip_high
-    return ratio < 1 - settings.clip_low or ratio > (settings.dual_clip or math.inf)
+    return ratio < 1 - settings.clip_low or ratio > DUAL_CLIP
 
 
 def _k3(log_ratio: float) -> float:
@@ -190,7 +193,7 @@ def _k3(log_ratio: float) -> float:
 
 
 def distance(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> float:
-    """The largest relative distance of a tensor. One that is next to nothing is held against a thousandth of all."""
+    """The largest relative distance of a tensor. A tensor that is almost 0 is compared with a thousandth of all."""
     assert found.keys() == expected.keys()
     whole = torch.stack([tensor.double().norm() for tensor in expected.values()]).norm()
     assert whole > 0

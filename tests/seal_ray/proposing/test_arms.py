@@ -26,7 +26,7 @@ from policies.documents import both_ends
 from policies.sample import Sample
 from policies.trajectory import interface_id
 from seal_ray.algorithm.config import SealConfig
-from tests.seal_ray.algorithm.test_curation import judging
+from tests.seal_ray.proposing.test_curator import judging
 
 A, B, C = (Interface(guidelines=(text,)) for text in ("First.", "Second.", "Third."))
 PLAIN = Interface.plain()

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.seal_ray.algorithm.telling import (
+from tests.seal_ray.proposing.telling import (
     EFFECTS,
     PAIRED,
     QUARTER,

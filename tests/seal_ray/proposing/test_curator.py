@@ -21,7 +21,7 @@ from policies.documents import Writing
 from policies.models import open_model
 from policies.prompting import ChatFormat
 from policies.sample import Sample
-from seal_ray.algorithm.agent import Agent
+from seal_ray.agent import Agent
 from seal_ray.config import sections
 
 FIRST, SECOND = Interface(guidelines=("First.",)), Interface(guidelines=("Second.",))

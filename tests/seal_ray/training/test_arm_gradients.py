@@ -16,7 +16,8 @@ from envs.roles import SOLVER
 from seal_ray.grpo.rows import Minibatch, Row, make_row
 from seal_ray.training.learner_group import SealLearnerGroup
 from tests.policies.models import VOCABULARY
-from tests.seal_ray.algorithm.learners import (
+from tests.seal_ray.grpo.reference import scores
+from tests.seal_ray.training.learners import (
     PREFIX,
     PlainLearner,
     build_group,
@@ -24,13 +25,12 @@ from tests.seal_ray.algorithm.learners import (
     learner_config,
     set_weights,
 )
-from tests.seal_ray.grpo.reference import scores
 
 pytestmark = pytest.mark.usefixtures("cluster")
 
 KINDS: dict[str, dict[str, Any]] = {
     "full": {},
-    "lora": {"lora_rank": 4, "lora_alpha": 8},
+    "lora": {"lora_rank": 4},
     "checkpointed": {"gradient_checkpointing": True},
 }
 
@@ -42,9 +42,9 @@ def compared(weights: dict[str, Tensor]) -> list[str]:
 
 def alignments(group: SealLearnerGroup, *arms: Sequence[Row]) -> list[list[float]]:
     """The cosines of the arms, from a step on the rows of all of them."""
-    groups = [[replace(row, arm=arm) for row in members] for arm, members in enumerate(arms) if members]
+    groups = [[replace(row, arm=f"arm {place}") for row in members] for place, members in enumerate(arms) if members]
     group.learn(SOLVER, [Minibatch.of(groups)])
-    found, seconds = group.alignments(SOLVER, range(len(arms)))
+    found, seconds = group.alignments(SOLVER, [f"arm {place}" for place in range(len(arms))])
     assert seconds > 0
     return found
 

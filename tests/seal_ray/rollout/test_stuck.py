@@ -21,7 +21,7 @@ from seal_ray.rollout.dispatch import _Chunk
 from seal_ray.rollout.runner import STEP_TIMEOUT, StuckDialogue, run_with_watchdog
 from tests.seal_ray.algorithm.configs import ROUNDS_IN_RAY, small_config
 from tests.seal_ray.algorithm.engines import Half
-from tests.seal_ray.algorithm.hanging import RUNNERS
+from tests.seal_ray.rollout.hanging import RUNNERS
 from tests.seal_ray.algorithm.test_seal_rounds import built, measured, played, same
 
 pytestmark = [*ROUNDS_IN_RAY, pytest.mark.long]
