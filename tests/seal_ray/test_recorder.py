@@ -16,8 +16,8 @@ from seal_ray.algorithm.seal import Seal
 from seal_ray.report.files import RunFolder
 from seal_ray.run import checkpoints
 from seal_ray.run.recorder import Recorder, by_turns
-from tests.seal_ray.algorithm.rounds import ARMS, Solver
 from tests.seal_ray.report.test_trackers import scalars
+from tests.seal_ray.rollout.rounds import ARMS, Solver
 
 ROUNDS = 4
 

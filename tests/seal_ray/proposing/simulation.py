@@ -1,25 +1,21 @@
 """Windows of a curator by simulation: the product's planning and posterior, on success rates that were measured.
 
 `docs/results/task-rates.csv` has the plain success of 96 training tasks of the tiny preset, sampled at temperature 1 by
-the model as it is shipped. `python -m tests.seal_ray.proposing.telling` prints the table of docs/curator.md.
+the model as it is shipped. `python -m tests.seal_ray.proposing.simulation` prints the table of docs/curator.md.
 """
 
 from __future__ import annotations
 
 import csv
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from seal_ray.algorithm.curation.rewards.gain import GainReward
-from seal_ray.grpo.arms import ArmGroup, choose_incumbent
-from seal_ray.rollout.common import WindowTally, common_tasks, take_turns
-from seal_ray.rollout.groups import Arm
 
-from envs.interface import Interface
 from seal_ray.grpo.posterior import Cell, Posterior, choose_by_posterior
+from seal_ray.rollout.planner import alternating, equal_counts
 
 RATES = Path(__file__).parents[3] / "docs" / "results" / "task-rates.csv"
 PLAIN = "plain"
@@ -55,10 +51,8 @@ class Setting:
     prior: float = 0.1
     discount: float = 0.9
     gain: float = 0.15
-    """What a good arm adds to success in the mean of categories."""
+    """What a good arm adds to success on average over categories."""
     effect: Effect = "one category"
-    published: bool = False
-    """Tasks drawn for each group, and a window's values with a margin: the defaults of the settings."""
 
 
 class Simulation:
@@ -77,51 +71,35 @@ class Simulation:
         """Plays a window of the incumbent, an earlier arm that may be better, and `fresh` ones."""
         setting = self.setting
         self.tasks: dict[str, tuple[str, float]] = {}
-        if setting.published:
-            self._published_window(good, fresh)
-            return
         names = [PLAIN, *dict.fromkeys([*([] if self.incumbent == PLAIN else [self.incumbent]), *self._earlier()])]
         beside = int(self.incumbent != PLAIN)
         names += fresh[: setting.arms - (len(names) - 1 - beside)]
-        arms = [Arm(number, Interface.plain()) for number in range(len(names))]
-        tally, cells = WindowTally(), dict[tuple[str, str], list[int]]()
+        arms, categories = Counter[str](), Counter[str]()
+        cells = dict[tuple[str, str], list[int]]()
         for _ in range(setting.rounds):
             slots = setting.groups - setting.plain
             if setting.thompson:
                 counts = self.posterior.after(self._cells(cells)).share_out(names[1:], slots, self.random)
             else:
-                counts = take_turns(slots, range(1, len(names)), tally.arms)
-            tasks, assigned = common_tasks(
-                arms, [setting.plain, *counts], draw=self._draw, category=lambda task: self.tasks[task][0], tally=tally
-            )
-            for task, arm in zip(tasks, assigned, strict=True):
-                paired = setting.pairs and arm.number
+                counts = equal_counts(slots, names[1:], arms)
+            tasks = self._draw(max(setting.plain, *counts))
+            order = alternating([self.tasks[task][0] for task in tasks], categories)
+            arms.update(dict(zip(names[1:], counts, strict=True)))
+            categories.update(self.tasks[tasks[place]][0] for place in order[: max(counts)])
+            for name, groups in zip(names, [setting.plain, *counts], strict=True):
+                paired = setting.pairs and name != PLAIN
                 members = setting.size // 2 if paired else setting.size
-                self._play(cells, names[arm.number], task, members, good)
-                if paired:
-                    self._play(cells, PLAIN, task, members, good)
+                for place in order[:groups]:
+                    self._play(cells, name, tasks[place], members, good)
+                    if paired:
+                        self._play(cells, PLAIN, tasks[place], members, good)
         self.posterior = self.posterior.after(self._cells(cells))
         self.incumbent = choose_by_posterior(
             self.posterior, names, self.incumbent, margin=setting.margin, promote_at=setting.promote_at
         )
 
-    def _published_window(self, good: frozenset[str], fresh: tuple[str, ...]) -> None:
-        setting = self.setting
-        names = list(dict.fromkeys([PLAIN, self.incumbent, *fresh[: setting.arms]]))
-        groups = []
-        for _ in range(setting.rounds):
-            shown = [1 + place % (len(names) - 1) for place in range(setting.groups - setting.plain)]
-            arms = self.random.permutation([0] * setting.plain + shown)
-            for task, arm in zip(self._draw(setting.groups), arms, strict=True):
-                cells: dict[tuple[str, str], list[int]] = {}
-                self._play(cells, names[arm], task, setting.size, good)
-                ((done, n),) = cells.values()
-                groups.append(ArmGroup(int(arm), self.tasks[task][0], done / n))
-        kept = choose_incumbent(GainReward()(groups, {}), names.index(self.incumbent), setting.margin)
-        self.incumbent = names[kept]
-
     def _earlier(self) -> list[str]:
-        """As `ArmMemory.challenger` has it."""
+        """As `ArmStatistics.challenger`."""
         margin = self.setting.margin
         bar = self.posterior.probability_above("never played", self.incumbent, margin)
         likely = {
@@ -161,7 +139,7 @@ class Simulation:
 
 
 def rescued(effect: Effect, category: str, gain: float = 0.15) -> float:
-    """Share of failures that an arm turns into successes, so that success grows by `gain` in the mean of categories."""
+    """Share of failures that an arm turns into successes, so that success grows by `gain` on average."""
     means = {name: float(np.mean([k / n for k, n in tasks])) for name, tasks in recorded_once().items()}
     if effect == "even":
         return gain / (1 - float(np.mean(list(means.values()))))
@@ -227,7 +205,6 @@ QUARTER = replace(TINY, plain=4)
 PAIRED = replace(TINY, plain=1, pairs=True)
 """Half of each group under an arm is plain, and one group of a round."""
 TABLE = {
-    "as published": replace(TINY, published=True),
     "half plain": TINY,
     "a quarter plain": QUARTER,
     "pairs": PAIRED,

@@ -1,6 +1,6 @@
-"""Whether a curator can tell arms apart, by simulation on measured success rates: few mistakes, and few misses.
+"""Whether a curator can distinguish arms, by simulation on measured success rates: few mistakes, and few misses.
 
-docs/curator.md has the table of `tests/seal_ray/algorithm/telling.py`, from which the two settings here are taken.
+docs/curator.md has the table of `tests/seal_ray/proposing/simulation.py`, from which the two settings here are taken.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.seal_ray.proposing.telling import (
+from tests.seal_ray.proposing.simulation import (
     EFFECTS,
     PAIRED,
     QUARTER,

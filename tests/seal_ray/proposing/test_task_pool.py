@@ -11,8 +11,9 @@ import pytest
 from envs.sources import find_task
 from envs.specifications import Rejected, Specification, writable
 from envs.task import Task
+from seal_ray.proposing import task_pool
 from seal_ray.proposing.difficulty import difficulty
-from seal_ray.proposing.task_pool import Provenance, TaskPool, story_of, written_slots
+from seal_ray.proposing.task_pool import DISCOUNT, Provenance, TaskPool, story_of, written_slots
 from tests.envs.test_toolworld import content
 
 SOURCE = writable("toolworld")
@@ -31,8 +32,8 @@ def some(count: int, *, seed: int = 0) -> list[tuple[Task, Specification]]:
     return found
 
 
-def filled(count: int, *, capacity: int = 1_000, **settings: float) -> TaskPool:
-    pool = TaskPool(capacity, **settings)  # type: ignore[arg-type]
+def filled(count: int) -> TaskPool:
+    pool = TaskPool()
     for place, (task, specification) in enumerate(some(count)):
         assert pool.add(task, specification, Provenance("random", "none", place // 10)) is None
     return pool
@@ -44,7 +45,7 @@ def play(pool: TaskPool, rates: list[float], rollouts: int = 8, round_number: in
 
 
 def test_a_task_is_added_once_with_where_it_comes_from() -> None:
-    pool = TaskPool(10)
+    pool = TaskPool()
     (task, specification), (other, another) = some(2)
     assert pool.add(task, specification, Provenance("llm", "abc", 3)) is None
     again = pool.add(task, specification, Provenance("llm", "abc", 4))
@@ -61,23 +62,18 @@ def test_a_task_is_added_once_with_where_it_comes_from() -> None:
     assert json.loads(json.dumps(pool.rows())) == pool.rows()
 
 
-def test_counts_age_and_old_tasks_go() -> None:
-    pool = filled(4, discount=0.5, max_age=2)
+def test_counts_age() -> None:
+    pool = filled(4)
     play(pool, [0.0, 0.5, 0.5, 1.0])
     assert [each.difficulty.p for each in pool.entries] == [0.0, 0.5, 0.5, 1.0]
     wide = pool.entries[1].difficulty
     pool.age()
-    assert [each.counted for each in pool.entries] == [4.0] * 4
+    assert [each.counted for each in pool.entries] == [DISCOUNT * 8] * 4
     assert [each.rollouts for each in pool.entries] == [8] * 4
     assert pool.entries[1].difficulty.p == 0.5
     assert pool.entries[1].difficulty.low < wide.low < 0.5 < wide.high < pool.entries[1].difficulty.high
-    pool.observe(pool.entries[1].task, successes=4, rollouts=4, round_number=2)
-    assert pool.entries[1].difficulty.p == 0.75, "later rollouts count more"
-    pool.age()
-    assert len(pool) == 4
-    pool.age()
-    assert len(pool) == 0
-    assert pool.retired == 4
+    pool.observe(pool.entries[1].task, successes=8, rollouts=8, round_number=2)
+    assert pool.entries[1].difficulty.p == pytest.approx((0.9 * 4 + 8) / (0.9 * 8 + 8)), "later rollouts count more"
 
 
 def test_the_easiest_and_the_hardest_tenth_are_left_out() -> None:
@@ -92,7 +88,7 @@ def test_the_easiest_and_the_hardest_tenth_are_left_out() -> None:
     assert not filled(9).left_out()
 
 
-def test_what_nobody_has_played_comes_first() -> None:
+def test_tasks_that_were_not_played_come_first() -> None:
     pool = filled(12)
     for entry in pool.entries[:8]:
         pool.observe(entry.task, successes=2, rollouts=4, round_number=0)
@@ -107,29 +103,29 @@ def test_what_was_played_under_an_arm_alone_is_not_fresh_and_of_unknown_difficul
     pool.observe(pool.entries[0].task, successes=0, rollouts=0, round_number=1)
     assert pool.draw(2, seed="0") == [each.task for each in pool.entries[1:]]
     assert pool.entries[0].difficulty.p is None
-    assert pool.measures()["pool/unplayed"] == 2
+    assert pool.metrics()["pool/unplayed"] == 2
 
 
-def test_a_full_pool_retires_what_is_filtered_then_the_oldest() -> None:
-    pool = filled(20, capacity=15)
+def test_a_full_pool_retires_what_is_filtered_then_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_pool, "CAPACITY", 15)
+    pool = filled(20)
     rates = [0.5] * 20
     rates[5], rates[6], rates[12], rates[13] = 0.0, 0.0, 1.0, 1.0
     play(pool, rates)
     entries = pool.entries
     pool.trim()
-    gone = {entries[at].task for at in (0, 5, 6, 12, 13)}
-    assert {each.task for each in entries} - {each.task for each in pool.entries} == gone
-    assert len(pool) == 15
-    assert pool.retired == 5
+    retired = {entries[at].task for at in (0, 5, 6, 12, 13)}
+    assert {each.task for each in entries} - {each.task for each in pool.entries} == retired
+    assert (len(pool), pool.retired) == (15, 5)
 
 
-def test_a_pool_goes_on_from_its_state_and_its_tasks_replay_bit_equal() -> None:
+def test_a_pool_continues_from_its_state_and_its_tasks_replay_bit_equal() -> None:
     pool = filled(100)
     tasks = {task.id: content(task) for task, _ in some(100)}
     play(pool, [place % 9 / 8 for place in range(100)])
     pool.age()
     state = json.loads(json.dumps(pool.get_state()))
-    again = TaskPool(1_000)
+    again = TaskPool()
     again.set_state(state, SOURCE)
     assert again.get_state() == pool.get_state()
     assert again.entries == pool.entries
@@ -139,24 +135,24 @@ def test_a_pool_goes_on_from_its_state_and_its_tasks_replay_bit_equal() -> None:
         each.age()
     assert again.draw(60, seed="3") == pool.draw(60, seed="3")
     assert again.left_out() == pool.left_out()
-    assert again.measures() == pool.measures()
+    assert again.metrics() == pool.metrics()
     for entry in again.entries:
         task = find_task(entry.task)
         assert content(task) == tasks[entry.task]
         assert story_of(task) == entry.story
         assert SOURCE.specification_in(entry.task) == entry.specification
-    empty = TaskPool(5)
+    empty = TaskPool()
     empty.set_state({}, SOURCE)
     assert len(empty) == 0
-    assert empty.measures()["pool/tasks"] == 0
+    assert empty.metrics()["pool/tasks"] == 0
 
 
-def test_measures_are_of_all_tasks() -> None:
+def test_metrics_are_of_all_tasks() -> None:
     pool = filled(4)
     play(pool, [0.0, 0.5, 0.5, 1.0])
     (task, specification), *_ = some(1, seed=9)
     pool.add(task, specification, Provenance("random", "none", 9))
-    found = pool.measures()
+    found = pool.metrics()
     assert found["pool/tasks"] == 5
     assert found["pool/unplayed"] == 1
     assert found["pool/success"] == 0.5

@@ -17,7 +17,7 @@ import ray
 from policies.engine import BASE, Engine, EngineDead, GenRequest, GenResult
 from policies.engine.scripted import ScriptedEngine
 from policies.engine.types import DeliveryError
-from seal_ray.config import sections
+from seal_ray.config.schema import EngineSection
 from seal_ray.rollout.engine_actor import EngineSpec, Payload
 from seal_ray.rollout.engine_pool import EngineLost, EnginePool, RemoteEngine
 from tests.seal_ray.algorithm.configs import ROUNDS_IN_RAY
@@ -49,7 +49,7 @@ async def _slow(_: EngineSpec) -> Engine:
 def started(engines: int) -> Iterator[EnginePool]:
     """A pool of slow engines that hold version 1."""
     spec = EngineSpec("", "", None, context=64, dtype="float32", concurrent=1, factory=_slow)
-    pool = EnginePool(spec, [-1] * engines, sections.Engine(num_cpus_per_engine=0.1), sections.FaultTolerance())
+    pool = EnginePool(spec, [-1] * engines, EngineSection(num_cpus_per_engine=0.1), timeout=600.0)
     try:
         pool.deliver(_version(1))
         pool.settle()
@@ -67,7 +67,7 @@ def _ask(actor: Any, version: int) -> GenResult:
     return asyncio.run(engine.generate(GenRequest((1,), max_tokens=1)))
 
 
-def test_what_follows_a_delivery_runs_beside_it_and_requests_and_the_next_one_wait() -> None:
+def test_a_delivery_runs_in_the_background_and_requests_and_the_next_one_wait() -> None:
     with started(2) as pool:
         began = time.monotonic()
         pool.deliver(_version(2))
@@ -106,7 +106,7 @@ def _waiting(pool: EnginePool, version: int) -> Iterator[None]:
     assert isinstance(playing.exception(timeout=30.0), EngineLost)
 
 
-def test_who_delivers_next_hears_of_an_engine_that_did_not_take_its_weights() -> None:
+def test_the_next_delivery_raises_if_an_engine_did_not_take_its_weights() -> None:
     with started(1) as pool:
         pool.deliver(_version(REFUSED))
         refused = pytest.raises(DeliveryError, match="it computes with other weights")
@@ -116,24 +116,25 @@ def test_who_delivers_next_hears_of_an_engine_that_did_not_take_its_weights() ->
 
 def test_an_engine_that_never_takes_its_weights_is_given_up() -> None:
     with started(1) as pool:
-        pool._timeout = 1.0  # a start may take longer
+        pool.timeout = 1.0  # a start may take longer
         pool.deliver(_version(ENDLESS))
         lost = pytest.raises(EngineLost, match=r"not ready within 1 s \(fault_tolerance.engine_timeout\)")
         with _waiting(pool, ENDLESS), lost:
             pool.settle()
 
 
-def test_time_in_which_nobody_looks_does_not_count() -> None:
+def test_time_between_two_checks_does_not_count() -> None:
     with started(1) as pool:
-        pool._timeout = 2.0
+        pool.timeout = 2.0
         (actor,) = pool.actors
         (pid,) = ray.get(actor.processes.remote())
         os.kill(pid, signal.SIGKILL)
-        while all(member.lacking is None for member in pool._members):
-            pool.heal()  # until the death is seen
+        until = time.monotonic() + 1.0
+        while time.monotonic() < until:
+            pool.heal()  # it sees the death
         time.sleep(3.0)  # as a learner may learn
         pool.heal()
-        pool._timeout = 60.0
+        pool.timeout = 60.0
         pool.settle()
         assert ray.get(actor.versions.remote()) == {BASE: 1}
         assert pool.restarts == 1

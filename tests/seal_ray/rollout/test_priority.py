@@ -1,4 +1,4 @@
-"""What hands requests on gives way to what computes: the front end of an engine and env runners, and nothing else."""
+"""The front end of an engine and env runners have a lower priority than what computes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from seal_ray.rollout.engine_actor import EngineActor, EngineSpec
 from seal_ray.rollout.priority import LOWEST
 from tests.seal_ray.algorithm.configs import ROUNDS_IN_RAY, small_config
 from tests.seal_ray.algorithm.engines import Half
-from tests.seal_ray.algorithm.test_seal_rounds import built, runner_pids
+from tests.seal_ray.algorithm.runs import built
+from tests.seal_ray.algorithm.test_seal_rounds import runner_pids
 
 pytestmark = [*ROUNDS_IN_RAY, pytest.mark.long]
 
@@ -26,7 +27,7 @@ def niceness(pid: int) -> int:
     return os.getpriority(os.PRIO_PROCESS, pid)
 
 
-def test_all_threads_give_way_and_those_that_start_later() -> None:
+def test_all_threads_have_the_lowest_priority_and_those_that_start_later() -> None:
     program = """
         import os, threading
         from pathlib import Path
@@ -71,21 +72,21 @@ async def _with_core(spec: EngineSpec) -> Engine:
     return _WithCore()
 
 
-@pytest.mark.parametrize(("factory", "gives_way"), [(_alone, False), (_with_core, True)])
-def test_a_front_end_gives_way_where_its_engine_computes_in_another_process(factory: Any, gives_way: bool) -> None:
+@pytest.mark.parametrize(("factory", "lowered"), [(_alone, False), (_with_core, True)])
+def test_a_front_end_lowered_where_its_engine_computes_in_another_process(factory: Any, lowered: bool) -> None:
     actor: Any = ray.remote(EngineActor).remote(
         EngineSpec("", "", None, context=64, dtype="float32", concurrent=1, factory=factory)
     )
     ray.get(actor.versions.remote())
     began, now = ray.get(actor.__ray_call__.remote(lambda self: (self._engine.began, niceness(0))))
     assert began == niceness(0), "a cluster of a run's own gives workers the usual priority"
-    assert now == (LOWEST if gives_way else began)
+    assert now == (LOWEST if lowered else began)
     ray.kill(actor)
 
 
-def test_env_runners_give_way_and_the_learner_does_not() -> None:
+def test_env_runners_have_the_lowest_priority_and_the_learner_does_not() -> None:
     before = niceness(0)
-    with built(small_config(Half()).env_runners(num_env_runners=2)) as algorithm:
-        algorithm.train()
-        assert [niceness(pid) for pid in runner_pids(algorithm)] == [LOWEST, LOWEST]
+    with built(small_config(Half()).env_runners(num_env_runners=2)) as run:
+        run.round()
+        assert [niceness(pid) for pid in runner_pids(run)] == [LOWEST, LOWEST]
     assert niceness(0) == before

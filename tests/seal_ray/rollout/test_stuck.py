@@ -21,8 +21,8 @@ from seal_ray.rollout.dispatch import _Chunk
 from seal_ray.rollout.runner import STEP_TIMEOUT, StuckDialogue, run_with_watchdog
 from tests.seal_ray.algorithm.configs import ROUNDS_IN_RAY, small_config
 from tests.seal_ray.algorithm.engines import Half
+from tests.seal_ray.algorithm.runs import Played, built, measured, same
 from tests.seal_ray.rollout.hanging import RUNNERS
-from tests.seal_ray.algorithm.test_seal_rounds import built, measured, played, same
 
 pytestmark = [*ROUNDS_IN_RAY, pytest.mark.long]
 
@@ -37,20 +37,15 @@ def dialogues_are_restored() -> Iterator[None]:
 def hanging(kind: str, *, runners: int, share: float = 0.15) -> SealConfig:
     """A config of runs in which a share of all completions hangs."""
     config = small_config(Half(hangs=share)).env_runners(num_env_runners=runners, env_runner_cls=RUNNERS[kind])
-    return config.fault_tolerance(step_timeout=2.0, retries=0, max_fault_share=0.5)
+    return config.fault_tolerance(step_timeout=2.0, max_fault_share=0.5)
 
 
-def rounds_of(config: SealConfig, count: int) -> tuple[list[Any], list[dict[str, float]], list[Fault], float]:
+def rounds_of(config: SealConfig, count: int) -> tuple[list[Played], list[dict[str, float]], list[Fault], float]:
     """What was played in each round, its metrics, the faults, and the restarts of runners."""
-    with built(config) as algorithm:
-        dialogues, results, faults, restarts = [], [], [], 0.0
-        for _ in range(count):
-            result = algorithm.train()
-            dialogues.append(played(algorithm))
-            results.append(measured(result))
-            faults += [fault for group in algorithm.last_round for fault in group.faults]
-            restarts = result["perf/runner_restarts"]
-    return dialogues, results, faults, restarts
+    with built(config) as run:
+        dialogues = run.play(count)
+    faults = [fault for report in run.reports for group in report.groups for fault in group.faults]
+    return dialogues, list(map(measured, run.reports)), faults, run.reports[-1].metrics["perf/runner_restarts"]
 
 
 def test_a_run_with_hanging_dialogues_is_the_run_without_them() -> None:

@@ -60,7 +60,11 @@ def test_a_wave_replaces_what_the_one_before_it_lacked() -> None:
         assert rows.metrics["solver/groups_kept"] == 8
         assert rows.metrics["solver/groups_dropped_equal"] == len(plans) - 8
         teaching = [group.plan.arm for wave in waves for group in wave if not SCORE.is_equal(group)]
-        assert Counter(teaching) == Counter(group.plan.arm for group in waves[0]) == dict(zip(ARMS, (2, 3, 3), strict=True))
+        assert (
+            Counter(teaching)
+            == Counter(group.plan.arm for group in waves[0])
+            == dict(zip(ARMS, (2, 3, 3), strict=True))
+        )
         first += len(plans)
 
 

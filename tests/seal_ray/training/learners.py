@@ -157,7 +157,7 @@ class PlainLearner:
             self.optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             norm = float(nn.utils.clip_grad_norm_(self.learning.values(), t.grad_clip))
-            rate = t.lr * min(1.0, (self.steps + 1) / t.warm_up)
+            rate = t.lr * min(1.0, (self.steps + 1) / max(1, t.warm_up))
             for group in self.optimizer.param_groups:
                 group["lr"] = rate
             self.optimizer.step()
