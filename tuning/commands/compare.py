@@ -16,7 +16,7 @@ from rich.table import Table
 from envs.errors import UserError
 from seal_ray.cli.console import make_console, print_line
 from seal_ray.cli.options import DryRun, Name, Resume, Rounds, Runs, Storage, Trust
-from tuning.commands.shared import Place, Report, check_exclusive, new_folder, print_end, print_missing, run_or_resume
+from tuning.commands.shared import Report, check_exclusive, open_folder, print_end, print_missing, run_or_resume
 
 if TYPE_CHECKING:
     from tuning.comparison.collect import Comparison
@@ -74,7 +74,7 @@ def command(
 
         if any(value is not None for value in (*of_trials, resume, report, storage)):
             raise UserError("--merge: it joins finished trials; only --baseline, --threshold, --name and --runs apply.")
-        folder = new_folder(name, runs, prefix="compare")
+        folder, _ = open_folder(ComparisonManifest, name, runs)
         join([Path(piece) for piece in words or []], folder, baseline=baseline, threshold=share)
         _show(console, write_results(folder))
         return
@@ -88,6 +88,7 @@ def command(
     from tuning.comparison.plan import check_plan, make_plan
     from tuning.comparison.plan import start as start_plan
 
+    folder, storage = open_folder(ComparisonManifest, name, runs, resume, storage)
     starting = None
     if resume is None:
         plan = make_plan(
@@ -107,7 +108,7 @@ def command(
             return
         starting = partial(start_plan, plan)
     comparison = run_or_resume(
-        console, ComparisonManifest, starting, Place(name, runs, resume, storage), read=collect, write=write_results
+        console, ComparisonManifest, starting, folder, storage, read=collect, write=write_results
     )
     _show(console, comparison)
     print_end(console, comparison)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -25,40 +24,41 @@ T = TypeVar("T")
 Report = Annotated[Path | None, typer.Option(help="Folder whose results are written again; nothing is run.")]
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """The options of the folder: the name of a new one in `runs`, or the one to resume."""
-
-    name: str | None
-    runs: Path
-    resume: str | None
-    storage: str | None
-
-
 def check_exclusive(resume: str | None, report: Path | None, others: Sequence[object]) -> None:
     """Raises `UserError` if `--resume` or `--report` is given with each other, or with another option."""
     if (resume or report) and (any(value is not None for value in others) or (resume and report)):
         raise UserError(f"{'--resume' if resume else '--report'}: it uses the stored settings; give no others.")
 
 
-def new_folder(name: str | None, runs: Path, *, prefix: str) -> Path:
-    """The folder for new trials in `runs`, named by the time without a name. Raises `UserError` if it exists."""
-    from tuning.running import check_new_folder
+def open_folder(
+    kind: type[TrialsManifest], name: str | None, runs: Path, resume: str | None = None, storage: str | None = None
+) -> tuple[Path, str | None]:
+    """A new folder in `runs`, named by the time without a name, or the folder to resume; and its storage.
 
-    folder = runs / (name or time.strftime(f"{prefix}-%Y%m%d-%H%M%S"))
-    check_new_folder(folder)
-    return folder
+    Raises `UserError` if a new folder exists, or trials cannot be resumed.
+    """
+    from seal_ray.run.storage import fetched
+    from tuning.running import check_new_folder, check_resumable
+
+    if resume is None:
+        folder = runs / (name or time.strftime(f"{kind.COMMAND}-%Y%m%d-%H%M%S"))
+        check_new_folder(folder)
+    else:
+        folder, storage = fetched(resume, runs, storage)
+        check_resumable(folder, kind)
+    return folder, storage
 
 
 def run_or_resume(
     console: Console,
     kind: type[TrialsManifest],
     start: Callable[..., None] | None,
-    place: Place,
+    folder: Path,
+    storage: str | None,
     *,
     read: Callable[[Path], TrialSet],
     write: Callable[[Path], T],
-    on_end: Callable[[Path], None] = lambda _: None,
+    on_end: Callable[[], None] = lambda: None,
 ) -> T:
     """Runs trials in a folder that is mirrored to a storage, connected to Ray, and writes their results.
 
@@ -67,23 +67,16 @@ def run_or_resume(
         start: Starts new trials in a folder; None to resume trials.
         read: Reads the trials for the progress display.
         write: Writes the results at the end, and returns them.
-        on_end: Gets the folder after each trial.
+        on_end: Is called after each trial.
     """
     from seal_ray.run.cluster import connected
-    from seal_ray.run.storage import fetched, mirrored
-    from tuning.running import check_resumable, resume_trials
-
-    storage = place.storage
-    if place.resume is None:
-        folder = new_folder(place.name, place.runs, prefix=kind.COMMAND)
-    else:
-        folder, storage = fetched(place.resume, place.runs, storage)
-        check_resumable(folder, kind)
+    from seal_ray.run.storage import mirrored
+    from tuning.running import resume_trials
 
     with mirrored(folder, storage, partial(print_line, console), new=start is not None) as push:
 
         def after_trial() -> None:
-            on_end(folder)
+            on_end()
             push()
 
         on_event = event_printer(console, lambda: read(folder), on_end=after_trial)

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from seal_ray.cli.console import make_console, print_line
 from seal_ray.cli.options import DryRun, Name, Resume, Rounds, Runs, Storage, Trust
-from tuning.commands.shared import Place, Report, check_exclusive, print_end, print_missing, run_or_resume
+from tuning.commands.shared import Report, check_exclusive, open_folder, print_end, print_missing, run_or_resume
 from tuning.record import State
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ def command(
         return
     from tuning.sweep.plan import check_plan, make_plan, start
 
+    folder, storage = open_folder(SweepManifest, name, runs, resume, storage)
     starting = None
     if resume is None:
         plan = make_plan(
@@ -78,11 +79,12 @@ def command(
             return
         starting = partial(start, plan)
 
-    def show_table(folder: Path) -> None:
+    def show_table() -> None:
         console.print(trials_table(collect(folder)))
 
-    place = Place(name, runs, resume, storage)
-    sweep = run_or_resume(console, SweepManifest, starting, place, read=collect, write=write_results, on_end=show_table)
+    sweep = run_or_resume(
+        console, SweepManifest, starting, folder, storage, read=collect, write=write_results, on_end=show_table
+    )
     _show(console, sweep)
     print_end(console, sweep)
 
