@@ -1,4 +1,4 @@
-"""Writers of tasks: what they read and write, that hostile answers are rejected, and what the tiny base is shown."""
+"""Task writers: what they read and write, that hostile answers are rejected, and what the tiny base is shown."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from policies.engine import GenRequest
 from policies.engine.scripted import ScriptedEngine
 from policies.models import open_model
 from policies.prompting import ChatFormat
-from policies.task_writer import Draft, Known, TaskWriter
-from policies.task_writer.choice import is_model, learns, make_writer, writes
-from policies.task_writer.llm import LearningWriter, LLMTaskWriter
-from policies.task_writer.plain import RandomWriter
+from policies.proposer import Proposal
+from policies.task_writer import Known, TaskWriter
+from policies.task_writer.choice import TASK_WRITERS, is_model
+from policies.task_writer.llm import LLMTaskWriter
 from policies.task_writer.shuffled import elsewhere
-from policies.task_writer.specification_text import messages_for, telling
+from policies.task_writer.specification_text import messages_for, most_informative
 from policies.tiny.encoding import (
     encode_bare_specifications,
     encode_specifications,
@@ -61,8 +61,16 @@ def check(specification: Specification) -> str | None:
     return made.reason if isinstance(made, Rejected) else None
 
 
-def write(writer: TaskWriter, *, n: int, seed: int = 3, known: Sequence[Known] = ()) -> tuple[Draft, ...]:
-    return asyncio.run(writer.write(profile(), known=known, n=n, seed=seed))
+def write(
+    writer: TaskWriter, *, n: int, seed: int = 3, known: Sequence[Known] = ()
+) -> tuple[Proposal[Specification], ...]:
+    return asyncio.run(writer.propose(profile(), known=known, n=n, seed=seed))
+
+
+def make(kind: str, wanted: Callable[[Specification], str | None] = check, **settings: Any) -> TaskWriter:
+    kind_class: Any = TASK_WRITERS.find(kind)
+    made: TaskWriter = kind_class(SOURCE, wanted, **settings)
+    return made
 
 
 def says(*texts: str) -> Callable[[GenRequest], Sequence[int]]:
@@ -82,22 +90,22 @@ def llm(*texts: str, **settings: Any) -> tuple[LLMTaskWriter, ScriptedEngine]:
 def test_a_source_with_fewer_specifications_than_are_asked_for_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     only = SOURCE.read(GOOD)
     monkeypatch.setattr(type(SOURCE), "draw", lambda *_, **__: only)
-    first, second = write(RandomWriter(SOURCE, check), n=2)
-    assert (first.specification, first.rejection) == (only, None)
+    first, second = write(make("random"), n=2)
+    assert (first.value, first.rejection) == (only, None)
     assert second.rejection == "specification: it was written twice."
 
 
 def test_a_specification_is_read_and_kept_as_it_was_sampled() -> None:
     writer, engine = llm(f"Here it is: {GOOD}")
-    (draft,) = write(writer, n=1)
-    assert draft.specification == SOURCE.read(GOOD)
-    assert draft.rejection is None
+    (proposal,) = write(writer, n=1)
+    assert proposal.value == SOURCE.read(GOOD)
+    assert proposal.rejection is None
     (request,) = engine.requests
     said = FORM.completion(f"Here it is: {GOOD}")
-    assert draft.sample is not None
-    assert draft.sample.token_ids_T == request.prompt_ids + said
-    assert sum(draft.sample.mask_T) == len(said)
-    assert draft.sample.sampled_logprobs_T[-len(said) :] == tuple(-(token % 7) / 8 for token in said)
+    assert proposal.sample is not None
+    assert proposal.sample.token_ids_T == request.prompt_ids + said
+    assert sum(proposal.sample.mask_T) == len(said)
+    assert proposal.sample.sampled_logprobs_T[-len(said) :] == tuple(-(token % 7) / 8 for token in said)
 
 
 def test_it_reads_counts_the_grammar_and_success_by_specification_but_no_task() -> None:
@@ -113,36 +121,36 @@ def test_it_reads_counts_the_grammar_and_success_by_specification_but_no_task() 
 def test_what_cannot_be_read_or_composed_is_rejected_with_the_reason() -> None:
     texts = ("", "no", GOOD[:-3], GOOD.replace("base", "bas"), STUCK, "[" * 150, GOOD)
     writer, engine = llm(*texts)
-    drafts = write(writer, n=len(texts))
-    reasons = [draft.rejection for draft in drafts]
+    proposals = write(writer, n=len(texts))
+    reasons = [proposal.rejection for proposal in proposals]
     assert [bool(reason) for reason in reasons] == [True] * 6 + [False]
     assert reasons[0] == "specification: there is no JSON object in it."
     assert "did you mean 'base'" in str(reasons[3])
     assert "files.go_up makes no sense" in str(reasons[4])
-    assert all(draft.sample is not None for draft in drafts), "a rejected draft is learnt from"
-    assert drafts[4].specification is not None
+    assert all(proposal.sample is not None for proposal in proposals), "a rejected proposal is learnt from"
+    assert proposals[4].value is not None
     assert len(engine.requests) == len(texts)
 
 
 def test_what_is_unreadable_is_sampled_again_and_what_cannot_be_composed_is_not() -> None:
     writer, engine = llm("no", GOOD, retries=2)
-    (draft,) = write(writer, n=1)
-    assert draft.rejection is None
+    (proposal,) = write(writer, n=1)
+    assert proposal.rejection is None
     assert len(engine.requests) == 2
     writer, engine = llm(STUCK, GOOD, retries=2)
-    (draft,) = write(writer, n=1)
-    assert draft.rejection is not None
+    (proposal,) = write(writer, n=1)
+    assert proposal.rejection is not None
     assert len(engine.requests) == 1
 
 
 def test_a_long_answer_and_a_full_prompt_are_rejected() -> None:
     writer, _ = llm(GOOD, max_tokens=10)
-    (draft,) = write(writer, n=1)
-    assert draft.rejection == "specification: it did not end within 10 tokens."
+    (proposal,) = write(writer, n=1)
+    assert proposal.rejection == "specification: it did not end within 10 tokens."
     writer, _ = llm(GOOD, context=500)
-    (draft,) = write(writer, n=1)
-    assert draft.rejection is not None
-    assert draft.sample is None
+    (proposal,) = write(writer, n=1)
+    assert proposal.rejection is not None
+    assert proposal.sample is None
 
 
 def test_with_a_grammar_the_schema_goes_with_the_request() -> None:
@@ -156,57 +164,57 @@ def test_with_a_grammar_the_schema_goes_with_the_request() -> None:
         jsonschema.validate({**json.loads(GOOD), "ground_truth": []}, schema)
 
 
-def test_the_specifications_that_tell_most_are_shown() -> None:
+def test_the_most_informative_specifications_are_shown() -> None:
     known = [Known(SOURCE.read(GOOD), place / 10, 4) for place in range(11)]
-    assert [each.p for each in telling(known, 4)] == [0.5, 0.4, 0.0, 1.0]
-    assert telling(known[:2], 4) == [known[1], known[0]]
-    assert telling(known, 0) == []
+    assert [each.p for each in most_informative(known, 4)] == [0.5, 0.4, 0.0, 1.0]
+    assert most_informative(known[:2], 4) == [known[1], known[0]]
+    assert most_informative(known, 0) == []
 
 
 def test_the_random_writer_writes_what_can_be_composed_each_once() -> None:
-    writer = make_writer("random", SOURCE, check)
-    drafts = write(writer, n=12)
-    assert write(make_writer("random", SOURCE, check), n=12) == drafts
-    assert write(writer, n=12, seed=4) != drafts
-    assert all(draft.rejection is None and draft.sample is None for draft in drafts)
-    assert len({draft.specification for draft in drafts}) == 12
-    hopeless = make_writer("random", SOURCE, lambda _: "specification: it is not wanted.")
-    assert [draft.rejection for draft in write(hopeless, n=2)] == ["specification: it is not wanted."] * 2
+    writer = make("random")
+    proposals = write(writer, n=12)
+    assert write(make("random"), n=12) == proposals
+    assert write(writer, n=12, seed=4) != proposals
+    assert all(proposal.rejection is None and proposal.sample is None for proposal in proposals)
+    assert len({proposal.value for proposal in proposals}) == 12
+    hopeless = make("random", lambda _: "specification: it is not wanted.")
+    assert [proposal.rejection for proposal in write(hopeless, n=2)] == ["specification: it is not wanted."] * 2
 
 
 def test_the_static_writer_writes_once() -> None:
-    writer = make_writer("static", SOURCE, check)
+    writer = make("static")
     assert len(write(writer, n=5)) == 5
     assert write(writer, n=5) == ()
-    again = make_writer("static", SOURCE, check)
+    again = make("static")
     again.set_state(json.loads(json.dumps(writer.get_state())))
     assert write(again, n=5) == ()
-    with pytest.raises(UserError, match="kind 'static' was given to a writer of kind 'random'"):
-        make_writer("random", SOURCE, check).set_state(writer.get_state())
+    with pytest.raises(UserError, match="kind 'static' was given to a task writer of kind 'random'"):
+        make("random").set_state(writer.get_state())
 
 
 def test_the_shuffled_writer_writes_recorded_windows_each_in_anothers_place() -> None:
-    specifications = [write(make_writer("random", SOURCE, check), n=3, seed=seed) for seed in range(6)]
+    specifications = [write(make("random"), n=3, seed=seed) for seed in range(6)]
     windows: list[list[str | None]] = [
-        [each.specification.dump() for each in drafts if each.specification is not None] for drafts in specifications
+        [each.value.dump() for each in proposals if each.value is not None] for proposals in specifications
     ]
     windows[2][1:] = [None, "[" * 200]
-    writer = make_writer("shuffled", SOURCE, check, windows=windows, seed=4)
+    writer = make("shuffled", windows=windows, seed=4)
     found: list[list[str | None]] = []
     for place in range(6):
         if place == 3:
-            other = make_writer("shuffled", SOURCE, check, windows=windows, seed=4)
+            other = make("shuffled", windows=windows, seed=4)
             other.set_state(json.loads(json.dumps(writer.get_state())))
             writer = other
-        drafts = write(writer, n=3, seed=place)
-        found.append([None if each.specification is None else each.specification.dump() for each in drafts])
+        proposals = write(writer, n=3, seed=place)
+        found.append([None if each.value is None else each.value.dump() for each in proposals])
         assert found[-1][0] != windows[place][0]
-        assert all(each.rejection for each in drafts if each.specification is None)
+        assert all(each.rejection for each in proposals if each.value is None)
     recorded = [[None if text is None or text.startswith("[[") else text for text in each] for each in windows]
     assert sorted(found, key=str) == sorted(recorded, key=str), "all that was recorded, in another order"
     assert write(writer, n=3) == (), "nothing is written after the last window"
-    changed = make_writer("shuffled", SOURCE, check, windows=windows[:5], seed=4)
-    with pytest.raises(UserError, match=r"writer.recorded: it does not hold the specifications"):
+    changed = make("shuffled", windows=windows[:5], seed=4)
+    with pytest.raises(UserError, match=r"task_writer.recorded: it does not hold the specifications"):
         changed.set_state(writer.get_state())
 
 
@@ -220,19 +228,16 @@ def test_no_window_is_left_in_its_place(count: int, different: int) -> None:
 
 
 def test_kinds_are_found_by_name() -> None:
-    kinds = ("none", "static", "random", "shuffled", "llm", "learning")
-    assert {kind: (writes(kind), is_model(kind), learns(kind)) for kind in kinds} == {
-        "none": (False, False, False),
-        "static": (True, False, False),
-        "random": (True, False, False),
-        "shuffled": (True, False, False),
-        "llm": (True, True, False),
-        "learning": (True, True, True),
+    assert {kind: is_model(kind) for kind in TASK_WRITERS.names()} == {
+        "none": False,
+        "static": False,
+        "random": False,
+        "shuffled": False,
+        "llm": True,
     }
-    assert write(make_writer("none", SOURCE, check), n=3) == ()
-    assert LearningWriter.learns
-    with pytest.raises(UserError, match=r"writer.kind: 'lm' is not known; did you mean 'llm'"):
-        writes("lm")
+    assert write(make("none"), n=3) == ()
+    with pytest.raises(UserError, match=r"task_writer.kind: 'lm' is not known; did you mean 'llm'"):
+        TASK_WRITERS.find("lm")
 
 
 def test_demonstrations_can_all_be_composed_and_are_what_a_writer_reads() -> None:
