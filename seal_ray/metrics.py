@@ -61,7 +61,7 @@ METRICS = (
     Metric("solver/hint_stripped_ratio_first", "ratio", "Their mean importance ratio at the first step; 0 if none."),
     Metric("solver/hint_stripped_clip_fraction", "share", "Their sampled tokens whose importance ratio was clipped."),
     Metric("solver/off_policy_weight", "factor", "Mean off-policy weight of their sampled tokens."),
-    Metric("solver/internalised_before", "nats", "Plain less shown log-prob a token of hint-stripped rows before the round."),
+    Metric("solver/internalised_before", "nats", "Plain less shown log-prob of these rows before the round, a token."),
     Metric("solver/internalised_after", "nats", "The same after the round."),
     Metric("solver/internalised_before/ARM", "nats", "The same before the round, of the rows of an arm of the window."),
     Metric("solver/internalised_after/ARM", "nats", "The same after the round."),

@@ -155,12 +155,6 @@ class SealConfig(RoundConfig):
         values.pop("_spec", None)
         return values
 
-    def to_dict(self) -> dict[str, Any]:
-        """As RLlib's, without the `RunSpec` of a frozen config."""
-        values: dict[str, Any] = super().to_dict()
-        values.pop("_spec", None)
-        return values
-
     def update_from_dict(self, config_dict: Mapping[str, Any]) -> Self:
         """Sets attributes by their names, as Tune does. Raises `UserError` for an unknown name."""
         others = {}

@@ -27,7 +27,7 @@ CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limi
 
 
 class Place(StrEnum):
-    """Where memory is."""
+    """The location of memory."""
 
     HOST = "host"
     GPU = "GPU"

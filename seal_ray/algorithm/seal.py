@@ -24,7 +24,7 @@ _log = logging.getLogger("seal_ray")
 
 
 class Seal(RoundAlgorithm):
-    """The algorithm. `train()` plays and learns one round of `run`, and reports it to those that `subscribe`."""
+    """The algorithm. `train()` plays one round of `run` and learns from it, and calls subscribers with the report."""
 
     config: SealConfig
     learner_group: SealLearnerGroup

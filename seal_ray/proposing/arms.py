@@ -180,15 +180,15 @@ def cells(window: CuratorWindow, reward: CuratorReward) -> list[Cell]:
 def _task_cells(by_arm: Mapping[str, Sequence[ArmGroup]], reward: CuratorReward) -> list[Cell]:
     """The cells of one task."""
     first = next(iter(by_arm.values()))[0]
-    found = []
+    cells_of_arms = []
     for arm, played in by_arm.items() if reward.of_group is None else sorted(by_arm.items()):
         rollouts = sum(group.rollouts for group in played)
         if reward.of_group is None:
             rate = sum(group.success * group.rollouts for group in played) / rollouts
             variance = rate * (1 - rate) * rollouts / (rollouts - 1) if rollouts > 1 else None
-            found.append(Cell(arm, first.task, first.category, rate, rollouts, variance))
+            cells_of_arms.append(Cell(arm, first.task, first.category, rate, rollouts, variance))
             continue
         values = [reward.of_group(group.success, group.rollouts) for group in played]
         if given := [value for value in values if value is not None]:
-            found.append(Cell(arm, first.task, first.category, fmean(given), rollouts))
-    return found
+            cells_of_arms.append(Cell(arm, first.task, first.category, fmean(given), rollouts))
+    return cells_of_arms

@@ -79,7 +79,7 @@ class TaskPool:
 
     def known(self, specification: Specification) -> Written | None:
         """The task of an equal specification, or None."""
-        return next((each for each in self._entries.values() if each.specification.key == specification.key), None)
+        return next((entry for entry in self._entries.values() if entry.specification.key == specification.key), None)
 
     def add(self, task: Task, specification: Specification, provenance: Provenance) -> str | None:
         """Adds a task. Returns None, or the reason in one sentence if the pool has its specification or story already.
@@ -89,7 +89,7 @@ class TaskPool:
         if self.known(specification) is not None:
             return IN_POOL
         story = story_of(task)
-        if any(each.story[0] == story[0] or each.story[1] == story[1] for each in self._entries.values()):
+        if any(entry.story[0] == story[0] or entry.story[1] == story[1] for entry in self._entries.values()):
             return "specification: its task tells the story of another one of the pool."
         self._entries[task.id] = Written(task.id, specification, provenance, story)
         return None
@@ -121,34 +121,36 @@ class TaskPool:
 
     def left_out(self) -> frozenset[str]:
         """The easiest and the hardest played tasks, `FILTERING` at either end; of equally hard ones the oldest."""
-        played = [each for each in self._entries.values() if each.counted > 0]
+        played = [entry for entry in self._entries.values() if entry.counted > 0]
         count = int(FILTERING * len(played))
-        easiest = sorted(played, key=lambda each: -each.successes / each.counted)[:count]
-        hardest = sorted(played, key=lambda each: each.successes / each.counted)[:count]
-        return frozenset(each.task for each in (*easiest, *hardest))
+        easiest = sorted(played, key=lambda entry: -entry.successes / entry.counted)[:count]
+        hardest = sorted(played, key=lambda entry: entry.successes / entry.counted)[:count]
+        return frozenset(entry.task for entry in (*easiest, *hardest))
 
     def draw(self, count: int, *, seed: str) -> list[str]:
         """The ids of up to `count` tasks: unplayed ones in order, then others in random order without `left_out`."""
-        fresh = [each.task for each in self._entries.values() if each.played is None]
+        fresh = [entry.task for entry in self._entries.values() if entry.played is None]
         if len(fresh) >= count:
             return fresh[:count]
         left_out = self.left_out()
-        rest = [each.task for each in self._entries.values() if each.played is not None and each.task not in left_out]
+        rest = [
+            entry.task for entry in self._entries.values() if entry.played is not None and entry.task not in left_out
+        ]
         random.Random(f"pool {seed}").shuffle(rest)
         return [*fresh, *rest][:count]
 
     def metrics(self) -> dict[str, float]:
         """Metrics of the whole pool."""
         entries = self.entries
-        rates = [p for each in entries if (p := each.difficulty.p) is not None]
+        rates = [p for entry in entries if (p := entry.difficulty.p) is not None]
         metrics: dict[str, float] = {
             "pool/tasks": len(entries),
-            "pool/unplayed": sum(each.played is None for each in entries),
+            "pool/unplayed": sum(entry.played is None for entry in entries),
             "pool/left_out": len(self.left_out()),
             "pool/retired": self.retired,
         }
         if entries:
-            metrics["pool/depth"] = sum(each.specification.depth for each in entries) / len(entries)
+            metrics["pool/depth"] = sum(entry.specification.depth for entry in entries) / len(entries)
         if rates:
             metrics["pool/success"] = sum(rates) / len(rates)
             metrics["pool/middle"] = sum(0.25 <= p <= 0.75 for p in rates) / len(rates)
@@ -159,19 +161,19 @@ class TaskPool:
         left_out = self.left_out()
         return [
             {
-                "task": each.task,
-                "specification": each.specification.dump(),
-                "category": str(each.specification.category),
-                "depth": each.specification.depth,
-                "writer": each.provenance.writer,
-                "profile": each.provenance.profile,
-                "written": each.provenance.round,
-                "played": each.played,
-                "rollouts": each.rollouts,
-                **asdict(each.difficulty),
-                "left_out": each.task in left_out,
+                "task": entry.task,
+                "specification": entry.specification.dump(),
+                "category": str(entry.specification.category),
+                "depth": entry.specification.depth,
+                "writer": entry.provenance.writer,
+                "profile": entry.provenance.profile,
+                "written": entry.provenance.round,
+                "played": entry.played,
+                "rollouts": entry.rollouts,
+                **asdict(entry.difficulty),
+                "left_out": entry.task in left_out,
             }
-            for each in self._entries.values()
+            for entry in self._entries.values()
         ]
 
     def get_state(self) -> dict[str, JSON]:
@@ -180,16 +182,16 @@ class TaskPool:
             "retired": self.retired,
             "entries": [
                 {
-                    "task": each.task,
-                    "specification": each.specification.dump(),
-                    "provenance": list(astuple(each.provenance)),
-                    "story": list(each.story),
-                    "successes": each.successes,
-                    "counted": each.counted,
-                    "rollouts": each.rollouts,
-                    "played": each.played,
+                    "task": entry.task,
+                    "specification": entry.specification.dump(),
+                    "provenance": list(astuple(entry.provenance)),
+                    "story": list(entry.story),
+                    "successes": entry.successes,
+                    "counted": entry.counted,
+                    "rollouts": entry.rollouts,
+                    "played": entry.played,
                 }
-                for each in self._entries.values()
+                for entry in self._entries.values()
             ],
         }
 
@@ -197,13 +199,13 @@ class TaskPool:
         """The inverse of `get_state`; `source` reads the specifications. An empty state is an empty pool."""
         self.retired = state.get("retired", 0)
         self._entries = {}
-        for each in state.get("entries", ()):
+        for record in state.get("entries", ()):
             read = {
-                "specification": source.read(each["specification"]),
-                "provenance": Provenance(*each["provenance"]),
-                "story": tuple(each["story"]),
+                "specification": source.read(record["specification"]),
+                "provenance": Provenance(*record["provenance"]),
+                "story": tuple(record["story"]),
             }
-            self._entries[each["task"]] = Written(**{**each, **read})
+            self._entries[record["task"]] = Written(**{**record, **read})
 
 
 def story_of(task: Task) -> tuple[str, str]:

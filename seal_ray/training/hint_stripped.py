@@ -6,6 +6,7 @@ sums: tokens that were sampled with other prompts are no evidence about the engi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -37,6 +38,28 @@ class Counts:
     @property
     def all(self) -> LossSums:
         return self.sampled + self.stripped
+
+
+def loss_metrics(counts: Counts, first: Counts) -> dict[str, float]:
+    """Metrics of the sums over all gradient steps, and over the first one."""
+    total, sampled, stripped = counts.all, counts.sampled, counts.stripped
+    tokens, sampled_tokens, stripped_tokens = (max(1, each.tokens) for each in (total, sampled, stripped))
+    first_tokens = max(1, first.sampled.tokens)
+    return {
+        "tokens": total.tokens,
+        "loss": total.loss / tokens,
+        "kl": total.reference_kl / tokens,
+        "kl_sampler": sampled.sampler_kl / sampled_tokens,
+        "clip_fraction": total.clipped / tokens,
+        "capped_fraction": sampled.capped / sampled_tokens,
+        "ratio_first": first.sampled.ratio / first_tokens,
+        # k3 is x²/2 for small x: the root mean square of the log-ratio.
+        "ratio_first_error": math.sqrt(2 * max(0.0, first.sampled.sampler_kl) / first_tokens),
+        "hint_stripped_tokens": stripped.tokens,
+        "hint_stripped_ratio_first": first.stripped.ratio / max(1, first.stripped.tokens),
+        "hint_stripped_clip_fraction": stripped.clipped / stripped_tokens,
+        "off_policy_weight": counts.weight / stripped_tokens,
+    }
 
 
 class RowLoss:

@@ -25,7 +25,14 @@ from seal_ray.grpo.schedule import Schedule
 from seal_ray.rllib import RowsLearner
 from seal_ray.training.arm_gradients import ArmGradients
 from seal_ray.training.heap import release_memory
-from seal_ray.training.hint_stripped import Counts, Internalisation, RowLoss, internalisation, logprob_gaps
+from seal_ray.training.hint_stripped import (
+    Counts,
+    Internalisation,
+    RowLoss,
+    internalisation,
+    logprob_gaps,
+    loss_metrics,
+)
 from seal_ray.training.module import LOGPROBS, PACKED, REFERENCE, LMModule, fill, is_sharded, whole
 from seal_ray.training.weights import full_weights
 
@@ -131,7 +138,7 @@ class SealLearner(RowsLearner):
             "gradient_norm": norm,
             "learning_rate": rate,
             "gpu_memory_gib": _most_on_gpu(self.device) / 2**30,
-            **_loss_metrics(counts, first),
+            **loss_metrics(counts, first),
         }
         assert values.keys() == set(LEARNT)
         for key, value in values.items():
@@ -339,28 +346,6 @@ class SealLearner(RowsLearner):
 
 _EMPTY = make_row([0, 0], [False, False], [0.0, 0.0], 0.0)
 """A row without sampled tokens, for learners that have fewer micro-batches than others."""
-
-
-def _loss_metrics(counts: Counts, first: Counts) -> dict[str, float]:
-    """Metrics of the sums over all gradient steps, and over the first one."""
-    total, sampled, stripped = counts.all, counts.sampled, counts.stripped
-    tokens, sampled_tokens, stripped_tokens = (max(1, each.tokens) for each in (total, sampled, stripped))
-    first_tokens = max(1, first.sampled.tokens)
-    return {
-        "tokens": total.tokens,
-        "loss": total.loss / tokens,
-        "kl": total.reference_kl / tokens,
-        "kl_sampler": sampled.sampler_kl / sampled_tokens,
-        "clip_fraction": total.clipped / tokens,
-        "capped_fraction": sampled.capped / sampled_tokens,
-        "ratio_first": first.sampled.ratio / first_tokens,
-        # k3 is x²/2 for small x: the root mean square of the log-ratio.
-        "ratio_first_error": math.sqrt(2 * max(0.0, first.sampled.sampler_kl) / first_tokens),
-        "hint_stripped_tokens": stripped.tokens,
-        "hint_stripped_ratio_first": first.stripped.ratio / max(1, first.stripped.tokens),
-        "hint_stripped_clip_fraction": stripped.clipped / stripped_tokens,
-        "off_policy_weight": counts.weight / stripped_tokens,
-    }
 
 
 def _as_sampled(row: Row) -> Tensor:

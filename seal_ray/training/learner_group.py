@@ -55,8 +55,8 @@ class SealLearnerGroup(RowsLearnerGroup):
 
         0 for an arm without rows. Also the seconds of the slowest learner for these gradients.
         """
-        found = self._on_all(lambda learner: learner.alignments(module_id, arms))
-        return cosines(found[0][0]).tolist(), max(seconds for _, seconds in found)
+        parts = self._on_all(lambda learner: learner.alignments(module_id, arms))
+        return cosines(parts[0][0]).tolist(), max(seconds for _, seconds in parts)
 
     def loss_of(self, module_id: str, rows: Sequence[Row]) -> float:
         """The negative log-likelihood (nats a token) of the sampled tokens of these rows, without an update."""
