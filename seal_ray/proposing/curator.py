@@ -7,6 +7,7 @@ from typing import Any
 
 from envs.interface import Interface
 from envs.interface.document import interface_from_dict, interface_to_dict
+from envs.interface.guard import LeakGuard
 from envs.profile import FailureProfile
 from envs.roles import CURATOR
 from envs.task import JSON, Task
@@ -23,13 +24,32 @@ from seal_ray.config.schema import CuratorSection, LLMCuratorSection
 from seal_ray.grpo.advantages import REJECTION_STEP, centred_advantages
 from seal_ray.proposing.arms import ArmStatistics, CuratorWindow
 from seal_ray.proposing.curator_rewards import CURATOR_REWARDS, CuratorReward
-from seal_ray.proposing.guard import RunGuard
 from seal_ray.proposing.loop import ProposalLoop, WindowReport
 from seal_ray.proposing.selection import first_distinct, likeliest_first, most_varied, shown_text
 from seal_ray.rollout.types import PLAIN_ARM, Arm, Group, arms_of
 
 GUIDELINE_TOKENS = 256
 """Largest number of tokens that a proposal may add to the solver's prompt."""
+
+
+class RunGuard:
+    """Checks proposals against the tasks of the whole run and of their window, and their length for the `solver`."""
+
+    def __init__(self, tasks: Iterable[Task], solver: ModelFolder) -> None:
+        self._form = ChatFormat.load(solver.path, solver.dialect)
+        self._always = self._guard(tasks)
+        self._window = self._guard(())
+
+    def start_window(self, tasks: Iterable[Task]) -> None:
+        """Replaces the tasks of the last window."""
+        self._window = self._guard(tasks)
+
+    def check(self, interface: Interface) -> str | None:
+        """The reason why the interface is rejected, in one sentence; None if it is not."""
+        return self._always.check(interface) or self._window.check(interface)
+
+    def _guard(self, tasks: Iterable[Task]) -> LeakGuard:
+        return LeakGuard(tasks, max_tokens=GUIDELINE_TOKENS, count_tokens=lambda text: len(self._form.tokens(text)))
 
 
 class CuratorLoop(ProposalLoop[Interface]):
@@ -241,7 +261,7 @@ def start_curator_loop(
     kind = spec.curator.kind
     if agent is None:
         return CuratorLoop(spec.curator, CURATORS.make(kind, dict(spec.curator)))
-    guard = RunGuard(guarded(), solver, most_tokens=GUIDELINE_TOKENS)
+    guard = RunGuard(guarded(), solver)
     kind_class: Any = CURATORS.find(kind)
     curator: Curator = kind_class(
         agent.connect,

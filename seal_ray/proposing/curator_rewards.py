@@ -27,10 +27,7 @@ class CuratorReward:
 
 
 def frontier_value(success: float, rollouts: int) -> float | None:
-    """`4p(1 − p) / (1 − 1/n)` for n rollouts: unbiased, 1 at half success and 0 at none or full success.
-
-    It can be above 1. One rollout gives no value.
-    """
+    """`4p(1 − p) / (1 − 1/n)` for n rollouts, an unbiased estimate of `4p(1 − p)`; None for one rollout."""
     return None if rollouts < 2 else 4 * success * (1 - success) * rollouts / (rollouts - 1)
 
 

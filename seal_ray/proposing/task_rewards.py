@@ -81,7 +81,7 @@ class AlphaTaskReward:
 
 
 class LearningProgressReward:
-    """The change of plain success on the neighbours of a task's specification, from -1 to 1, by the window's start.
+    """The change of plain success on the neighbours of a task's specification in the window, from -1 to 1.
 
     Neighbours include the task itself, and each rollout is weighted by likeness. A task without rollouts or earlier
     neighbours has no value. Neighbours are not equally hard, so that a part of the change is chance. ALP-GMM compares a
