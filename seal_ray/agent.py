@@ -14,6 +14,7 @@ from policies.engine import BASE
 from policies.engine.choice import default_kind
 from policies.engine.requests import checkpoint_shapes
 from policies.models import ModelFolder, open_model
+from policies.prompting import ChatFormat
 from seal_ray.config.resolve import AgentSpec, RunSpec
 from seal_ray.grpo.rows import Minibatch, Row
 from seal_ray.rollout.engine_actor import EngineSpec, Payload
@@ -64,6 +65,13 @@ class Agent:
         """A client of its first engine, with the present version of its weights."""
         actor = self.engines.actors[0]
         return RemoteEngine(actor, policy=self.policy, version=self.version, timeout=self.engine_timeout)
+
+    def make_proposer(self, kind: Any, **options: Any) -> Any:
+        """A proposer of this class that samples with this agent."""
+        spec, form = self.spec, ChatFormat.load(self.model.path, self.model.dialect)
+        constrained = (default_kind() if spec.engine_kind == "auto" else spec.engine_kind) == "vllm"
+        writing = Writing(context=spec.context, max_tokens=spec.response, constrained=constrained)
+        return kind(self.connect, form, writing, policy=self.policy, **options)
 
     def weights(self) -> Mapping[str, Any]:
         """Its learnt weights by name, as whole tensors on the CPU."""
@@ -186,9 +194,3 @@ def _bundles(spec: RunSpec, agent: AgentSpec) -> list[int]:
     owners = [name for name, other in spec.agents.items() for _ in range(other.num_engines)]
     first = group.bundle_count - len(owners)
     return [first + place for place, owner in enumerate(owners) if owner == agent.name]
-
-
-def writing_of(agent: AgentSpec) -> Writing:
-    """The sampling of an agent that proposes."""
-    kind = default_kind() if agent.engine_kind == "auto" else agent.engine_kind
-    return Writing(context=agent.context, max_tokens=agent.response, constrained=kind == "vllm")

@@ -18,7 +18,7 @@ from policies.models import ModelFolder
 from policies.prompting import ChatFormat
 from policies.proposer import Proposal
 from policies.trajectory import interface_id
-from seal_ray.agent import Agent, writing_of
+from seal_ray.agent import Agent
 from seal_ray.config.resolve import RunSpec
 from seal_ray.config.schema import CuratorSection, LLMCuratorSection
 from seal_ray.grpo.advantages import REJECTION_STEP, centred_advantages
@@ -262,12 +262,5 @@ def start_curator_loop(
     if agent is None:
         return CuratorLoop(spec.curator, CURATORS.make(kind, dict(spec.curator)))
     guard = RunGuard(guarded(), solver)
-    kind_class: Any = CURATORS.find(kind)
-    curator: Curator = kind_class(
-        agent.connect,
-        ChatFormat.load(agent.model.path, agent.model.dialect),
-        writing_of(agent.spec),
-        check=guard.check,
-        policy=agent.policy,
-    )
+    curator: Curator = agent.make_proposer(CURATORS.find(kind), check=guard.check)
     return CuratorLoop(spec.curator, curator, agent=agent, guard=guard)

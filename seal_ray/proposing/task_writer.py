@@ -12,12 +12,11 @@ from envs.roles import TASK_WRITER
 from envs.sources import get_source
 from envs.specifications import Apart, OfCategories, Rejected, Specification, Writable, writable
 from envs.task import JSON, Task
-from policies.prompting import ChatFormat
 from policies.proposer import Proposal
 from policies.task_writer import Known, TaskWriter
 from policies.task_writer.choice import TASK_WRITERS
 from policies.trajectory import derive_seed
-from seal_ray.agent import Agent, writing_of
+from seal_ray.agent import Agent
 from seal_ray.config.resolve import RunSpec
 from seal_ray.config.schema import LLMTaskWriterSection, WritingTaskWriterSection
 from seal_ray.grpo.advantages import regression_weights
@@ -242,9 +241,7 @@ def start_task_writer_loop(
             recorded = {"windows": windows, "seed": spec.seed} if windows else {}
             task_writer = kind_class(loop.source, loop.check, **recorded)
         else:
-            form = ChatFormat.load(agent.model.path, agent.model.dialect)
-            options = {"source": loop.source, "check": loop.check, "policy": agent.policy}
-            task_writer = kind_class(agent.connect, form, writing_of(agent.spec), **options)
+            task_writer = agent.make_proposer(kind_class, source=loop.source, check=loop.check)
         return task_writer
 
     return TaskWriterLoop(spec, section, make, agent, tested=tested, play=play)
