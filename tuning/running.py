@@ -23,7 +23,7 @@ from envs.errors import SealError, UserError
 from seal_ray.algorithm.config import SealConfig
 from seal_ray.algorithm.seal import Seal
 from seal_ray.rllib import keep_keys_from_trials, tune_files_signed
-from seal_ray.run.cluster import check_asked
+from seal_ray.run.cluster import check_available
 from tuning.record import TrialsManifest, has_ended, mark_ended, mark_failed, mark_started
 from tuning.trial import SealTrial, run_folder, with_main
 from tuning.trust import TUNE, sign_tune_files, trust_trials
@@ -163,7 +163,7 @@ def _check_fit(configs: Mapping[str, Mapping[str, Any]]) -> None:
     for trial_id, config in configs.items():
         folder = run_folder(config, trial_id)
         if not has_ended(folder):
-            check_asked(f"the trial {folder.name}", SealTrial.default_resource_request(config).required_resources)
+            check_available(f"the trial {folder.name}", SealTrial.default_resource_request(config).required_resources)
 
 
 def _fit(tuner: tune.Tuner, on_event: OnEvent, out: Path) -> None:
@@ -271,7 +271,7 @@ def main_process_cpus(configs: Mapping[str, SealConfig]) -> float:
     available, main = ray.cluster_resources(), 1.0
     for name, config in configs.items():
         request = with_main(Seal.default_resource_request(config), _LEAST_MAIN_CPUS).required_resources
-        check_asked(f"a trial of {name}", request)
+        check_available(f"a trial of {name}", request)
         main = min(main, round(available["CPU"] - request["CPU"] + _LEAST_MAIN_CPUS, 4))
     return main
 
