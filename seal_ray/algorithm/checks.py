@@ -43,8 +43,9 @@ def check_run(spec: RunSpec, *, weights: bool = True) -> ModelFolder:
     model = check_model(spec.solver, weights=weights)
     _check_engine("engine.kind", spec.engine.kind)
     _check_training(spec.training, spec.learners)
-    _check_called("environment.reward", spec.environment.reward, REWARDS.make(spec.environment.reward))
-    _check_called("training.advantage", spec.training.advantage, ADVANTAGES.make(spec.training.advantage))
+    for registry, name in ((REWARDS, spec.environment.reward), (ADVANTAGES, spec.training.advantage)):
+        if not callable(registry.make(name)):
+            raise UserError(f"{registry.key}: {name} cannot be called.")
     _check_losses(spec)
     _check_curator(spec)
     for agent in list(spec.agents.values())[1:]:
@@ -79,11 +80,6 @@ def check_model(solver: schema.SolverSection, *, weights: bool) -> ModelFolder:
             f"solver.lora_rank: {solver.model} has no layers named {', '.join(sorted(missing))}; set it to 0."
         )
     return model
-
-
-def _check_called(key: str, name: str, made: Any) -> None:
-    if not callable(made):
-        raise UserError(f"{key}: {name} cannot be called.")
 
 
 def _check_losses(spec: RunSpec) -> None:

@@ -28,7 +28,7 @@ from seal_ray.proposing.task_writer import start_task_writer_loop
 from seal_ray.rollout.dispatch import check_faults, play
 from seal_ray.rollout.metrics import rollout_metrics, sampled_tokens
 from seal_ray.rollout.planner import Planner
-from seal_ray.rollout.types import PLAIN, PLAIN_ARM, Group, GroupPlan
+from seal_ray.rollout.types import PLAIN, PLAIN_ARM, Group, GroupPlan, played_trajectories
 from seal_ray.rollout.waves import play_waves
 from seal_ray.training.hint_stripped import Internalisation, internalisation_metrics
 from seal_ray.training.rows import GroupScorer, make_rows
@@ -132,7 +132,7 @@ class CoEvolution:
         """Plays the tasks of the suites on the plain interface, under the rules of their source."""
         started = perf_counter()
         groups = self._play_checked(self._evaluation_plans)
-        trajectories = [trajectory for group in groups for trajectory in group.trajectories]
+        trajectories = played_trajectories(groups)
         metrics = self._suites.count(trajectories)
         return EvaluationReport(self._suites.outcomes(trajectories), metrics, perf_counter() - started)
 

@@ -59,8 +59,7 @@ def parts(spec: RunSpec, model: ModelFolder) -> tuple[Part, ...]:
     """
     engine, learners, training, solver = spec.engine, spec.learners, spec.training, spec.agents[SOLVER]
     shapes = checkpoint_shapes(model.path)
-    parameters = sum(map(math.prod, shapes.values()))
-    learnt = _adapter_parameters(shapes, solver) if solver.lora_rank else parameters
+    parameters, learnt = _parameters(shapes, solver)
     base = parameters + (learnt if solver.lora_rank else 0)
     reference = parameters if training.kl and not solver.lora_rank else 0
     actors = max(1, learners.num_learners)
@@ -101,14 +100,13 @@ def parts(spec: RunSpec, model: ModelFolder) -> tuple[Part, ...]:
 def _proposer_parts(spec: RunSpec, agent: AgentSpec, *, sampling: Place, learning: Place, copies: int) -> list[Part]:
     """The memory of a proposer that is a language model, without activations, which are small."""
     folder = open_model(agent.model, dialect=agent.dialect, weights=False)
-    shapes = checkpoint_shapes(folder.path)
-    parameters = sum(map(math.prod, shapes.values()))
-    learnt = _adapter_parameters(shapes, agent) if agent.lora_rank else parameters
+    parameters, learnt = _parameters(checkpoint_shapes(folder.path), agent)
     needed = []
     if agent.owns_engines:
-        needed.append(Part(f"{agent.name} engine weights", sampling, _bytes_per_value(spec.engine) * parameters))
-        cache = folder.kv_bytes_per_token(_bytes_per_value(spec.engine)) * agent.context
-        needed.append(Part(f"{agent.name} engine cache", sampling, cache * agent.concurrent))
+        a_value = _bytes_per_value(spec.engine)
+        cache = folder.kv_bytes_per_token(a_value) * agent.context * agent.concurrent
+        needed.append(Part(f"{agent.name} engine weights", sampling, a_value * parameters))
+        needed.append(Part(f"{agent.name} engine cache", sampling, cache))
     if agent.trainable:
         frozen = parameters if agent.lora_rank or agent.training.kl else 0
         needed.append(Part(f"{agent.name} learner", learning, copies * _FLOAT32 * ((2 + _ADAM) * learnt + frozen)))
@@ -163,10 +161,12 @@ def check_parts(needed: Iterable[Part], there: Available, *, engine: EngineSecti
         )
 
 
-def _adapter_parameters(shapes: Mapping[str, Sequence[int]], solver: AgentSpec) -> int:
-    """Parameters of the adapters: r×in and out×r for each targeted layer."""
+def _parameters(shapes: Mapping[str, Sequence[int]], agent: AgentSpec) -> tuple[int, int]:
+    """Numbers of parameters of the model, and of those that learn: all, or with LoRA r×in and out×r for each target."""
+    parameters = sum(map(math.prod, shapes.values()))
     targets = tuple(f".{target}.weight" for target in LORA_TARGETS)
-    return sum(solver.lora_rank * sum(shape) for name, shape in shapes.items() if name.endswith(targets))
+    adapters = sum(agent.lora_rank * sum(shape) for name, shape in shapes.items() if name.endswith(targets))
+    return parameters, adapters if agent.lora_rank else parameters
 
 
 def _bytes_per_value(engine: EngineSection) -> int:
