@@ -1,4 +1,4 @@
-"""`Agent`: a language model that acts in a run: the solver, the curator or the task writer."""
+"""`Agent`: a language model of a run: the solver, the curator or the task writer."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from policies.engine import BASE
 from policies.engine.choice import default_kind
 from policies.engine.requests import checkpoint_shapes
 from policies.models import ModelFolder, open_model
+from policies.prompting import ChatFormat
 from seal_ray.config.resolve import AgentSpec, RunSpec
 from seal_ray.grpo.rows import Minibatch, Row
 from seal_ray.rollout.engine_actor import EngineSpec, Payload
@@ -28,15 +29,14 @@ _PROPOSER_METRICS = ("loss", "kl", "ratio_first_error", "gradient_norm", "learni
 
 
 class RatioError(SealError, RuntimeError):
-    """The learner does not hold the weights that the samples were drawn with."""
+    """Learner and engine have different weights."""
 
 
 @dataclass(slots=True)
 class Agent:
-    """One agent: its model, the engines that serve it, and the version of the weights that they must have.
+    """One agent: its model, its engines, and the version of the weights that they must have; 0 is the model folder's.
 
-    An agent that is not trainable keeps version 0, the model's own weights. `learners` is set once RLlib has built
-    them.
+    `learners` is set after RLlib has built them.
     """
 
     spec: AgentSpec
@@ -54,17 +54,24 @@ class Agent:
 
     @property
     def policy(self) -> str:
-        """The name under which it samples on its engines: its adapter, or the base."""
+        """Its name on its engines: its adapter, or the base."""
         return self.name if self.spec.has_adapter else BASE
 
     def target(self) -> Target:
+        """Its engines, for runners."""
         return Target(self.engines.actors, self.policy, self.version)
 
     def connect(self) -> RemoteEngine:
-        """The first of its engines, with the present version of its weights."""
-        return RemoteEngine(
-            self.engines.actors[0], policy=self.policy, version=self.version, timeout=self.engine_timeout
-        )
+        """A client of its first engine, with the present version of its weights."""
+        actor = self.engines.actors[0]
+        return RemoteEngine(actor, policy=self.policy, version=self.version, timeout=self.engine_timeout)
+
+    def make_proposer(self, kind: Any, **options: Any) -> Any:
+        """A proposer of this class that samples with this agent."""
+        spec, form = self.spec, ChatFormat.load(self.model.path, self.model.dialect)
+        constrained = (default_kind() if spec.engine_kind == "auto" else spec.engine_kind) == "vllm"
+        writing = Writing(context=spec.context, max_tokens=spec.response, constrained=constrained)
+        return kind(self.connect, form, writing, policy=self.policy, **options)
 
     def weights(self) -> Mapping[str, Any]:
         """Its learnt weights by name, as whole tensors on the CPU."""
@@ -73,7 +80,7 @@ class Agent:
     def learn(self, minibatches: Sequence[Minibatch]) -> dict[str, float]:
         """A gradient step for each minibatch. Returns the metrics of `SealLearner`; none without a minibatch.
 
-        Raises `RatioError` if the learner does not hold the weights that the rows were sampled with.
+        Raises `RatioError` if the rows were sampled with other weights than the learner's.
         """
         if not minibatches:
             return {}
@@ -88,9 +95,9 @@ class Agent:
         return learnt
 
     def learn_proposals(self, rows: list[Row]) -> dict[str, float]:
-        """One step on its proposals; its engines get the new weights. Returns the metrics of the update.
+        """One step on its proposals, and a delivery to its engines. Returns the metrics of the update.
 
-        Nothing happens without rows, or if the agent is not trainable.
+        Does nothing without rows, or if the agent is not trainable.
         """
         if not rows or not self.spec.trainable:
             return {}
@@ -99,7 +106,7 @@ class Agent:
         return {f"{self.name}/{key}": learnt[key] for key in _PROPOSER_METRICS}
 
     def alignments(self, arms: Sequence[str]) -> tuple[list[list[float]], float]:
-        """As `SealLearnerGroup.alignments`, of the update that it made last."""
+        """As `SealLearnerGroup.alignments`, of its last update."""
         return self._learners.alignments(self.name, arms)
 
     def internalisation(self) -> dict[str, Internalisation]:
@@ -107,10 +114,7 @@ class Agent:
         return self._learners.internalisation(self.name)
 
     def deliver(self) -> None:
-        """Sends its engines the learnt weights, in the background. An engine proves them before it answers again.
-
-        `heal` and `settle` raise what went wrong.
-        """
+        """Sends its engines the learnt weights in the background; `heal` and `settle` raise failures."""
         if not self.spec.trainable:
             return
         if self.spec.has_adapter:
@@ -122,7 +126,7 @@ class Agent:
         self.engines.deliver(payload, elsewhere=lambda: replace(payload, weights=self._learners.copied(stored)))
 
     def settle(self) -> None:
-        """Blocks until its engines have the weights that they were sent. Raises as `heal`."""
+        """Blocks until its engines have proven the delivered weights. Raises as `heal`."""
         self.engines.settle()
 
     def heal(self) -> None:
@@ -160,6 +164,7 @@ def start_agents(spec: RunSpec) -> dict[str, Agent]:
 
 
 def start_engines(spec: RunSpec, agent: AgentSpec) -> EnginePool:
+    """The engines that an agent owns."""
     engine = EngineSpec(
         kind=agent.engine_kind,
         model=agent.model,
@@ -181,21 +186,11 @@ def start_engines(spec: RunSpec, agent: AgentSpec) -> EnginePool:
 def _bundles(spec: RunSpec, agent: AgentSpec) -> list[int]:
     """Bundle of each of the agent's engines in a trial's placement group: the last ones, in the order of the agents.
 
-    Without a placement group each is -1, anywhere. RLlib's actors have bundles of their own: an engine that took one of
-    these would block them forever. Its learners take any bundle that has room, and so must come after the engines.
+    Without a placement group each is -1, anywhere. An engine in a bundle of RLlib's actors would block them forever.
     """
     group = ray.util.get_current_placement_group()
     if group is None:
         return [-1] * agent.num_engines
-    first = group.bundle_count - spec.num_engines
-    for other in spec.agents.values():
-        if other.name == agent.name:
-            break
-        first += other.num_engines
-    return list(range(first, first + agent.num_engines))
-
-
-def writing_of(agent: AgentSpec) -> Writing:
-    """How an agent that proposes samples its texts."""
-    kind = default_kind() if agent.engine_kind == "auto" else agent.engine_kind
-    return Writing(context=agent.context, max_tokens=agent.response, constrained=kind == "vllm")
+    owners = [name for name, other in spec.agents.items() for _ in range(other.num_engines)]
+    first = group.bundle_count - len(owners)
+    return [first + place for place, owner in enumerate(owners) if owner == agent.name]

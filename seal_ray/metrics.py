@@ -1,4 +1,4 @@
-"""The one namespace of metrics: name, unit and meaning of everything that a run measures."""
+"""All metrics of a run: name, unit and meaning."""
 
 from __future__ import annotations
 
@@ -12,27 +12,26 @@ from envs.task import Category, sorted_categories
 from policies.plain_view import NoView
 
 MAX_ARMS = 16
-"""Arms of a window that have metrics of their own."""
+"""Number of arms of a window with separate metrics."""
 PLACEHOLDERS: Mapping[str, tuple[str, ...]] = {
     "CATEGORY": tuple(map(str, Category)),
     "REASON": tuple(map(str, NoView)),
     "ARM": tuple(map(str, range(1, MAX_ARMS + 1))),
-    # Two labels of SEAL's Table 6 (arXiv 2605.24426) go by names of its own, and can have shares and weights too.
-    "LABEL": (*Label, "empty_turn_model_response", "instance_mismatch"),
+    "LABEL": (*Label, "empty_turn_model_response", "instance_mismatch"),  # two labels of SEAL's Table 6 only
 }
-"""Placeholder at the end of a metric's name → what it stands for. A source of one's own can have other categories."""
+"""Placeholder at the end of a metric's name → its values. A custom source can have other categories."""
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric, or a family of them where the name ends in a placeholder in capitals."""
+    """One metric, or a family of metrics if the name ends in a placeholder in capitals."""
 
     name: str
     unit: str
     meaning: str
 
     def names(self) -> Iterator[str]:
-        """The names of the family; one where there is no placeholder."""
+        """The names of the family; a single name without a placeholder."""
         start, _, last = self.name.rpartition("/")
         if last in PLACEHOLDERS:
             yield from (f"{start}/{value}" for value in PLACEHOLDERS[last])
@@ -42,7 +41,7 @@ class Metric:
 
 METRICS = (
     Metric("round", "count", "Rounds finished, this one included; 0 before the first."),
-    Metric("solver/success", "share", "Success of all training rollouts, whatever interface they were shown."),
+    Metric("solver/success", "share", "Success of all training rollouts, under any interface."),
     Metric("solver/success_plain", "share", "Success of the training rollouts on the plain interface (hint-off)."),
     Metric("solver/success_shown", "share", "Success of the training rollouts under an interface that is not plain."),
     Metric("solver/success/CATEGORY", "share", "Success of the training rollouts of one category."),
@@ -50,26 +49,19 @@ METRICS = (
     Metric("solver/groups", "count", "Groups played."),
     Metric("solver/groups_shown", "count", "Groups with rollouts under an interface that is not plain; pairs count."),
     Metric("solver/groups_replaced", "count", "Groups played instead of groups with equal rewards."),
-    Metric("solver/waves", "count", "Waves in which the groups were played; 1 where none was replaced."),
-    Metric("solver/groups_kept", "count", "Groups that the learner was given."),
+    Metric("solver/waves", "count", "Waves in which the groups were played; 1 if none was replaced."),
+    Metric("solver/groups_kept", "count", "Groups that the learner got."),
     Metric("solver/groups_dropped_equal", "count", "Groups left out since all their rewards are equal."),
     Metric("solver/groups_dropped_short", "count", "Groups left out since faults left them too few rollouts."),
     Metric("solver/groups_dropped_unseen", "count", "Groups left out since no rollout of theirs can be learnt from."),
     Metric("solver/views", "count", "Rollouts under an interface that is not plain that have a plain view."),
-    Metric(
-        "solver/views/REASON", "count", "Such rollouts without a plain view, by the reason; crutches are two of them."
-    ),
+    Metric("solver/views/REASON", "count", "Such rollouts without a plain view, by the reason."),
     Metric("solver/hint_stripped_rows", "count", "Hint-stripped rows: rollouts learnt from on their plain view."),
     Metric("solver/hint_stripped_tokens", "tokens", "Their sampled tokens, once for each time they were learnt from."),
     Metric("solver/hint_stripped_ratio_first", "ratio", "Their mean importance ratio at the first step; 0 if none."),
     Metric("solver/hint_stripped_clip_fraction", "share", "Their sampled tokens whose importance ratio was clipped."),
     Metric("solver/off_policy_weight", "factor", "Mean off-policy weight of their sampled tokens."),
-    Metric(
-        "solver/internalised_before",
-        "nats",
-        "Log-prob of hint-stripped rows on the plain prompts before the round, "
-        "less that under the interface that they were sampled with: mean over rows, a token.",
-    ),
+    Metric("solver/internalised_before", "nats", "Plain less shown log-prob of these rows before the round, a token."),
     Metric("solver/internalised_after", "nats", "The same after the round."),
     Metric("solver/internalised_before/ARM", "nats", "The same before the round, of the rows of an arm of the window."),
     Metric("solver/internalised_after/ARM", "nats", "The same after the round."),
@@ -87,35 +79,31 @@ METRICS = (
     Metric("solver/ratio_first_error", "nats", "Root mean square log-ratio of a token at the first mini-batch."),
     Metric("solver/gradient_norm", "norm", "Norm of the last step's gradient, before clipping."),
     Metric("solver/learning_rate", "rate", "Learning rate of the last optimizer step."),
-    Metric("solver/gpu_memory_gib", "GiB", "Most GPU memory that the first learner's tensors have taken; 0 on a CPU."),
+    Metric("solver/gpu_memory_gib", "GiB", "Peak GPU memory of the first learner's tensors; 0 on a CPU."),
     Metric("solver/weight_mean", "factor", "Mean diagnosis weight of the advantages."),
     Metric("solver/weight_max", "factor", "Largest diagnosis weight of an advantage."),
     Metric("diagnosis/share/LABEL", "share", "Turns of the training rollouts with this label."),
     Metric("diagnosis/rho/LABEL", "factor", "Weight of this label in this round."),
     Metric("diagnosis/faults", "count", "Dialogues lost to faults."),
     Metric("interface/guidelines", "count", "Guidelines of the incumbent interface."),
-    Metric("interface/changed", "0 or 1", "Whether the incumbent interface is another than in the round before."),
-    Metric("interface/plain_share", "share", "Groups that were shown the plain interface alone."),
+    Metric("interface/changed", "0 or 1", "Whether the incumbent interface differs from the round before."),
+    Metric("interface/plain_share", "share", "Groups on the plain interface only."),
     Metric("curator/proposals", "count", "Interfaces that the curator proposed."),
     Metric("curator/rejections", "count", "Proposals that were rejected."),
     Metric("curator/reward", "curator.reward", "Mean reward of the window's proposals, at its end."),
     Metric("curator/reward_best", "curator.reward", "The best proposal's."),
-    Metric("curator/promoted", "0 or 1", "Whether another arm took the incumbent's place at the window's end."),
-    Metric("curator/arms", "count", "Arms of a window that begins, beside the plain one."),
-    Metric("curator/gain", "curator.reward", "What the incumbent is worth by the posterior, at the window's end."),
-    Metric("curator/gain_error", "curator.reward", "Standard deviation of that."),
-    Metric("curator/better", "probability", "That the likeliest arm was better than the incumbent by the margin."),
+    Metric("curator/promoted", "0 or 1", "Whether another arm replaced the incumbent at the window's end."),
+    Metric("curator/arms", "count", "Arms of a window that begins, without the plain one."),
+    Metric("curator/gain", "curator.reward", "Posterior mean of the incumbent's value, at the window's end."),
+    Metric("curator/gain_error", "curator.reward", "Standard deviation of the same."),
+    Metric("curator/better", "probability", "Largest probability that an arm is better than the incumbent."),
     Metric("curator/loss", "loss", "Loss of the curator's update."),
     Metric("curator/kl", "nats", "KL of the curator from its first policy, a token."),
     Metric("curator/ratio_first_error", "nats", "As the solver's, of the curator's update."),
     Metric("curator/gradient_norm", "norm", "Norm of the curator's gradient, before clipping."),
     Metric("curator/learning_rate", "rate", "Learning rate of the curator's step."),
     Metric("task_writer/proposals", "count", "Specifications of tasks that the task writer wrote."),
-    Metric(
-        "task_writer/rejections",
-        "count",
-        "Those that were rejected: unreadable, without a task, known, too deep, or of no category.",
-    ),
+    Metric("task_writer/rejections", "count", "Rejected ones: unreadable, known, too deep, or without a task."),
     Metric("task_writer/groups", "count", "Groups that played written tasks."),
     Metric("task_writer/share", "share", "The same, of all groups."),
     Metric("task_writer/reward", "task_writer.reward", "Mean reward of the window's specifications, at its end."),
@@ -126,42 +114,28 @@ METRICS = (
     Metric("task_writer/gradient_norm", "norm", "Norm of the task writer's gradient, before clipping."),
     Metric("task_writer/learning_rate", "rate", "Learning rate of the task writer's step."),
     Metric("pool/tasks", "count", "Written tasks in the pool."),
-    Metric("pool/unplayed", "count", "Those that nobody has played on the plain interface."),
-    Metric("pool/left_out", "count", "The easiest and the hardest of them, which are not drawn again."),
-    Metric("pool/retired", "count", "Written tasks that are gone, since the run began."),
+    Metric("pool/unplayed", "count", "Written tasks that were never played."),
+    Metric("pool/left_out", "count", "The easiest and the hardest written tasks, which are not drawn again."),
+    Metric("pool/retired", "count", "Written tasks that were removed since the run began."),
     Metric("pool/depth", "requests", "The user's requests of a task, mean over the pool."),
-    Metric(
-        "pool/success", "share", "Plain success on a played task, later rollouts weighing more; mean over the pool."
-    ),
+    Metric("pool/success", "share", "Plain success on a played task, discounted; mean over the pool."),
     Metric("pool/middle", "share", "Played tasks with a success from a quarter to three quarters."),
     Metric("perf/round_seconds", "s", "The whole round."),
-    Metric("perf/propose_seconds", "s", "The curator's proposals, and what a writer of tasks writes."),
+    Metric("perf/propose_seconds", "s", "Proposals of curator and task writer."),
     Metric("perf/rollout_seconds", "s", "Playing the dialogues, and waiting for new weights to arrive."),
-    Metric(
-        "perf/curate_seconds",
-        "s",
-        "Comparing and judging the window's arms, valuing written tasks, and the updates of curator and task writer.",
-    ),
+    Metric("perf/curate_seconds", "s", "Values of arms and written tasks, and updates of curator and task writer."),
     Metric("perf/advantage_seconds", "s", "Advantages, diagnosis weights and packing."),
     Metric("perf/learn_seconds", "s", "The learner's update."),
-    Metric(
-        "perf/sync_seconds",
-        "s",
-        "New weights stored and sent to every engine; it loads and proves them beside what follows.",
-    ),
+    Metric("perf/sync_seconds", "s", "Storing new weights and sending them to every engine, which loads them later."),
     Metric("perf/evaluation_seconds", "s", "The evaluation."),
     Metric("perf/checkpoint_seconds", "s", "Writing the checkpoint."),
     Metric("perf/tokens_per_second", "tokens/s", "Tokens sampled over `perf/rollout_seconds`."),
     Metric("perf/engine_restarts", "count", "Engines restarted since the run began or was resumed."),
     Metric("perf/runner_restarts", "count", "Env runners restarted since the run began or was resumed."),
-    Metric("perf/peak_memory_gib", "GiB", "Most host memory that the run's process has held, and a learner in it."),
+    Metric("perf/peak_memory_gib", "GiB", "Peak host memory of the run's process, with a learner in it."),
     Metric("evaluation/success", "share", "Success on the evaluation tasks, on the plain interface."),
     Metric("evaluation/success/CATEGORY", "share", "The same for one category."),
-    Metric(
-        "evaluation/turns_done",
-        "share",
-        "Turns that passed, or in which the solver rightly called nothing, of all turns of the evaluation tasks.",
-    ),
+    Metric("evaluation/turns_done", "share", "Turns of evaluation tasks that passed, right abstentions included."),
     Metric("evaluation/dialogues", "count", "Dialogues that the evaluation played."),
 )
 """Every metric there is, in the order of the report."""
@@ -177,7 +151,7 @@ _BY_NAME: dict[str, Metric] = {name: metric for metric in METRICS for name in me
 
 
 def register(metrics: Iterable[Metric]) -> None:
-    """Adds metrics to the namespace of this process. Raises `UserError` where a name has another meaning already."""
+    """Adds metrics in this process. Raises `UserError` if a name has another meaning already."""
     for metric in metrics:
         for name in metric.names():
             if _BY_NAME.setdefault(name, metric) != metric:
@@ -185,7 +159,7 @@ def register(metrics: Iterable[Metric]) -> None:
 
 
 def describe(name: str) -> Metric:
-    """The entry of a metric's full name. Raises `UserError` where there is none."""
+    """The metric of a full name. Raises `UserError` if there is none."""
     if name in _BY_NAME:
         return _BY_NAME[name]
     start, slash, category = name.rpartition("/")
@@ -195,7 +169,7 @@ def describe(name: str) -> Metric:
 
 
 def bounds_of(name: str) -> tuple[float, float]:
-    """The least and the most that the metric of this name can be; it may be unknown here."""
+    """The smallest and largest possible value of this metric, which may be unknown here."""
     start, slash, _ = name.rpartition("/")
     metric = _BY_NAME.get(name) or _BY_CATEGORY.get(start + slash)
     unit = "" if metric is None else metric.unit
@@ -203,20 +177,20 @@ def bounds_of(name: str) -> tuple[float, float]:
 
 
 def categories_of(names: Iterable[str]) -> list[str]:
-    """The categories in the metrics of these names: the common four where there is no other."""
+    """The categories in the metrics of these names; the common four if there is no other."""
     family = "evaluation/success/"
-    found = sorted_categories(name.removeprefix(family) for name in names if name.startswith(family))
-    return found if set(found) - set(Category) else list(map(str, Category))
+    categories = sorted_categories(name.removeprefix(family) for name in names if name.startswith(family))
+    return categories if set(categories) - set(Category) else list(map(str, Category))
 
 
 def mean(values: Iterable[float]) -> float:
-    """The mean; nan of no values."""
-    found = list(values)
-    return sum(found) / len(found) if found else float("nan")
+    """The mean; nan without values."""
+    numbers = list(values)
+    return sum(numbers) / len(numbers) if numbers else float("nan")
 
 
 def check(metrics: Mapping[str, float | int]) -> None:
-    """Raises for metrics that were never defined (`ValueError`) or are no numbers (`TypeError`): both are bugs."""
+    """Raises `ValueError` for an undefined metric and `TypeError` for a value that is no number: both are bugs."""
     for name, value in metrics.items():
         try:
             describe(name)

@@ -1,7 +1,6 @@
-"""RLlib's private names, under public ones: nothing outside of this file touches them.
+"""RLlib's private names under public ones, for all other files. Verified with Ray 2.60.
 
-RLlib gives no public way to run a learner's update on other data than its own, to see what a runner raised, or to read
-what a group of actors knows. Verified with Ray 2.60; the tests of this package fail where another version differs.
+RLlib has no public way to run a learner's update on custom data, or to read a runner's exceptions and states.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _OPEN_STORE = _RENDEZVOUS.TCPStore
 
 
 class RoundConfig(AlgorithmConfig):
-    """A config whose algorithm gives its runners what they need with each call, and its modules their own settings."""
+    """A config whose runners get all data with each call, and whose modules have their own settings."""
 
     def __init__(self, algo_class: type | None = None) -> None:
         super().__init__(algo_class=algo_class)
@@ -51,7 +50,7 @@ class RoundConfig(AlgorithmConfig):
 
 
 class RoundAlgorithm(Algorithm):
-    """An algorithm that evaluates on its training runners, and has state of its own."""
+    """An algorithm that evaluates on its training runners, with checkpoints without pickles."""
 
     config: Any
     learner_group: Any
@@ -61,23 +60,23 @@ class RoundAlgorithm(Algorithm):
         return False
 
     def wants(self, component: str, components: Any, not_components: Any) -> bool:
-        """Whether a part of the state is asked for."""
+        """Whether a part of the state is requested."""
         return bool(self._check_component(component, components, not_components))
 
     @classmethod
     def from_checkpoint(cls, *_: Any, **__: Any) -> Any:
-        """Raises `UserError`: RLlib's would run whatever a checkpoint's pickle says."""
+        """Raises `UserError`: RLlib's method would run code of a checkpoint's pickle."""
         raise UserError("a checkpoint holds no config; build the algorithm from the run's, and call restore_from_path.")
 
     def save_to_path(self, path: Any, **_: Any) -> str:  # type: ignore[override] # RLlib's other options are not used
-        """Writes the state to a folder, that of the learner group in one inside. Runners have none."""
+        """Writes the state to a folder, and the learner group's to a folder inside."""
         inside = [name for name, _ in self.get_checkpointable_components()]
         write_state(Path(path), self.get_state(not_components=inside))
         self.learner_group.save_to_path(Path(path, COMPONENT_LEARNER_GROUP))
         return str(path)
 
     def restore_from_path(self, path: Any, **_: Any) -> None:
-        """The inverse. Raises `UserError` for what cannot be read."""
+        """The inverse. Raises `UserError` for an unreadable state."""
         try:
             self.learner_group.restore_from_path(Path(path, COMPONENT_LEARNER_GROUP))
             self.set_state(read_state(Path(path)))
@@ -86,7 +85,7 @@ class RoundAlgorithm(Algorithm):
 
 
 class RowsModule(TorchRLModule):
-    """A module for training alone; `forward_rows` is its forward pass."""
+    """A module for training only; `forward_rows` is its forward pass."""
 
     @abstractmethod
     def forward_rows(self, batch: Mapping[str, Any]) -> dict[str, Tensor]:
@@ -97,14 +96,14 @@ class RowsModule(TorchRLModule):
 
 
 class RowsLearner(TorchLearner):
-    """A learner whose update is its own: of RLlib's it keeps modules, optimizers, distribution and state."""
+    """A learner with a custom update, and RLlib's modules, optimizers, distribution and state."""
 
     _device: Any
     _module: Any
     _weights_seq_no: Any
 
     def __init__(self, **settings: Any) -> None:
-        _RENDEZVOUS.TCPStore = _store  # RLlib has learners meet after this, and before `build`
+        _RENDEZVOUS.TCPStore = _store  # RLlib creates the process group after this, and before `build`
         super().__init__(**settings)  # type: ignore[no-untyped-call]
 
     @abstractmethod
@@ -113,7 +112,7 @@ class RowsLearner(TorchLearner):
 
     @abstractmethod
     def shard(self, modules: Sequence[nn.Module]) -> bool:
-        """Shards modules over the learners and moves them to their devices, or returns False where they are copied."""
+        """Shards modules over the learners and moves them to their devices. Returns False for copies instead."""
 
     @abstractmethod
     def optimizer_state(self) -> dict[str, Any]:
@@ -133,11 +132,11 @@ class RowsLearner(TorchLearner):
         return list(self._optimizer_name_to_module.values())
 
     def wrapped(self, module_id: str) -> Any:
-        """A module as it learns: inside of DDP's wrapper where there is one."""
+        """A module, inside DDP's wrapper if there is one."""
         return self._module[module_id]
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """As RLlib's, which passes over weights with a number no higher than its own; here they are always set."""
+        """As RLlib's, which ignores weights with a sequence number that is not higher; here they are always set."""
         if WEIGHTS_SEQ_NO in state:
             self._weights_seq_no = 0
         super().set_state(dict(state))
@@ -163,14 +162,14 @@ class RowsLearner(TorchLearner):
 
 
 def _store(*, host_name: str, port: int, is_master: bool, **settings: Any) -> Any:
-    """The store in which learners meet. PyTorch's listens at all addresses; on loopback this one listens there only."""
+    """The rendezvous store of learners. On loopback it listens there only; PyTorch's listens at all addresses."""
     if is_master and host_name == "127.0.0.1":
         settings["master_listen_fd"] = socket.create_server((host_name, port)).detach()
     return _OPEN_STORE(host_name=host_name, port=port, is_master=is_master, **settings)
 
 
 class RowsLearnerGroup(LearnerGroup):
-    """A group of learners that can be reached one by one."""
+    """A group of learners that can be called one by one."""
 
     _workers: Any
     _get_subcomponents: Any
@@ -184,22 +183,22 @@ class RowsLearnerGroup(LearnerGroup):
         return list(self._workers)
 
     def wants(self, component: str, components: Any, not_components: Any) -> bool:
-        """Whether a part of the state is asked for."""
+        """Whether a part of the state is requested."""
         return bool(self._check_component(component, components, not_components))
 
     def inside(self, component: str, components: Any) -> Any:
-        """What of a part's parts is named."""
+        """The named parts inside a part of the state."""
         return self._get_subcomponents(component, components)
 
 
 def keep_keys_from_trials() -> None:
-    """Tune would put AWS' keys into the runtime environment of trials, which command lines and Ray's logs show."""
+    """Keeps AWS's keys out of the runtime environment of trials, which command lines and Ray's logs show."""
     ENV_VARS_TO_PROPAGATE.difference_update({name for name in ENV_VARS_TO_PROPAGATE if name.startswith("AWS_")})
 
 
 @contextmanager
 def tune_files_signed(sign: Callable[[Path], None]) -> Iterator[None]:
-    """Calls `sign` with the folder of Tune's state each time before Tune copies it to where it is kept."""
+    """Calls `sign` with the folder of Tune's state each time before Tune copies it to its storage."""
     manager: Any = _ExperimentCheckpointManager
     sync_up = manager.sync_up_experiment_state
 
@@ -223,34 +222,29 @@ def learner_index(learner: Any) -> int:
 
 
 def send(group: Any, runner: int, **arguments: Any) -> bool:
-    """Has a runner of an EnvRunnerGroup sample. Returns whether it was sent."""
-    sent = group.foreach_env_runner_async(func="sample", kwargs=arguments, tag=_TAG, remote_worker_ids=[runner])
-    return bool(sent)
+    """Calls `sample` of a runner of an EnvRunnerGroup. Returns whether the call was sent."""
+    return bool(group.foreach_env_runner_async(func="sample", kwargs=arguments, tag=_TAG, remote_worker_ids=[runner]))
 
 
 def answers(group: Any, *, timeout: float) -> Iterator[tuple[int, Any]]:
-    """(runner, what its `sample` returned, or the exception that it raised), for runners that are done.
-
-    By way of the group itself, what a runner raises would be logged and dropped.
-    """
+    """(runner, result or exception of its `sample`), for runners that are done. The group itself drops exceptions."""
     for result in group._worker_manager.fetch_ready_async_reqs(tags=_TAG, timeout_seconds=timeout):
         yield result.actor_id, result.get()
 
 
 def replace_runner(group: Any, runner: int) -> None:
-    """Ends a runner's process, which will not end by itself; Ray starts another in its place."""
+    """Kills a runner's process; Ray restarts it."""
     manager = group._worker_manager
     ray.kill(manager.actors()[runner], no_restart=False)
     manager.set_actor_state(runner, healthy=False)
 
 
 def actor_state(actor: Any) -> str:
-    """The state of an actor as Ray has it: "ALIVE", "RESTARTING", "DEAD" and so on."""
-    found = ray._private.state.actors(actor._actor_id.hex())
-    return str(found.get("State", "UNKNOWN"))
+    """Ray's state of an actor: "ALIVE", "RESTARTING", "DEAD" and so on."""
+    return str(ray._private.state.actors(actor._actor_id.hex()).get("State", "UNKNOWN"))
 
 
 def cause_of(error: BaseException) -> BaseException:
-    """What an actor raised, without Ray's report around it."""
+    """An actor's exception, without Ray's wrapper."""
     cause = getattr(error, "cause", None)
     return cause if isinstance(cause, BaseException) else error

@@ -20,11 +20,11 @@ from policies.models.writing import unshared
 _VALUES, _TENSORS = "state.json", "state.safetensors"
 _MAX_BYTES = 1024 * MIB
 _OWN = "$"
-"""Begins the key of an object that encodes a type that JSON lacks."""
+"""First character of the key of an object for a type that JSON lacks."""
 
 
 def write_state(folder: Path, state: Mapping[str, Any]) -> None:
-    """Writes a state to a folder, which is made. Raises `TypeError` for values that have no such form."""
+    """Writes a state to a new or existing folder. Raises `TypeError` for values of other types."""
     tensors: dict[str, torch.Tensor] = {}
     document = _encoded(state, tensors)
     folder.mkdir(parents=True, exist_ok=True)
@@ -33,18 +33,18 @@ def write_state(folder: Path, state: Mapping[str, Any]) -> None:
 
 
 def read_state(folder: Path) -> dict[str, Any]:
-    """The state in a folder. Raises `UserError` if it cannot be read, as the pickle of an earlier version."""
+    """The state in a folder. Raises `UserError` if it cannot be read, such as a pickle of an earlier version."""
     if not (folder / _VALUES).is_file():
         raise UserError(f"{folder} has no {_VALUES}; checkpoints of earlier versions, which are pickles, are not read.")
     try:
-        found = _decoded(read_json(folder / _VALUES, limit=_MAX_BYTES), load_file(folder / _TENSORS))
+        state = _decoded(read_json(folder / _VALUES, limit=_MAX_BYTES), load_file(folder / _TENSORS))
+    except UserError:
+        raise
     except (KeyError, TypeError, ValueError, AttributeError, OSError, SafetensorError) as error:
-        if isinstance(error, UserError):
-            raise
         raise UserError(f"{folder} cannot be read as the state of a run ({error!r:.200}).") from None
-    if not isinstance(found, dict):
+    if not isinstance(state, dict):
         raise UserError(f"{folder} cannot be read as the state of a run.")
-    return found
+    return state
 
 
 def _encoded(value: Any, tensors: dict[str, torch.Tensor]) -> Any:

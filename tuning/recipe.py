@@ -1,4 +1,4 @@
-"""Recipes: the settings in which trials must agree to be held against each other. No Ray."""
+"""Recipes: the settings in which trials must agree to be comparable. No Ray."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SAME = {
     "evaluation": tuple(schema.EvaluationSection.model_fields),
     "solver": ("model",),
 }
-"""Section → settings that trials must share to be compared, those of earlier versions included."""
+"""Section → settings that compared trials must share, including settings of earlier versions."""
 
 PLACE: Mapping[str, tuple[str, ...]] = {
     "engine": tuple(key for key in schema.EngineSection.model_fields if key not in ("kind", "dtype")),
@@ -28,11 +28,11 @@ PLACE: Mapping[str, tuple[str, ...]] = {
     "learners": tuple(schema.LearnersSection.model_fields),
     "training": ("microbatch_tokens",),
 }
-"""Section → settings of where and how fast a run computes, on which its results depend by rounding alone."""
+"""Section → settings of where and how fast a run computes; results depend on them by rounding alone."""
 
 
 def check_arms(arms: Mapping[str, Sections]) -> None:
-    """Raises `UserError` where arms differ in what must be equal."""
+    """Raises `UserError` if arms differ in settings that must be equal."""
     first = next(iter(arms), "")
     for arm, settings in arms.items():
         for name, (left, right) in differences(arms[first], settings, places=False):
@@ -45,37 +45,35 @@ def check_arms(arms: Mapping[str, Sections]) -> None:
 
 
 def differences(left: Sections, right: Sections, *, places: bool = True) -> Iterator[tuple[str, tuple[Any, Any]]]:
-    """(section.key, both values) of each setting that is not the same in both, but for the seed.
+    """(section.key, both values) of all settings that differ, except the seed; without `places`, except `PLACE` too.
 
-    Without `places` those of `PLACE` are left out too. Runs of earlier versions lack later settings, whose defaults are
-    what was done before: these count there.
+    Runs of earlier versions lack later settings, whose defaults are the earlier behaviour: these count instead.
     """
     for section in dict.fromkeys([*left, *right]):
         if section != "seed":
             for key in dict.fromkeys([*(left.get(section) or {}), *(right.get(section) or {})]):
                 if not places and key in PLACE.get(section, ()):
                     continue
-                left_value, right_value = (_value(each, section, key) for each in (left, right))
-                if left_value != right_value:
-                    yield f"{section}.{key}", (left_value, right_value)
+                values = (_value(left, section, key), _value(right, section, key))
+                if values[0] != values[1]:
+                    yield f"{section}.{key}", values
 
 
-def other_places(trials: Iterable[Sections]) -> Mapping[str, Mapping[str, int]]:
-    """The settings of `PLACE` that differ between these trials → value → how many trials have it."""
+def place_differences(trials: Iterable[Sections]) -> Mapping[str, Mapping[str, int]]:
+    """The settings of `PLACE` that differ between these trials → value → number of trials with it."""
     trials = list(trials)
-    found = {}
-    for section, keys in PLACE.items():
-        for key in keys:
-            values = Counter(str(_value(each, section, key)) for each in trials)
-            if len(values) > 1:
-                found[f"{section}.{key}"] = values
-    return found
+    counts = {
+        f"{section}.{key}": Counter(str(_value(settings, section, key)) for settings in trials)
+        for section, keys in PLACE.items()
+        for key in keys
+    }
+    return {name: values for name, values in counts.items() if len(values) > 1}
 
 
 def _value(settings: Sections, section: str, key: str) -> Any:
-    """The value of a setting as it was written, or its default; None for one that does not exist."""
-    own = settings.get(section) or {}
-    if key in own:
-        return own[key]
+    """The value of a setting, or its default; None for a setting that does not exist."""
+    values = settings.get(section) or {}
+    if key in values:
+        return values[key]
     field = fields_of(section).get(key) if section in schema.SECTIONS else None
     return None if field is None else as_json(field.get_default(call_default_factory=True))

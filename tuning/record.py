@@ -1,4 +1,4 @@
-"""What a trial has left behind in its run folder, and the marks of how it ended. No Ray."""
+"""Trials as their run folders record them, and the marks of how they ended. No Ray."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -21,22 +21,18 @@ from seal_ray.config.presets import read_settings
 from seal_ray.report.files import JsonLines, Row, replace_file, replace_yaml
 from seal_ray.report.rows import MAX_ROUNDS, check_evaluation, check_interfaces, check_metrics
 
-_FAILURE, _ENDED = "failed.txt", "ended.txt"
-_CONFIG, _METRICS, _EVALUATIONS, _INTERFACES = (
-    *("config.yaml", "metrics.jsonl", "evaluations.jsonl", "interfaces.jsonl"),
+_CONFIG, _METRICS, _EVALUATIONS, _INTERFACES, _FAILURE, _ENDED = (
+    *("config.yaml", "metrics.jsonl", "evaluations.jsonl", "interfaces.jsonl", "failed.txt", "ended.txt"),
 )
-
 EXAM = "exams/exam.json"
 """The results of `seal-ray exam` with `--out` exams in the run folder."""
-
-_FAILURE_LENGTH = 500
-
 READ = (_CONFIG, _METRICS, _EVALUATIONS, _INTERFACES, _FAILURE, _ENDED, EXAM)
-"""The files of a run folder that are read here, all of them small; a trial need not have each."""
+"""The files of a run folder that reports read, all of them small; a trial need not have all."""
+_FAILURE_LENGTH = 500
 
 
 class State(StrEnum):
-    """How far a trial has come."""
+    """Progress of a trial."""
 
     FINISHED = "finished"
     STOPPED = "stopped early"
@@ -50,10 +46,12 @@ class State(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class TrialRecord:
-    """One trial, by its run folder: `rows` of its metrics by round.
+    """One trial, read from its run folder. What a progress display does not need is read on first use.
 
-    `rounds` is how many it has finished; `failure` what it failed of. How far trials have come is read after every
-    round; what else they left behind is read when it is asked for.
+    Attributes:
+        rounds: Rounds that it has finished.
+        rows: Its metrics by round.
+        failure: The error of a trial that was given up, in one line.
     """
 
     folder: Path
@@ -64,12 +62,12 @@ class TrialRecord:
 
     @cached_property
     def interfaces(self) -> Sequence[Row]:
-        """What it showed, by round."""
+        """The interfaces that it played, by round."""
         return JsonLines(self.folder / _INTERFACES, check=check_interfaces).rows()
 
     @cached_property
     def evaluations(self) -> Sequence[Row]:
-        """What came of each task in its evaluations, by round."""
+        """The outcome of each task in its evaluations, by round."""
         return _by_round(JsonLines(self.folder / _EVALUATIONS, check=check_evaluation))
 
     @cached_property
@@ -83,67 +81,63 @@ class TrialRecord:
         return self.folder.name
 
     @classmethod
-    def read(cls, folder: Path, *, of_rounds: int, **more: Any) -> Self:
-        """The trial in a run folder, which need not exist; it is finished after `of_rounds`. `more` are own fields."""
+    def read(cls, folder: Path, *, planned_rounds: int, **more: Any) -> Self:
+        """Reads the run folder of a trial, which need not exist. `more` are fields of a subclass."""
         rows = _by_round(JsonLines(folder / _METRICS, check=check_metrics))
         done = rows[-1]["round"] if rows else 0
-        failure = folder / _FAILURE
-        if done >= of_rounds:
+        failure = None
+        if done >= planned_rounds:
             state = State.FINISHED
-        elif failure.is_file():
+        elif (folder / _FAILURE).is_file():
             state = State.FAILED
+            text = read_bytes(folder / _FAILURE).decode("utf-8", "replace")
+            failure = visible(" ".join(text.split()))[:_FAILURE_LENGTH]
         elif has_ended(folder):
             state = State.STOPPED
         else:
             state = State.UNFINISHED if rows else State.NOT_STARTED
-        return cls(
-            folder=folder,
-            state=state,
-            rounds=done,
-            rows=rows,
-            failure=_failure(failure) if state is State.FAILED else None,
-            **more,
-        )
-
-
-def _failure(path: Path) -> str:
-    """What a trial failed of, in one line that is safe in a terminal."""
-    return visible(" ".join(read_bytes(path).decode("utf-8", "replace").split()))[:_FAILURE_LENGTH]
+        return cls(folder=folder, state=state, rounds=done, rows=rows, failure=failure, **more)
 
 
 def _by_round(lines: JsonLines) -> list[Row]:
-    """The rows of a file. A retried trial can have been killed in between: of rows of one round the last counts."""
+    """The rows of a file. A trial that was killed and retried may have written a round twice: the last row counts."""
     by_round = {row["round"]: row for row in lines.rows()}
     return [by_round[number] for number in sorted(by_round)]
 
 
 def mark_started(trial: Path) -> None:
-    """Takes back what the other marks wrote, if they did."""
+    """Removes the marks of an earlier end."""
     for name in (_FAILURE, _ENDED):
         (trial / name).unlink(missing_ok=True)
 
 
 def mark_failed(trial: Path, reason: str) -> None:
-    """Writes down that a trial was given up, and why."""
-    trial.mkdir(parents=True, exist_ok=True)
-    replace_file(trial / _FAILURE, reason.encode("utf-8"))
+    """Marks a trial as given up, with the reason."""
+    _mark(trial, _FAILURE, reason)
 
 
 def mark_ended(trial: Path) -> None:
-    """Writes down that a trial ended without a fault, after its last round or before."""
+    """Marks a trial as ended without a fault, after its last round or before."""
+    _mark(trial, _ENDED)
+
+
+def _mark(trial: Path, name: str, text: str = "") -> None:
     trial.mkdir(parents=True, exist_ok=True)
-    replace_file(trial / _ENDED, b"")
+    replace_file(trial / name, text.encode("utf-8"))
 
 
 def has_ended(trial: Path) -> bool:
-    """Whether that was written down."""
+    """Whether `mark_ended` has marked the trial."""
     return (trial / _ENDED).is_file()
 
 
 class TrialsManifest(BaseModel):
-    """What a command runs, kept in the file `FILE` of its folder, which holds `WHAT`; `COMMAND` made it.
+    """The plan of a command that runs trials, stored in the file `FILE` of its folder.
 
-    `rounds` are those of each trial; `folder` is where it was started, as an absolute path.
+    Attributes:
+        WHAT: The noun for such a folder, in messages; `COMMAND` makes it.
+        rounds: Rounds of each trial.
+        folder: The absolute path at which it was started.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -155,20 +149,38 @@ class TrialsManifest(BaseModel):
     folder: str = Field(max_length=4096)
 
     def write(self, out: Path) -> None:
-        """Writes down what is run in a folder."""
+        """Stores the plan in a folder."""
         replace_yaml(out / self.FILE, self.model_dump())
+
+    def check_resumable(self, out: Path) -> None:
+        """Raises `UserError` if the trials cannot be resumed in this folder."""
+        if str(out.resolve()) != self.folder:
+            raise UserError(f"{out} was started as {self.folder}; move it back there to resume it.")
 
     @classmethod
     def read(cls, out: Path) -> Self:
-        """What is run in a folder. Raises `UserError` where that was not made by the command."""
+        """Reads the plan of a folder. Raises `UserError` if the command did not make it."""
         path = out / cls.FILE
         if not path.is_file():
             raise UserError(f"{out} is no {cls.WHAT}; give a folder that seal-ray {cls.COMMAND} has made.")
         return validated(cls, read_yaml_as_json(path), f"{path} cannot be read as a {cls.WHAT}")
 
 
+class TrialSet(Protocol):
+    """The trials of a comparison or a sweep; `planned` is the number of all, started or not."""
+
+    @property
+    def folder(self) -> Path: ...
+    @property
+    def manifest(self) -> TrialsManifest: ...
+    @property
+    def trials(self) -> Sequence[TrialRecord]: ...
+    @property
+    def planned(self) -> int: ...
+
+
 def write_csv(path: Path, rows: Iterable[Sequence[object]]) -> None:
-    """Writes rows, the head first, in the place of any written before."""
+    """Writes rows, the head first."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     replace_file(path, text.getvalue().encode("utf-8"))

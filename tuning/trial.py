@@ -1,4 +1,4 @@
-"""`SealTrial`: `Seal` as a trial of Ray Tune, which leaves the run folder behind that `seal-ray train` would."""
+"""`SealTrial`: `Seal` as a trial of Ray Tune, which writes the same run folder as `seal-ray train`."""
 
 from __future__ import annotations
 
@@ -14,27 +14,26 @@ from seal_ray.algorithm.seal import Seal
 from seal_ray.config.fields import attribute
 from seal_ray.report.files import TRIALS, RunFolder
 from seal_ray.run.recorder import Metrics, Recorder
-from tuning.beginning import beginning_beside
+from tuning.initial_evaluation import neighbour_evaluation
 
 RUN, CONFIG, MAIN = "run", "config", "main_cpus"
-"""Keys of a trial's config that are no settings: its run folder, the YAML file of its settings, and the CPUs that its
-main process asks for, in the place of RLlib's one. Left out, the file is `config.yaml` in the run folder, or the run
-folder is `trials/<trial id>` beside the file."""
+"""Keys of a trial's config that are no settings: its run folder, the YAML file of its settings, and the CPUs of its
+main process. Without the file it is `config.yaml` in the run folder; without the run folder it is `trials/<trial id>`
+next to the file."""
 
 
 class SealTrial(Seal):
-    """A training run as a trial. Its config holds `RUN` or `CONFIG`, and flat settings (`lr`) that win over the file's.
+    """A training run as a trial. Its config has `RUN` or `CONFIG`, and flat settings (`lr`) on top of the file's.
 
-    Each step is a round; its result has the metrics of `seal_ray/metrics.py`, those of an evaluation from the
-    last one until the next. Before the first round the model is evaluated as it is, unless a trial beside it has done
-    that; the last is always evaluated, and after it the solver is written to the run folder. A trial that goes on from
-    a checkpoint drops from its run folder what lies after it.
+    A step is a round; its result has the metrics of `seal_ray/metrics.py`, with the metrics of an evaluation until the
+    next one. Before the first round the model is evaluated, unless a neighbouring trial has done that; after the last
+    round it is evaluated and written to the run folder. A trial that resumes from a checkpoint drops later rounds.
 
-    Both paths must mean the same on every machine of a cluster.
+    Both paths must be the same on every machine of a cluster.
     """
 
     def __init__(self, config: Mapping[str, Any], **kwargs: Any) -> None:
-        # RLlib drops what Tune says of the trial.
+        # RLlib drops Tune's information on the trial.
         trial = config.get(TRIAL_INFO)
         self._folder = run_folder(config, str(trial.trial_id) if trial else "default")
         self._recorder: Recorder | None = None
@@ -43,13 +42,13 @@ class SealTrial(Seal):
 
     @classmethod
     def default_resource_request(cls, config: Any) -> PlacementGroupFactory:
-        found = super().default_resource_request(_settings(config))
-        return with_main(found, config[MAIN]) if MAIN in config else found
+        request = super().default_resource_request(_settings(config))
+        return with_main(request, config[MAIN]) if MAIN in config else request
 
     def step(self) -> Metrics:
         rounds = self.spec.training.rounds
         recorder = self._recorder or self._open()
-        if self.round >= rounds:  # it was stopped between its last checkpoint and its end
+        if self.round >= rounds:  # the trial was stopped after its last checkpoint
             return {**self._evaluated, DONE: True}
         metrics = recorder.play_round(super().step, save=lambda: self.round == rounds)
         self._keep(metrics)
@@ -72,14 +71,10 @@ class SealTrial(Seal):
             for row in folder.metrics.rows():
                 self._keep(row)
         elif self.spec.evaluation.interval:
-            self._share_beginning(folder)
+            if not folder.start.rows() and (found := neighbour_evaluation(folder.path, self.config.to_sections())):
+                folder.start.replace([found])
             self._keep(recorder.write_start())
         return recorder
-
-    def _share_beginning(self, folder: RunFolder) -> None:
-        """Takes the evaluation of the model as it is from a trial beside this one that has it."""
-        if not folder.start.rows() and (found := beginning_beside(folder.path, self.config.to_sections())):
-            folder.start.replace([found])
 
     def _close(self) -> None:
         if self._recorder is not None:
@@ -87,8 +82,8 @@ class SealTrial(Seal):
         self._recorder = None
 
     def _keep(self, metrics: Mapping[str, Any]) -> None:
-        found = {name: value for name, value in metrics.items() if name.startswith("evaluation/")}
-        self._evaluated = found or self._evaluated
+        evaluation = {name: value for name, value in metrics.items() if name.startswith("evaluation/")}
+        self._evaluated = evaluation or self._evaluated
 
 
 def run_folder(config: Mapping[str, Any], trial_id: str) -> Path:
@@ -103,7 +98,7 @@ def with_main(request: PlacementGroupFactory, cpus: float) -> PlacementGroupFact
 
 
 def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The flat settings of a trial: those of its file, and its own above them."""
+    """The flat settings of a trial: its file's, and its own on top of them."""
     file = Path(config[CONFIG]) if CONFIG in config else Path(config[RUN]) / "config.yaml"
     base = make_config(None, file=file)
     flat = {attribute(name, key): value for name, keys in base.to_sections().items() for key, value in keys.items()}

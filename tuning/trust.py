@@ -1,4 +1,4 @@
-"""Trust in resumed trials: code that their settings name, and files that Ray Tune unpickles. No Ray."""
+"""Trust in resumed trials: code that their settings import, and files that Ray Tune unpickles. No Ray."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ _MAX_BYTES = 512 * MIB
 
 
 def trust_trials(out: Path, kind: type[TrialsManifest]) -> None:
-    """Lets run what the trials in a folder bring: what this user has signed, and other code with the user's consent.
+    """Allows the code that the trials in a folder bring: signed by this user, or else with the user's consent.
 
-    Raises `UserError`.
+    Raises:
+        UserError: The user does not consent.
     """
     check_no_links(out)
     configs = [path for path in (out / "config.yaml", *sorted((out / TRIALS).glob("*/config.yaml"))) if path.is_file()]
@@ -35,11 +36,11 @@ def trust_trials(out: Path, kind: type[TrialsManifest]) -> None:
 
 
 def sign_tune_files(out: Path, folder: Path) -> None:
-    """Signs the files in `folder` that Tune is about to put into its own folder in `out`, and would unpickle."""
+    """Signs the pickles in `folder`, which Tune is about to move to its own folder in `out`."""
     Signature(out).sign(files=dict(_pickles(folder, folder, prefix=TUNE)))
 
 
 def _pickles(root: Path, folder: Path, prefix: str = "") -> Iterator[tuple[str, bytes]]:
-    """The files in a folder that Tune unpickles, by their paths below `root`: its JSON has pickles inside."""
+    """The files in a folder that Tune unpickles, by their paths below `root`; its JSON contains pickles."""
     for path in sorted({*folder.rglob("*.pkl"), *folder.glob("*.json")}):
         yield str(Path(prefix, path.relative_to(root))), read_bytes(path, limit=_MAX_BYTES)

@@ -54,7 +54,7 @@ class ShuffledTaskWriter(TaskWriter):
     def set_state(self, state: Mapping[str, JSON]) -> None:
         super().set_state(state)
         if state["recorded"] != self._digest():
-            raise UserError("writer.recorded: it does not hold the specifications that this run began with.")
+            raise UserError("task_writer.recorded: it does not hold the specifications that this run began with.")
         written = state["written"]
         assert isinstance(written, int)
         self._written = written

@@ -1,7 +1,4 @@
-"""SEAL as an RLlib algorithm.
+"""SEAL as an RLlib algorithm: `config.py`, `checks.py` and `memory_estimate.py` before a run, then `seal.py`.
 
-`seal.py` is a round from top to bottom, over the agents of `agent.py`. `sampling/` plays groups of dialogues,
-`learning/` turns them into gradient steps, and `curation/` proposes and compares interfaces. `config.py` is RLlib's
-config, `checks.py` checks that its settings fit together, and `objects.py` makes the objects that they name.
-`rllib.py` has all of RLlib's private names that are used.
+`co_evolution.py` is one round from top to bottom, and `report.py` its result.
 """

@@ -1,4 +1,4 @@
-"""What must fit together in a run: checked before anything is started, each mistake in one sentence."""
+"""Consistency of a run's settings, checked before anything starts, with one sentence for each mistake."""
 
 from __future__ import annotations
 
@@ -19,22 +19,10 @@ from policies.curator.choice import CURATORS
 from policies.engine.requests import checkpoint_shapes, linear_layers
 from policies.models import ModelFolder, open_model
 from policies.task_writer.choice import TASK_WRITERS
+from seal_ray.config import schema
 from seal_ray.config.resolve import LORA_TARGETS, AgentSpec, RunSpec
-from seal_ray.config.schema import (
-    EnvironmentSection,
-    EvaluationSection,
-    GuidingCuratorSection,
-    InterfaceCuratorSection,
-    LearnersSection,
-    LLMCuratorSection,
-    LLMTaskWriterSection,
-    ProposerSection,
-    SolverSection,
-    TrainingSection,
-    WritingTaskWriterSection,
-)
 from seal_ray.evaluation.plan import evaluation_ids
-from seal_ray.evaluation.suites import PLAIN, make_suites
+from seal_ray.evaluation.suites import PLAIN, Suites, make_suites
 from seal_ray.grpo.advantages import ADVANTAGES
 from seal_ray.grpo.rewards import REWARDS
 from seal_ray.proposing.curator_rewards import CURATOR_REWARDS, CuratorReward
@@ -47,16 +35,17 @@ _OWN_WORD = re.compile(r"^(split|split part|difficulty|interface|model): ")
 
 
 def check_run(spec: RunSpec, *, weights: bool = True) -> ModelFolder:
-    """Checks what must fit together. Returns the solver's model.
+    """Checks a run. Returns the solver's model. Raises `UserError` with one sentence.
 
-    Without `weights`, models of a hub need not be downloaded: for plans. Raises `UserError` with one sentence.
+    Without `weights`, models of a hub need not be downloaded: for plans.
     """
     check_seed(spec.seed)
     model = check_model(spec.solver, weights=weights)
     _check_engine("engine.kind", spec.engine.kind)
     _check_training(spec.training, spec.learners)
-    _check_called("environment.reward", spec.environment.reward, REWARDS.make(spec.environment.reward))
-    _check_called("training.advantage", spec.training.advantage, ADVANTAGES.make(spec.training.advantage))
+    for registry, name in ((REWARDS, spec.environment.reward), (ADVANTAGES, spec.training.advantage)):
+        if not callable(registry.make(name)):
+            raise UserError(f"{registry.key}: {name} cannot be called.")
     _check_losses(spec)
     _check_curator(spec)
     for agent in list(spec.agents.values())[1:]:
@@ -77,8 +66,8 @@ def check_memory(spec: RunSpec, model: ModelFolder) -> None:
         check_parts(parts(spec, model), available(), engine=spec.engine)
 
 
-def check_model(solver: SolverSection, *, weights: bool) -> ModelFolder:
-    """Opens the solver's model, and checks what must fit it. Raises `UserError`."""
+def check_model(solver: schema.SolverSection, *, weights: bool) -> ModelFolder:
+    """Opens the solver's model, and checks the solver's settings. Raises `UserError`."""
     check_known("solver.dialect", DIALECTS, solver.dialect)
     model = open_model(solver.model, dialect=solver.dialect, weights=weights)
     for key in ("prompt", "response"):
@@ -93,11 +82,6 @@ def check_model(solver: SolverSection, *, weights: bool) -> ModelFolder:
     return model
 
 
-def _check_called(key: str, name: str, made: Any) -> None:
-    if not callable(made):
-        raise UserError(f"{key}: {name} cannot be called.")
-
-
 def _check_losses(spec: RunSpec) -> None:
     from seal_ray.training.hint_stripped import RowLoss  # it loads torch
 
@@ -110,7 +94,7 @@ def _check_engine(key: str, kind: str) -> None:
         raise UserError(f"{key}: vllm is not installed; install the cpu or gpu extra, or take transformers.")
 
 
-def _check_training(training: TrainingSection, learners: LearnersSection) -> None:
+def _check_training(training: schema.TrainingSection, learners: schema.LearnersSection) -> None:
     if training.minibatch_groups > training.groups:
         raise UserError(
             f"training.minibatch_groups: {training.minibatch_groups} is more than training.groups, {training.groups}."
@@ -128,11 +112,11 @@ def _check_training(training: TrainingSection, learners: LearnersSection) -> Non
 
 def _check_curator(spec: RunSpec) -> None:
     curator, training = spec.curator, spec.training
-    if isinstance(curator, InterfaceCuratorSection):
+    if isinstance(curator, schema.InterfaceCuratorSection):
         _check_interface(curator)
-    if isinstance(curator, GuidingCuratorSection):
+    if isinstance(curator, schema.GuidingCuratorSection):
         _check_groups(curator, training)
-    if not isinstance(curator, LLMCuratorSection):
+    if not isinstance(curator, schema.LLMCuratorSection):
         CURATORS.make(curator.kind, dict(curator))
         return
     from policies.curator.llm import LLMCurator  # it loads what engines need
@@ -152,7 +136,7 @@ def _check_curator(spec: RunSpec) -> None:
         raise UserError("curator.proposals: a curator that learns needs 2 proposals or more to compare.")
 
 
-def _check_interface(curator: InterfaceCuratorSection) -> None:
+def _check_interface(curator: schema.InterfaceCuratorSection) -> None:
     if curator.interface is None:
         return
     with _naming("curator.interface"):
@@ -164,7 +148,7 @@ def _check_interface(curator: InterfaceCuratorSection) -> None:
         )
 
 
-def _check_groups(curator: GuidingCuratorSection, training: TrainingSection) -> None:
+def _check_groups(curator: schema.GuidingCuratorSection, training: schema.TrainingSection) -> None:
     if curator.pairs and training.group_size % 2:
         raise UserError(
             f"training.group_size: {training.group_size} is odd; curator.pairs plays half of a group plain."
@@ -178,7 +162,7 @@ def _check_groups(curator: GuidingCuratorSection, training: TrainingSection) -> 
 
 
 def _check_proposer_model(agent: AgentSpec, *, weights: bool) -> None:
-    """What must fit for a proposer that is a language model."""
+    """Checks a proposer that is a language model."""
     with _naming(f"{agent.name}.model"):
         folder = open_model(agent.model, dialect=agent.dialect, weights=weights)
     if agent.owns_engines:
@@ -193,18 +177,18 @@ def _check_proposer_model(agent: AgentSpec, *, weights: bool) -> None:
 
 def _check_task_writer(spec: RunSpec) -> None:
     section, environment = spec.task_writer, spec.environment
-    if not isinstance(section, WritingTaskWriterSection):
+    if not isinstance(section, schema.WritingTaskWriterSection):
         return
     writable(environment.source)
     if environment.split != "train":
         raise UserError(f"environment.split: {environment.split!r} is given, and tasks are written for train alone.")
     recorded_windows(spec)
-    if isinstance(spec.curator, ProposerSection) and section.update_every % spec.curator.update_every:
+    if isinstance(spec.curator, schema.ProposerSection) and section.update_every % spec.curator.update_every:
         raise UserError(
             f"task_writer.update_every: {section.update_every} is no multiple of curator.update_every, "
             f"{spec.curator.update_every}; proposals are checked against the tasks of their window, which must exist."
         )
-    if not isinstance(section, LLMTaskWriterSection):
+    if not isinstance(section, schema.LLMTaskWriterSection):
         return
     from policies.task_writer.llm import LLMTaskWriter  # it loads what engines need
 
@@ -215,7 +199,7 @@ def _check_task_writer(spec: RunSpec) -> None:
         raise UserError("task_writer.specifications: a task writer that learns needs 2 or more to compare.")
 
 
-def _check_tasks(environment: EnvironmentSection, evaluation: EvaluationSection) -> None:
+def _check_tasks(environment: schema.EnvironmentSection, evaluation: schema.EvaluationSection) -> None:
     source = get_source(environment.source)
     tested_source = get_source(evaluation.source, key="evaluation.source") if evaluation.source else source
     difficulty = environment.difficulty
@@ -240,19 +224,25 @@ def _check_tasks(environment: EnvironmentSection, evaluation: EvaluationSection)
                 f"{', '.join(categories)}."
             )
     suites = make_suites(environment, evaluation)
-    if not evaluation.interval:
-        return
-    if evaluation.split in PARTS and evaluation.split not in tested_source.parts:
+    if evaluation.interval:
+        _check_evaluation(environment, evaluation, suites)
+
+
+def _check_evaluation(
+    environment: schema.EnvironmentSection, evaluation: schema.EvaluationSection, suites: Suites
+) -> None:
+    source = get_source(evaluation.source or environment.source)
+    if evaluation.split in PARTS and evaluation.split not in source.parts:
         raise UserError(
-            f"evaluation.split: {tested_source.name} has no {evaluation.split} tasks; evaluation.source can name a "
+            f"evaluation.split: {source.name} has no {evaluation.split} tasks; evaluation.source can name a "
             "source that has."
         )
-    check_known("evaluation.split", tested_source.parts, evaluation.split)
+    check_known("evaluation.split", source.parts, evaluation.split)
     tested = evaluation_ids(environment, evaluation)
     if not tested:
-        scheme = environment.split_scheme if tested_source is source and environment.split_scheme else ""
+        scheme = environment.split_scheme if source is get_source(environment.source) else None
         raise UserError(
-            f"evaluation.split: {evaluation.split!r} of the split {(scheme or tested_source.split().name)!r} has "
+            f"evaluation.split: {evaluation.split!r} of the split {(scheme or source.split().name)!r} has "
             "no tasks; take another, or set evaluation.interval to 0."
         )
     trained = training_pool(environment)
@@ -279,7 +269,7 @@ def check_seed(seed: Any) -> None:
 
 @contextmanager
 def _naming(key: str) -> Iterator[None]:
-    """Names the setting in the sentences of what is called, instead of the word that they begin with."""
+    """Begins sentences of errors with the setting instead of their own first word."""
     try:
         yield
     except UserError as error:

@@ -1,4 +1,4 @@
-"""`CoEvolution`: one round of solver, curator and task writer after another. RLlib's side is in `seal.py`."""
+"""`CoEvolution`: the rounds of solver, curator and task writer. RLlib's side is in `seal.py`."""
 
 from __future__ import annotations
 
@@ -28,17 +28,14 @@ from seal_ray.proposing.task_writer import start_task_writer_loop
 from seal_ray.rollout.dispatch import check_faults, play
 from seal_ray.rollout.metrics import rollout_metrics, sampled_tokens
 from seal_ray.rollout.planner import Planner
-from seal_ray.rollout.types import PLAIN, PLAIN_ARM, Group, GroupPlan
+from seal_ray.rollout.types import PLAIN, PLAIN_ARM, Group, GroupPlan, played_trajectories
 from seal_ray.rollout.waves import play_waves
 from seal_ray.training.hint_stripped import Internalisation, internalisation_metrics
 from seal_ray.training.rows import GroupScorer, make_rows
 
 
 class CoEvolution:
-    """The state of a run and its rounds.
-
-    `curator` and `task_writer` are the loops of the proposers, `profile` the failure profile that they read.
-    """
+    """The state of a run and its rounds. `curator` and `task_writer` read the failure `profile`."""
 
     def __init__(self, spec: RunSpec, agents: Mapping[str, Agent], runners: EnvRunnerGroup, suites: Suites) -> None:
         self.spec = spec
@@ -117,27 +114,25 @@ class CoEvolution:
             "interface/changed": int(changed or curator.metrics.get("curator/promoted", 0.0)),
             "interface/guidelines": len(self.curator.incumbent.interface.guidelines),
             **{f"diagnosis/rho/{label}": weight for label, weight in self._reweighter.rho.items()},
+            **self._performance(groups, times),
+        }
+        window = self.curator.window
+        profile = self.profile.to_dict()
+        return RoundReport(self.round, tuple(groups), window.arms, window.rounds, curator, written, profile, metrics)
+
+    def _performance(self, groups: Sequence[Group], times: Mapping[str, float]) -> dict[str, float]:
+        return {
             **{f"perf/{name}_seconds": value for name, value in times.items()},
             "perf/engine_restarts": self.solver.engines.restarts,
             "perf/runner_restarts": self._runners.num_remote_worker_restarts(),
             "perf/tokens_per_second": sampled_tokens(groups) / times["rollout"],
         }
-        return RoundReport(
-            round=self.round,
-            groups=tuple(groups),
-            arms=self.curator.arms,
-            window_rounds=self.curator.window.rounds,
-            curator=curator,
-            task_writer=written,
-            profile=self.profile.to_dict(),
-            metrics=metrics,
-        )
 
     def evaluate(self) -> EvaluationReport:
         """Plays the tasks of the suites on the plain interface, under the rules of their source."""
         started = perf_counter()
         groups = self._play_checked(self._evaluation_plans)
-        trajectories = [trajectory for group in groups for trajectory in group.trajectories]
+        trajectories = played_trajectories(groups)
         metrics = self._suites.count(trajectories)
         return EvaluationReport(self._suites.outcomes(trajectories), metrics, perf_counter() - started)
 
@@ -185,9 +180,9 @@ class CoEvolution:
     def _measured(
         self, groups: Sequence[Group], learnt: Mapping[str, float], internalisation: Mapping[str, Internalisation]
     ) -> tuple[Mapping[str, float], float]:
-        """Arm → what the curator's reward is by in this round, and the seconds that it took during the update.
+        """Arm → cosine of its gradient with the plain arm's (0 without one), or `gap_closed`, by the curator's reward.
 
-        That is the cosine of the arm's gradient with the plain arm's (0 without one), or the gap that was closed.
+        Also the seconds that the gradients took during the update.
         """
         if not self._compares_gradients:
             return {arm: each.gap_closed for arm, each in internalisation.items()}, 0.0

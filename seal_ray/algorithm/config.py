@@ -3,8 +3,8 @@
     config = SealConfig().training(groups=12, lr=3e-4).curator(kind="rules").evaluation(interval=5)
     algorithm = config.build_algo()
 
-Settings lie flat on the config (`config.reweighting_alpha`), so that Tune's search spaces work on each of them. They
-are checked when the algorithm is built; `config.section(schema.TrainingSection)` gives a section checked, as a value.
+Settings are flat attributes of the config (`config.reweighting_alpha`), so that Tune's search spaces work. They are
+checked when the algorithm is built; `config.section(schema.TrainingSection)` returns a checked section.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from seal_ray.rllib import RoundConfig
 _READ_BY_RLLIB = {TRIAL_INFO, "_enable_new_api_stack", "multiagent", "class"}
 """Keys of a config dict that are not attributes, or not always."""
 _SET_AS_THEY_ARE = {"env_config", "model", "optimizer"}
-"""Attributes, beside those of evaluation, that RLlib would hand to methods which are ours here."""
+"""Attributes, next to evaluation's, that RLlib would pass to methods that are ours here."""
 
 
 def _module_of(agent: object, *_: Any, **__: Any) -> str:
@@ -61,7 +61,7 @@ class SealConfig(RoundConfig):
         self.multi_agent(policies=(SOLVER,), policy_mapping_fn=_module_of)
         self.batch_mode = "complete_episodes"
         self.grad_clip_by = "global_norm"
-        # What follows keeps RLlib from doing on its own what `Seal` does, or waiting where it should look around.
+        # RLlib must not do what `Seal` does itself, and must not block.
         self.add_default_connectors_to_learner_pipeline = False
         self.sample_timeout_s: Any = None
         self.delay_between_env_runner_restarts_s = 1
@@ -70,13 +70,11 @@ class SealConfig(RoundConfig):
         self.log_level = "ERROR"
 
     def environment(self, env: Any = None, **settings: Any) -> Self:
-        """What is played in training: see `schema.EnvironmentSection`."""
-        if env is not None:
-            settings["source"] = env
-        return self._set("environment", settings)
+        """The training tasks: see `schema.EnvironmentSection`. `env` is RLlib's name of `source`."""
+        return self._set("environment", settings if env is None else {**settings, "source": env})
 
     def engine(self, **settings: Any) -> Self:
-        """Where completions are sampled: see `schema.EngineSection`."""
+        """The engines that sample completions: see `schema.EngineSection`."""
         return self._set("engine", settings)
 
     def solver(self, **settings: Any) -> Self:
@@ -84,7 +82,7 @@ class SealConfig(RoundConfig):
         return self._set("solver", settings)
 
     def curator(self, **settings: Any) -> Self:
-        """Who proposes the interface: see `schema.CuratorSection`."""
+        """Proposes the interface: see `schema.CuratorSection` and its subclasses."""
         return self._set("curator", settings)
 
     def task_writer(self, **settings: Any) -> Self:
@@ -100,28 +98,28 @@ class SealConfig(RoundConfig):
         return self._set("training", settings)
 
     def evaluation(self, **settings: Any) -> Self:
-        """What is measured: see `schema.EvaluationSection`."""
+        """The evaluation: see `schema.EvaluationSection`."""
         return self._set("evaluation", settings)
 
     def env_runners(self, **settings: Any) -> Self:
-        """The actors that play: see `schema.EnvRunnersSection`; RLlib's other settings are taken too."""
+        """The actors that play: see `schema.EnvRunnersSection`; takes RLlib's other settings too."""
         return self._set("env_runners", settings, more=super().env_runners)
 
     def learners(self, **settings: Any) -> Self:
-        """Where the gradient is computed: see `schema.LearnersSection`; RLlib's other settings are taken too."""
+        """The actors that learn: see `schema.LearnersSection`; takes RLlib's other settings too."""
         return self._set("learners", settings, more=super().learners)
 
     def fault_tolerance(self, **settings: Any) -> Self:
-        """How much may go wrong: see `schema.FaultToleranceSection`; RLlib's other settings are taken too."""
+        """Limits of failures: see `schema.FaultToleranceSection`; takes RLlib's other settings too."""
         return self._set("fault_tolerance", settings, more=super().fault_tolerance)
 
     def on_round(self, callback: OnRound) -> Self:
-        """Calls `callback` with the `RoundReport` of each round. What it raises is logged; it can change nothing."""
+        """Calls `callback` with the `RoundReport` of each round. Its exceptions are logged."""
         self.round_callbacks = (*self.round_callbacks, callback)
         return self
 
     def section(self, section: type[S]) -> S:
-        """A section as a checked value, of a union the one of its kind. Raises `UserError` for a wrong value."""
+        """A section as a checked value, of a union by its kind. Raises `UserError` for a wrong value."""
         name = section_name(section)
         kind = getattr(self, attribute(name, "kind"), None)
         fields = section_class(name, kind).model_fields
@@ -141,7 +139,7 @@ class SealConfig(RoundConfig):
 
     @property
     def spec(self) -> RunSpec:
-        """What the settings mean, resolved once a config is frozen. Raises `UserError`."""
+        """The resolved settings, cached for a frozen config. Raises `UserError`."""
         if self._is_frozen and self._spec is not None:
             return self._spec
         return resolve(self)
@@ -151,12 +149,18 @@ class SealConfig(RoundConfig):
         self._spec = resolve(self)
         super().freeze()
 
+    def to_dict(self) -> dict[str, Any]:
+        """As RLlib's, without the `RunSpec` of a frozen config."""
+        values: dict[str, Any] = super().to_dict()
+        values.pop("_spec", None)
+        return values
+
     def update_from_dict(self, config_dict: Mapping[str, Any]) -> Self:
-        """Sets attributes by their names, as Tune does. Raises `UserError` for one that there is not."""
+        """Sets attributes by their names, as Tune does. Raises `UserError` for an unknown name."""
         others = {}
         for key, value in config_dict.items():
             name = self.attribute_of(key)
-            # Tune adds what it needs under names of its own, for instance "__trial_info__".
+            # Tune adds keys such as "__trial_info__".
             if name not in vars(self) and key not in _READ_BY_RLLIB and not key.startswith("__"):
                 raise unknown_value("config", key, sorted(vars(self)))
             if name.startswith("evaluation_") or name in _SET_AS_THEY_ARE:
@@ -167,13 +171,13 @@ class SealConfig(RoundConfig):
         return self
 
     def validate(self) -> None:
-        """Checks every section and what must fit together. Raises `UserError` with one sentence."""
+        """Checks every section, and their consistency. Raises `UserError` with one sentence."""
         from seal_ray.algorithm.checks import check_run
 
         spec = self.spec
         check_run(spec)
         self.multi_agent(policies=spec.learning_agents)
-        # RLlib logs once for each algorithm that it is on the new API stack. This one has no other.
+        # RLlib's notice about the new API stack would be logged otherwise.
         log_once(f"{getattr(self.algo_class, '__name__', self.algo_class)}_on_new_api_stack")
         super().validate()
 
@@ -185,17 +189,15 @@ class SealConfig(RoundConfig):
     def get_default_rl_module_spec(self) -> RLModuleSpec:
         from seal_ray.training.module import LMModule
 
-        return RLModuleSpec(
-            module_class=LMModule, model_config={"agent": self.spec.agents[SOLVER], "learners": self.spec.learners}
-        )
+        return RLModuleSpec(module_class=LMModule, model_config=_module_config(self.spec, SOLVER))
 
     def get_multi_rl_module_spec(self, **settings: Any) -> MultiRLModuleSpec:
         """As RLlib's, with each agent's own model."""
-        found: MultiRLModuleSpec = super().get_multi_rl_module_spec(**settings)
-        specs: Any = found.rl_module_specs
+        modules: MultiRLModuleSpec = super().get_multi_rl_module_spec(**settings)
+        specs: Any = modules.rl_module_specs
         for agent in self.spec.learning_agents:
             specs[agent].model_config = _module_config(self.spec, agent)
-        return found
+        return modules
 
     def build_learner_group(self, *, rl_module_spec: Any = None, **_: Any) -> LearnerGroup:
         from seal_ray.training.learner_group import SealLearnerGroup
@@ -203,7 +205,7 @@ class SealConfig(RoundConfig):
         return SealLearnerGroup(config=self.copy(), module_spec=rl_module_spec)
 
     def _set(self, section: str, settings: Mapping[str, Any], more: Callable[..., Any] | None = None) -> Self:
-        """Sets our settings, and passes the others to RLlib's method. Sets nothing where one is not known."""
+        """Sets our settings, and passes others to RLlib's method `more`. Sets nothing if one is unknown."""
         own = fields_of(section)
         rllib = inspect.signature(more).parameters if more is not None else ()
         for key in settings:
@@ -217,7 +219,7 @@ class SealConfig(RoundConfig):
 
 
 def _module_config(spec: RunSpec, agent: str) -> dict[str, Any]:
-    """What an agent's `LMModule` is made with."""
+    """Arguments of an agent's `LMModule`."""
     return {"agent": spec.agents[agent], "learners": spec.learners}
 
 
@@ -238,10 +240,9 @@ def make_config(
     seed: int | None = None,
     shared: bool = False,
 ) -> SealConfig:
-    """The config of these presets, then the file, then the words `section.key=value`, as `read_sections` reads them.
+    """The config of presets, file and words, by `read_sections`; `seed` overrides the file's.
 
-    `seed` wins over the file's; without either it is 0. Values are not checked before `validate()`. Raises `UserError`
-    for what cannot be read or set.
+    Values are not checked before `validate()`. Raises `UserError` for anything that cannot be read or set.
     """
     sections, file_seed = read_sections(presets, file=file, overrides=overrides, shared=shared)
     config = apply(SealConfig(), sections)
@@ -250,7 +251,7 @@ def make_config(
 
 
 def apply(config: SealConfig, values: Mapping[str, Mapping[str, Any]]) -> SealConfig:
-    """Sets every value through the fluent method of its section. Raises `UserError` for one that there is not."""
+    """Sets every value through the fluent method of its section. Raises `UserError` for an unknown key."""
     for section, settings in values.items():
         for key in settings:
             check_key(section, key)

@@ -1,7 +1,4 @@
-"""How much memory a run needs, by part and place, so that one that cannot fit is not started.
-
-All numbers are lower bounds, without fragmentation. What takes GPUs lies on them, the rest in the host's memory.
-"""
+"""Lower bounds of the memory that a run needs, by part and place, so that a run that cannot fit is not started."""
 
 from __future__ import annotations
 
@@ -22,25 +19,23 @@ from seal_ray.config.schema import EngineSection, TrainingSection
 from seal_ray.grpo.forward import chunk_tokens
 
 _PROCESS = 400 << 20
-"""What a process with torch and Ray takes in host memory before it holds anything."""
+"""Host memory of an idle process with torch and Ray."""
 _ADAM = 2
-"""Moments a weight."""
+"""Number of moments of a weight."""
 _FLOAT32 = 4
 CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
 class Place(StrEnum):
-    """Where memory is."""
+    """The location of memory."""
 
     HOST = "host"
-    """The machine's own."""
     GPU = "GPU"
-    """All GPUs of the machine together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Bytes that some part of a run needs at least, over all of its actors."""
+    """Smallest number of bytes of a part of a run, over all of its actors (and GPUs)."""
 
     name: str
     place: Place
@@ -56,18 +51,15 @@ class Available:
 
 
 def parts(spec: RunSpec, model: ModelFolder) -> tuple[Part, ...]:
-    """What the run needs, by part.
+    """The memory of the run, by part.
 
     The learner holds weights, gradients, two moments and the frozen reference policy in float32, once with FSDP and
-    else once a learner; with LoRA only the adapter has gradients and moments, and the base is the reference. Its
-    activations are those of one micro-batch: what layers keep, what one computes its gradients in, and some tokens'
-    logits with their softmax and gradient. On GPUs an engine needs a cache for one dialogue, and takes more as far as
-    its share goes.
+    else once a learner; with LoRA only the adapter has gradients and moments, and the base is the reference. It has the
+    activations of one micro-batch. On GPUs an engine needs a cache for one dialogue at least.
     """
     engine, learners, training, solver = spec.engine, spec.learners, spec.training, spec.agents[SOLVER]
     shapes = checkpoint_shapes(model.path)
-    parameters = sum(map(math.prod, shapes.values()))
-    learnt = _adapter_parameters(shapes, solver) if solver.lora_rank else parameters
+    parameters, learnt = _parameters(shapes, solver)
     base = parameters + (learnt if solver.lora_rank else 0)
     reference = parameters if training.kl and not solver.lora_rank else 0
     actors = max(1, learners.num_learners)
@@ -77,7 +69,7 @@ def parts(spec: RunSpec, model: ModelFolder) -> tuple[Part, ...]:
     sampling = Place.GPU if engine.num_gpus_per_engine else Place.HOST
     delivered_bytes, engine_bytes = DTYPES[engine.dtype], _bytes_per_value(engine)
     # Learners read whole float32 models into host memory, then move or shard them. New weights pass through it whole,
-    # in the type that the engines are to have, and the two newest versions stay; an adapter passes through it twice.
+    # in the engines' dtype, and the two newest versions stay; an adapter passes through it twice.
     apart = on_gpu or learners.fsdp
     loading = _FLOAT32 * actors * (parameters + reference) if apart else 0
     cast = delivered_bytes if delivered_bytes != _FLOAT32 else 0
@@ -106,24 +98,23 @@ def parts(spec: RunSpec, model: ModelFolder) -> tuple[Part, ...]:
 
 
 def _proposer_parts(spec: RunSpec, agent: AgentSpec, *, sampling: Place, learning: Place, copies: int) -> list[Part]:
-    """What a proposer that is a language model adds. Its activations are far less than the solver's."""
+    """The memory of a proposer that is a language model, without activations, which are small."""
     folder = open_model(agent.model, dialect=agent.dialect, weights=False)
-    shapes = checkpoint_shapes(folder.path)
-    parameters = sum(map(math.prod, shapes.values()))
-    learnt = _adapter_parameters(shapes, agent) if agent.lora_rank else parameters
-    found = []
+    parameters, learnt = _parameters(checkpoint_shapes(folder.path), agent)
+    needed = []
     if agent.owns_engines:
-        found.append(Part(f"{agent.name} engine weights", sampling, _bytes_per_value(spec.engine) * parameters))
-        cache = folder.kv_bytes_per_token(_bytes_per_value(spec.engine)) * agent.context
-        found.append(Part(f"{agent.name} engine cache", sampling, cache * agent.concurrent))
+        a_value = _bytes_per_value(spec.engine)
+        cache = folder.kv_bytes_per_token(a_value) * agent.context * agent.concurrent
+        needed.append(Part(f"{agent.name} engine weights", sampling, a_value * parameters))
+        needed.append(Part(f"{agent.name} engine cache", sampling, cache))
     if agent.trainable:
         frozen = parameters if agent.lora_rank or agent.training.kl else 0
-        found.append(Part(f"{agent.name} learner", learning, copies * _FLOAT32 * ((2 + _ADAM) * learnt + frozen)))
-    return found
+        needed.append(Part(f"{agent.name} learner", learning, copies * _FLOAT32 * ((2 + _ADAM) * learnt + frozen)))
+    return needed
 
 
 def available() -> Available:
-    """The memory of this machine, or what its container may take of it, and that of its GPUs."""
+    """The memory of this machine, up to its container's limit, and of its GPUs."""
     import torch
 
     host = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -137,7 +128,7 @@ def available() -> Available:
 
 
 def check_parts(needed: Iterable[Part], there: Available, *, engine: EngineSection) -> None:
-    """Raises `UserError` for what does not fit, and for engines on GPUs that Ray is not told of."""
+    """Raises `UserError` if memory is too small, or if engines use GPUs that Ray does not reserve."""
     needed = tuple(needed)
     host = _sum(needed, Place.HOST)
     if host > there.host:
@@ -152,7 +143,7 @@ def check_parts(needed: Iterable[Part], there: Available, *, engine: EngineSecti
     if kind == "vllm" and not engine.num_gpus_per_engine:
         raise UserError(
             "engine.num_gpus_per_engine: 0 sets no GPU aside, and vLLM computes on this machine's; set it, and "
-            "engine.gpu_memory_share where engines or learners share one."
+            "engine.gpu_memory_share if engines or learners share one."
         )
     on_gpu, total = _sum(needed, Place.GPU), sum(there.gpus)
     if on_gpu > total:
@@ -170,10 +161,12 @@ def check_parts(needed: Iterable[Part], there: Available, *, engine: EngineSecti
         )
 
 
-def _adapter_parameters(shapes: Mapping[str, Sequence[int]], solver: AgentSpec) -> int:
-    """Each targeted layer of r×in and out×r."""
+def _parameters(shapes: Mapping[str, Sequence[int]], agent: AgentSpec) -> tuple[int, int]:
+    """Numbers of parameters of the model, and of those that learn: all, or with LoRA r×in and out×r for each target."""
+    parameters = sum(map(math.prod, shapes.values()))
     targets = tuple(f".{target}.weight" for target in LORA_TARGETS)
-    return sum(solver.lora_rank * sum(shape) for name, shape in shapes.items() if name.endswith(targets))
+    adapters = sum(agent.lora_rank * sum(shape) for name, shape in shapes.items() if name.endswith(targets))
+    return parameters, adapters if agent.lora_rank else parameters
 
 
 def _bytes_per_value(engine: EngineSection) -> int:
@@ -186,9 +179,9 @@ def _activations(model: ModelFolder, solver: AgentSpec, training: TrainingSectio
     width, layers, vocabulary = (int(model.config[key]) for key in ("hidden_size", "num_hidden_layers", "vocab_size"))
     heads = int(model.config["num_attention_heads"])
     a_head = int(model.config.get("head_dim") or width // heads)
-    of_keys = a_head * int(model.config.get("num_key_value_heads") or heads)
-    # Two norms, queries, keys and values, what attention gives, and the four products of the MLP.
-    a_layer = 6 * width + 2 * a_head * heads + 2 * of_keys + 4 * int(model.config["intermediate_size"])
+    keys = a_head * int(model.config.get("num_key_value_heads") or heads)
+    # Two norms, queries, keys and values, the output of attention, and the four products of the MLP.
+    a_layer = 6 * width + 2 * a_head * heads + 2 * keys + 4 * int(model.config["intermediate_size"])
     kept = layers * width + 2 * a_layer if solver.gradient_checkpointing else (layers + 1) * a_layer
     logits = 3 * _FLOAT32 * min(tokens, chunk_tokens(vocabulary)) * vocabulary
     return tokens * kept * DTYPES[choose_dtype(solver.dtype, on_gpu=on_gpu)] + logits

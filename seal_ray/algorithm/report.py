@@ -1,4 +1,4 @@
-"""`RoundReport`: what a round did. Recorder, progress line, trackers and callbacks read it; nobody can change it."""
+"""`RoundReport`: the immutable result of a round, for recorder, progress line, trackers and callbacks."""
 
 from __future__ import annotations
 
@@ -50,4 +50,4 @@ class RoundReport:
 
 
 OnRound = Callable[[RoundReport], None]
-"""Called after each round. What it raises is logged, and training continues."""
+"""Called after each round. Exceptions are logged, and training continues."""

@@ -24,7 +24,7 @@ _log = logging.getLogger("seal_ray")
 
 
 class Seal(RoundAlgorithm):
-    """The algorithm. `train()` plays and learns one round of `run`, and reports it to those that `subscribe`."""
+    """The algorithm. `train()` plays one round of `run` and learns from it, and calls subscribers with the report."""
 
     config: SealConfig
     learner_group: SealLearnerGroup
@@ -46,9 +46,9 @@ class Seal(RoundAlgorithm):
     def setup(self, config: Any) -> None:
         self.spec: RunSpec = self.config.spec
         suites = make_suites(self.spec.environment, self.spec.evaluation)
-        # Engines take as long to start as all else together, and start in the background. In a trial's placement group
-        # they have bundles of their own, and must come first: RLlib's learners take any that has room. On GPUs without
-        # a group they come last: Ray packs shares of GPUs tightly, and would leave the learners none.
+        # Engines start in the background, and take as long as all else. In a trial's placement group they must come
+        # first, since RLlib's learners take any bundle that has room. On GPUs without a group they come last: Ray packs
+        # shares of GPUs tightly, and would leave the learners none.
         first = ray.util.get_current_placement_group() is not None or not self.spec.engine.num_gpus_per_engine
         agents = start_agents(self.spec) if first else None
         super().setup(config)
@@ -100,12 +100,12 @@ class Seal(RoundAlgorithm):
             self.metrics.log_value(name, value, reduce="mean", window=1)
 
     def evaluate(self, parallel_train_future: Any = None) -> dict[str, Any]:  # noqa: ARG002 - RLlib passes it
-        """Evaluates after a round, if RLlib's interval is over."""
+        """Evaluates after a round at RLlib's interval."""
         evaluation = self.play_evaluation()
         return {**evaluation.metrics, "seconds": evaluation.seconds}
 
     def play_evaluation(self) -> EvaluationReport:
-        """Plays the evaluation suites. The report of a round that is under way gets the evaluation."""
+        """Plays the evaluation suites, and adds the evaluation to the report of the present round."""
         evaluation = self.run.evaluate()
         if self._report is not None:
             self._report = replace(self._report, evaluation=evaluation)
@@ -127,12 +127,12 @@ class Seal(RoundAlgorithm):
         self.run.deliver()
 
     def restore_env_runners(self, env_runner_group: Any) -> list[int]:
-        """Runners have no state, so that one that was restarted needs none."""
+        """As RLlib's, without state: runners have none."""
         restored: list[int] = env_runner_group.probe_unhealthy_env_runners()
         return restored
 
     def cleanup(self) -> None:
-        # Engines first: RLlib waits for runners, and these for engines.
+        # Engines first: RLlib waits for runners, and runners wait for engines.
         for agent in self.run.agents.values():
             agent.close()
         super().cleanup()

@@ -1,4 +1,4 @@
-"""What commands print: control characters in the texts of models, files and servers do not reach a terminal."""
+"""Output of commands: control characters in the texts of models, files and servers do not reach a terminal."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u20
 
 
 def harmless(text: str) -> str:
-    """The text with control characters, marks of direction and half surrogate pairs written out; lines stay."""
+    """The text with control characters, direction marks and lone surrogates escaped; line ends stay."""
     return _UNSAFE.sub(lambda match: visible(match[0]), text)
 
 
 class SafeConsole(Console):
-    """A console that prints texts as `harmless` gives them; colours are its own."""
+    """A console that escapes texts with `harmless`; its own colours work."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
@@ -31,15 +31,20 @@ class SafeConsole(Console):
 
 
 class HarmlessRecord(logging.LogRecord):
-    """A line of a log, as `harmless` gives it."""
+    """A log record whose message `harmless` has escaped."""
 
     def getMessage(self) -> str:  # noqa: N802 - its name in logging
         return harmless(super().getMessage())
 
 
 def make_console(**options: Any) -> Console:
-    """The console of a command, without guesses at what numbers, paths and brackets in texts mean."""
+    """The console of a command, without markup and without colours for numbers and paths."""
     return SafeConsole(**{"highlight": False, "markup": False, **options})
+
+
+def print_line(console: Console, text: str) -> None:
+    """Prints a line as it is, without wrapping and markup."""
+    console.print(text, soft_wrap=True, markup=False)
 
 
 def ask(question: str) -> bool:
@@ -48,5 +53,5 @@ def ask(question: str) -> bool:
 
 
 def is_interactive() -> bool:
-    """Whether somebody can be asked."""
+    """Whether a user can answer questions."""
     return sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()

@@ -28,9 +28,9 @@ Env = Annotated[
 Storage = Annotated[
     str | None, typer.Option(help="Folder or URI (s3://, gs://) that the folder is copied to, under its name.")
 ]
-
-
-Rounds = Annotated[int | None, typer.Option(help="Rounds of each run, instead of the preset's.", min=1)]
+Name = Annotated[str | None, typer.Option(help="Name of the new folder in --runs; by default the time.")]
+Resume = Annotated[str | None, typer.Option(help="Folder to resume, or its copy in --storage.")]
+Rounds = Annotated[int | None, typer.Option(help="Rounds of each run, instead of the preset's.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be run, and start nothing.")]
 
 Trust = Annotated[

@@ -1,4 +1,4 @@
-"""Settings of earlier versions: the sentence that says what replaces one, and the conversion of a run's config."""
+"""Settings of earlier versions: their replacements, and the conversion of a run's config."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ _OFF_POLICY_WEIGHTS = {"one": "none", "shaped": "sqrt"}
 
 
 def check_current(section: str, key: str) -> None:
-    """Raises `UserError` with what replaces a setting of an earlier version."""
+    """Raises `UserError` with the replacement of a setting of an earlier version."""
     if section == "writer":
         raise UserError(f"writer.{key}: the section is task_writer now; see docs/config.md.")
     if (instead := REPLACED.get(f"{section}.{key}")) is not None:

@@ -13,6 +13,12 @@ from envs.errors import UserError, unknown_value
 
 _NATIVE = {"training.lr", "training.grad_clip"}
 _NATIVE_SECTIONS = {"env_runners", "learners", "fault_tolerance"}
+_BOUNDS = {
+    "minimum": "of at least",
+    "exclusiveMinimum": "above",
+    "maximum": "at most",
+    "exclusiveMaximum": "below",
+}
 
 
 def attribute(section: str, key: str) -> str:
@@ -87,12 +93,5 @@ def _bounds(schema: Mapping[str, Any]) -> str:
     match schema:
         case {"minimum": least, "maximum": most}:
             return f" from {least:g} to {most:g}"
-        case {"exclusiveMinimum": least, "maximum": most}:
-            return f" above {least:g} and at most {most:g}"
-        case {"minimum": least, "exclusiveMaximum": most}:
-            return f" of at least {least:g} and below {most:g}"
-        case {"minimum": least}:
-            return f" of at least {least:g}"
-        case {"exclusiveMinimum": least}:
-            return f" above {least:g}"
-    return ""
+    parts = [f"{words} {schema[key]:g}" for key, words in _BOUNDS.items() if key in schema]
+    return f" {' and '.join(parts)}" if parts else ""

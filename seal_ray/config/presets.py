@@ -109,7 +109,7 @@ def merged(*layers: Values) -> Values:
 
 
 def parse_words(words: Sequence[str]) -> Values:
-    """The words `section.key=value`. Keys are checked, values are not. Raises `UserError` for what cannot be read."""
+    """The words `section.key=value`. Keys are checked, values are not. Raises `UserError` for an unreadable word."""
     values: Values = {}
     for word in words:
         name, equals, text = word.partition("=")

@@ -74,8 +74,8 @@ def attend(
     query_1HND, key_1KND = query_1HND.to(value_1KND.dtype), key_1KND.to(value_1KND.dtype)
     scale = query_1HND.shape[-1] ** -0.5 if scaling is None else scaling
     if query_1HND.device.type == "cpu":
-        found: Tensor = _OnCPU.apply(query_1HND, key_1KND, value_1KND, segments, scale)  # type: ignore[no-untyped-call]
-        return found.transpose(1, 2), None
+        attended: Tensor = _OnCPU.apply(query_1HND, key_1KND, value_1KND, segments, scale)  # type: ignore[no-untyped-call]
+        return attended.transpose(1, 2), None
     query_NHD, key_NKD, value_NKD = (each[0].transpose(0, 1) for each in (query_1HND, key_1KND, value_1KND))
     return varlen(_kernel(), query_NHD, key_NKD, value_NKD, segments, scale)[None], None
 
@@ -88,7 +88,7 @@ class _OnCPU(torch.autograd.Function):
         ctx: Any, query_1HND: Tensor, key_1KND: Tensor, value_1KND: Tensor, segments: Sequence[Segment], scale: float
     ) -> Tensor:
         times = query_1HND.shape[1] // key_1KND.shape[1]
-        # The kernel's sums are in float32 for half precision, which it takes only where the CPU has matrix units (AMX).
+        # For half precision, which needs a CPU with matrix units (AMX), the kernel's sums are in float32.
         wide = torch.promote_types(query_1HND.dtype, torch.float32)
         kind = query_1HND.dtype if torch.cpu._is_amx_tile_supported() else wide
         query, key, value = _for_kernel(query_1HND, key_1KND, value_1KND, times=times, kind=kind)
@@ -144,13 +144,13 @@ def blocks(segments: Sequence[Segment]) -> list[tuple[slice, slice, bool]]:
 
     A segment has a causal block with itself, and one of all its descendants' queries with its own keys.
     """
-    found = []
-    for each in segments:
-        own, below = slice(each.begin, each.end), slice(each.end, each.subtree)
-        found.append((own, own, True))
+    places = []
+    for segment in segments:
+        own, below = slice(segment.begin, segment.end), slice(segment.end, segment.subtree)
+        places.append((own, own, True))
         if below.start < below.stop:
-            found.append((below, own, False))
-    return found
+            places.append((below, own, False))
+    return places
 
 
 def varlen(
@@ -200,19 +200,19 @@ _latest: dict[torch.device, _Sequences] = {}
 
 
 def _sequences(segments: Sequence[Segment], device: torch.device) -> _Sequences:
-    found = _latest.get(device)
-    if found is None or found.segments != segments:  # FSDP gives each layer a copy of them
-        seen = [[*each.ancestors, (each.begin, each.end)] for each in segments]
+    layout = _latest.get(device)
+    if layout is None or layout.segments != segments:  # FSDP gives each layer a copy of them
+        seen = [[*segment.ancestors, (segment.begin, segment.end)] for segment in segments]
         places = np.concatenate([np.arange(begin, end) for ranges in seen for begin, end in ranges])
-        lengths = [each.end - each.begin for each in segments]
+        lengths = [segment.end - segment.begin for segment in segments]
         key_lengths = [sum(end - begin for begin, end in ranges) for ranges in seen]
         queries, keys = (
             torch.tensor([0, *np.cumsum(each)], dtype=torch.int32, device=device) for each in (lengths, key_lengths)
         )
         most, most_keys = max(lengths), max(key_lengths)
-        found = _Sequences(segments, torch.from_numpy(places).to(device), queries, keys, most, most_keys)
-        _latest[device] = found
-    return found
+        layout = _Sequences(segments, torch.from_numpy(places).to(device), queries, keys, most, most_keys)
+        _latest[device] = layout
+    return layout
 
 
 @functools.cache

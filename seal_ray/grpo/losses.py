@@ -69,9 +69,8 @@ class TokenLosses:
 class Loss(Protocol):
     """The loss of M sampled tokens, whose current log-probs `logprobs_M` carry the gradient.
 
-    All tensors have length M, log-probs in nats. `sampled_logprobs_M` are those that the tokens were sampled with,
-    `reference_logprobs_M` those of the reference policy (None if `training.kl` is 0), `proximal_logprobs_M` the
-    learner's own before the round's first step (None unless `needs_proximal`, which costs a forward pass). A class
+    All tensors have length M. Log-probs (nats): at sampling, under the reference policy (None if `training.kl` is 0),
+    and the learner's before the round's first step (None unless `needs_proximal`, which costs a forward pass). A class
     takes its `Settings` from the training section. `token_losses` makes the result.
     """
 

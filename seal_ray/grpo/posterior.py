@@ -86,7 +86,7 @@ class Posterior:
     within_C2: Floats = field(default_factory=lambda: np.zeros((0, 2)))
     """Sum of squares of rollouts around the mean of their cell, and its degrees of freedom, discounted."""
     between_C2: Floats = field(default_factory=lambda: np.zeros((0, 2)))
-    """The same of cells around what task and arm explain."""
+    """The same of cells around their fit by task and arm."""
 
     @property
     def variance(self) -> float:
@@ -104,20 +104,20 @@ class Posterior:
         if not self.own_noise:
             return np.full(len(self.strata), self.variance)
         squares_C, freedom_C = (self.within_C2 + self.between_C2).T
-        found: Floats = (STRATUM_WEIGHT * self.variance + squares_C) / (STRATUM_WEIGHT + freedom_C)
-        return found
+        variances_C: Floats = (STRATUM_WEIGHT * self.variance + squares_C) / (STRATUM_WEIGHT + freedom_C)
+        return variances_C
 
     def after(self, cells: Sequence[Cell]) -> Posterior:
         """The posterior after a window with these cells."""
-        found = self._discounted(
+        later = self._discounted(
             sorted({cell.arm for cell in cells} - {self.plain}), sorted({cell.stratum for cell in cells})
         )
-        information, evidence = found.information_CAA.copy(), found.evidence_CA.copy()
-        within, between = found.within_C2.copy(), found.between_C2.copy()
+        information, evidence = later.information_CAA.copy(), later.evidence_CA.copy()
+        within, between = later.within_C2.copy(), later.between_C2.copy()
         for stratum, alike in groupby(sorted(cells, key=attrgetter("stratum", "block")), key=attrgetter("stratum")):
             names, sums_AA, right_A, total, contrasts = _reduced(list(alike))
             kept = [place for place, name in enumerate(names) if name != self.plain]
-            at, c = [found.arms.index(names[place]) for place in kept], found.strata.index(stratum)
+            at, c = [later.arms.index(names[place]) for place in kept], later.strata.index(stratum)
             information[c][np.ix_(at, at)] += sums_AA[np.ix_(kept, kept)]
             evidence[c, at] += right_A[kept]
             fitted = np.linalg.pinv(sums_AA, hermitian=True)
@@ -127,8 +127,8 @@ class Posterior:
             )
         for cell in cells:
             if cell.variance is not None:
-                within[found.strata.index(cell.stratum)] += (cell.variance * (cell.rollouts - 1), cell.rollouts - 1)
-        return replace(found, information_CAA=information, evidence_CA=evidence, within_C2=within, between_C2=between)
+                within[later.strata.index(cell.stratum)] += (cell.variance * (cell.rollouts - 1), cell.rollouts - 1)
+        return replace(later, information_CAA=information, evidence_CA=evidence, within_C2=within, between_C2=between)
 
     def _prior_of(self, strata: int) -> Floats:
         """Prior covariance (C, C) of an arm's values in the strata."""
@@ -298,7 +298,7 @@ def _reduced(cells: Sequence[Cell]) -> tuple[list[str], Floats, Floats, float, i
 def choose_by_posterior(
     posterior: Posterior, arms: Sequence[str], incumbent: str, *, margin: float, promote_at: float
 ) -> str:
-    """The next incumbent: the best arm of those that are better by `margin` with a probability above `promote_at`.
+    """The next incumbent: the best arm that is better by `margin` with a probability above `promote_at`.
 
     The incumbent stays if there is none.
     """

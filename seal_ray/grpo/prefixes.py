@@ -97,7 +97,7 @@ def added_tokens(rows: Sequence[Row]) -> list[int]:
 
 
 def _with_subtrees(segments: Sequence[Segment]) -> list[Segment]:
-    """With the end of each one's subtree: where the next segment that is not below it begins."""
+    """The segments with the ends of their subtrees."""
     ends: dict[int, int] = {}
     for segment in segments:
         for begin, _ in (*segment.ancestors, (segment.begin, segment.end)):

@@ -1,5 +1,5 @@
-"""Proposers in a run: `loop.py` is what a curator (`curator.py`) and a task writer (`task_writer.py`) share.
+"""The curator and the task writer of a run, both a `ProposalLoop`.
 
-A curator's proposals become arms (`selection.py`), of which `arms.py` keeps statistics. A task writer's proposals
-become tasks of a pool (`task_pool.py`). Their values are in `curator_rewards.py` and `task_rewards.py`.
+A curator's proposals become arms (`selection.py`) with statistics (`arms.py`); a task writer's proposals become tasks
+of a pool (`task_pool.py`). `curator_rewards.py` and `task_rewards.py` have their values.
 """

@@ -1,13 +1,12 @@
-"""`ArmStatistics`: what is known of the arms of all windows, and the decisions that follow from it.
+"""`ArmStatistics`: the posterior (`seal_ray/grpo/posterior.py`) over the arms of all windows, and its decisions.
 
-The posterior is that of `seal_ray/grpo/posterior.py`. An arm is known by its id, so that one that is played again
-continues its statistics.
+Statistics belong to the id of an arm, so that an arm that is played again continues them.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
@@ -18,22 +17,14 @@ from envs.interface import Interface
 from envs.interface.document import interface_from_dict, interface_to_dict
 from envs.task import JSON
 from policies.curator.base import Tried
-from seal_ray.grpo.posterior import (
-    DISCOUNT,
-    NOISE,
-    PRIOR,
-    Cell,
-    Posterior,
-    choose_by_posterior,
-    max_distinguishable_arms,
-)
+from seal_ray.grpo.posterior import NOISE, PRIOR, Cell, Posterior, choose_by_posterior, max_distinguishable_arms
 from seal_ray.proposing.curator_rewards import CuratorReward
 from seal_ray.rollout.types import PLAIN, PLAIN_ARM, Arm, Group, arms_of
 
 MARGIN = 0.05
-"""How far the value of an arm must lie above the incumbent's to replace it."""
+"""An arm replaces the incumbent if its value is higher by this margin, ..."""
 PROMOTE_AT = 0.8
-"""Probability that it does, above which the incumbent is replaced."""
+"""... with a probability above this."""
 _NEVER_PLAYED = "never played"
 
 
@@ -50,12 +41,12 @@ class ArmGroup:
 
 @dataclass
 class CuratorWindow:
-    """The arms of a window, the plain one first, and what was played under them."""
+    """The arms of a window, the plain one first, and the results of its rounds."""
 
     arms: tuple[Arm, ...] = (PLAIN_ARM,)
     groups: list[ArmGroup] = field(default_factory=list)
     measured: dict[str, dict[int, float]] = field(default_factory=lambda: defaultdict(dict))
-    """Arm → round of the window, from 0 → the cosine or the gap that the curator's reward is by."""
+    """Arm → round of the window, from 0 → the cosine or the gap of the curator's reward."""
     rounds: int = 0
 
     def observe(self, groups: Sequence[Group], measured: Mapping[str, float]) -> None:
@@ -90,15 +81,13 @@ class CuratorWindow:
 
 
 class ArmStatistics:
-    """The posterior over the arms of a run, and their interfaces."""
+    """The posterior over the arms of a run, and their interfaces by id."""
 
     def __init__(self, reward: CuratorReward, *, by_category: bool) -> None:
         self._reward = reward
         is_gain = reward.by == "success" and reward.of_group is None
-        noise = NOISE if is_gain else PRIOR**2
-        self.posterior = Posterior(PLAIN, prior=PRIOR, discount=DISCOUNT, noise=noise, own_noise=by_category)
+        self.posterior = Posterior(PLAIN, noise=NOISE if is_gain else PRIOR**2, own_noise=by_category)
         self.interfaces: dict[str, Interface] = {}
-        """Id → interface, of the arms that the posterior has."""
 
     def observe(self, window: CuratorWindow) -> None:
         """Adds a window that has ended."""
@@ -107,7 +96,7 @@ class ArmStatistics:
         self.interfaces = {name: interfaces[name] for name in self.posterior.arms}
 
     def values(self, window: CuratorWindow) -> dict[str, float]:
-        """Arm → posterior mean, for arms that played in the window and are known."""
+        """Arm → posterior mean, for arms that played in the window and have information."""
         played = {group.arm for group in window.groups}
         known = [arm.id for arm in window.arms if arm.id == PLAIN or self.posterior.knows(arm.id)]
         means_A, _ = self.posterior.moments(known)
@@ -119,32 +108,31 @@ class ArmStatistics:
         return float(means_A[0]), float(covariances_AA[0, 0]) ** 0.5
 
     def choose(self, window: CuratorWindow, incumbent: Arm) -> tuple[Arm, float]:
-        """The arm that stays, and the largest probability with which one is better than the incumbent."""
+        """The next incumbent, and the largest probability with which an arm is better than the incumbent."""
         names = {arm.id: arm for arm in window.arms}
-        others = [name for name in names if name != incumbent.id]
-        likely = [self.posterior.probability_above(name, incumbent.id, MARGIN) for name in others]
         kept = choose_by_posterior(self.posterior, list(names), incumbent.id, margin=MARGIN, promote_at=PROMOTE_AT)
-        return names.get(kept, incumbent), max(likely, default=0.0)
+        return names.get(kept, incumbent), max(self._better(names, incumbent).values(), default=0.0)
 
     def challenger(self, incumbent: Arm) -> Interface | None:
-        """An earlier arm that deserves another window: more likely to be better than one that never played."""
-        bar = self.posterior.probability_above(_NEVER_PLAYED, incumbent.id, MARGIN)
-        likely = {
-            name: self.posterior.probability_above(name, incumbent.id, MARGIN)
-            for name in self.interfaces
-            if name != incumbent.id
-        }
-        best = max(likely, key=lambda name: likely[name], default=None)
-        return self.interfaces[best] if best is not None and likely[best] > bar else None
+        """The best earlier arm, if it is more likely to replace the incumbent than an arm that never played."""
+        better = self._better(self.interfaces, incumbent)
+        best = max(better, key=lambda name: better[name], default=None)
+        threshold = self.posterior.probability_above(_NEVER_PLAYED, incumbent.id, MARGIN)
+        return self.interfaces[best] if best is not None and better[best] > threshold else None
 
-    def room(self, rollouts: int, most: int, *, beside: int) -> int:
-        """How many new arms, at most `most`, a window with that many rollouts under arms can tell apart."""
+    def _better(self, names: Iterable[str], incumbent: Arm) -> dict[str, float]:
+        """Arm → probability that it is better than the incumbent by the margin."""
+        others = [name for name in names if name != incumbent.id]
+        return {name: self.posterior.probability_above(name, incumbent.id, MARGIN) for name in others}
+
+    def room(self, rollouts: int, most: int, *, others: int) -> int:
+        """Number of new arms, at most `most`, that a window with so many rollouts under arms can distinguish."""
         return max_distinguishable_arms(
-            self.posterior, rollouts, most, beside=beside, margin=MARGIN, promote_at=PROMOTE_AT
+            self.posterior, rollouts, most, beside=others, margin=MARGIN, promote_at=PROMOTE_AT
         )
 
     def allocate(self, window: CuratorWindow, slots: int, seed: int) -> list[int]:
-        """Groups of each arm that is not plain, `slots` in all, by Thompson sampling; the window so far counts."""
+        """Groups of each arm that is not plain, `slots` in all, by Thompson sampling with the window so far."""
         seen = self.posterior.after(cells(window, self._reward))
         return seen.share_out([arm.id for arm in window.arms if not arm.plain], slots, np.random.default_rng(seed))
 
@@ -156,13 +144,10 @@ class ArmStatistics:
         return [shown[place] for place in places]
 
     def tried(self) -> list[Tried]:
-        """The known arms, the best first, for the curator to read."""
-        known = [
-            Tried(interface, *self.value(name))
-            for name, interface in self.interfaces.items()
-            if self.posterior.knows(name)
-        ]
-        return sorted(known, key=lambda each: -each.gain)
+        """The arms with information, the best first, for the curator's prompt."""
+        known = [name for name in self.interfaces if self.posterior.knows(name)]
+        tried = [Tried(self.interfaces[name], *self.value(name)) for name in known]
+        return sorted(tried, key=lambda each: -each.gain)
 
     def get_state(self) -> dict[str, JSON]:
         """JSON values for a checkpoint."""
@@ -176,37 +161,34 @@ class ArmStatistics:
 
 
 def cells(window: CuratorWindow, reward: CuratorReward) -> list[Cell]:
-    """What each arm did on each task, or in each round if the reward is by rounds."""
+    """The results of each arm on each task, or in each round if the reward is measured by rounds."""
     if reward.by != "success":
         rounds = sorted({number for values in window.measured.values() for number in values})
-        plain = [Cell(PLAIN, f"round {number}", "", 0.0, 1) for number in rounds]
-        return plain + [
+        plain = dict.fromkeys(rounds, 0.0)
+        shown = [(arm, values) for arm, values in window.measured.items() if arm != PLAIN]
+        return [
             Cell(arm, f"round {number}", "", value, 1)
-            for arm, values in window.measured.items()
-            if arm != PLAIN
+            for arm, values in [(PLAIN, plain), *shown]
             for number, value in values.items()
         ]
-    by_task: dict[str, list[ArmGroup]] = defaultdict(list)
+    by_task: dict[str, dict[str, list[ArmGroup]]] = defaultdict(lambda: defaultdict(list))
     for group in window.groups:
-        by_task[group.task].append(group)
-    return [cell for task, groups in by_task.items() for cell in _cells_of_task(task, groups, reward)]
+        by_task[group.task][group.arm].append(group)
+    return [cell for by_arm in by_task.values() for cell in _task_cells(by_arm, reward)]
 
 
-def _cells_of_task(task: str, groups: Sequence[ArmGroup], reward: CuratorReward) -> list[Cell]:
-    by_arm: dict[str, list[ArmGroup]] = defaultdict(list)
-    for group in groups:
-        by_arm[group.arm].append(group)
-    category = groups[0].category
-    found = []
+def _task_cells(by_arm: Mapping[str, Sequence[ArmGroup]], reward: CuratorReward) -> list[Cell]:
+    """The cells of one task."""
+    first = next(iter(by_arm.values()))[0]
+    cells_of_arms = []
     for arm, played in by_arm.items() if reward.of_group is None else sorted(by_arm.items()):
         rollouts = sum(group.rollouts for group in played)
         if reward.of_group is None:
             rate = sum(group.success * group.rollouts for group in played) / rollouts
             variance = rate * (1 - rate) * rollouts / (rollouts - 1) if rollouts > 1 else None
-            found.append(Cell(arm, task, category, rate, rollouts, variance))
+            cells_of_arms.append(Cell(arm, first.task, first.category, rate, rollouts, variance))
             continue
         values = [reward.of_group(group.success, group.rollouts) for group in played]
-        given = [value for value in values if value is not None]
-        if given:
-            found.append(Cell(arm, task, category, fmean(given), rollouts))
-    return found
+        if given := [value for value in values if value is not None]:
+            cells_of_arms.append(Cell(arm, first.task, first.category, fmean(given), rollouts))
+    return cells_of_arms

@@ -7,6 +7,7 @@ from typing import Any
 
 from envs.interface import Interface
 from envs.interface.document import interface_from_dict, interface_to_dict
+from envs.interface.guard import LeakGuard
 from envs.profile import FailureProfile
 from envs.roles import CURATOR
 from envs.task import JSON, Task
@@ -17,13 +18,12 @@ from policies.models import ModelFolder
 from policies.prompting import ChatFormat
 from policies.proposer import Proposal
 from policies.trajectory import interface_id
-from seal_ray.agent import Agent, writing_of
+from seal_ray.agent import Agent
 from seal_ray.config.resolve import RunSpec
 from seal_ray.config.schema import CuratorSection, LLMCuratorSection
 from seal_ray.grpo.advantages import REJECTION_STEP, centred_advantages
 from seal_ray.proposing.arms import ArmStatistics, CuratorWindow
 from seal_ray.proposing.curator_rewards import CURATOR_REWARDS, CuratorReward
-from seal_ray.proposing.guard import RunGuard
 from seal_ray.proposing.loop import ProposalLoop, WindowReport
 from seal_ray.proposing.selection import first_distinct, likeliest_first, most_varied, shown_text
 from seal_ray.rollout.types import PLAIN_ARM, Arm, Group, arms_of
@@ -32,11 +32,31 @@ GUIDELINE_TOKENS = 256
 """Largest number of tokens that a proposal may add to the solver's prompt."""
 
 
+class RunGuard:
+    """Checks proposals against the tasks of the whole run and of their window, and their length for the `solver`."""
+
+    def __init__(self, tasks: Iterable[Task], solver: ModelFolder) -> None:
+        self._form = ChatFormat.load(solver.path, solver.dialect)
+        self._always = self._guard(tasks)
+        self._window = self._guard(())
+
+    def start_window(self, tasks: Iterable[Task]) -> None:
+        """Replaces the tasks of the last window."""
+        self._window = self._guard(tasks)
+
+    def check(self, interface: Interface) -> str | None:
+        """The reason why the interface is rejected, in one sentence; None if it is not."""
+        return self._always.check(interface) or self._window.check(interface)
+
+    def _guard(self, tasks: Iterable[Task]) -> LeakGuard:
+        return LeakGuard(tasks, max_tokens=GUIDELINE_TOKENS, count_tokens=lambda text: len(self._form.tokens(text)))
+
+
 class CuratorLoop(ProposalLoop[Interface]):
     """The curator, the incumbent arm and the window.
 
-    A curator without a model proposes the interface that is shown from now on. The proposals of a language model are
-    played as arms first; the `guard` checks them against leaks, and `statistics` has what is known of all arms.
+    The proposal of a curator without a model becomes the incumbent at once. The proposals of a language model are
+    checked by the `guard` against leaks, and played as arms; `statistics` compares all arms.
     """
 
     name = CURATOR
@@ -64,6 +84,7 @@ class CuratorLoop(ProposalLoop[Interface]):
 
     @property
     def tasks_may_choose(self) -> bool:
+        """Whether `curator.allocation` lets half of the tasks choose their arms."""
         return self._llm is not None and self._llm.allocation == "by_category"
 
     @property
@@ -72,7 +93,7 @@ class CuratorLoop(ProposalLoop[Interface]):
         return self.tasks_may_choose and len(self.window.arms) > 1
 
     def allocate(self, slots: int, seed: int) -> list[int] | None:
-        """How many of a round's groups each arm that is not plain plays; None for equal numbers."""
+        """Number of a round's groups of each arm that is not plain; None for equal numbers."""
         if self._llm is None or self.tasks_may_choose:
             return None
         return self.statistics.allocate(self.window, slots, seed)
@@ -98,8 +119,8 @@ class CuratorLoop(ProposalLoop[Interface]):
             round_number: The window's first round.
             seed: Seed of the sampling.
             upcoming: Tasks of the window, against which the guard checks proposals and the incumbent.
-            rollouts: Rollouts of the window under arms that are not plain. If success is compared there are no more
-                new arms than these can tell apart, and no proposals if that is none.
+            rollouts: Rollouts of the window under arms that are not plain, which limit the number of new arms if the
+                reward is measured by success.
             heal: Called while the curator writes.
         """
         shown = self.incumbent
@@ -122,13 +143,13 @@ class CuratorLoop(ProposalLoop[Interface]):
         return self.incumbent != shown
 
     def _room(self, rollouts: int | None) -> tuple[list[Interface], int]:
-        """The arm of an earlier window that plays again, if any, and how many new ones can play."""
+        """The arm of an earlier window that plays again, if any, and the number of new arms."""
         assert self._llm is not None
         assert isinstance(self.curator, LLMCurator)
         self.curator.tried = self.statistics.tried()
         room = self._llm.played
         if rollouts is not None and self.reward.by == "success":
-            room = self.statistics.room(rollouts, room, beside=int(not self.incumbent.plain))
+            room = self.statistics.room(rollouts, room, others=int(not self.incumbent.plain))
         earlier = self.statistics.challenger(self.incumbent) if room else None
         if earlier is None or (self._guard is not None and self._guard.check(earlier) is not None):
             return [], room
@@ -143,7 +164,7 @@ class CuratorLoop(ProposalLoop[Interface]):
     def close_round(
         self, round_number: int, groups: Sequence[Group], measured: Mapping[str, float] | None = None
     ) -> WindowReport:
-        """As the base class. `measured` has arm → the cosine or gap of this round, if the reward is by one."""
+        """As the base class. `measured` is arm → the cosine or gap of this round, if the reward needs it."""
         self._measured = measured or {}
         return super().close_round(round_number, groups)
 
@@ -182,28 +203,25 @@ class CuratorLoop(ProposalLoop[Interface]):
         return next(iter([*same, *alike]), None)
 
     def _arm_rows(self, before: Arm) -> list[dict[str, JSON]]:
-        """The arms of a window that has ended as rows for a file. `before` was the incumbent in it."""
-        rows: list[dict[str, JSON]] = []
-        for arm in self.window.arms:
-            played = [group for group in self.window.groups if group.arm == arm.id]
-            rollouts = sum(group.rollouts for group in played)
-            gain: float | None = 0.0 if arm.plain else None
-            error = gain
-            if self.statistics.posterior.knows(arm.id):
-                gain, error = self.statistics.value(arm.id)
-            rows.append(
-                {
-                    **_interface_row(arm.interface),
-                    "groups": len(played),
-                    "rollouts": rollouts,
-                    "success": sum(each.success * each.rollouts for each in played) / rollouts if rollouts else None,
-                    "gain": gain,
-                    "error": error,
-                    "incumbent": arm == before,
-                    "promoted": arm == self.incumbent != before,
-                }
-            )
-        return rows
+        """The arms of a window that has ended as rows for a file. `before` was its incumbent."""
+        return [self._arm_row(arm, before) for arm in self.window.arms]
+
+    def _arm_row(self, arm: Arm, before: Arm) -> dict[str, JSON]:
+        played = [group for group in self.window.groups if group.arm == arm.id]
+        rollouts = sum(group.rollouts for group in played)
+        gain = error = 0.0 if arm.plain else None
+        if self.statistics.posterior.knows(arm.id):
+            gain, error = self.statistics.value(arm.id)
+        return {
+            **_interface_row(arm.interface),
+            "groups": len(played),
+            "rollouts": rollouts,
+            "success": sum(each.success * each.rollouts for each in played) / rollouts if rollouts else None,
+            "gain": gain,
+            "error": error,
+            "incumbent": arm == before,
+            "promoted": arm == self.incumbent != before,
+        }
 
     def value_row(self, proposal: Proposal[Interface]) -> dict[str, JSON]:
         return {} if proposal.value is None else _interface_row(proposal.value)
@@ -236,20 +254,13 @@ def _interface_row(interface: Interface) -> dict[str, JSON]:
 def start_curator_loop(
     spec: RunSpec, agent: Agent | None, *, solver: ModelFolder, guarded: Callable[[], Iterable[Task]]
 ) -> CuratorLoop:
-    """The curator of a run. `agent` is its language model, if it is one.
+    """The curator of a run. `agent` is its language model, if any, whose proposals are checked for leaks.
 
-    The guard of such a curator checks its proposals against the `guarded` tasks, counted in tokens of the `solver`.
+    The guard checks them against the `guarded` tasks, and counts tokens of the `solver`.
     """
     kind = spec.curator.kind
     if agent is None:
         return CuratorLoop(spec.curator, CURATORS.make(kind, dict(spec.curator)))
-    guard = RunGuard(guarded(), solver, most_tokens=GUIDELINE_TOKENS)
-    kind_class: Any = CURATORS.find(kind)
-    curator: Curator = kind_class(
-        agent.connect,
-        ChatFormat.load(agent.model.path, agent.model.dialect),
-        writing_of(agent.spec),
-        check=guard.check,
-        policy=agent.policy,
-    )
+    guard = RunGuard(guarded(), solver)
+    curator: Curator = agent.make_proposer(CURATORS.find(kind), check=guard.check)
     return CuratorLoop(spec.curator, curator, agent=agent, guard=guard)

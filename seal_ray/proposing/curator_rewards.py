@@ -1,4 +1,4 @@
-"""What an arm is worth to the curator, by `curator.reward`. The posterior compares arms by these numbers."""
+"""Values of arms by `curator.reward`, which the posterior compares."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ ALPHA, BETA = 0.5, 2.0
 
 @dataclass(frozen=True)
 class CuratorReward:
-    """What is compared between arms.
+    """The quantity that is compared between arms.
 
-    By `success`: the success of an arm on each common task, or `of_group` of it: a function of the success and the
-    number of rollouts of one group, None if it gives no value. By `gradients`: in each round, the cosine of the
-    solver's policy gradient on the arm with that on the plain arm (`training/arm_gradients.py`). By `internalisation`:
-    in each round, how far training closed the gap between plain and shown log-probs (`training/hint_stripped.py`).
+    `success`: the success of an arm on each common task, or `of_group(success, rollouts)` of each group, None for no
+    value. `gradients`: the cosine of the solver's policy gradients on the arm and on the plain arm in each round
+    (`training/arm_gradients.py`). `internalisation`: `Internalisation.gap_closed` in each round.
     """
 
     by: Literal["success", "gradients", "internalisation"] = "success"
@@ -28,11 +27,7 @@ class CuratorReward:
 
 
 def frontier_value(success: float, rollouts: int) -> float | None:
-    """`4p(1 − p)`: 1 for tasks that are solved half of the time, 0 for always or never.
-
-    p(1 − p) of n rollouts is too small by the factor 1 − 1/n on average, so that the value is divided by it, and can be
-    above 1. One rollout gives no value.
-    """
+    """`4p(1 − p) / (1 − 1/n)` for n rollouts, an unbiased estimate of `4p(1 − p)`; None for one rollout."""
     return None if rollouts < 2 else 4 * success * (1 - success) * rollouts / (rollouts - 1)
 
 

@@ -1,4 +1,4 @@
-"""How hard a task is for the solver: p̂, the share of its rollouts that succeed, with an interval."""
+"""The difficulty of a task for the solver: p̂, its success rate, with an interval."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from scipy.special import betaincinv  # type: ignore[import-untyped]
 
 LEVEL = 0.9
-"""The probability that an interval holds the success rate."""
+"""The probability that an interval contains the success rate."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskDifficulty:
-    """p̂ and its interval, from 0 to 1; p̂ is None where nothing was played."""
+    """p̂ and its interval, from 0 to 1; p̂ is None without rollouts."""
 
     p: float | None
     low: float
@@ -20,12 +20,11 @@ class TaskDifficulty:
 
 
 def difficulty(successes: float, rollouts: float, level: float = LEVEL) -> TaskDifficulty:
-    """p̂ of a task with so many successes in so many rollouts, and Jeffreys' interval.
+    """p̂ and Jeffreys' interval, from numbers of successes and rollouts, which discounts can make fractions.
 
-    The interval is the middle `level` of Beta(successes + ½, failures + ½), whose end is 0 where nothing succeeded and
-    1 where nothing failed (Brown, Cai and DasGupta, "Interval Estimation for a Binomial Proportion", 2001). Rollouts
-    that count less than one are fractions. That is on the safe side: the interval is that of as many rollouts as their
-    weights add up to, and weighted means vary less. Raises `ValueError` where there are more successes than rollouts.
+    The interval is the middle `level` of Beta(successes + ½, failures + ½), extended to 0 without successes and to 1
+    without failures (Brown, Cai and DasGupta, "Interval Estimation for a Binomial Proportion", 2001). With weighted
+    rollouts it is conservative. Raises `ValueError` for more successes than rollouts.
     """
     if not 0 <= successes <= rollouts + 1e-9:
         raise ValueError(f"{successes} successes in {rollouts} rollouts")

@@ -1,4 +1,4 @@
-"""`HeldOut`: tasks that are never trained on, whose success shows what a window did (`held_out_success`)."""
+"""`HeldOut`: tasks that are never trained on, whose success measures a window (`held_out_success`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TASKS = 16
 ROLLOUTS = 4
 """Rollouts of a task at each end of a window."""
 _DRAWS = 1_000
-"""Draws for each task, of which one must become a task."""
+"""Largest number of draws for each task."""
 
 Play = Callable[[Sequence[GroupPlan]], Sequence[Group]]
 
@@ -25,7 +25,7 @@ Play = Callable[[Sequence[GroupPlan]], Sequence[Group]]
 class HeldOut:
     """Tasks of random specifications, drawn by the run's seed. `play` plays groups with the present weights.
 
-    Raises `UserError` if too few of a source's specifications become tasks.
+    Raises `UserError` if too few specifications of a source become tasks.
     """
 
     def __init__(self, spec: RunSpec, source: Writable, depth: int | None, *, apart: Apart, play: Play) -> None:
@@ -52,7 +52,7 @@ class HeldOut:
                 self._tasks.append(task.id)
 
     def success(self, round_number: int) -> list[float | None]:
-        """Success on each of them now, on the plain interface; None if all its rollouts were lost."""
+        """The present success on each task, on the plain interface; None if all its rollouts were lost."""
         plans = [
             GroupPlan(
                 number=place,

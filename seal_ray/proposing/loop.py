@@ -1,4 +1,4 @@
-"""`ProposalLoop`: windows in which a proposer writes, its proposals get values, and its model learns from them."""
+"""`ProposalLoop`: windows in which a proposer writes, its proposals get rewards, and its model learns from them."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from seal_ray.rollout.types import Group
 
 T = TypeVar("T")
 Update = Callable[[Sequence[float], Sequence[bool]], Floats | None]
-"""Weight of each proposal in the loss, from rewards and which were rejected; None if they teach nothing."""
+"""Weight of each proposal in the loss, from the rewards and rejections; None if nothing can be learnt."""
 
 
 @dataclass(frozen=True, slots=True)
 class WindowReport:
-    """A proposer's part of a round.
+    """A proposer's part of a round, as rows for files.
 
-    `proposals` are those of the present window as rows for a file, with rewards at its end. `known` are, at a window's
-    end alone, the arms of the window or the tasks of the pool.
+    `proposals` are the window's, with rewards at its end. `known` are the arms of the window or the tasks of the pool,
+    at a window's end only.
     """
 
     proposals: Sequence[Mapping[str, JSON]] = ()
@@ -36,10 +36,10 @@ class WindowReport:
 
 
 class ProposalLoop(ABC, Generic[T]):
-    """The proposer of a run. Subclasses say what is done with proposals, and what they are worth.
+    """The proposer of a run. Subclasses define the use and the values of proposals.
 
-    A window is `update_every` rounds. At its start the proposer writes; at its end each proposal has a reward, and a
-    trainable `agent` takes one gradient step on its proposals, which all answer the same profile.
+    A window has `update_every` rounds. At its start the proposer writes; at its end each proposal gets a reward, and a
+    trainable `agent` takes one gradient step on the proposals.
     """
 
     name: ClassVar[str]
@@ -88,7 +88,7 @@ class ProposalLoop(ABC, Generic[T]):
 
     @abstractmethod
     def end_window(self, round_number: int) -> tuple[list[float | None], list[dict[str, JSON]], dict[str, float]]:
-        """The value of each proposal (None if it has none), rows of what is known, and metrics."""
+        """The value of each proposal (None if it has none), the rows `WindowReport.known`, and metrics."""
 
     @abstractmethod
     def rejected_reward(self, values: Sequence[float]) -> float:
@@ -96,7 +96,7 @@ class ProposalLoop(ABC, Generic[T]):
 
     @abstractmethod
     def value_row(self, proposal: Proposal[T]) -> dict[str, JSON]:
-        """What a proposal's row has of its value."""
+        """The part of a proposal's row that depends on its value."""
 
     @abstractmethod
     def dump(self, value: T) -> JSON:
@@ -113,28 +113,26 @@ class ProposalLoop(ABC, Generic[T]):
         return [value if each.accepted else worst for each, value in proposals]
 
     def training_rows(self, rewards: Sequence[float | None]) -> list[Row]:
-        """What the proposer learns from; nothing if its proposals teach nothing."""
-        rewarded = [
-            (each, each.sample, reward)
-            for each, reward in zip(self.proposals, rewards, strict=True)
-            if each.sample is not None and reward is not None and any(each.sample.mask_T)
-        ]
-        if not rewarded:
-            return []
-        weights = type(self).update([reward for *_, reward in rewarded], [not each.accepted for each, *_ in rewarded])
+        """The rows of the proposer's update; empty if nothing can be learnt."""
+        samples: list[Sample] = []
+        values: list[float] = []
+        rejected: list[bool] = []
+        for proposal, reward in zip(self.proposals, rewards, strict=True):
+            if proposal.sample is not None and reward is not None and any(proposal.sample.mask_T):
+                samples.append(proposal.sample)
+                values.append(reward)
+                rejected.append(not proposal.accepted)
+        weights = type(self).update(values, rejected) if samples else None
         if weights is None:
             return []
-        return [row_of(sample, float(weight)) for (_, sample, _), weight in zip(rewarded, weights, strict=True)]
+        return [row_of(sample, float(weight)) for sample, weight in zip(samples, weights, strict=True)]
 
     def rows(self, rewards: Sequence[float | None] | None) -> list[dict[str, JSON]]:
         """The window's proposals as rows for a file."""
+        rewards = [None] * len(self.proposals) if rewards is None else rewards
         return [
-            {
-                **self.value_row(each),
-                "rejection": each.rejection,
-                "reward": None if rewards is None else rewards[place],
-            }
-            for place, each in enumerate(self.proposals)
+            {**self.value_row(each), "rejection": each.rejection, "reward": reward}
+            for each, reward in zip(self.proposals, rewards, strict=True)
         ]
 
     def get_state(self) -> dict[str, JSON]:

@@ -6,6 +6,8 @@ import math
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, ValidationError
+
 from envs.errors import UserError
 from seal_ray.config.resolve import RunSpec
 from seal_ray.config.schema import RecordedTaskWriterSection
@@ -15,11 +17,22 @@ SEED = "{seed}"
 """Placeholder for a run's own seed in the name of the folder."""
 
 
-def recorded_windows(spec: RunSpec, *, seed: int | None = None) -> list[list[str | None]]:
-    """Window → the texts that were written in it, None for one that could not be read; as many as this run has.
+class _Draft(BaseModel, strict=True):
+    specification: str | None
 
-    `seed` replaces the run's own. Empty if the task writer does not repeat a run. Raises `UserError` if the recorded
-    run does not fit.
+
+class _Window(BaseModel, strict=True):
+    """A row of `drafts.jsonl`."""
+
+    round: int
+    drafts: list[_Draft]
+
+
+def recorded_windows(spec: RunSpec, *, seed: int | None = None) -> list[list[str | None]]:
+    """Window → its recorded texts, None for an unreadable one, for as many windows as this run has.
+
+    `seed` replaces the run's seed. Empty if the task writer does not repeat a run. Raises `UserError` if the recorded
+    run does not match.
     """
     section = spec.task_writer
     if not isinstance(section, RecordedTaskWriterSection):
@@ -38,9 +51,10 @@ def recorded_windows(spec: RunSpec, *, seed: int | None = None) -> list[list[str
     windows: dict[int, list[str | None]] = {}
     for row in folder.drafts.rows():
         try:
-            windows[(_whole(row["round"]) - 1) // length] = [_text(each) for each in _list(row["drafts"])]
-        except (KeyError, TypeError, AttributeError):
+            window = _Window.model_validate(row)
+        except ValidationError:
             raise UserError(f"{folder.drafts.path}: a row of it is no window of drafts.") from None
+        windows[(window.round - 1) // length] = [draft.specification for draft in window.drafts]
     needed = math.ceil(spec.training.rounds / length)
     if needed < 2:
         raise UserError(f"training.rounds: {needed} window is too few to be shuffled; it takes 2.")
@@ -60,22 +74,3 @@ def _window_length(folder: RunFolder) -> int:
     section: Any = folder.read_config().get("task_writer", {})
     length = section.get("update_every") if isinstance(section, dict) else None
     return length if type(length) is int and length > 0 else RecordedTaskWriterSection().update_every
-
-
-def _whole(value: Any) -> int:
-    if type(value) is not int:
-        raise TypeError
-    return value
-
-
-def _list(value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise TypeError
-    return value
-
-
-def _text(draft: Any) -> str | None:
-    text = draft["specification"]
-    if text is not None and not isinstance(text, str):
-        raise TypeError
-    return text

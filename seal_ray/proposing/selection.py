@@ -1,4 +1,4 @@
-"""Which proposals become arms (`curator.pick`): interfaces that show something else than each other."""
+"""Selection of proposals that become arms (`curator.pick`): interfaces that show different things."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from policies.proposer import Proposal
 
 
 def shown_text(interface: Interface) -> tuple[object, ...]:
-    """What an interface shows, without differences of case, spaces, full stops and order."""
+    """The content of an interface, without case, spaces, full stops and order."""
     guidelines = {" ".join(text.split()).rstrip(" .").casefold() for text in interface.guidelines}
     return (frozenset(interface.schema_cues), interface.recovery, frozenset(guidelines))
 
 
 def likeliest_first(proposals: Sequence[Proposal[Interface]]) -> list[Proposal[Interface]]:
-    """The proposals by the mean log-prob (nats) of their tokens; those without a sample first."""
+    """The proposals by decreasing mean log-prob (nats) of their tokens; proposals without a sample first."""
 
     def mean(proposal: Proposal[Interface]) -> float:
         sample = proposal.sample
@@ -26,7 +26,7 @@ def likeliest_first(proposals: Sequence[Proposal[Interface]]) -> list[Proposal[I
 
 
 def first_distinct(proposals: Sequence[Proposal[Interface]], known: Sequence[Interface], most: int) -> list[Interface]:
-    """The first accepted interfaces, at most `most`, that show something else than each other and than `known`."""
+    """The first accepted interfaces, at most `most`, that differ from each other and from `known`."""
     seen = {shown_text(interface) for interface in known}
     picked: list[Interface] = []
     for each in proposals:
@@ -41,11 +41,10 @@ def first_distinct(proposals: Sequence[Proposal[Interface]], known: Sequence[Int
 def most_varied(
     proposals: Sequence[Proposal[Interface]], known: Sequence[Interface], most: int, *, tried: Sequence[Interface] = ()
 ) -> list[Interface]:
-    """At most `most` accepted interfaces that differ most from each other and from those `tried`.
+    """At most `most` accepted interfaces that differ most from each other and from those `tried`, none as in `known`.
 
-    The less likely half is left out, if enough are left: an unlucky draw differs too. None shows the same as one of
-    `known`. Similarity is the Jaccard index of the words; the next one is that whose nearest is farthest, and of equal
-    ones the likelier.
+    The less likely half is left out first, if enough are left. The next one is farthest from its nearest neighbour by
+    the Jaccard index of the words, and the likelier one of equally far ones.
     """
     distinct = first_distinct(likeliest_first(proposals), known, len(proposals))
     left = distinct[: max(most, (len(distinct) + 1) // 2)]

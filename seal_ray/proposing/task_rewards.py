@@ -1,4 +1,4 @@
-"""What each written task of a window is worth, by `task_writer.reward`."""
+"""Values of the written tasks of a window, by `task_writer.reward`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from envs.registry import Registry
 from envs.specifications import Specification, likeness
 
 ALPHA, BETA = 0.5, 2.0
-"""The success that `alpha` rewards most, and how sharply: GenEnv's released configuration."""
+"""The success with the largest value of `alpha`, and its sharpness: GenEnv's released configuration."""
 NEAR = 0.5
-"""Likeness from which two specifications are neighbours; those of different categories never are."""
+"""Likeness from which two specifications are neighbours; specifications of different categories never are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class TaskOutcome:
 
     @property
     def success(self) -> float | None:
-        """The share that succeeded; None where nothing was played."""
+        """The success rate; None without rollouts."""
         return self.successes / self.rollouts if self.rollouts else None
 
 
@@ -43,8 +43,8 @@ class HeldOutOutcome:
 class WindowOutcomes:
     """Outcomes of a window.
 
-    `written` are the tasks written for it with their rollouts in it; `earlier` the older tasks of the pool with their
-    rollouts before it, and `now` with those in it; `held_out` the held-out tasks, if the reward needs them.
+    `written` are the window's new tasks with their rollouts in it; `earlier` and `now` the older tasks of the pool with
+    their rollouts before the window and in it; `held_out` the held-out tasks, if the reward needs them.
     """
 
     written: Sequence[TaskOutcome]
@@ -54,10 +54,10 @@ class WindowOutcomes:
 
 
 class TaskReward(Protocol):
-    """The value of each written task, larger is better; None for one with no known value, which is not learnt from.
+    """The value of each written task, larger is better; None for no value: the task writer does not learn from it.
 
-    A rejected specification gets `worst`, the least value. With `needs_held_out` the held-out tasks are played at the
-    start and the end of each window.
+    A rejected specification gets `worst`. With `needs_held_out` the held-out tasks are played at the start and the end
+    of each window.
     """
 
     @property
@@ -81,12 +81,11 @@ class AlphaTaskReward:
 
 
 class LearningProgressReward:
-    """The change of plain success on the neighbours of a task's specification, from -1 to 1.
+    """The change of plain success on the neighbours of a task's specification in the window, from -1 to 1.
 
-    Success now is that of the window's rollouts on them, the task itself included; success before is what the pool knew
-    of them when the window began. Each rollout is weighted by likeness. A task without earlier neighbours, or that was
-    not played, has no value. Neighbours are not equally hard, so that a part of the change is chance. ALP-GMM compares
-    a task with its nearest one in the same way (arXiv 1910.07224).
+    Neighbours include the task itself, and each rollout is weighted by likeness. A task without rollouts or earlier
+    neighbours has no value. Neighbours are not equally hard, so that a part of the change is chance. ALP-GMM compares a
+    task with its nearest one in the same way (arXiv 1910.07224).
     """
 
     worst = -1.0
@@ -94,11 +93,12 @@ class LearningProgressReward:
 
     def __call__(self, window: WindowOutcomes) -> list[float | None]:
         now = [*window.written, *window.now]
-        return [self._change(each, now, window.earlier) if each.rollouts else None for each in window.written]
-
-    def _change(self, task: TaskOutcome, now: Sequence[TaskOutcome], earlier: Sequence[TaskOutcome]) -> float | None:
-        before, after = success_near(task.specification, earlier), success_near(task.specification, now)
-        return None if before is None or after is None else after - before
+        values: list[float | None] = []
+        for task in window.written:
+            before = success_near(task.specification, window.earlier) if task.rollouts else None
+            after = success_near(task.specification, now)
+            values.append(None if before is None or after is None else after - before)
+        return values
 
 
 class HeldOutSuccessReward:
@@ -111,16 +111,15 @@ class HeldOutSuccessReward:
     needs_held_out = True
 
     def __call__(self, window: WindowOutcomes) -> list[float | None]:
-        return [self._gain(each.specification, window) if each.rollouts else None for each in window.written]
-
-    def _gain(self, specification: Specification, window: WindowOutcomes) -> float | None:
-        if not window.held_out:
-            return None
-        weights = [likeness(specification, each.specification) for each in window.held_out]
-        if not any(weights):
-            weights = [1.0] * len(window.held_out)
-        changes = (each.after - each.before for each in window.held_out)
-        return sum(weight * change for weight, change in zip(weights, changes, strict=True)) / sum(weights)
+        changes = [each.after - each.before for each in window.held_out]
+        values: list[float | None] = []
+        for task in window.written:
+            weights = [likeness(task.specification, each.specification) for each in window.held_out]
+            if not any(weights):
+                weights = [1.0] * len(changes)
+            gain = sum(weight * change for weight, change in zip(weights, changes, strict=True))
+            values.append(gain / sum(weights) if task.rollouts and changes else None)
+        return values
 
 
 TASK_REWARDS: Registry[type[TaskReward]] = Registry(
@@ -135,7 +134,7 @@ TASK_REWARDS: Registry[type[TaskReward]] = Registry(
 
 
 def success_near(specification: Specification, outcomes: Sequence[TaskOutcome]) -> float | None:
-    """Success on the neighbours of a specification, equal ones included, each rollout weighted by likeness."""
+    """Success on the neighbours of a specification, weighted by likeness; None without rollouts."""
     successes = rollouts = 0.0
     for each in outcomes:
         weight = likeness(specification, each.specification)

@@ -12,27 +12,20 @@ from envs.roles import TASK_WRITER
 from envs.sources import get_source
 from envs.specifications import Apart, CategoryFilter, Rejected, Specification, Writable, writable
 from envs.task import JSON, Task
-from policies.prompting import ChatFormat
 from policies.proposer import Proposal
 from policies.task_writer import Known, TaskWriter
 from policies.task_writer.choice import TASK_WRITERS
 from policies.trajectory import derive_seed
-from seal_ray.agent import Agent, writing_of
+from seal_ray.agent import Agent
 from seal_ray.config.resolve import RunSpec
 from seal_ray.config.schema import LLMTaskWriterSection, WritingTaskWriterSection
 from seal_ray.grpo.advantages import regression_weights
+from seal_ray.proposing import task_rewards
 from seal_ray.proposing.held_out import HeldOut, Play
 from seal_ray.proposing.loop import ProposalLoop
 from seal_ray.proposing.recorded import recorded_windows
-from seal_ray.proposing.task_pool import Provenance, TaskPool, written_slots
-from seal_ray.proposing.task_rewards import (
-    TASK_REWARDS,
-    AlphaTaskReward,
-    HeldOutOutcome,
-    TaskOutcome,
-    TaskReward,
-    WindowOutcomes,
-)
+from seal_ray.proposing.task_pool import IN_POOL, Provenance, TaskPool, written_slots
+from seal_ray.proposing.task_rewards import HeldOutOutcome, TaskOutcome, WindowOutcomes
 from seal_ray.rollout.types import PLAIN, Group
 
 _SEEDS = 10**9
@@ -42,8 +35,8 @@ _SEEDS = 10**9
 class TaskWriterLoop(ProposalLoop[Specification]):
     """The task writer, the pool of its tasks and the window.
 
-    Its tasks share nothing with the `tested` ones. `play` plays groups with the present weights, if the reward needs
-    held-out tasks. `make` makes the writer, given this loop.
+    Its tasks share nothing with the `tested` ones. `play` plays held-out tasks with the present weights, if the reward
+    needs them. `make` makes the writer for this loop.
     """
 
     name = TASK_WRITER
@@ -66,9 +59,8 @@ class TaskWriterLoop(ProposalLoop[Specification]):
         categories = spec.environment.categories
         self.source: Writable = source if categories is None else CategoryFilter(source, categories)
         self.pool = TaskPool()
-        self.reward: TaskReward = (
-            TASK_REWARDS.make(section.reward) if isinstance(section, LLMTaskWriterSection) else AlphaTaskReward()
-        )
+        reward = section.reward if isinstance(section, LLMTaskWriterSection) else "alpha"
+        self.reward: task_rewards.TaskReward = task_rewards.TASK_REWARDS.make(reward)
         self._apart: Apart = self.source.apart(tested)
         self._round = 0
         self._drawn: set[str] = set()
@@ -84,7 +76,7 @@ class TaskWriterLoop(ProposalLoop[Specification]):
         super().__init__(self.task_writer, agent, section.update_every)
 
     def check(self, specification: Specification) -> str | None:
-        """Composes the task of a specification. Returns the reason if it has none, or one that cannot be added."""
+        """Composes the task of a specification. Returns the reason if that is impossible or it cannot be added."""
         depth = self.section.depth
         if depth is not None and specification.depth > depth:
             return f"specification: {specification.depth} turns are more than the {depth} that this run has."
@@ -93,7 +85,7 @@ class TaskWriterLoop(ProposalLoop[Specification]):
             return f"specification: the category {specification.category} is none of those that this run plays."
         held_out = () if self._held_out is None else self._held_out.specifications
         if self.pool.known(specification) is not None or specification in held_out:
-            return "specification: it stands in the pool already."
+            return IN_POOL
         seed = derive_seed(self._seed, "written task", self._round) % _SEEDS
         task = self.source.compose(specification, seed, part=self._environment.split, apart=self._apart)
         if isinstance(task, Rejected):
@@ -102,7 +94,7 @@ class TaskWriterLoop(ProposalLoop[Specification]):
         return None
 
     def propose(self, profile: FailureProfile, *, round_number: int, heal: Callable[[], None]) -> None:
-        """Begins a window with what the task writer writes. `heal` is called while it writes."""
+        """Begins a window with the task writer's specifications. `heal` is called while it writes."""
         self._round, self._composed = round_number, {}
         if self._held_out is not None and self._held_out_before is None:
             self._held_out_before = self._held_out.success(round_number)
@@ -115,15 +107,12 @@ class TaskWriterLoop(ProposalLoop[Specification]):
         self.proposals = tuple(self._added(proposal, provenance) for proposal in self.write(work, heal))
 
     def replace_drawn(self, numbers: range, drawn: Sequence[str]) -> list[str]:
-        """The tasks of these numbers: written ones at the places that the share gives them, else the `drawn` ones.
+        """The `drawn` tasks of these numbers, with written ones at the `written_slots` of the share.
 
-        No written task comes twice in a round; if there are too few, drawn ones stay.
+        A written task is played once a round; if there are too few, drawn ones stay.
         """
-        tasks = [
-            task
-            for task in self.pool.draw(len(self.pool), seed=f"{self._seed} {numbers.start}")
-            if task not in self._drawn
-        ]
+        pool = self.pool.draw(len(self.pool), seed=f"{self._seed} {numbers.start}")
+        tasks = [task for task in pool if task not in self._drawn]
         taken = dict(zip(written_slots(self.section.share, numbers), tasks, strict=False))
         self._drawn.update(taken.values())
         return [taken.get(number, task) for number, task in zip(numbers, drawn, strict=True)]
@@ -137,19 +126,17 @@ class TaskWriterLoop(ProposalLoop[Specification]):
 
     def observe(self, round_number: int, groups: Sequence[Group]) -> dict[str, float]:
         self._drawn.clear()
+        self._round = round_number + 1
         written = [group for group in groups if group.plan.task in self.pool]
         for group in written:
-            by_arm = group.by_arm()
+            task, by_arm = group.plan.task, group.by_arm()
             plain = by_arm.get(PLAIN, [])
             successes = float(sum(each.reward for each in plain))
             if by_arm:
-                self.pool.observe(
-                    group.plan.task, successes=successes, rollouts=len(plain), round_number=round_number + 1
-                )
-            counts = self._window.setdefault(group.plan.task, [0.0, 0.0])
+                self.pool.observe(task, successes=successes, rollouts=len(plain), round_number=self._round)
+            counts = self._window.setdefault(task, [0.0, 0.0])
             counts[0] += successes
             counts[1] += len(plain)
-        self._round = round_number + 1
         metrics: dict[str, float] = {
             "task_writer/groups": len(written),
             "task_writer/share": len(written) / max(1, len(groups)),
@@ -200,7 +187,7 @@ class TaskWriterLoop(ProposalLoop[Specification]):
         self._composed, self._drawn = {}, set()
 
     def _added(self, proposal: Proposal[Specification], provenance: Provenance) -> Proposal[Specification]:
-        """The proposal, whose task is added to the pool, or rejected."""
+        """The proposal after its task was added to the pool, or rejected."""
         if proposal.value is None or not proposal.accepted:
             return proposal
         rejection = self.pool.add(self._composed[proposal.value.key], proposal.value, provenance)
@@ -221,28 +208,27 @@ class TaskWriterLoop(ProposalLoop[Specification]):
         accepted = [each.value for each in self.proposals if each.value is not None and each.accepted]
         written = [(entry.task, value) for value in accepted if (entry := self.pool.known(value)) is not None]
         mine = {task for task, _ in written}
-        held_out: list[HeldOutOutcome] = []
-        if self._held_out is not None:
-            specifications = self._held_out.specifications
-            before = self._held_out_before or [None] * len(specifications)
-            self._held_out_before = self._held_out.success(round_number)
-            held_out = [
-                HeldOutOutcome(specification, start, end)
-                for specification, start, end in zip(specifications, before, self._held_out_before, strict=True)
-                if start is not None and end is not None
-            ]
         return WindowOutcomes(
             written=[now(task, value) for task, value in written],
             earlier=[TaskOutcome(entries[task], *counts) for task, counts in self._earlier.items() if task in entries],
             now=[now(task, specification) for task, specification in entries.items() if task not in mine],
-            held_out=held_out,
+            held_out=[] if self._held_out is None else self._held_out_outcomes(self._held_out, round_number),
         )
+
+    def _held_out_outcomes(self, held_out: HeldOut, round_number: int) -> list[HeldOutOutcome]:
+        before = self._held_out_before or [None] * len(held_out.specifications)
+        self._held_out_before = held_out.success(round_number)
+        return [
+            HeldOutOutcome(specification, start, end)
+            for specification, start, end in zip(held_out.specifications, before, self._held_out_before, strict=True)
+            if start is not None and end is not None
+        ]
 
 
 def start_task_writer_loop(
     spec: RunSpec, agent: Agent | None, *, tested: Iterable[Task], play: Play
 ) -> TaskWriterLoop | None:
-    """The task writer of a run, if it has one. `agent` is its language model, if it is one."""
+    """The task writer of a run, if any. `agent` is its language model, if any."""
     section = spec.task_writer
     if not isinstance(section, WritingTaskWriterSection):
         return None
@@ -250,18 +236,12 @@ def start_task_writer_loop(
     windows = recorded_windows(spec)
 
     def make(loop: TaskWriterLoop) -> TaskWriter:
+        task_writer: TaskWriter
         if agent is None:
             recorded = {"windows": windows, "seed": spec.seed} if windows else {}
-            plain: TaskWriter = kind_class(loop.source, loop.check, **recorded)
-            return plain
-        written_by_model: TaskWriter = kind_class(
-            agent.connect,
-            ChatFormat.load(agent.model.path, agent.model.dialect),
-            writing_of(agent.spec),
-            source=loop.source,
-            check=loop.check,
-            policy=agent.policy,
-        )
-        return written_by_model
+            task_writer = kind_class(loop.source, loop.check, **recorded)
+        else:
+            task_writer = agent.make_proposer(kind_class, source=loop.source, check=loop.check)
+        return task_writer
 
     return TaskWriterLoop(spec, section, make, agent, tested=tested, play=play)

@@ -1,5 +1,5 @@
-"""What a run leaves behind: metrics, interfaces, profiles, a sample of trajectories and a picture. No Ray.
+"""The files of a run and their presentation: metrics, interfaces, profiles, trajectories, tables and pictures. No Ray.
 
-`metrics.py` defines every metric, `files.py` says what lies where, `trackers.py` feeds TensorBoard and wandb, and
-`drawing.py` draws.
+`files.py` defines the run folder, `trackers.py` writes to TensorBoard and wandb, `drawing.py` draws the picture of a
+run; `arms.py` and `pool.py` present the proposals of a curator and a task writer.
 """

@@ -1,6 +1,6 @@
-"""The history of a run's arms: what each was worth, when it played, and whether it was promoted, as table and picture.
+"""The history of a run's arms as table and picture: gains, rounds, and promotions.
 
-What an interface shows was written by a model: in a terminal its control characters must not act.
+A model has written the texts of interfaces: control characters in them must not reach a terminal.
 """
 
 from __future__ import annotations
@@ -11,23 +11,21 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 from rich.table import Table
 from rich.text import Text
 
-from envs.errors import UserError
 from envs.text import visible
 from seal_ray.config.schema import Share
-from seal_ray.report.drawing import BLACK, BLUE, DPI, GREY, RED, as_label, save_picture
-from seal_ray.report.files import RunFolder
+from seal_ray.report.drawing import BLACK, COLOURS, DPI, GREY, as_label, round_axis, save_picture
+from seal_ray.report.files import read_windows
 
 _INTERVAL = 1.96
-"""Standard deviations on either side of a gain in an interval of 95 %."""
+"""Standard errors on either side of a gain in an interval of 95 %."""
 _NAMED = 8
-"""Arms that have their text in the picture."""
+"""Number of arms with their text in the picture."""
 _DRAWN = 200
-"""The newest arms, at most so many, are in the picture."""
+"""Largest number of arms in the picture, the newest."""
 _MAX_GAIN = 1e6
 
 
@@ -36,7 +34,9 @@ class _Cue(BaseModel):
     tools: list[str]
 
 
-class _Arm(BaseModel):
+class ArmWindow(BaseModel):
+    """An arm in one window, which has a last round and a number of rounds, with statistics after it."""
+
     model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
     id: str = Field(max_length=64)
     schema_cues: list[_Cue]
@@ -49,41 +49,49 @@ class _Arm(BaseModel):
     error: Annotated[float, Field(ge=0, le=_MAX_GAIN)] | None
     incumbent: bool
     promoted: bool
+    round: int = 0
+    rounds: int = 0
+
+    @property
+    def shows(self) -> str:
+        """The changes to the plain interface, in one line that is safe in a terminal."""
+        parts = [f"{cue.kind} on {', '.join(cue.tools) or 'every tool'}" for cue in self.schema_cues]
+        if self.recovery != "none":
+            parts.append(f"recovery: {self.recovery}")
+        parts += [f"“{text}”" for text in self.guidelines]
+        return visible("; ".join(parts) or "nothing")
 
 
-class _Row(BaseModel):
+class _Window(BaseModel):
     model_config = ConfigDict(extra="ignore")
     round: int
     rounds: int
-    arms: list[_Arm]
-
-
-@dataclass(frozen=True, slots=True)
-class ArmWindow:
-    """One window in which an arm was there: its last round, what was played, and what was known of the arm after it."""
-
-    round: int
-    rounds: int
-    groups: int
-    rollouts: int
-    success: float | None
-    gain: float | None
-    error: float | None
-    incumbent: bool
-    promoted: bool
+    arms: list[ArmWindow]
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """One arm, what it shows in one line that is safe in a terminal, and its windows in their order."""
+    """An arm with its windows in their order."""
 
     id: str
-    shows: str
     windows: tuple[ArmWindow, ...]
+
+    @property
+    def shows(self) -> str:
+        """The changes to the plain interface, in one line that is safe in a terminal."""
+        return self.windows[0].shows
 
     @property
     def last(self) -> ArmWindow:
         return self.windows[-1]
+
+    @property
+    def groups(self) -> int:
+        return sum(window.groups for window in self.windows)
+
+    @property
+    def rollouts(self) -> int:
+        return sum(window.rollouts for window in self.windows)
 
     @property
     def promoted_at(self) -> tuple[int, ...]:
@@ -92,46 +100,27 @@ class History:
 
 
 def read_history(path: Path) -> list[History]:
-    """The arms of a run, in the order in which they came up. Raises `UserError` for a folder that has none."""
-    if not (path / "config.yaml").is_file():
-        raise UserError(f"run: {str(path)!r:.200} is no folder of a run; it holds no config.yaml.")
-    if not (path / "arms.jsonl").is_file():
-        raise UserError(f"run: {str(path)!r:.200} has no arms.jsonl; no window of a curator has ended in it.")
-    folder = RunFolder(path)
-    found: dict[str, tuple[str, list[ArmWindow]]] = {}
-    for number, row in enumerate(folder.arms.rows(), 1):
-        try:
-            window = _Row.model_validate(row)
-        except ValidationError as error:
-            place = ".".join(map(str, error.errors(include_url=False)[0]["loc"]))
-            raise UserError(f"{folder.arms.path}: line {number} is no window of arms ({place:.80}).") from None
+    """The arms of a run, in the order of their first window. Raises `UserError` for a folder without any."""
+    windows: dict[str, list[ArmWindow]] = {}
+    for window in read_windows(path, "arms.jsonl", _Window, "arms", "curator"):
         for arm in window.arms:
-            values = arm.model_dump(include=set(ArmWindow.__slots__))
-            _, windows = found.setdefault(visible(arm.id), (_shown(arm), []))
-            windows.append(ArmWindow(round=window.round, rounds=window.rounds, **values))
-    return [History(name, shows, tuple(windows)) for name, (shows, windows) in found.items()]
+            placed = arm.model_copy(update={"round": window.round, "rounds": window.rounds})
+            windows.setdefault(visible(arm.id), []).append(placed)
+    return [History(name, tuple(own)) for name, own in windows.items()]
 
 
 def history_table(arms: Sequence[History]) -> Table:
-    """A row an arm, without its text. The gain is that after its last window, with an interval of 95 %."""
+    """A row for every arm, without its text. The gain is the one after its last window, with a 95 % interval."""
     table = Table()
-    table.add_column("arm", no_wrap=True)
-    table.add_column("rounds")
-    for name in ("groups", "rollouts", "gain"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("promoted")
+    for name in ("arm", "rounds", "groups", "rollouts", "gain", "promoted"):
+        numeric = name in ("groups", "rollouts", "gain")
+        table.add_column(name, no_wrap=numeric or name == "arm", justify="right" if numeric else "left")
     now = incumbent_of(arms)
     for arm in arms:
-        last = arm.last
         promoted = ", ".join(map(str, arm.promoted_at)) or "–"
-        table.add_row(
-            Text(arm.id),
-            _rounds(arm),
-            str(sum(window.groups for window in arm.windows)),
-            str(sum(window.rollouts for window in arm.windows)),
-            _gain(last),
-            f"{promoted}{', in force' if now is not None and arm.id == now.id else ''}",
-        )
+        in_force = ", in force" if now is not None and arm.id == now.id else ""
+        numbers = (_rounds(arm), str(arm.groups), str(arm.rollouts), _gain(arm.last))
+        table.add_row(Text(arm.id), *numbers, promoted + in_force)
     return table
 
 
@@ -144,9 +133,9 @@ def incumbent_of(arms: Sequence[History]) -> History | None:
 
 
 def draw_history(arms: Sequence[History], path: Path, *, title: str = "") -> None:
-    """Draws the gains with their intervals over rounds as a PNG at `path`, in the place of any drawn before.
+    """Draws the gains with their intervals over rounds as a PNG at `path`.
 
-    Lines join an arm's windows; a filled mark is a promotion. Those that were promoted, and the best others, are named.
+    Lines join an arm's windows; a filled mark is a promotion. Promoted arms, and the best others, are named.
     """
     figure = Figure(figsize=(12.0, 6.0), dpi=DPI, layout="constrained")
     axes = figure.subplots()
@@ -154,32 +143,29 @@ def draw_history(arms: Sequence[History], path: Path, *, title: str = "") -> Non
     played = [arm for arm in arms if any(window.gain is not None for window in arm.windows) and arm.id != "plain"]
     played = played[-_DRAWN:]
     named = sorted(played, key=lambda arm: (not arm.promoted_at, -(arm.last.gain or 0.0)))[:_NAMED]
-    colours = (BLUE, RED, "#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#332288", "#7A3B5E")
     for place, arm in enumerate(played):
-        beside = 0.3 * (place / max(1, len(played) - 1) - 0.5)  # so that intervals of one round do not hide each other
-        there = [window for window in arm.windows if window.gain is not None]
-        colour = colours[named.index(arm)] if arm in named else GREY
+        shift = 0.3 * (place / max(1, len(played) - 1) - 0.5)  # so that intervals of one round do not hide each other
+        windows = [window for window in arm.windows if window.gain is not None]
+        is_named = arm in named
+        colour = COLOURS[named.index(arm)] if is_named else GREY
         axes.errorbar(
-            [window.round + beside for window in there],
-            [window.gain or 0.0 for window in there],
-            yerr=[_INTERVAL * (window.error or 0.0) for window in there],
+            [window.round + shift for window in windows],
+            [window.gain or 0.0 for window in windows],
+            yerr=[_INTERVAL * (window.error or 0.0) for window in windows],
             color=colour,
             marker="o",
             markerfacecolor="white",
-            linewidth=1.5 if arm in named else 0.8,
+            linewidth=1.5 if is_named else 0.8,
             capsize=3,
-            alpha=1.0 if arm in named else 0.6,
-            label=_name(arm) if arm in named else None,
+            alpha=1.0 if is_named else 0.6,
+            label=_name(arm) if is_named else None,
         )
-        promoted = [window for window in there if window.promoted]
-        axes.plot(
-            [w.round + beside for w in promoted], [w.gain or 0.0 for w in promoted], "o", color=colour, markersize=9
-        )
+        promoted = [(window.round + shift, window.gain or 0.0) for window in windows if window.promoted]
+        if promoted:
+            axes.plot(*zip(*promoted, strict=True), "o", color=colour, markersize=9)
     axes.axhline(0.0, color=BLACK, linewidth=1.0)
-    axes.set_xlabel("round (a filled mark: promoted after it)")
+    round_axis(axes, "round (a filled mark: promoted after it)")
     axes.set_ylabel("gain over the plain interface, 95 % interval")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    axes.grid(visible=True, alpha=0.25)
     if played:
         axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     else:
@@ -188,14 +174,14 @@ def draw_history(arms: Sequence[History], path: Path, *, title: str = "") -> Non
 
 
 def history_as_rows(arms: Sequence[History]) -> list[dict[str, Any]]:
-    """The same as JSON values, a row an arm."""
+    """The history as JSON values, a row for every arm."""
     return [
         {
             "id": arm.id,
             "first_round": arm.windows[0].round - arm.windows[0].rounds + 1,
             "last_round": arm.last.round,
-            "groups": sum(window.groups for window in arm.windows),
-            "rollouts": sum(window.rollouts for window in arm.windows),
+            "groups": arm.groups,
+            "rollouts": arm.rollouts,
             "gain": arm.last.gain,
             "error": arm.last.error,
             "promoted_after": list(arm.promoted_at),
@@ -205,16 +191,8 @@ def history_as_rows(arms: Sequence[History]) -> list[dict[str, Any]]:
     ]
 
 
-def _shown(arm: _Arm) -> str:
-    parts = [f"{cue.kind} on {', '.join(cue.tools) or 'every tool'}" for cue in arm.schema_cues]
-    if arm.recovery != "none":
-        parts.append(f"recovery: {arm.recovery}")
-    parts += [f"“{text}”" for text in arm.guidelines]
-    return visible("; ".join(parts) or "nothing")
-
-
 def _rounds(arm: History) -> str:
-    """The rounds of its windows, those that follow on each other as one range."""
+    """The rounds of its windows, consecutive ones as one range."""
     ranges: list[list[int]] = []
     for window in arm.windows:
         first = window.round - window.rounds + 1

@@ -1,4 +1,4 @@
-"""The picture of a run, and what pictures share: colours, stacks, axes that count rounds, how a picture is written."""
+"""The picture of a run, and common parts of pictures: colours, stacks, axes of rounds, writing a picture."""
 
 from __future__ import annotations
 
@@ -21,10 +21,12 @@ from envs.text import visible
 from seal_ray.metrics import categories_of
 from seal_ray.report.files import Row, replace_file
 
-# Okabe and Ito's colours (2008), told apart by colour-blind people too; lighter and darker ones where there are more.
+# Okabe and Ito's colours (2008), which colour-blind people can distinguish.
 BLACK, BLUE, SKY, GREEN, ORANGE, RED, PINK, YELLOW, GREY = (
     *("#000000", "#0072B2", "#56B4E9", "#009E73", "#E69F00", "#D55E00", "#CC79A7", "#F0E442", "#BBBBBB"),
 )
+COLOURS = (BLUE, RED, GREEN, ORANGE, PINK, SKY, "#332288", "#7A3B5E")
+"""Colours of lines."""
 LABEL_COLOURS: Mapping[str, str] = {
     Label.PASS: GREEN,
     Label.CORRECT_ABSTENTION: "#9ADBC5",
@@ -43,7 +45,7 @@ LABEL_COLOURS: Mapping[str, str] = {
 INCHES, DPI = (12.0, 9.0), 100
 """Size of the picture: 1200 by 900 pixels."""
 _LONGEST_MEAN = 10
-"""Rounds that a trailing mean takes in at most."""
+"""Longest trailing mean, in rounds."""
 _CATEGORY_COLOURS = (BLUE, RED, GREEN, ORANGE, PINK, SKY, YELLOW, GREY)
 _PHASES: Mapping[str, str] = {
     "rollout": BLUE,
@@ -58,7 +60,7 @@ _PHASES: Mapping[str, str] = {
 
 
 def save_picture(figure: Figure, path: Path) -> None:
-    """Writes the figure as a PNG in the place of any file at `path`."""
+    """Writes the figure as a PNG at `path`, atomically."""
     picture = io.BytesIO()
     FigureCanvasAgg(figure).print_png(picture)  # type: ignore[no-untyped-call]
     replace_file(path, picture.getvalue())
@@ -66,12 +68,11 @@ def save_picture(figure: Figure, path: Path) -> None:
 
 def metric_values(rows: Sequence[Row], name: str) -> NDArray[np.float64]:
     """The metric by row, NaN where it is missing."""
-    found = (row.get(name) for row in rows)
-    return np.array([math.nan if value is None else float(value) for value in found], dtype=np.float64)
+    return np.array([math.nan if row.get(name) is None else float(row[name]) for row in rows], dtype=np.float64)
 
 
 def stack(axes: Axes, rows: Sequence[Row], parts: Mapping[str, tuple[str, str]]) -> None:
-    """Steps stacked on each other, so that a single round is seen as well as a thousand."""
+    """Draws stacked steps, which are visible with one round as with a thousand."""
     if not rows:
         return
     edges = _edges(metric_values(rows, "round"))
@@ -84,7 +85,7 @@ def stack(axes: Axes, rows: Sequence[Row], parts: Mapping[str, tuple[str, str]])
 
 
 def _edges(rounds: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Where the step of each round begins, and where the last ends."""
+    """The begin of each round's step, and the end of the last."""
     return np.concatenate([rounds[:1] - 0.5, (rounds[1:] + rounds[:-1]) / 2, rounds[-1:] + 0.5])
 
 
@@ -95,26 +96,30 @@ def as_share(axes: Axes, label: str) -> None:
     axes.set_ylabel(label)
 
 
-def finish(axes: Axes, rows: Sequence[Row]) -> None:
-    """The axis of the rounds, the grid and the legend, once everything is drawn."""
-    axes.set_xlabel("round")
+def round_axis(axes: Axes, label: str = "round") -> None:
+    """An axis of rounds, and the grid."""
+    axes.set_xlabel(label)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axes.grid(visible=True, alpha=0.25)
+
+
+def finish(axes: Axes, rows: Sequence[Row]) -> None:
+    """The axis of rounds, the grid and the legend, once everything is drawn."""
+    round_axis(axes)
     if rows:
         axes.set_xlim(rows[0]["round"] - 0.5, rows[-1]["round"] + 0.5)
     handles, labels = axes.get_legend_handles_labels()
     if handles:
-        # The last is drawn on top, and stands on top of the legend.
+        # The last part is on top of the stack, and of the legend.
         axes.legend(handles[::-1], labels[::-1], fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     else:
         axes.text(0.5, 0.5, "nothing measured yet", transform=axes.transAxes, ha="center", color="#666666")
 
 
 def draw_curves(rows: Sequence[Row], path: Path, *, title: str = "") -> None:
-    """Draws the picture of these rows as a PNG at `path`, in the place of any drawn before.
+    """Draws the picture of these rows as a PNG at `path`. Of rows of one round the last counts.
 
-    Where a row lacks a metric, or has null or NaN for it, a line joins its neighbours and a stack has nothing. Of rows
-    of one round the last counts.
+    If a row lacks a metric, or has null or NaN, a line joins its neighbours and a stack has a gap.
     """
     by_round = {row["round"]: row for row in rows}
     ordered = [by_round[number] for number in sorted(by_round)]
@@ -133,8 +138,8 @@ def draw_curves(rows: Sequence[Row], path: Path, *, title: str = "") -> None:
 
 def _draw_evaluation(axes: Axes, rows: Sequence[Row]) -> None:
     axes.set_title("Evaluation, plain interface")
-    found = categories_of(name for row in rows for name in row)
-    for category, colour in zip(found, itertools.cycle(_CATEGORY_COLOURS), strict=False):
+    categories = categories_of(name for row in rows for name in row)
+    for category, colour in zip(categories, itertools.cycle(_CATEGORY_COLOURS), strict=False):
         _line(axes, rows, f"evaluation/success/{category}", as_label(category), color=colour, width=1.2)
     _line(axes, rows, "evaluation/success", "all", color=BLACK, width=2.4)
     as_share(axes, "success (% of dialogues)")
@@ -143,14 +148,14 @@ def _draw_evaluation(axes: Axes, rows: Sequence[Row]) -> None:
 def _draw_training(axes: Axes, rows: Sequence[Row]) -> None:
     span = max(1, min(_LONGEST_MEAN, len(rows) // 5))
     axes.set_title(f"Training success, mean of {span} rounds" if span > 1 else "Training success")
-    for name, shown_as, colour in (
+    for name, legend, colour in (
         ("solver/success", "all", GREY),
         ("solver/success_plain", "plain", BLUE),
         ("solver/success_shown", "shown an\ninterface", RED),
     ):
         if span > 1:
             _line(axes, rows, name, None, color=colour, width=0.8, alpha=0.35)
-        _line(axes, rows, name, shown_as, color=colour, width=2.0, span=span)
+        _line(axes, rows, name, legend, color=colour, width=2.0, span=span)
     label: str | None = "interface\nchanged"
     for row in rows:
         if row.get("interface/changed"):
@@ -160,7 +165,7 @@ def _draw_training(axes: Axes, rows: Sequence[Row]) -> None:
 
 
 def _draw_labels(axes: Axes, rows: Sequence[Row]) -> None:
-    axes.set_title("What turns show")
+    axes.set_title("Labels of turns")
     stack(axes, rows, {f"diagnosis/share/{label}": (label, colour) for label, colour in LABEL_COLOURS.items()})
     as_share(axes, "share of turns (%)")
 
@@ -173,18 +178,18 @@ def _draw_time(axes: Axes, rows: Sequence[Row]) -> None:
 
 
 def as_label(text: str) -> str:
-    """A text that others have written, as the label of a line: no formula, and not hidden for how it begins."""
+    """A text of others as a label: without formulas, and without the underscores that hide a label."""
     return visible(text).replace("$", r"\$").lstrip("_")
 
 
 def _trailing_mean(values: NDArray[np.float64], span: int) -> NDArray[np.float64]:
-    """Mean of each value and those before it, `span` in all, over those that are there."""
+    """Mean of each value and its predecessors, `span` in all, without NaN."""
     means = np.full_like(values, math.nan)
     for end in range(1, len(values) + 1):
         window = values[max(0, end - span) : end]
-        there = window[~np.isnan(window)]
-        if there.size:
-            means[end - 1] = there.mean()
+        known = window[~np.isnan(window)]
+        if known.size:
+            means[end - 1] = known.mean()
     return means
 
 
@@ -192,10 +197,10 @@ def _line(
     axes: Axes, rows: Sequence[Row], name: str, label: str | None, *, width: float, span: int = 1, **style: Any
 ) -> None:
     values = _trailing_mean(metric_values(rows, name), span)
-    there = ~np.isnan(values)
-    if not there.any():
+    known = ~np.isnan(values)
+    if not known.any():
         return
-    # A metric that only some rounds have, as an evaluation, is one line through these.
-    rounds = metric_values(rows, "round")[there]
-    marker = "o" if there.sum() <= 40 and label else ""
-    axes.plot(rounds, values[there], label=label, marker=marker, linewidth=width, markersize=width + 2, **style)
+    # A metric that only some rounds have, such as an evaluation, is one line through these.
+    rounds = metric_values(rows, "round")[known]
+    marker = "o" if known.sum() <= 40 and label else ""
+    axes.plot(rounds, values[known], label=label, marker=marker, linewidth=width, markersize=width + 2, **style)

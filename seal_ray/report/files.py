@@ -1,7 +1,4 @@
-"""The files of a run: `RunFolder` says what lies where, and how it is kept right across kills.
-
-Whole files are written so that a kill at any moment leaves the old content or the new one.
-"""
+"""The files of a run (`RunFolder`), and atomic writing: a kill at any moment leaves the old content or the new one."""
 
 from __future__ import annotations
 
@@ -13,34 +10,39 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel
 
 from envs.errors import UserError
 from envs.interface import Interface
 from envs.interface.document import interface_to_dict
-from envs.received import MAX_JSON_BYTES, MIB, check_no_links, opened, parse_json, write_new, write_yaml
+from envs.received import MAX_JSON_BYTES, MIB, check_no_links, opened, parse_json, validated, write_new, write_yaml
 from envs.task import JSON
 from policies.trajectory import interface_id
 from seal_ray.config.presets import read_settings
 from seal_ray.metrics import check
 from seal_ray.report.rows import check_evaluation, check_interfaces, check_metrics, check_round, check_start
 
+M = TypeVar("M", bound=BaseModel)
+
 Row = Mapping[str, JSON]
 """A line of a file of metrics."""
 
 WANDB_FOLDER = "wandb"
-"""The folder of wandb's files in a run's, which links to its logs elsewhere; nothing here reads it."""
+"""The folder of wandb's files in a run folder. It has links to logs elsewhere; nothing here reads it."""
 TRIALS = "trials"
-"""The folder of the trials' run folders, in that of a sweep or a comparison."""
+"""The folder of the trials' run folders in a sweep or comparison."""
 
 _UNCHANGED = frozenset((bool, int, str, type(None)))
-"""Types of values that are JSON as they are. A dialogue's record has thousands of them, in lists."""
+"""Types of values that are JSON already. A dialogue's record has thousands of them, in lists."""
 _MAX_ROWS_BYTES = 64 * MIB
-"""Of a file of which all rows are read."""
+"""Largest file that `JsonLines` reads."""
 _ROUND_FILE = re.compile(r"round_(\d{6,})\.jsonl")
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Puts a file with this content in the place of `path`."""
+    """Writes the file atomically."""
     new = path.with_name(f"{path.name}.new")
     new.unlink(missing_ok=True)
     write_new(new, content)
@@ -48,7 +50,7 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def replace_folder(path: Path, new: Path) -> None:
-    """Puts the folder `new` in the place of `path`. A kill in the midst leaves one of both, for `settle_folder`."""
+    """Replaces the folder `path` by the folder `new`. After a kill, `settle_folder` finishes or undoes it."""
     old = _replaced(path)
     shutil.rmtree(old, ignore_errors=True)
     if path.exists():
@@ -58,7 +60,7 @@ def replace_folder(path: Path, new: Path) -> None:
 
 
 def settle_folder(path: Path) -> None:
-    """Makes good what a kill in the midst of `replace_folder` has left: the old folder is put back, or it goes."""
+    """Finishes or undoes a `replace_folder` that was killed."""
     if path.exists():
         shutil.rmtree(_replaced(path), ignore_errors=True)
     elif _replaced(path).exists():
@@ -70,14 +72,14 @@ def _replaced(path: Path) -> Path:
 
 
 def replace_yaml(path: Path, document: object) -> None:
-    """Puts the document in the place of `path`, as YAML. Raises `TypeError` for what has no JSON form."""
+    """Writes the document as YAML, atomically. Raises `TypeError` for values without a JSON form."""
     replace_file(path, write_yaml(as_json(document)).encode("utf-8"))
 
 
 def as_json(value: object) -> JSON:
-    """The value as plain JSON: tuples are lists, paths are strings, and a number that is not finite is None.
+    """The value as plain JSON: tuples become lists, paths strings, and numbers that are not finite None.
 
-    Raises `TypeError` for what has no JSON form.
+    Raises `TypeError` for values without a JSON form.
     """
     if type(value) in _UNCHANGED:
         return value
@@ -100,23 +102,23 @@ def as_json(value: object) -> JSON:
 
 @dataclass(frozen=True, slots=True)
 class JsonLines:
-    """The file need not exist. Reading never changes it; a cut line is left out then, and removed by what writes."""
+    """A file of one JSON object a line, which need not exist. Reading skips a cut last line; writing removes it.
+
+    Attributes:
+        ascii: Whether to escape all other characters, so that no text breaks a line or its encoding.
+        check: Raises `ValueError` for a row that does not fit.
+    """
 
     path: Path
     ascii: bool = True
-    """In ASCII no text, not even half of a surrogate pair, can break a line or its encoding."""
     check: Callable[[Mapping[str, JSON]], None] | None = None
-    """Raises `ValueError` for a row that does not fit."""
 
     def lines(self) -> list[bytes]:
-        # Bytes are split at line ends alone; `str.splitlines` would take U+2028 within a text for one.
+        # `str.splitlines` would split at U+2028 within a text too.
         return self._whole().split(b"\n")[:-1]
 
     def rows(self) -> list[dict[str, JSON]]:
-        """The objects. Raises `UserError` naming the line for anything else, and for a file or line that is too long.
-
-        Lines may be written by somebody else: see `envs/received.py`.
-        """
+        """The objects. Raises `UserError` with the number of a line that does not fit; others may have written it."""
         if self.path.exists() and self.path.stat().st_size > _MAX_ROWS_BYTES:
             raise UserError(f"{self.path} is larger than {_MAX_ROWS_BYTES:,} bytes.")
         rows = []
@@ -148,7 +150,7 @@ class JsonLines:
             file.write(line)
 
     def replace(self, rows: Iterable[Mapping[str, object]]) -> None:
-        """Makes these the file's lines, all or none."""
+        """Replaces all lines, atomically."""
         replace_file(self.path, b"".join(map(self._line, rows)))
 
     def _whole(self) -> bytes:
@@ -163,7 +165,7 @@ class JsonLines:
 
 
 class RunFolder:
-    """The folder of a run; it is created where it does not exist, and nothing in it is changed by opening it.
+    """The folder of a run, which is created if it does not exist.
 
     Raises `UserError` if it cannot be created, or holds a link.
     """
@@ -175,21 +177,21 @@ class RunFolder:
         self.metrics = JsonLines(path / "metrics.jsonl", check=check_metrics)
         """One row a round: `round` and the round's metrics."""
         self.evaluations = JsonLines(path / "evaluations.jsonl", check=check_evaluation)
-        """One row an evaluation: `round` and `suites`, suite → category → task → 1, 0, or null where it was lost."""
+        """One row an evaluation: `round` and `suites`, suite → category → task → 1, 0, or null for a lost dialogue."""
         self.start = JsonLines(path / "start.jsonl", check=check_start)
-        """The evaluation before training where another run has it: one row, its `metrics` and `suites`."""
+        """The evaluation before training, if another run has made it: one row, its `metrics` and `suites`."""
         self.interfaces = JsonLines(path / "interfaces.jsonl", check=check_interfaces)
-        """One row a round: `round` and `interfaces`, those shown, each with its `id` and its arm's `number`."""
+        """One row a round: `round` and the played `interfaces`, with their `id` and the `number` of their arm."""
         self.profiles = JsonLines(path / "profiles.jsonl", check=check_round)
         """One row a round: `round` and `profile`, the failure profile's JSON form."""
         self.proposals = JsonLines(path / "proposals.jsonl", check=check_round)
-        """One row a round: `round` and `proposals` of the window it belongs to, with reward or rejection."""
+        """One row a round: `round` and the `proposals` of its window, with reward or rejection."""
         self.arms = JsonLines(path / "arms.jsonl", check=check_round)
-        """One row a window of the curator, at its end: `round`, `rounds` and `arms`, each with what is known of it."""
+        """One row a window of the curator: its last `round`, its `rounds`, and `arms` with their statistics."""
         self.drafts = JsonLines(path / "drafts.jsonl", check=check_round)
-        """One row a round where somebody writes tasks: `round` and `drafts` of the window, with reward or rejection."""
+        """One row a round with a task writer: `round` and the `drafts` of its window, with reward or rejection."""
         self.pool = JsonLines(path / "pool.jsonl", check=check_round)
-        """One row a window of the writer, at its end: `round` and `tasks`, the pool with what is known of each."""
+        """One row a window of the task writer: its last `round` and `tasks`, the pool with statistics."""
         self.trajectories = path / "trajectories"
         """The folder of the stored trajectories, one file a round."""
         self.checkpoints = path / "checkpoints"
@@ -221,14 +223,14 @@ class RunFolder:
         self.metrics.append({"round": round_number, **metrics})
 
     def append_interfaces(self, round_number: int, arms: Mapping[int, Interface]) -> None:
-        """Adds the interfaces shown in a round, each with its arm's number in the window."""
-        shown = [{"number": at, "id": interface_id(arms[at]), **interface_to_dict(arms[at])} for at in sorted(arms)]
-        self.interfaces.append({"round": round_number, "interfaces": shown})
+        """Adds the interfaces of a round, by the number of their arm in the window."""
+        rows = [{"number": n, "id": interface_id(arm), **interface_to_dict(arm)} for n, arm in sorted(arms.items())]
+        self.interfaces.append({"round": round_number, "interfaces": rows})
 
     def truncate_after(self, round_number: int) -> None:
-        """Drops all that was stored of later rounds, before a run goes on after `round_number`.
+        """Removes the stored rows of later rounds, before a run resumes; checkpoints stay.
 
-        Checkpoints are not touched. Raises `UserError` where a file holds something else.
+        Raises `UserError` for a file that cannot be read.
         """
         rounds = (self.metrics, self.evaluations, self.interfaces, self.proposals, self.arms, self.profiles)
         for lines in (*rounds, self.drafts, self.pool):
@@ -238,3 +240,22 @@ class RunFolder:
             match = _ROUND_FILE.fullmatch(path.name)
             if match and int(match[1]) > round_number:
                 path.unlink()
+
+
+def read_windows(run: Path, file: str, model: type[M], noun: str, proposer: str) -> list[M]:
+    """The rows of a file of windows in a run folder. Raises `UserError` if there are none, or one does not fit.
+
+    Args:
+        noun: The content of a row, for messages.
+        proposer: The agent that writes windows, for messages.
+    """
+    if not (run / "config.yaml").is_file():
+        raise UserError(f"run: {str(run)!r:.200} is no folder of a run; it holds no config.yaml.")
+    check_no_links(run, leave_out=WANDB_FOLDER)
+    path = run / file
+    rows = JsonLines(path, check=check_round).rows()
+    if not rows:
+        raise UserError(f"run: {str(run)!r:.200} has no {file}; no window of a {proposer} has ended in it.")
+    return [
+        validated(model, row, f"{path}: line {number} is no window of {noun}") for number, row in enumerate(rows, 1)
+    ]

@@ -1,4 +1,4 @@
-"""Rows of a run's files, checked before anything is counted from them: others may have written the file."""
+"""Checks of the rows of a run's files, which others may have written."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from seal_ray.metrics import bounds_of
 
 MAX_ROUNDS = 10**7
 _NAME = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_./ -]{0,119}")
-"""Of a metric, a suite or a category."""
+"""Names of metrics, suites and categories."""
 _MAX_ID = 200
 
 
@@ -36,19 +36,19 @@ def check_evaluation(row: Mapping[str, JSON]) -> None:
 
 
 def check_start(row: Mapping[str, JSON]) -> None:
-    """Raises `ValueError` unless the row has `metrics` and `suites` as the other two have."""
+    """Raises `ValueError` unless the row has `metrics` and `suites` as rows of metrics and evaluations."""
     _check_numbers(_mapping(row.get("metrics"), "metrics"))
     _check_outcomes(row.get("suites"))
 
 
 def check_interfaces(row: Mapping[str, JSON]) -> None:
-    """Raises `ValueError` unless the row has a round, and interfaces, each with `id` and `number`."""
+    """Raises `ValueError` unless the row has a round, and interfaces with `id` and `number`."""
     check_round(row)
-    shown = row.get("interfaces")
-    if not isinstance(shown, list):
+    interfaces = row.get("interfaces")
+    if not isinstance(interfaces, list):
         raise ValueError("it has no list of interfaces")
-    for each in shown:
-        values = dict(_mapping(each, "an interface"))
+    for document in interfaces:
+        values = dict(_mapping(document, "an interface"))
         if type(values.pop("number", 0)) is not int or not isinstance(values.pop("id", ""), str):
             raise ValueError("an interface has no text as its id, or no whole number")
         interface_from_dict(values)

@@ -1,4 +1,4 @@
-"""`Trackers`: metrics to TensorBoard always, and to wandb where that is wanted."""
+"""`Trackers`: metrics to TensorBoard always, and to wandb if it is on."""
 
 from __future__ import annotations
 
@@ -21,24 +21,21 @@ if TYPE_CHECKING:
     import wandb as wandb_package
 
 WANDB = ("off", "auto", "online", "offline")
-"""Whether metrics go to wandb: never, online where a key is found and offline else, or always one of the two."""
+"""Modes of wandb; auto is online with a key, and offline without."""
 
 PROJECT = "seal-ray"
 _FLUSH_S = 1
-"""How long TensorBoard's events wait in memory; a kill loses no more of them."""
+"""Seconds between writes of TensorBoard's events; a kill loses no more of them."""
 _INIT_TIMEOUT_S = 60.0
 _FINISH_TIMEOUT_S = 120.0
-"""How long the end of a run waits for the upload; `wandb sync` delivers what is missing."""
+"""Longest wait for the upload at the end of a run; `wandb sync` uploads the rest."""
 
 R = TypeVar("R")
 _LOG = logging.getLogger(__name__)
 
 
 class Trackers:
-    """Writes the metrics of each round where people look at them.
-
-    wandb is optional: a failure is logged once, and the run goes on without it.
-    """
+    """Writes the metrics of each round to trackers. A failure of wandb is logged once, and turns it off."""
 
     def __init__(
         self,
@@ -48,23 +45,23 @@ class Trackers:
         wandb: str = "off",
         after_round: int | None = None,
     ) -> None:
-        """`after_round` is the round after which a run goes on; what was written of later ones is then hidden.
+        """Opens the trackers; `after_round` is the round after which a run resumes, whose later metrics are hidden.
 
-        Raises `UserError` where `wandb` is none of `WANDB`.
+        Raises `UserError` if `wandb` is not in `WANDB`.
         """
         check_known("wandb", WANDB, wandb)
-        from tensorboardX import SummaryWriter  # type: ignore[import-untyped] # here, since it loads torch
+        from tensorboardX import SummaryWriter  # type: ignore[import-untyped] # here: it imports torch
 
         self._board = SummaryWriter(
             logdir=str(folder.tensorboard),
             purge_step=None if after_round is None else after_round + 1,
-            # Names hold the second only, and a file of the same name would be overwritten.
+            # File names contain the second only; an equal name would overwrite the file.
             filename_suffix="" if after_round is None else f".after_{after_round}",
             flush_secs=_FLUSH_S,
         )
         self._run: wandb_package.Run | None = None
         if wandb != "off":
-            self._run = self._unless_it_fails("start", lambda: _start_wandb(folder, wandb, as_json(config)))
+            self._run = self._call_wandb("start", lambda: _start_wandb(folder, wandb, as_json(config)))
 
     def write(self, round_number: int, metrics: Mapping[str, float | int]) -> None:
         """Writes the metrics of a round, the finite ones. Raises as `check` does."""
@@ -73,22 +70,22 @@ class Trackers:
         for name, value in finite.items():
             self._board.add_scalar(name, value, round_number)
         if (run := self._run) is not None:
-            self._unless_it_fails("log", lambda: run.log(finite, step=round_number))
+            self._call_wandb("log", lambda: run.log(finite, step=round_number))
 
     def close(self) -> None:
         """Finishes both. It may be called twice."""
         self._board.close()
         if self._run is not None:
-            self._unless_it_fails("finish", self._run.finish)
+            self._call_wandb("finish", self._run.finish)
             self._run = None
             _end_service()
 
-    def _unless_it_fails(self, what: str, work: Callable[[], R]) -> R | None:
-        """What `work` with wandb returns. Whatever it raises, the run goes on without wandb."""
+    def _call_wandb(self, what: str, work: Callable[[], R]) -> R | None:
+        """The result of `work` with wandb; any error turns wandb off."""
         try:
             return work()
         except Exception as error:  # noqa: BLE001
-            _LOG.warning("wandb: %s failed (%s: %s); the run goes on without it.", what, type(error).__name__, error)
+            _LOG.warning("wandb: %s failed (%s: %s); the run continues without it.", what, type(error).__name__, error)
             self._run = None
             _end_service()
             return None
@@ -98,7 +95,7 @@ def _start_wandb(folder: RunFolder, mode: str, config: dict[str, JSON]) -> wandb
     if mode == "auto":
         mode = "online" if _has_key() else "offline"
     if mode == "offline":
-        # Offline means that nothing leaves the machine, reports of wandb's own errors included.
+        # Offline, not even reports of wandb's own errors leave the machine.
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
     import wandb
 
@@ -112,13 +109,13 @@ def _start_wandb(folder: RunFolder, mode: str, config: dict[str, JSON]) -> wandb
         resume="allow",
         mode="online" if mode == "online" else "offline",
         config=config,
-        reinit="create_new",  # a run that the user has open in this process is not ours to end
+        reinit="create_new",  # do not end a run that the user has open in this process
         settings=wandb.Settings(
             silent=True,
             console="off",
             init_timeout=_INIT_TIMEOUT_S,
             finish_timeout=_FINISH_TIMEOUT_S,
-            # Arguments, environment and git's remotes can hold secrets. Where wandb is open to others, so are they.
+            # Arguments, environment and git remotes can contain secrets.
             x_disable_meta=True,
             disable_git=True,
             disable_code=True,
@@ -127,7 +124,7 @@ def _start_wandb(folder: RunFolder, mode: str, config: dict[str, JSON]) -> wandb
 
 
 def _has_key() -> bool:
-    """Whether wandb would find a key without asking: in the environment, or in the netrc file for its host."""
+    """Whether wandb has a key: in the environment, or in the netrc file for its host."""
     if os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_IDENTITY_TOKEN_FILE"):
         return True
     import wandb
@@ -141,7 +138,7 @@ def _has_key() -> bool:
 
 
 def _end_service() -> None:
-    """Ends wandb's service process, which would live as long as this one."""
+    """Ends wandb's service process, which would run as long as this one."""
     try:
         import wandb
 

@@ -64,7 +64,8 @@ class _Member:
 class EnginePool:
     """An engine actor in each of `bundles` (-1 is anywhere), and the current weights, delivered to each engine.
 
-    The engines start with the first `heal` or delivery. `restarts` counts engines that lost their weights.
+    The engines start with the first `heal` or delivery. `restarts` counts engines that lost their weights. `timeout` is
+    the largest number of seconds that an engine may lack them.
     """
 
     def __init__(self, spec: EngineSpec, bundles: Sequence[int], engine: EngineSection, *, timeout: float) -> None:
@@ -74,7 +75,7 @@ class EnginePool:
         self._members = [
             _Member(actor.options(**options, placement_group_bundle_index=bundle).remote(spec)) for bundle in bundles
         ]
-        self._timeout = timeout
+        self.timeout = timeout
         self._payloads: dict[str, _Sent] = {}
         self._held: dict[str, int] = {}
         self._looked = 0.0
@@ -120,8 +121,8 @@ class EnginePool:
                 self._check(member)
                 if member.lacking is not None:
                     member.lacking += passed
-                    if member.lacking > self._timeout:
-                        raise EngineLost(_LATE.format(self._timeout))
+                    if member.lacking > self.timeout:
+                        raise EngineLost(_LATE.format(self.timeout))
         except Exception:
             for member in self._members:
                 ray.kill(member.actor)

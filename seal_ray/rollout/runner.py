@@ -174,9 +174,9 @@ class _Player:
 
     def _check(self, trajectory: Trajectory, version: int) -> None:
         """Raises `ValueError` for impossible samples, and `StaleWeights` for another version."""
-        lengths = {len(trajectory.token_ids_T), len(trajectory.mask_T), len(trajectory.sampled_logprobs_T)}
-        if len(lengths | {len(trajectory.versions_T)}) != 1:
-            raise ValueError("the engine gave as many log-probs or versions as it gave tokens, or should have")
+        columns = (trajectory.token_ids_T, trajectory.mask_T, trajectory.sampled_logprobs_T, trajectory.versions_T)
+        if len(set(map(len, columns))) != 1:
+            raise ValueError("the engine gave different numbers of tokens, log-probs and versions")
         if not all(0 <= token < self._vocabulary for token in trajectory.token_ids_T):
             raise ValueError("the engine gave a token outside the vocabulary")
         if not all(math.isfinite(value) and value <= _ROUNDING for value in trajectory.sampled_logprobs_T):

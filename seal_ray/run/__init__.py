@@ -1,3 +1,4 @@
-"""A training run: `recorder.py` trains and writes rounds down, `checkpoints.py` keeps and finds what it can go on from,
-`export.py` and `release.py` write models that others can load, `storage.py` copies, `cluster.py` connects to Ray.
+"""A training run: `recorder.py` trains and records rounds, `checkpoints.py` stores the state to resume from.
+
+`export.py` and `release.py` write models for others, `storage.py` copies run folders, `cluster.py` connects to Ray.
 """

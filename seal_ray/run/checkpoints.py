@@ -1,4 +1,4 @@
-"""The checkpoints of a run: written whole or not at all, the newest found again, old ones removed."""
+"""The checkpoints of a run: atomic writing, the newest one, removal of old ones."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _NAME = re.compile(r"round_(\d{6,})")
 _PART = ".part"
 _STATE = "algorithm"
 MODEL, ADAPTER = "model", "adapter"
-"""Folders of a checkpoint: the solver, and in a run with LoRA its adapter alone."""
+"""Folders of a checkpoint: the solver, and in a run with LoRA its adapter."""
 
 
 def write(algorithm: Seal, folder: RunFolder) -> Path:
-    """Writes the algorithm's state, and the solver as a model folder (and as its adapter), under a name of its own.
+    """Writes the algorithm's state, and the solver as a model folder (and as an adapter), under a temporary name.
 
-    It becomes a checkpoint with `keep`. What belongs to its rounds is written down between the two: a kill before then
-    leaves the checkpoint before, from which these rounds are played again.
+    `keep` makes it a checkpoint. The rows of its rounds are written in between: after a kill before `keep`, these
+    rounds are played again from the checkpoint before.
     """
-    from seal_ray.run.export import export_adapter, export_model  # PyTorch, which finding checkpoints does without
+    from seal_ray.run.export import export_adapter, export_model  # here: it imports PyTorch
 
     part = folder.checkpoints / f"round_{algorithm.round:06d}{_PART}"
     shutil.rmtree(part, ignore_errors=True)
@@ -42,7 +42,7 @@ def write(algorithm: Seal, folder: RunFolder) -> Path:
 
 
 def keep(part: Path, *, most: int) -> Path:
-    """Makes a checkpoint of what `write` has written, and removes all but the newest `most`."""
+    """Makes a checkpoint of the result of `write`, and removes all but the newest `most`."""
     whole = part.with_name(part.name.removesuffix(_PART))
     shutil.rmtree(whole, ignore_errors=True)
     part.replace(whole)
@@ -52,33 +52,31 @@ def keep(part: Path, *, most: int) -> Path:
 
 
 def stored(checkpoints: Path) -> list[Path]:
-    """The whole checkpoints in a folder, oldest first."""
+    """The complete checkpoints in a folder, oldest first."""
     if not checkpoints.is_dir():
         return []
-    return sorted(
-        (path for path in checkpoints.iterdir() if _NAME.fullmatch(path.name)), key=lambda path: round_of(path)
-    )
+    return sorted((path for path in checkpoints.iterdir() if _NAME.fullmatch(path.name)), key=round_of)
 
 
 def round_of(checkpoint: Path) -> int:
-    """The rounds finished when it was written."""
+    """The number of rounds before the checkpoint."""
     match = _NAME.fullmatch(checkpoint.name)
-    assert match is not None, "it was found by this name"
+    assert match is not None, "`stored` selects by this name"
     return int(match[1])
 
 
 def run_of(path: Path) -> Path:
-    """The run that a checkpoint belongs to; of any other path the path."""
+    """The run of a checkpoint; any other path unchanged."""
     whole = path.resolve()
     return whole.parent.parent if whole in stored(whole.parent) else path
 
 
 def newest(run: Path) -> Path:
-    """The newest checkpoint of a run. Raises `UserError` where there is none."""
-    found = stored(run / "checkpoints")
-    if not found:
-        raise UserError(f"run: {run} has no checkpoint to go on from.")
-    return found[-1]
+    """The newest checkpoint of a run. Raises `UserError` if it has none."""
+    checkpoints = stored(run / "checkpoints")
+    if not checkpoints:
+        raise UserError(f"run: {run} has no checkpoint.")
+    return checkpoints[-1]
 
 
 def restore(algorithm: Seal, checkpoint: Path) -> None:
@@ -86,15 +84,15 @@ def restore(algorithm: Seal, checkpoint: Path) -> None:
 
 
 def model_of(name: str) -> str:
-    """The model folder of a run's newest checkpoint, or of a checkpoint; for any other name, the name."""
+    """The model folder of a run's newest checkpoint, or of a checkpoint; any other name unchanged."""
     path = Path(name)
-    if os.path.isfile(path / MODEL / "config.json"):  # False for what is too long for a path
+    if os.path.isfile(path / MODEL / "config.json"):  # False for names that are too long for a path
         return str(path / MODEL)
     if os.path.isdir(path / "checkpoints"):
         return str(newest(path) / MODEL)
     return name
 
 
-def name_of(named: str, opened: ModelFolder) -> str:
-    """What a model is called that somebody named and that was opened: a run or checkpoint by its folder."""
-    return opened.name if model_of(named) == named else Path(named).resolve().name
+def name_of(name: str, opened: ModelFolder) -> str:
+    """The display name of an opened model; a run or checkpoint has the name of its folder."""
+    return opened.name if model_of(name) == name else Path(name).resolve().name

@@ -1,4 +1,4 @@
-"""Writing a trained solver as a Hugging Face model folder, or as a PEFT adapter, which engines and libraries load."""
+"""Writing a trained solver as a Hugging Face model folder or a PEFT adapter, which engines and libraries load."""
 
 from __future__ import annotations
 
@@ -29,5 +29,5 @@ def export_model(
 
 
 def export_adapter(base: ModelFolder, state: Mapping[str, torch.Tensor], out: Path, *, rank: int, alpha: int) -> None:
-    """Writes the LoRA adapter of `state` to `out` in PEFT's format and float32, as the engines had it."""
+    """Writes the LoRA adapter of `state` to `out` in PEFT's format and float32, as engines use it."""
     write_adapter(lora_adapter(state, rank=rank, alpha=alpha), out, base=base.public_name)

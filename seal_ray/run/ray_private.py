@@ -1,4 +1,4 @@
-"""Ray's private names, under public ones: what keeps a cluster of this machine to this machine and this user.
+"""Ray's private names under public ones: a cluster that only this user on this machine can reach.
 
 Ray gives no public way to have its processes listen at loopback addresses on Linux. Verified with Ray 2.60.
 """
@@ -19,9 +19,9 @@ from ray.job_config import JobConfig
 
 _RAYLET: Any = ray._raylet
 _LOOPBACK = {
-    # Ray takes the loopback address for the node's: its own switch for machines that form no clusters.
+    # Ray uses the loopback address for the node: its switch for systems that form no clusters.
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
-    # So do the parts that listen by themselves: the learners' collectives, and vLLM.
+    # The same for the learners' collectives and vLLM, which open their own ports.
     "GLOO_SOCKET_IFNAME": "lo",
     "NCCL_SOCKET_IFNAME": "lo",
     "VLLM_HOST_IP": "127.0.0.1",
@@ -43,7 +43,7 @@ def closed_to_others(folder: Path) -> Iterator[None]:
     forms_clusters = ray_constants.ENABLE_RAY_CLUSTER
     try:
         _set(wanted)
-        ray_constants.ENABLE_RAY_CLUSTER = False  # Ray has read its switch when it was imported
+        ray_constants.ENABLE_RAY_CLUSTER = False  # Ray reads its switch on import
         yield
     finally:
         ray_constants.ENABLE_RAY_CLUSTER = forms_clusters
@@ -56,16 +56,16 @@ class _WithoutWorkingDirectory(JobConfig):
 
 
 def without_working_directory() -> dict[str, Any]:
-    """Settings of `ray.init` with which workers do not search the working directory for modules before all else.
+    """Settings of `ray.init` for workers that do not import modules from the working directory.
 
-    Files in it could shadow modules of packages. A job has its config from the job server.
+    Files in it could shadow modules of packages. In a job the job server makes these settings.
     """
     is_job = RAY_JOB_CONFIG_JSON_ENV_VAR in os.environ
     return {} if is_job else {"job_config": _WithoutWorkingDirectory()}
 
 
 def _set(variables: dict[str, str | None]) -> None:
-    """Sets environment variables or, with None, removes them, and has Ray read them again."""
+    """Sets environment variables or, with None, removes them; then Ray reads them again."""
     for name, value in variables.items():
         if value is None:
             os.environ.pop(name, None)

@@ -1,6 +1,6 @@
-"""Training a run: rounds until the end or a stop, each written down; checkpoints to go on from.
+"""Training a run: rounds until the end or a stop, recorded in the run folder, with checkpoints to resume from.
 
-`Recorder` plays the rounds of an algorithm and writes each down in its run folder; commands and trials share it.
+Commands and trials share `Recorder`.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ Metrics = dict[str, float]
 
 
 class Recorder:
-    """Writes the reports of an algorithm to its run folder, from the round that it has reached.
+    """Writes the reports of an algorithm to its run folder; it must be closed.
 
-    Later rounds in the folder are dropped, and all of them if the run is not `resumed`. It has to be closed.
+    Later rounds than the algorithm's are removed from the folder, and all rounds if the run is not `resumed`.
     """
 
     def __init__(self, algorithm: Seal, folder: RunFolder, *, resumed: bool, wandb: str = "off") -> None:
@@ -68,9 +68,9 @@ class Recorder:
         return metrics
 
     def play_round(self, train: Callable[[], object], *, save: Callable[[], bool]) -> Metrics:
-        """Writes the round that `train` plays, and a checkpoint after it if `save()` is true.
+        """Records the round that `train` plays, and writes a checkpoint after it if `save()` is true.
 
-        The last round is always evaluated, unless the run has no evaluations at all.
+        The last round is always evaluated, unless the run has no evaluations.
         """
         algorithm, training = self._algorithm, self._spec.training
         started = perf_counter()
@@ -90,7 +90,7 @@ class Recorder:
             started = perf_counter()
             written = checkpoints.write(algorithm, self._folder)
             metrics["perf/checkpoint_seconds"] = perf_counter() - started
-        if evaluation is not None:  # first, so that no run is seen as finished without them
+        if evaluation is not None:  # before the metrics, by which a run counts as finished
             self._folder.evaluations.append({"round": report.round, "suites": evaluation.outcomes})
         self._write(metrics)
         self._write_report(report)
@@ -101,7 +101,7 @@ class Recorder:
         return metrics
 
     def close(self) -> None:
-        """Finishes what is being written. It may be called twice. Raises what failed."""
+        """Finishes all writing; it may be called twice. Raises the error of a failed picture."""
         self._trackers.close()
         self._drawer.shutdown()
         self._end_drawing()
@@ -128,11 +128,11 @@ class Recorder:
         if report.task_writer.known:
             folder.pool.append({"round": number, "tasks": report.task_writer.known})
         folder.profiles.append({"round": number, "profile": report.profile})
-        kept = islice(by_turns(report.groups), self._spec.training.trajectories_kept)
+        kept = islice(interleaved_trajectories(report.groups), self._spec.training.trajectories_kept)
         folder.trajectories_of(number).replace(trajectory.to_dict() for trajectory in kept)
 
     def _draw(self, metrics: Metrics) -> None:
-        """Draws the curves, about a second: after what took far longer, and while the next round is played."""
+        """Draws the curves after an evaluation or a checkpoint, in a thread: it takes about a second."""
         if {"evaluation/success", "perf/checkpoint_seconds"} & metrics.keys():
             self._end_drawing()
             rows = self._folder.metrics.rows()
@@ -151,7 +151,7 @@ def _evaluation_metrics(evaluation: EvaluationReport) -> Metrics:
 
 @dataclass(frozen=True, slots=True)
 class TrainingOutcome:
-    """How a job ended: rounds finished, and whether it was stopped before its last."""
+    """The number of finished rounds, and whether an interrupt stopped the run before its last."""
 
     rounds: int
     stopped: bool
@@ -168,8 +168,11 @@ def train(
 ) -> TrainingOutcome:
     """Trains to the last round, from the start or from the checkpoint `resume`. Ray must be connected.
 
-    `report` gets each round's metrics. A first interrupt lets the round end, writes a checkpoint and returns; a second
-    one is raised as `KeyboardInterrupt`.
+    A first interrupt lets the round end, writes a checkpoint and returns; a second one raises `KeyboardInterrupt`.
+
+    Args:
+        say: Gets progress messages.
+        report: Gets the metrics of each round.
     """
     spec = config.spec
     training, evaluation = spec.training, spec.evaluation
@@ -181,43 +184,43 @@ def train(
             checkpoints.restore(algorithm, resume)
         recorder = Recorder(algorithm, folder, resumed=resume is not None, wandb=wandb)
         at_the_end.callback(recorder.close)
-        asked_to_stop = at_the_end.enter_context(_stop_on_interrupt(say))
+        stop_requested = at_the_end.enter_context(_stop_on_interrupt(say))
 
         def due() -> bool:
-            last = algorithm.round == training.rounds or asked_to_stop()
+            last = algorithm.round == training.rounds or stop_requested()
             return last or algorithm.round % training.checkpoint_every == 0
 
         if resume is None and evaluation.interval:
-            say("evaluating the model as it is")
+            say("evaluating the model before training")
             report(recorder.write_start())
-        while algorithm.round < training.rounds and not asked_to_stop():
+        while algorithm.round < training.rounds and not stop_requested():
             report(recorder.play_round(algorithm.train, save=due))
-        # An interrupt between two rounds has no round to end.
-        found = checkpoints.stored(folder.checkpoints)
-        if not found or checkpoints.round_of(found[-1]) < algorithm.round:
+        # After an interrupt between two rounds the last round may have no checkpoint.
+        stored = checkpoints.stored(folder.checkpoints)
+        if not stored or checkpoints.round_of(stored[-1]) < algorithm.round:
             checkpoints.keep(checkpoints.write(algorithm, folder), most=training.checkpoints_kept)
         return TrainingOutcome(algorithm.round, stopped=algorithm.round < training.rounds)
 
 
-def by_turns(groups: Iterable[Group]) -> Iterator[Trajectory]:
-    """The dialogues of all groups by turns, and of each group those of its arms by turns, an interface's first."""
+def interleaved_trajectories(groups: Iterable[Group]) -> Iterator[Trajectory]:
+    """The trajectories of all groups in turn, and within a group of its arms in turn, the plain interface last."""
     return interleaved(interleaved(reversed(group.by_arm().values())) for group in groups)
 
 
 @contextmanager
 def _stop_on_interrupt(say: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
-    asked = False
+    requested = False
 
-    def ask(*_: object) -> None:
-        nonlocal asked
-        if asked:
+    def request(*_: object) -> None:
+        nonlocal requested
+        if requested:
             raise KeyboardInterrupt
-        asked = True
+        requested = True
         say("stopping after this round, with a checkpoint; interrupt again to stop at once")
 
-    before = {name: signal.signal(name, ask) for name in (signal.SIGINT, signal.SIGTERM)}
+    before = {name: signal.signal(name, request) for name in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield lambda: asked
+        yield lambda: requested
     finally:
         for name, handler in before.items():
             signal.signal(name, handler)

@@ -1,6 +1,6 @@
-"""A run's solver as a folder to hand on: the newest checkpoint's model or adapter, with a model card.
+"""A run's solver as a folder for others: a checkpoint's model or adapter, with a model card.
 
-The card says what the run's config and metrics say of its data, recipe, results and limits.
+The card has data, recipe, results and limits, from the run's config and metrics.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from seal_ray.run import checkpoints
 
 _CARD = "README.md"
 _LEFT_OUT = {"recipe.json", _CARD}
-"""Files that describe how the base model was made."""
+"""Files that describe the training of the base model."""
 _WEIGHTS = (".safetensors", ".safetensors.index.json")
 _ONLY_MODELS = {"config.json", "generation_config.json"}
 _SHOWN = {
@@ -35,42 +35,41 @@ _SHOWN = {
     "curator": ("kind", "plain_share"),
     "environment": ("difficulty", "reward", "protocol"),
 }
-"""Section → the settings that a card shows."""
+"""Section → settings in the card."""
 _UNSAFE = re.compile(r"[^\w./ -]")
-"""Characters that names of models do not have; the card puts the name into code."""
+"""Characters that names of models do not have; the card has the name in code."""
 _SUCCESS = "evaluation/success"
 _TURNS = "evaluation/turns_done"
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """What was written: an adapter or a whole model, as the run had it after so many rounds."""
+    """The written solver: an adapter or a whole model, after a number of rounds."""
 
     round: int
     adapter: bool
 
 
 def release(path: Path, out: Path, *, merge: bool = False) -> Release:
-    """Writes the solver of a run, or of one of its checkpoints, to a new folder: all of it or nothing.
+    """Writes the solver of a run, or of one of its checkpoints, to a new folder, atomically.
 
-    A run that trained a LoRA adapter gives the adapter, or with `merge` the model with it added. The tensors are those
-    of the checkpoint, bit by bit. Raises `UserError` where there is nothing to write, or it cannot be written.
+    A run that trained a LoRA adapter gives the adapter, or with `merge` the model with it added. Tensors are exact
+    copies. Raises `UserError` if there is no checkpoint, or the folder cannot be written.
     """
     run, checkpoint = _find(path)
     check_no_links(checkpoint)
     if out.exists() or out.is_symlink():
-        raise UserError(f"--out: {out} exists; give a folder that does not.")
+        raise UserError(f"--out: {out} exists; give a new folder.")
     folder = RunFolder(run)
     config = folder.read_config()
     number = checkpoints.round_of(checkpoint)
     rows = [row for row in folder.metrics.rows() if row.get("round", 0) <= number]
-    trained_adapter = bool(config.get("solver", {}).get("lora_rank"))
-    as_adapter = trained_adapter and not merge
+    as_adapter = bool(config.get("solver", {}).get("lora_rank")) and not merge
     adapter = checkpoint / checkpoints.ADAPTER
     if as_adapter and not adapter.is_dir():
-        raise UserError(f"{checkpoint} holds no adapter; give --merge for the whole model.")
-    named = str(read_json(adapter / CONFIG_FILE).get("base_model_name_or_path", "")) if adapter.is_dir() else None
-    card = model_card(config, rows, name=out.resolve().name, rounds=number, adapter=as_adapter, base=named)
+        raise UserError(f"{checkpoint} has no adapter; give --merge for the whole model.")
+    base = str(read_json(adapter / CONFIG_FILE).get("base_model_name_or_path", "")) if adapter.is_dir() else None
+    card = model_card(config, rows, name=out.resolve().name, rounds=number, adapter=as_adapter, base=base)
     part = out.with_name(f"{out.name}.part")
     try:
         shutil.rmtree(part, ignore_errors=True)
@@ -93,9 +92,7 @@ def _find(path: Path) -> tuple[Path, Path]:
     """The run and the checkpoint at a path."""
     run = checkpoints.run_of(path)
     if not (run / "config.yaml").is_file():
-        raise UserError(
-            f"run: {path} is no run; give a folder that seal-ray train has made, or one of its checkpoints."
-        )
+        raise UserError(f"run: {path} is no run; give a folder of seal-ray train, or one of its checkpoints.")
     return run, checkpoints.newest(run) if run == path else path.resolve()
 
 
@@ -108,9 +105,11 @@ def model_card(
     adapter: bool,
     base: str | None = None,
 ) -> str:
-    """The card, in Markdown, of the solver after so many rounds. `rows` are the run's metrics up to then.
+    """The model card of a solver in Markdown.
 
-    `base` is what others find the base model by, where the run has written that down.
+    Args:
+        rows: The run's metrics up to `rounds`.
+        base: The public name of the base model, if the run has stored it.
     """
     environment, solver = config.get("environment", {}), config.get("solver", {})
     base = _UNSAFE.sub("?", base or public_name(str(solver.get("model"))))
@@ -120,24 +119,24 @@ def model_card(
         *("---", f"library_name: {'peft' if adapter else 'transformers'}", "pipeline_tag: text-generation"),
         *("tags: [tool-use, grpo, seal-ray]", "---", "", f"# {name}", ""),
         f"A tool-use solver, trained from `{base}` with seal_ray by {rounds} rounds of GRPO against an executable "
-        "verifier. Its license is that of the model that it was trained from.",
+        "verifier. The license of that model applies.",
         *("", "## Use", "", *_use(base, adapter)),
         *("", "## Data", ""),
-        f"Dialogues that the model played itself on {about}, split `{split}`, categories "
-        f"{', '.join(environment.get('categories') or categories)}. Nothing was written by people for this training.",
+        f"Dialogues of the model itself on {about}, split `{split}`, categories "
+        f"{', '.join(environment.get('categories') or categories)}. No data of this training is written by people.",
         *("", "## Recipe", "", "| setting | value |", "| --- | --- |", *_recipe(config, rounds)),
         *("", "## Results", "", *_results(config, rows)),
         *("", "## Limits", ""),
         "It was trained to call the tools of simulated worlds in English dialogues, and was measured on nothing else. "
-        "It can call the wrong tool, with wrong values, or where it should ask or do nothing: whatever executes its "
-        "calls must check them. Of what its base model can do besides, training may have taken something away.",
+        "It can call the wrong tool, with wrong values, or when it should ask or do nothing: check its calls before "
+        "executing them. Training may have reduced other abilities of its base model.",
         "",
     ]
     return "\n".join(lines)
 
 
 def _data(name: str) -> tuple[str, list[str]]:
-    """What the tasks of a source are, and its categories. A run can be exported where its source is not installed."""
+    """Description and categories of a source, which need not be installed."""
     try:
         source = get_source(name)
     except UserError:
@@ -168,13 +167,14 @@ def _recipe(config: Mapping[str, JSON], rounds: int) -> Iterator[str]:
 def _results(config: Mapping[str, JSON], rows: Sequence[Mapping[str, JSON]]) -> list[str]:
     measured = [row for row in rows if _SUCCESS in row]
     if not measured:
-        return ["The run measured nothing on tasks that it was not trained on."]
+        return ["The run has no evaluation on tasks that it was not trained on."]
     evaluation = config.get("evaluation", {})
     source = str(evaluation.get("source") or config.get("environment", {}).get("source"))
     first, last = measured[0], measured[-1]
     columns = [first] if first is last else [first, last]
     heads = [f"after round {row['round']}" if row["round"] else "before training" for row in columns]
-    names = {"all": _SUCCESS, **{each: f"{_SUCCESS}/{each}" for each in categories_of(last)}, "single turns": _TURNS}
+    categories = {name: f"{_SUCCESS}/{name}" for name in categories_of(last)}
+    names = {"all": _SUCCESS, **categories, "single turns": _TURNS}
     return [
         f"Success on {last.get('evaluation/dialogues') or 0:g} tasks of `{source}`, split `{evaluation.get('split')}`, "
         f"none of them trained on; plain interface{_rules(source)}.",
@@ -188,7 +188,7 @@ def _results(config: Mapping[str, JSON], rows: Sequence[Mapping[str, JSON]]) -> 
 
 
 def _rules(source: str) -> str:
-    """The rules that dialogues are evaluated by, where the source is at hand."""
+    """The protocol of the evaluation, if its source is installed."""
     try:
         return f", {get_source(source).protocol} protocol"
     except UserError:

@@ -1,7 +1,7 @@
-"""A user's signature under what a command may load again without a question: import names, and files with pickles.
+"""A user's signature of import names and pickles, which commands then load without asking for trust.
 
-It is an HMAC-SHA256 with a key that only this user's commands have: in the user's config folder, or in
-the file that the environment variable `SEAL_RAY_KEY_FILE` names, as in a job that was handed a secret.
+It is an HMAC-SHA256 with a key that only this user can read: in the user's config folder, or in the file of the
+environment variable `SEAL_RAY_KEY_FILE`, for instance a job's secret.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from envs.trusting import allow, config_folder, file_of, import_names, trust_nam
 from seal_ray.report.files import replace_file
 
 FILE = "signature.json"
-"""In the folder of a run, a comparison or a sweep."""
+"""The file in the folder of a run, a comparison or a sweep."""
 KEY_VARIABLE = "SEAL_RAY_KEY_FILE"
 
 _KEY_BYTES = 32
 _KEPT = 4
-"""Contents of a file that a signature holds for: a kill can leave any of those written last."""
+"""Number of signed contents of a file: a kill can leave any of the last ones."""
 
 
 class _Signed(BaseModel):
-    """Import name → its code, and file → its code for each of its last contents."""
+    """Import name → its code, and file → the codes of its last contents."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     imports: dict[str, str] = Field(default_factory=dict)
@@ -40,7 +40,7 @@ class _Signed(BaseModel):
 
 
 class Signature:
-    """The signature of a folder. Codes of other users, or that were copied from elsewhere, do not hold."""
+    """The signature of a folder. Codes of other users or of other folders are invalid."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / FILE
@@ -48,9 +48,9 @@ class Signature:
         self._key = _read_key()
 
     def sign(self, *, imports: Iterable[str] = (), files: Mapping[str, bytes] | None = None) -> None:
-        """Signs import names, each with the place of its module, and contents of files by their paths in the folder.
+        """Signs import names with the files of their modules, and contents of files by their paths in the folder.
 
-        Nothing is written if there is nothing to sign. The key is made if there is none.
+        A key is made if there is none; without arguments nothing is written.
         """
         names = list(imports)
         if not names and not files:
@@ -59,7 +59,7 @@ class Signature:
         self._signed.imports.update({name: self._import_code(name) for name in names})
         for path, content in (files or {}).items():
             code = self._file_code(path, content)
-            before = [each for each in self._signed.files.get(path, []) if each != code]
+            before = [old for old in self._signed.files.get(path, []) if old != code]
             self._signed.files[path] = [*before, code][-_KEPT:]
         replace_file(self._path, self._signed.model_dump_json().encode())
 
@@ -68,9 +68,9 @@ class Signature:
         return self._key is not None and _equal(self._signed.imports.get(name, ""), self._import_code(name))
 
     def holds_file(self, path: str, content: bytes) -> bool:
-        """Whether one of the contents that were signed for the path is this one."""
+        """Whether this content was signed for the path."""
         codes = self._signed.files.get(path, [])
-        return self._key is not None and any(_equal(each, self._file_code(path, content)) for each in codes)
+        return self._key is not None and any(_equal(code, self._file_code(path, content)) for code in codes)
 
     def _import_code(self, name: str) -> str:
         return self._code("import", name, str(file_of(name)))
@@ -103,11 +103,11 @@ def _key_path() -> Path:
 
 
 def _read_key() -> bytes | None:
-    """The user's key; None if there is none yet. Raises `UserError` if it is too short to be one."""
+    """The user's key; None if there is none yet. Raises `UserError` for a key that is too short."""
     path = _key_path()
     if not path.is_file():
         if KEY_VARIABLE in os.environ:
-            raise UserError(f"{KEY_VARIABLE}: {path} is not a file; it holds the key of signatures.")
+            raise UserError(f"{KEY_VARIABLE}: {path} is not a file; it must be the file with the key.")
         return None
     key = read_bytes(path.resolve(), limit=4096).strip()
     if len(key) < _KEY_BYTES:
@@ -121,8 +121,8 @@ def _make_key() -> bytes:
     try:
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as file:
             file.write(secrets.token_hex(_KEY_BYTES).encode())
-    except FileExistsError:  # another command made it meanwhile
+    except FileExistsError:  # another command has made it
         pass
     key = _read_key()
-    assert key is not None, "it is there now"
+    assert key is not None, "it exists now"
     return key

@@ -1,4 +1,4 @@
-"""A run's folder on a storage that outlives the machine: a shared folder, S3 or GCS, by pyarrow."""
+"""Copies of run folders on a storage: a shared folder, S3 or GCS, by pyarrow."""
 
 from __future__ import annotations
 
@@ -19,41 +19,41 @@ from envs.received import MAX_BYTES, check_no_links, parse_json
 from seal_ray.report.files import replace_file
 
 LIST = "mirror.json"
-"""The list of the mirror's files, written last: a file that it does not name belongs to a push that was cut off."""
+"""The list of the mirror's files, written last: other files are of an incomplete push, and are ignored."""
 
 OWN = "pushed.json"
-"""The names of all files that pushes have written or begun to write, and that a push may remove."""
+"""The list of all files that pushes have written or begun to write; a push may remove them."""
 
 STATE = "storage.json"
-"""In the folder and in its copy: the pushes that led to it, each by a number drawn at random."""
+"""The random ids of all pushes so far, in the folder and in its copy."""
 
 _UNFINISHED = (".part", ".new")
-"""Endings of what is still being written."""
+"""Endings of unfinished files."""
 
 _OPEN_PLACE = re.compile(r"[\w+.-]+://(anonymous@)?[^/@:]*(:\d+)?(/|$)")
-"""A URI without a user name, other than the one that Google's storage takes for no user, and without a password."""
+"""A URI without password and user name; Google's storage uses `anonymous` for no user."""
 
 _SECRET = re.compile(r"(^|&)[^=&]*(key|secret|token|pass|sig|credentials|%)[^=&]*=", re.IGNORECASE)
-"""The name of an option of pyarrow that holds a key, or that cannot be read as it stands."""
+"""An option of pyarrow with a secret, or with an escaped name."""
 
 _FAILURES = (OSError, ValueError, ArrowException)
-"""What pyarrow raises for a storage; the second where Google's says that an argument is invalid, as a bucket's name."""
+"""Errors of pyarrow for a storage; `ValueError` for an argument that Google rejects, such as a bucket's name."""
 
 
 def _pushes(text: bytes) -> list[str]:
-    """The numbers of the pushes that a folder or its copy had. Raises `ValueError` for what tells of none."""
+    """The ids of the pushes of a folder or its copy. Raises `ValueError` if there are none."""
     value = parse_json(text)
     if not isinstance(value, dict) or not isinstance(value.get("pushes"), list) or not value["pushes"]:
-        raise ValueError("it tells of no pushes")
+        raise ValueError("it has no pushes")
     return list(map(str, value["pushes"]))
 
 
 class Mirror:
-    """A copy of a folder at `uri`/its name. A push copies files that have changed, and removes those that were deleted.
+    """A copy of a folder at `uri`/NAME. A push copies changed files, removes deleted ones, and keeps files of others.
 
-    Files there that no push has written stay. Raises `UserError` where the storage cannot be written, the folder is,
-    contains or lies in its copy, something of this name is there although the folder is `new`, or what is there is a
-    copy of another folder or of a later state of this one.
+    Raises:
+        UserError: The storage cannot be written, folder and copy overlap, a copy exists although the folder is `new`,
+            or the existing copy is of another folder or of a later state.
     """
 
     def __init__(self, folder: Path, uri: str, *, new: bool = False) -> None:
@@ -64,7 +64,7 @@ class Mirror:
         if isinstance(self._system, fs.LocalFileSystem):
             here, there = folder.resolve(), Path(self._path).resolve()
             if there.is_relative_to(here) or here.is_relative_to(there):
-                raise UserError(f"--storage: {uri} is where the run itself lies; give a place elsewhere.")
+                raise UserError(f"--storage: {uri} overlaps the run folder; give another place.")
             if there.is_dir():
                 check_no_links(there)
         self._pushed: dict[str, tuple[int, int]] = {}
@@ -78,8 +78,10 @@ class Mirror:
             return
         listed, claimed = (self._has(name) for name in (LIST, OWN))
         if new:
-            remedy = f"go on with --resume {self.uri}, or give another name" if listed else "give another name or place"
-            raise UserError(f"--storage: {self.uri} is there; {remedy}.")
+            remedy = (
+                f"resume it with --resume {self.uri}, or give another name" if listed else "give another name or place"
+            )
+            raise UserError(f"--storage: {self.uri} exists; {remedy}.")
         for name in (LIST,) * listed + (OWN,) * claimed:
             try:
                 self._own.update(_names(self._system, f"{self._path}/{name}"))
@@ -88,8 +90,8 @@ class Mirror:
         self._check_state()
 
     def _check_state(self) -> None:
-        """Raises `UserError` unless the copy is of this folder, as it is now or was before."""
-        if not self._has(STATE):  # of an earlier version, or of a push that was cut off
+        """Raises `UserError` unless the copy is of this folder, now or earlier."""
+        if not self._has(STATE):  # of an earlier version, or an incomplete push
             return
         try:
             with self._system.open_input_stream(f"{self._path}/{STATE}") as stream:
@@ -99,7 +101,7 @@ class Mirror:
         if last not in self._before():
             raise UserError(
                 f"--storage: {self.uri} is a copy of another folder than {self.folder}, or of a later state of it; "
-                f"go on with --resume {self.uri} and other --runs, or give another place."
+                f"resume it with --resume {self.uri} and other --runs, or give another place."
             )
 
     def _before(self) -> list[str]:
@@ -111,7 +113,7 @@ class Mirror:
             raise UserError(f"--storage: {path} cannot be read ({error}); remove it, and give another place.") from None
 
     def push(self) -> None:
-        """Copies what has changed since the last push. Raises `SealError` where the storage fails."""
+        """Copies the changes since the last push. Raises `SealError` if the storage fails."""
         if not self.folder.is_dir():
             return
         pushed: dict[str, tuple[int, int]] = {}
@@ -123,8 +125,8 @@ class Mirror:
             for path in paths:
                 name = path.relative_to(self.folder).as_posix()
                 try:
-                    there = path.stat()
-                    stats = (there.st_size, there.st_mtime_ns)
+                    info = path.stat()
+                    stats = (info.st_size, info.st_mtime_ns)
                     if self._pushed.get(name) != stats:
                         target = f"{self._path}/{name}"
                         self._system.create_dir(str(PurePosixPath(target).parent), recursive=True)
@@ -132,7 +134,7 @@ class Mirror:
                 except FileNotFoundError:
                     if path.exists():
                         raise
-                    continue  # who writes the folder has removed it meanwhile
+                    continue  # the run has removed it
                 pushed[name] = stats
             self._replace(f"{self._path}/{LIST}", partial(self._write, sorted(pushed)))
             self._remove(self._own - pushed.keys())
@@ -143,17 +145,16 @@ class Mirror:
         self._pushed = pushed
 
     def _has(self, name: str) -> bool:
-        found: bool = self._system.get_file_info(f"{self._path}/{name}").type != fs.FileType.NotFound
-        return found
+        return bool(self._system.get_file_info(f"{self._path}/{name}").type != fs.FileType.NotFound)
 
     def _claim(self, names: set[str]) -> None:
-        """Writes down what is ours before it is there, so that whoever goes on after a kill knows it."""
+        """Lists our files before they are written, so that a later push can remove them after a kill."""
         if names - self._own:
             self._own |= names
             self._replace(f"{self._path}/{OWN}", partial(self._write, sorted(self._own)))
 
     def _replace(self, target: str, write: Callable[[str], None]) -> None:
-        """Has a file written whole or not at all: objects of S3 and GCS are so by themselves."""
+        """Writes a file atomically; writes to S3 and GCS are atomic already."""
         if not isinstance(self._system, fs.LocalFileSystem):
             write(target)
             return
@@ -170,16 +171,15 @@ class Mirror:
             stream.write(json.dumps(names).encode("utf-8"))
 
     def _files(self) -> list[Path]:
-        """What is whole; `os.walk` passes over folders that are removed meanwhile."""
-        found = []
+        """All finished files; `os.walk` skips folders that are removed meanwhile."""
+        paths: list[Path] = []
         for folder, inside, names in os.walk(self.folder):
             inside[:] = [name for name in inside if not name.endswith(_UNFINISHED)]
-            paths = [Path(folder, name) for name in names if not name.endswith(_UNFINISHED)]
-            found += [path for path in paths if path.is_file() and not path.is_symlink()]
-        return sorted(found)
+            paths += [Path(folder, name) for name in names if not name.endswith(_UNFINISHED)]
+        return sorted(path for path in paths if path.is_file() and not path.is_symlink())
 
     def _remove(self, names: set[str]) -> None:
-        """Removes these files, and what a push that was cut off has left of them and of others of ours."""
+        """Removes these files, and parts of ours that an incomplete push has left."""
         gone = names | {f"{name}{_UNFINISHED[0]}" for name in self._own}
         for info in self._system.get_file_info(fs.FileSelector(self._path, recursive=True)):
             if info.type == fs.FileType.File and info.path.removeprefix(f"{self._path}/") in gone:
@@ -191,17 +191,17 @@ class Mirror:
 def mirrored(
     folder: Path, uri: str | None, say: Callable[[str], None], *, new: bool = False
 ) -> Iterator[Callable[[], None]]:
-    """Pushes the folder at the end, after success or failure, and at each call; without a storage never.
+    """Pushes the folder at each call and at the end, after success or failure; without a storage never.
 
-    Raises as `Mirror` does. A push before the end that fails is reported, and tried again at the next call; one at the
-    end is raised as `SealError`, after a failure reported.
+    A failing push is reported to `say` and repeated at the next call; at the end it raises `SealError`, unless another
+    error ended the block. Raises `UserError` as `Mirror`.
     """
     if uri is None:
         yield lambda: None
         return
     mirror = Mirror(folder, uri, new=new)
 
-    def push(more: str = " It is tried again later.") -> None:
+    def push(more: str = " It is repeated later.") -> None:
         try:
             mirror.push()
         except SealError as error:
@@ -209,47 +209,46 @@ def mirrored(
 
     try:
         yield push
-    except BaseException:  # what ended it is what must be told
+    except BaseException:  # keep the error that ended the block
         push("")
         raise
     mirror.push()
 
 
 def pull(uri: str, runs: Path) -> tuple[Path, str]:
-    """Copies the folder that was mirrored to `uri` into `runs`. Returns the copy, and the storage to mirror it to.
+    """Copies the folder that was mirrored to `uri` into `runs`, atomically.
 
-    All of it or nothing: the copy has its name once it is whole. Raises `UserError` where there is none, or a folder of
-    its name is there already.
+    Returns the copy, and the storage to mirror it to. Raises `UserError` if there is none, or the folder exists.
     """
     place, query = _split(uri, "--resume")
     parent, _, name = place.rpartition("/")
     parent += query
     folder = runs / name
     if folder.exists():
-        raise UserError(f"--resume: {folder} exists; go on with --resume {folder} --storage {parent}.")
+        raise UserError(f"--resume: {folder} exists; resume it with --resume {folder} --storage {parent}.")
     part = folder.with_name(f"{name}.part")
     shutil.rmtree(part, ignore_errors=True)
     system, path = _open(place + query)
     try:
         if isinstance(system, fs.LocalFileSystem):
             check_no_links(Path(path))
-        for each in _names(system, f"{path}/{LIST}"):
-            inside = PurePosixPath(each)
-            if inside.is_absolute() or ".." in inside.parts or not each.isprintable():
-                raise UserError(f"--resume: {uri} names {each!r:.80}, which lies outside of it.")
-            target = part / each
+        for file in _names(system, f"{path}/{LIST}"):
+            inside = PurePosixPath(file)
+            if inside.is_absolute() or ".." in inside.parts or not file.isprintable():
+                raise UserError(f"--resume: {uri} names {file!r:.80}, which lies outside of it.")
+            target = part / file
             target.parent.mkdir(parents=True, exist_ok=True)
-            fs.copy_files(f"{path}/{each}", str(target), system, fs.LocalFileSystem())
+            fs.copy_files(f"{path}/{file}", str(target), system, fs.LocalFileSystem())
         part.replace(folder)
     except UserError:
         raise
     except (*_FAILURES, TypeError) as error:
-        raise UserError(f"--resume: {uri} holds no run that can be read ({_reason(error)}).") from None
+        raise UserError(f"--resume: {uri} has no readable run ({_reason(error)}).") from None
     return folder, parent
 
 
 def fetched(resume: str, runs: Path, storage: str | None) -> tuple[Path, str | None]:
-    """The folder to go on with, copied into `runs` where a storage has it, and its storage from now on."""
+    """The folder to resume, copied into `runs` if it is on a storage, and its storage from now on."""
     if not is_stored(resume):
         return Path(resume), storage
     if not is_uri(resume):
@@ -259,22 +258,22 @@ def fetched(resume: str, runs: Path, storage: str | None) -> tuple[Path, str | N
 
 
 def is_stored(resume: str) -> bool:
-    """Whether that is a run on a storage, which is a URI or a folder that `Mirror` has written."""
+    """Whether this is a run on a storage: a URI, or a folder that `Mirror` has written."""
     return is_uri(resume) or Path(resume, LIST).is_file()
 
 
 def is_uri(name: object) -> bool:
-    """Whether a run is named by a storage rather than a folder."""
+    """Whether a name is the URI of a storage, and not a folder."""
     return "://" in str(name)
 
 
 def _split(uri: str, option: str = "--storage") -> tuple[str, str]:
-    """A storage's place, with no slash at its end, and the query behind it: pyarrow's options, such as an endpoint."""
+    """A storage's place without a final slash, and its query: pyarrow's options, such as an endpoint."""
     place, mark, query = uri.partition("?") if is_uri(uri) else (uri, "", "")
     if is_uri(uri) and not (_OPEN_PLACE.match(place) and not _SECRET.search(query)):
         raise UserError(
-            f"{option}: the URI holds a user name, a password or a key; remove it, since others can read arguments. "
-            "Storages take credentials from the environment or from their own files, such as ~/.aws/credentials."
+            f"{option}: the URI has a user name, a password or a key; remove it, since others can read arguments. "
+            "Storages read credentials from the environment or from their own files, such as ~/.aws/credentials."
         )
     if not place.rpartition("://")[2].strip("/"):
         raise UserError(f"{option}: {uri!r} names no place.")
@@ -290,7 +289,7 @@ def _open(uri: str) -> tuple[fs.FileSystem, str]:
 
 
 def _names(system: fs.FileSystem, path: str) -> list[str]:
-    """The names in a list of a mirror. Raises `OSError`, `ValueError` or `TypeError` where there is none."""
+    """The names in a list of a mirror. Raises `OSError`, `ValueError` or `TypeError` if it cannot be read."""
     with system.open_input_stream(path) as stream:
         return list(map(str, parse_json(stream.read(MAX_BYTES))))
 

@@ -1,9 +1,8 @@
-"""What training under one interface does for another, to first order: inner products of the solver's policy gradients.
+"""Transfer of training between arms, to first order: inner products of the solver's policy gradients.
 
-One step of size η along −g(a), the gradient of the loss on the rollouts of arm a, changes the loss on those of arm b by
-−η·⟨g(a), g(b)⟩ + O(η²). Gradients are taken on a part of the parameters: those of the adapter, or of the last layer's
-MLP. They are taken from the forward passes of the update itself, so that they cost little; in a round of several
-gradient steps each row's is that at its own step.
+A step of size η along −g(a), the gradient of the loss on the rollouts of arm a, changes the loss on the rollouts of arm
+b by −η·⟨g(a), g(b)⟩ + O(η²). Gradients cover the adapter, or else the MLP of the last layer, and are computed in the
+forward passes of the update, each row's at its own gradient step.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _MLP = re.compile(r"\.layers\.(\d+)\.mlp\.")
 
 
 def compared_parameters(module: LMModule) -> list[nn.Parameter]:
-    """The parameters whose gradients are compared: all that learn of an adapter, else those of the last layer's MLP."""
+    """The parameters whose gradients are compared: the adapter's, else the MLP's of the last layer."""
     learning = module.learning()
     if any("lora_" in name for name in learning):
         return list(learning.values())
@@ -37,10 +36,9 @@ def compared_parameters(module: LMModule) -> list[nn.Parameter]:
 
 
 class ArmGradients:
-    """Adds up the policy gradient of each arm of a module, as one vector: that of −Σ advantage·log π.
+    """Sums the policy gradient of each arm of a module, as one vector: the gradient of −Σ advantage·log π.
 
-    It is that of GRPO's loss without its KL where the policy is still the one that sampled: all ratios are 1. `seconds`
-    is the time that it took.
+    It equals the gradient of GRPO's loss without its KL while all ratios are 1. `seconds` is the time that it took.
     """
 
     def __init__(self, module: LMModule) -> None:
@@ -53,29 +51,26 @@ class ArmGradients:
         return compared_parameters(self._module)
 
     def add(self, rows: Sequence[Row], packed: Packed, logprobs_M: Tensor) -> None:
-        """Adds the gradients of these rows, packed, to those of their arms, if they have one. The graph is kept."""
+        """Adds the gradients of these packed rows to the gradients of their arms. The graph is kept."""
         started = perf_counter()
         for arm in sorted({row.arm for row in rows if row.arm is not None}):
-            of_arm = torch.tensor([row.arm == arm for row in rows], device=logprobs_M.device)
-            loss = -(logprobs_M * packed.advantages_M * of_arm[packed.row_M]).sum()
-            parts = torch.autograd.grad(loss, self._parameters, retain_graph=True, allow_unused=True)
-            self._gradients[arm] = self.gradient(arm) + torch.cat(
-                [
-                    (torch.zeros_like(each) if part is None else part).flatten().float()
-                    for each, part in zip(self._parameters, parts, strict=True)
-                ]
+            selected = torch.tensor([row.arm == arm for row in rows], device=logprobs_M.device)
+            loss = -(logprobs_M * packed.advantages_M * selected[packed.row_M]).sum()
+            parts = torch.autograd.grad(
+                loss, self._parameters, retain_graph=True, allow_unused=True, materialize_grads=True
             )
+            self._gradients[arm] = self.gradient(arm) + torch.cat([part.flatten().float() for part in parts])
         self.seconds += perf_counter() - started
 
     def gradient(self, arm: str) -> Tensor:
-        """`gradient_P` of an arm; 0 where it had no rows."""
+        """`gradient_P` of an arm; 0 without rows."""
         if arm in self._gradients:
             return self._gradients[arm]
         return torch.zeros(sum(each.numel() for each in self._parameters), device=self._parameters[0].device)
 
 
 def cosines(products_AA: Tensor) -> Tensor:
-    """`cosines_AA` from the inner products of A vectors; 0 where one of them is 0."""
+    """`cosines_AA` from the inner products of A vectors; 0 for a vector of zeros."""
     norms_A = products_AA.diagonal().clamp(min=0).sqrt()
     scale_AA = norms_A[:, None] * norms_A[None, :]
     return torch.where(scale_AA > 0, products_AA / scale_AA.clamp(min=torch.finfo(torch.float32).tiny), 0.0)

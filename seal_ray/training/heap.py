@@ -1,4 +1,4 @@
-"""How the learner's process gives memory back that it has freed."""
+"""Freed memory of the learner's process."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ import torch
 
 
 def release_memory() -> None:
-    """Has glibc give the system back whatever lies free in its heap, below blocks that stay as well.
+    """Returns free memory of glibc's heap, and of PyTorch's cache on GPUs, to the system.
 
-    Micro-batches differ in length, and tensors of ever new sizes leave gaps in the heap that stay resident: gigabytes,
-    more from round to round. It takes a tenth of a second for three of them. Having glibc map large blocks one by one
-    (`MALLOC_MMAP_THRESHOLD_`) keeps memory lower within a step too, and takes up to half as long again, in page faults.
-    Nothing is done where the C library is another one. On GPUs PyTorch gives back what it keeps for later tensors: an
-    engine that shares the GPU may have to be started again.
+    Tensors of micro-batches of different lengths leave gigabytes of gaps in the heap otherwise. It takes a tenth of a
+    second for three gigabytes; `MALLOC_MMAP_THRESHOLD_` instead would slow steps down by up to a half. An engine on the
+    same GPU may need the memory to restart.
     """
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.empty_cache()

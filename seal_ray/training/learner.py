@@ -1,4 +1,4 @@
-"""`SealLearner`: the gradient steps of a round, on one process or shared out over several."""
+"""`SealLearner`: the gradient steps of a round, on one process or distributed over several."""
 
 from __future__ import annotations
 
@@ -25,15 +25,21 @@ from seal_ray.grpo.schedule import Schedule
 from seal_ray.rllib import RowsLearner
 from seal_ray.training.arm_gradients import ArmGradients
 from seal_ray.training.heap import release_memory
-from seal_ray.training.hint_stripped import Counts, Internalisation, RowLoss, internalisation, logprob_gaps
+from seal_ray.training.hint_stripped import (
+    Counts,
+    Internalisation,
+    RowLoss,
+    internalisation,
+    logprob_gaps,
+    loss_metrics,
+)
 from seal_ray.training.module import LOGPROBS, PACKED, REFERENCE, LMModule, fill, is_sharded, whole
 from seal_ray.training.weights import full_weights
 
 MINIBATCHES = "minibatches"
 """Column: a learner's share of each minibatch of the round, in the order of the gradient steps."""
 PROXIMAL = "proximal_logprobs_M"
-"""The learner's own log-probs of a micro-batch's sampled tokens before the round's first step, where they are asked
-for; None where none is."""
+"""The learner's own log-probs of a micro-batch before the round's first step; None if none is needed."""
 
 LEARNT = (
     *("steps", "tokens", "loss", "kl", "kl_sampler", "clip_fraction", "capped_fraction"),
@@ -41,7 +47,7 @@ LEARNT = (
     *("hint_stripped_tokens", "hint_stripped_ratio_first", "hint_stripped_clip_fraction", "off_policy_weight"),
     "gpu_memory_gib",
 )
-"""What a round's update counts; `seal_ray/metrics.py` defines each."""
+"""Metrics of a round's update, defined in `seal_ray/metrics.py`."""
 
 _STEPS = "gradient_steps"
 
@@ -49,7 +55,7 @@ T = TypeVar("T")
 
 
 class _Agent:
-    """How one module learns, and the gradient steps that it has taken."""
+    """The loss and schedule of one module, and its number of gradient steps."""
 
     def __init__(self, training: TrainingSection) -> None:
         self.training = training
@@ -60,10 +66,9 @@ class _Agent:
 
 
 class SealLearner(RowsLearner):
-    """GRPO with AdamW. One `update` is a round: some gradient steps, each over micro-batches without padding.
+    """GRPO with AdamW. One `update` is a round of gradient steps, each over micro-batches without padding.
 
-    Where there are several learners, each has its share of every step's rows; the loss is the mean over the tokens of
-    all of them.
+    Each of several learners has a share of every step's rows; the loss is the mean over the tokens of all learners.
     """
 
     config: Resolved  # type: ignore[assignment] # RLlib declares its own class
@@ -88,7 +93,7 @@ class SealLearner(RowsLearner):
         module, training = self.wrapped(module_id), self._agents[module_id].training
         params = [parameter for parameter in module.parameters() if parameter.requires_grad]
         optimizer = torch.optim.AdamW(params, lr=training.lr, eps=training.adam_epsilon, weight_decay=0.0)
-        # What AdamW would set up at its first step: so the state always has the same tensors.
+        # AdamW would create these at its first step; so the state always has the same tensors.
         for parameter in params:
             optimizer.state[parameter] = {
                 "step": torch.tensor(0.0),
@@ -100,7 +105,7 @@ class SealLearner(RowsLearner):
     def shard(self, modules: Sequence[nn.Module]) -> bool:
         if not self._learners.fsdp:
             return False
-        # Layer by layer, so that no device ever holds all of it.
+        # Layer by layer, so that no device holds all weights at any time.
         mesh = init_device_mesh(self.device.type, (self.config.num_learners,))
         for module in modules:
             assert isinstance(module, LMModule)
@@ -128,25 +133,12 @@ class SealLearner(RowsLearner):
             norm = self._step(module_id, optimizer, rate)
             agent.steps += 1
         agent.internalisation = self._measure(module_id, groups, proximal)
-        total, sampled, stripped = counts.all, counts.sampled, counts.stripped
         values = {
             "steps": len(minibatches),
-            "tokens": total.tokens,
-            "loss": total.loss / max(1, total.tokens),
-            "kl": total.reference_kl / max(1, total.tokens),
-            "kl_sampler": sampled.sampler_kl / max(1, sampled.tokens),
-            "clip_fraction": total.clipped / max(1, total.tokens),
-            "capped_fraction": sampled.capped / max(1, sampled.tokens),
-            "ratio_first": first.sampled.ratio / max(1, first.sampled.tokens),
-            # k3 is x²/2 for small x: the root mean square of the log-ratio.
-            "ratio_first_error": math.sqrt(2 * max(0.0, first.sampled.sampler_kl) / max(1, first.sampled.tokens)),
             "gradient_norm": norm,
             "learning_rate": rate,
-            "hint_stripped_tokens": stripped.tokens,
-            "hint_stripped_ratio_first": first.stripped.ratio / max(1, first.stripped.tokens),
-            "hint_stripped_clip_fraction": stripped.clipped / max(1, stripped.tokens),
-            "off_policy_weight": counts.weight / max(1, stripped.tokens),
             "gpu_memory_gib": _most_on_gpu(self.device) / 2**30,
+            **loss_metrics(counts, first),
         }
         assert values.keys() == set(LEARNT)
         for key, value in values.items():
@@ -155,7 +147,7 @@ class SealLearner(RowsLearner):
     def compute_loss_for_module(
         self, *, module_id: str, config: Any, batch: Mapping[str, Any], fwd_out: Mapping[str, Any]
     ) -> Tensor:
-        """The loss of one micro-batch, summed over its sampled tokens. What is counted is added to `counted`."""
+        """The loss of one micro-batch, summed over its sampled tokens. Its sums are added to `counted`."""
         del config  # our own sections have the settings
         packed: Packed = batch[PACKED]
         loss_sum, counts = self._agents[module_id].loss(
@@ -165,24 +157,24 @@ class SealLearner(RowsLearner):
         return loss_sum
 
     def _backward(self, module_id: str, minibatch: Minibatch, proximal: Mapping[int, Tensor]) -> Counts:
-        """Adds up the gradient of one step over micro-batches. Returns the sums over all learners."""
+        """Accumulates the gradient of one step over micro-batches. Returns the sums over all learners."""
         module, config = self.wrapped(module_id), self.config.get_config_for_module(module_id)
         self.counted = Counts()
-        loss_of_rows = self._agents[module_id].loss
-        # Not the module's: after a forward pass alone, FSDP has it hold whole parameters, which have no gradients.
+        row_loss = self._agents[module_id].loss
+        # Not the module's, which after a forward pass alone has FSDP's whole parameters without gradients.
         self.get_optimizer(module_id).zero_grad(set_to_none=True)
         batches = self._micro_batches(module_id, minibatch.groups)
         world = max(1, self.config.num_learners)
         for place, groups in enumerate(batches):
             members = [row for group in groups for row in group]
             if self.distributed and not self._learners.fsdp:
-                # Whole gradients are exchanged once a step; sharded ones each time, or they would be held whole.
+                # DDP exchanges gradients once a step; FSDP does so for each micro-batch, or would hold them whole.
                 module.require_backward_grad_sync = place == len(batches) - 1
             packed = collate(groups).to(self.device)
             proximal_M = None
-            if any(map(loss_of_rows.needs_own_logprobs, members)):
+            if any(map(row_loss.needs_own_logprobs, members)):
                 proximal_M = torch.cat([proximal.get(id(row), _as_sampled(row)) for row in members]).to(self.device)
-            packed, weight = loss_of_rows.reweight(packed, proximal_M)
+            packed, weight = row_loss.reweight(packed, proximal_M)
             self.counted = self.counted + Counts(weight=weight)
             batch = {PACKED: packed, PROXIMAL: proximal_M}
             fwd_out = module({PACKED: packed})
@@ -194,21 +186,21 @@ class SealLearner(RowsLearner):
         return sum(self._all_gather(self.counted), Counts())
 
     def alignments(self, module_id: str, arms: Sequence[str]) -> tuple[Tensor, float]:
-        """`products_AA` of the policy gradients of A arms in the last update, over all learners; see `alignment.py`.
+        """`products_AA` of the policy gradients of A arms in the last update, over all learners; `arm_gradients.py`.
 
-        And the seconds of that update that these gradients took here.
+        Also the seconds that these gradients took on this learner.
         """
-        found = self._arms[module_id]
-        gradients_AP = torch.stack([found.gradient(arm) for arm in arms])
+        gradients = self._arms[module_id]
+        gradients_AP = torch.stack([gradients.gradient(arm) for arm in arms])
         if self.distributed:
             dist.all_reduce(gradients_AP)
-        return (gradients_AP @ gradients_AP.T).cpu(), found.seconds
+        return (gradients_AP @ gradients_AP.T).cpu(), gradients.seconds
 
     def _step(self, module_id: str, optimizer: Any, rate: float) -> float:
-        """One step of the optimizer. Returns the norm of the gradient before it was clipped."""
+        """One step of the optimizer. Returns the norm of the gradient before clipping."""
         parameters = [each for group in optimizer.param_groups for each in group["params"]]
-        found: Any = nn.utils.clip_grad_norm_(parameters, self._agents[module_id].training.grad_clip)
-        norm = float(found.full_tensor() if is_sharded(found) else found)
+        total: Any = nn.utils.clip_grad_norm_(parameters, self._agents[module_id].training.grad_clip)
+        norm = float(total.full_tensor() if is_sharded(total) else total)
         if not math.isfinite(norm):
             raise SealError(f"learner: the gradient of {module_id} is not finite; lower training.lr.")
         for group in optimizer.param_groups:
@@ -217,35 +209,35 @@ class SealLearner(RowsLearner):
         return norm
 
     def _micro_batches(self, module_id: str, groups: Sequence[Sequence[Row]]) -> list[Groups]:
-        """The groups in micro-batches, as many as the other learners have: a forward pass is one of all together."""
+        """The groups in micro-batches, as many on each learner, since learners run forward passes together."""
         if not self._plain(module_id).shares_tokens:
             groups = [[row] for group in groups for row in group]
         batches = pack(groups, self._microbatch_tokens)
         return [*batches, *[[[_EMPTY]]] * (self._all_reduce_max(len(batches)) - len(batches))]
 
     def total_logprob(self, module_id: str, groups: Sequence[Sequence[Row]]) -> float:
-        """The log-probs (nats) of all sampled tokens of these rows, added up; over all learners, each with its own."""
+        """The sum of the log-probs (nats) of all sampled tokens of these rows, over all learners."""
         own = sum(float(logprobs.double().sum()) for logprobs in self._logprobs(module_id, groups).values())
         if self._learners.fsdp:
             self.wrapped(module_id).reshard()  # see `_measure`
         return sum(self._all_gather(own))
 
     def _own_logprobs(self, module_id: str, groups: Sequence[Sequence[Row]]) -> dict[int, Tensor]:
-        """The log-probs of the sampled tokens of rows that the learner's own are asked for, by a row's identity."""
-        asks = self._agents[module_id].loss.needs_own_logprobs
-        return self._logprobs(module_id, [[row for row in group if asks(row)] for group in groups])
+        """As `_logprobs`, of the rows whose loss reads the learner's own log-probs."""
+        needed = self._agents[module_id].loss.needs_own_logprobs
+        return self._logprobs(module_id, [[row for row in group if needed(row)] for group in groups])
 
     @torch.no_grad()
     def _logprobs(self, module_id: str, groups: Sequence[Sequence[Row]]) -> dict[int, Tensor]:
         """The log-probs of the sampled tokens of these rows, by a row's identity. Groups can be empty."""
         module = self.wrapped(module_id)
-        found: dict[int, Tensor] = {}
+        by_row: dict[int, Tensor] = {}
         for batch in self._micro_batches(module_id, [group for group in groups if group]):
             members = [row for group in batch for row in group]
             logprobs = module({PACKED: collate(batch).to(self.device)})[LOGPROBS].cpu()
             parts = logprobs.split([row.sampled_tokens for row in members])
-            found |= {id(row): part for row, part in zip(members, parts, strict=True)}
-        return found
+            by_row |= {id(row): part for row, part in zip(members, parts, strict=True)}
+        return by_row
 
     def _measure(
         self, module_id: str, groups: Sequence[Sequence[Row]], before: Mapping[int, Tensor]
@@ -255,7 +247,7 @@ class SealLearner(RowsLearner):
         rows = [row for group in stripped for row in group]
         after = logprob_gaps(rows, self._own_logprobs(module_id, stripped))
         if self._learners.fsdp:
-            # It holds whole parameters after a forward pass alone, which are neither stored nor written.
+            # After a forward pass alone it holds whole parameters, which cannot be stored or written.
             self.wrapped(module_id).reshard()
         return internalisation(self._all_gather((logprob_gaps(rows, before), after)))
 
@@ -271,7 +263,7 @@ class SealLearner(RowsLearner):
         return int(most)
 
     def _all_gather(self, own: T) -> list[T]:
-        """What each learner has of something."""
+        """The values of all learners."""
         if not self.distributed:
             return [own]
         parts: list[Any] = [None] * self.config.num_learners
@@ -279,20 +271,20 @@ class SealLearner(RowsLearner):
         return parts
 
     def get_state(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """As RLlib's, with each agent's gradient steps so far, by which the learning rate goes."""
+        """As RLlib's, with each agent's number of gradient steps, for the learning rate."""
         state: dict[str, Any] = super().get_state(*args, **kwargs)
         return {**state, _STEPS: {name: agent.steps for name, agent in self._agents.items()}}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """The inverse. What is missing is left as it is."""
+        """The inverse. Missing parts are left as they are."""
         super().set_state(state)
         for name, steps in state.get(_STEPS, {}).items():
             self._agents[name].steps = steps
 
     def store(self, module_id: str, shapes: Mapping[str, tuple[int, ...]], dtype: str) -> StoredWeights | None:
-        """What learns of a module as an engine takes it (`full_weights`), in this machine's shared memory.
+        """A module's weights for an engine (`full_weights`), in this machine's shared memory.
 
-        All ranks must call this; the first gets it, and keeps it until the call after the next.
+        All ranks must call this; the first gets them, and keeps them until the call after the next.
         """
         learning = self._plain(module_id).learning()
         state = {name: whole(parameter, copy=False) for name, parameter in learning.items()}
@@ -303,8 +295,8 @@ class SealLearner(RowsLearner):
         return stored
 
     def write_shards(self, folder: Path) -> None:
-        """Writes weights and optimizer, each rank its part. All ranks must call this, with one folder for all."""
-        # Imported here: with it an env runner, which imports this file too, would start 0.7 seconds of a core later.
+        """Writes weights and optimizer, each rank its part. All ranks must call this, with the same folder."""
+        # Imported here, or each env runner, which imports this file too, would take 0.7 seconds longer to start.
         from torch.distributed.checkpoint.state_dict_saver import save
 
         from seal_ray.training.shards import ShardWriter
@@ -322,11 +314,11 @@ class SealLearner(RowsLearner):
     def _tensors(self) -> dict[str, Any]:
         """Weights and optimizer of each module, not copied."""
         return {
-            module_id: {"weights": self._plain(module_id).learning(), "optimizer": self._of_optimizer(module_id)}
+            module_id: {"weights": self._plain(module_id).learning(), "optimizer": self._moments(module_id)}
             for module_id in self.module_ids
         }
 
-    def _of_optimizer(self, module_id: str) -> dict[str, dict[str, Tensor]]:
+    def _moments(self, module_id: str) -> dict[str, dict[str, Tensor]]:
         """Each parameter's moments and number of steps, by its name, not copied."""
         state = self.get_optimizer(module_id).state
         return {name: state[parameter] for name, parameter in self._plain(module_id).learning().items()}
@@ -335,14 +327,14 @@ class SealLearner(RowsLearner):
         return {
             module_id: {
                 parameter: {key: whole(tensor) for key, tensor in tensors.items()}
-                for parameter, tensors in self._of_optimizer(module_id).items()
+                for parameter, tensors in self._moments(module_id).items()
             }
             for module_id in self.module_ids
         }
 
     def load_optimizer_state(self, state: Mapping[str, Any]) -> None:
         for module_id, saved in state.items():
-            for parameter, tensors in self._of_optimizer(module_id).items():
+            for parameter, tensors in self._moments(module_id).items():
                 for key, tensor in tensors.items():
                     fill(tensor, saved[parameter][key])
 
@@ -353,16 +345,16 @@ class SealLearner(RowsLearner):
 
 
 _EMPTY = make_row([0, 0], [False, False], [0.0, 0.0], 0.0)
-"""A row without sampled tokens, for learners that have fewer than others."""
+"""A row without sampled tokens, for learners that have fewer micro-batches than others."""
 
 
 def _as_sampled(row: Row) -> Tensor:
-    """The log-probs of a row's sampled tokens as it was sampled."""
+    """The log-probs of a row's sampled tokens at sampling."""
     return torch.from_numpy(row.sampled_logprobs_T[row.mask_T])
 
 
 def _most_on_gpu(device: torch.device) -> int:
-    """Bytes of GPU memory that this process's tensors have taken at most."""
+    """The peak of this process's tensors on the GPU, in bytes."""
     return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
 
 
@@ -374,7 +366,7 @@ def columns(minibatches: Sequence[Minibatch]) -> dict[str, Any]:
 
 
 def _shard(module: LMModule, mesh: DeviceMesh) -> None:
-    """Shards each layer over the learners, then what is left (FSDP2), and moves them to the mesh's devices."""
+    """Shards each layer over the learners, then the rest (FSDP2), and moves them to the mesh's devices."""
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
     policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32) if module.half else MixedPrecisionPolicy()

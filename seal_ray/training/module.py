@@ -33,10 +33,9 @@ _log = logging.getLogger("seal_ray")
 class LMModule(RowsModule):
     """The language model that learns.
 
-    `module({PACKED: packed})` gives the log-probs (nats) of its M sampled tokens, and those under the reference policy
-    where the loss wants them. The reference is the base with the adapter off, or a frozen copy of the first weights.
-    Weights are float32; with `solver.dtype` bfloat16 the computing is mixed-precision (`half`), where the device has
-    products in it (`choose_dtype`).
+    `module({PACKED: packed})` returns the log-probs (nats) of M sampled tokens, also under the reference policy if the
+    loss has a KL: the base with the adapter off, or a frozen copy of the first weights. Weights are float32; with
+    `half` computation is in bfloat16 by mixed precision.
     """
 
     def setup(self) -> None:
@@ -85,42 +84,37 @@ class LMModule(RowsModule):
 
     def forward_rows(self, batch: Mapping[str, Any]) -> dict[str, Tensor]:
         packed: Packed = batch[PACKED]
-        found = {LOGPROBS: self.logprobs(packed)}
+        outputs = {LOGPROBS: self.logprobs(packed)}
         if self._kl and torch.is_grad_enabled():
-            with torch.no_grad(), self._precision(packed.token_ids_1N.device):
-                found[REFERENCE] = self._reference_logprobs(packed)
-        return found
+            model: Any = self.language_model if self.reference is None else self.reference
+            base = model.disable_adapter() if self.reference is None else nullcontext()
+            with torch.no_grad(), self._precision(packed), base:
+                outputs[REFERENCE] = token_logprobs(model, packed, temperature=self._agent.temperature)
+        return outputs
 
     @property
     def shares_tokens(self) -> bool:
-        """Whether rows of a group may be packed with the tokens that they share laid out once."""
+        """Whether rows of a group may be packed with shared tokens laid out once."""
         return attends_to_segments(self.language_model)
 
     def logprobs(self, packed: Packed) -> Tensor:
         """`logprobs_M` (nats) of the sampled tokens."""
-        with self._precision(packed.token_ids_1N.device):
+        with self._precision(packed):
             return token_logprobs(self.language_model, packed, temperature=self._agent.temperature)
 
-    def _reference_logprobs(self, packed: Packed) -> Tensor:
-        model: Any = self.language_model if self.reference is None else self.reference
-        off = model.disable_adapter() if self.reference is None else nullcontext()
-        with off:
-            return token_logprobs(model, packed, temperature=self._agent.temperature)
-
-    def _precision(self, device: torch.device) -> Any:
-        # Sharded weights are cast by FSDP itself.
-        if self._sharded or not self.half:
+    def _precision(self, packed: Packed) -> Any:
+        if self._sharded or not self.half:  # FSDP casts sharded weights itself
             return nullcontext()
-        return torch.autocast(device.type, torch.bfloat16)
+        return torch.autocast(packed.token_ids_1N.device.type, torch.bfloat16)
 
     def learning(self) -> dict[str, nn.Parameter]:
-        """The parameters that learn, by name: of tied ones the first, and no frozen ones."""
+        """The trainable parameters by name; of tied ones the first."""
         return {name: parameter for name, parameter in self.named_parameters() if parameter.requires_grad}
 
     def get_state(self, *_: Any, inference_only: bool = False, **__: Any) -> dict[str, Any]:
-        """What learns, by name: copies on the CPU. Empty for `inference_only`: engines get their weights another way.
+        """Copies of the trainable parameters on the CPU, by name. Empty for `inference_only`.
 
-        Where the weights are sharded all ranks must call this, and the first gets the state.
+        If the weights are sharded, all ranks must call this, and the first gets the state.
         """
         if inference_only:
             return {}
@@ -139,23 +133,23 @@ class LMModule(RowsModule):
 
 
 def is_sharded(tensor: Tensor) -> bool:
-    """Whether it is a DTensor, told without importing that class: 0.7 seconds of a core."""
+    """Whether it is a DTensor, without importing that class, which takes 0.7 seconds of a core."""
     return hasattr(tensor, "full_tensor")
 
 
 def whole(tensor: Tensor, *, copy: bool = True) -> Tensor:
-    """A copy on the CPU; without `copy` the tensor itself where that is there already.
+    """A copy on the CPU; without `copy` the tensor itself if it is there.
 
-    A sharded tensor is put together, for the first rank alone; all ranks must call this.
+    A sharded tensor is gathered to the first rank; all ranks must call this.
     """
-    found: Any = tensor.detach()
-    if is_sharded(found):
-        first = found.device_mesh.get_rank() == 0
-        found = found.full_tensor()
+    value: Any = tensor.detach()
+    if is_sharded(value):
+        first = value.device_mesh.get_rank() == 0
+        value = value.full_tensor()
         if not first:
-            return torch.empty(0, dtype=found.dtype, device=found.device)
-    there: Tensor = found.to("cpu", copy=copy)
-    return there
+            return torch.empty(0, dtype=value.dtype, device=value.device)
+    on_cpu: Tensor = value.to("cpu", copy=copy)
+    return on_cpu
 
 
 def fill(tensor: Tensor, value: Tensor) -> None:
@@ -164,6 +158,8 @@ def fill(tensor: Tensor, value: Tensor) -> None:
         if is_sharded(tensor):
             from torch.distributed.tensor import distribute_tensor
 
-            of: Any = tensor
-            value = distribute_tensor(value.to(of.device), of.device_mesh, of.placements, src_data_rank=None)
+            target: Any = tensor
+            value = distribute_tensor(
+                value.to(target.device), target.device_mesh, target.placements, src_data_rank=None
+            )
         tensor.copy_(value)

@@ -32,28 +32,28 @@ class RoundRows:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScoredGroup:
-    """The members of a group that are learnt from, with their advantages."""
+    """The selected members of a group, with their advantages."""
 
     members: Sequence[Member]
     advantages_G: np.ndarray
 
 
 class Dropped(Enum):
-    """Why a group is not learnt from."""
+    """The reason why a group gives no rows."""
 
     EQUAL = auto()
-    """All rewards are the same."""
+    """All rewards are equal."""
     SHORT = auto()
-    """Faults left it too few rollouts."""
+    """Faults left too few rollouts."""
     UNSEEN = auto()
-    """No member gives a row: guided rollouts that failed, or have no plain view."""
+    """No member gives a row: they are guided, and failed or have no plain view."""
 
 
 @dataclass(frozen=True)
 class GroupScorer:
     """Compares the rewards of a group's members.
 
-    `min_completion` is the share of a group's members that must have been played; of a pair's, the share of each half.
+    `min_completion` is the share of a group's members, or of each half of a pair, that must have been played.
     """
 
     advantage: Advantage
@@ -76,23 +76,19 @@ class GroupScorer:
         return Dropped.EQUAL if advantages_G is None else ScoredGroup(played, advantages_G)
 
     def is_equal(self, group: Group) -> bool:
-        """Whether the group teaches nothing because its rewards are all the same."""
+        """Whether all rewards of the group are equal."""
         return self(group) is Dropped.EQUAL
 
 
 def select_members(group: ScoredGroup | Dropped, *, view: str) -> ScoredGroup | Dropped:
     """The group with the members that give a row under this `training.view`.
 
-    On the plain view a rollout under an interface gives one if its advantage is positive and it has a plain view.
+    With view=plain, a rollout under an interface gives a row if its advantage is positive and it has a plain view.
     """
     if isinstance(group, Dropped) or view == "shown":
         return group
-    kept = np.array(
-        [
-            member.arm.plain or (advantage > 0 and isinstance(member.view, PlainView))
-            for member, advantage in zip(group.members, group.advantages_G, strict=True)
-        ]
-    )
+    has_view = np.array([isinstance(member.view, PlainView) for member in group.members])
+    kept = np.array([member.arm.plain for member in group.members]) | (has_view & (group.advantages_G > 0))
     if not kept.any():
         return Dropped.UNSEEN
     return ScoredGroup(list(compress(group.members, kept)), group.advantages_G[kept])
@@ -115,10 +111,10 @@ def make_rows(
     reweighter: Reweighter,
     compare_arms: bool = False,
 ) -> RoundRows:
-    """The rows of a round's groups, in their order, in as few minibatches of `training.minibatch_groups` as hold them.
+    """The rows of a round's groups in order, in as few minibatches of `training.minibatch_groups` as possible.
 
-    Groups that teach nothing are left out before minibatches are cut. The others are distributed evenly: AdamW moves as
-    far for a minibatch of one left-over group as for a full one.
+    Groups without rows are dropped first, and the others are distributed evenly: AdamW's step for a minibatch of one
+    left-over group would be as large as for a full one.
     """
     scored = [select_members(score(group), view=training.view) for group in groups]
     kept = [group for group in scored if isinstance(group, ScoredGroup)]
@@ -149,7 +145,7 @@ def make_rows(
 
 
 def even_parts(items: Sequence[Item], *, most: int) -> Iterator[Sequence[Item]]:
-    """`items` in their order, in as few parts of at most `most` as hold them, whose lengths differ by at most one."""
+    """`items` in order, in as few parts of at most `most` as possible, whose lengths differ by at most one."""
     parts = math.ceil(len(items) / most)
     for place in range(parts):
         yield items[len(items) * place // parts : len(items) * (place + 1) // parts]

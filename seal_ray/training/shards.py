@@ -1,7 +1,4 @@
-"""Sharded checkpoints without pickles: PyTorch's files of tensors, described in JSON.
-
-PyTorch would describe them in a pickle, and run what somebody else put into it.
-"""
+"""Sharded checkpoints without pickles, which could run code: PyTorch's files of tensors, described in JSON."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ from envs.received import MIB, read_json_object
 from seal_ray.report.files import replace_file
 
 DESCRIPTION = "shards.json"
-"""Written last, so that a folder without it is not whole."""
+"""Written last, so that a folder without it is incomplete."""
 _MAX_BYTES = 256 * MIB
 _DTYPES = {str(each).removeprefix("torch."): each for each in (torch.float32, torch.bfloat16, torch.float16)}
 
@@ -58,7 +55,7 @@ class ShardWriter(FileSystemWriter):
 
 
 class ShardReader(FileSystemReader):
-    """Reads the parts in a folder. Raises `UserError` for a description that does not fit."""
+    """Reads the parts in a folder. Raises `UserError` for an invalid description."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)

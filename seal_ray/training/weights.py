@@ -1,4 +1,4 @@
-"""What crosses from learner to engine: a module's state, in the names of the model's folder or of PEFT."""
+"""Weights of a module for an engine: with the names of the model's folder, or of PEFT."""
 
 from __future__ import annotations
 
@@ -17,10 +17,7 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torc
 def full_weights(
     state: Mapping[str, torch.Tensor], shapes: Mapping[str, tuple[int, ...]], dtype: str
 ) -> dict[str, torch.Tensor]:
-    """The checkpoint's tensors (names of `shapes`) in the engine's type.
-
-    A tied output layer is left out, as in most checkpoints; in one that has it, it is the embedding.
-    """
+    """The checkpoint's tensors (names of `shapes`) in the engine's dtype. A tied output layer is the embedding."""
     named = {name.removeprefix(_PREFIX): tensor for name, tensor in state.items()}
     if _EMBEDDING in named:
         named.setdefault(_OUTPUT, named[_EMBEDDING])
@@ -28,7 +25,7 @@ def full_weights(
 
 
 def lora_adapter(state: Mapping[str, torch.Tensor], *, rank: int, alpha: int) -> Adapter:
-    """The adapter that learns, in PEFT's names and float32."""
+    """The learnt adapter in float32, with PEFT's names."""
     tensors = {
         name.removeprefix(_PREFIX).replace(".default.", "."): tensor
         for name, tensor in state.items()

@@ -31,7 +31,6 @@ from envs.task import JSON
 from envs.trusting import restricted
 from policies.engine.adapters import read_adapter
 from policies.models.folder import check_folder
-from seal_ray.algorithm.state import read_state, write_state
 from seal_ray.cli.console import harmless
 from seal_ray.config.presets import read_layers, read_settings
 from seal_ray.report.arms import history_as_rows, read_history
@@ -40,6 +39,7 @@ from seal_ray.report.pool import pool_table, read_pool
 from seal_ray.run.release import model_card
 from seal_ray.run.signature import Signature
 from seal_ray.run.storage import pull
+from seal_ray.state import read_state, write_state
 from seal_ray.training.shards import ShardReader
 from tests.tuning.comparison.folders import constant, drawn, make_comparison, play
 from tuning.comparison.collect import collect, trial_folder
@@ -48,7 +48,7 @@ from tuning.comparison.report import report_as_markdown
 from tuning.comparison.timeline import timeline_as_markdown
 from tuning.sweep.importance import importances
 from tuning.sweep.parameter import SweptParameter
-from tuning.sweep.results import SweepManifest, ended, score, table_of
+from tuning.sweep.results import SweepManifest, evaluated_trials, score, table_of
 from tuning.sweep.results import collect as collect_sweep
 
 CHUNK = 250
@@ -186,8 +186,10 @@ def _report(root: Path, piece: Path) -> str:
 def _sweep(root: Path) -> object:
     """The results of a sweep without pictures."""
     sweep = collect_sweep(root / "sweep")
-    points = [[each.value_in(trial.config) for each in sweep.manifest.parameters] for trial in ended(sweep)]
-    found = importances(sweep.manifest.parameters, points, [score(trial) or 0.0 for trial in ended(sweep)], draws=2)
+    points = [[each.value_in(trial.config) for each in sweep.manifest.parameters] for trial in evaluated_trials(sweep)]
+    found = importances(
+        sweep.manifest.parameters, points, [score(trial) or 0.0 for trial in evaluated_trials(sweep)], draws=2
+    )
     return list(table_of(sweep)), found
 
 

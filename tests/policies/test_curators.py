@@ -16,26 +16,26 @@ import pytest
 from envs.diagnosis import Diagnosis, Label, TurnDiagnosis
 from envs.errors import UserError
 from envs.interface import CueKind, Interface, RecoveryLevel, SchemaCue
-from envs.interface.document import dump_interface
+from envs.interface.document import dump_interface, interface_from_json
 from envs.interface.value import MAX_GUIDELINES
 from envs.profile import FailureProfile
 from envs.verifier import Outcome, TurnVerdict
-from policies.curator import Curator, Proposal
-from policies.curator.choice import CURATORS, is_model, learns, make_curator
-from policies.curator.fixed import IDLE, STATIC_CUES
+from policies.curator import Curator
+from policies.curator.choice import CURATORS, is_model
+from policies.curator.fixed import IDLE, STATIC_CUES, FixedCurator, NoCurator
 from policies.curator.rules import (
     GUIDELINE_FOR,
     RULES_BASE,
     RulesCurator,
-    RulesSettings,
     pressures,
     select_guidelines,
 )
+from policies.proposer import Proposal
 from policies.tiny import behaviours
 from policies.tiny.behaviours import BOTH_ABSTENTIONS, GUIDELINES, HARMFUL, RATES, Behaviour
 
 ROOT = Path(__file__).parents[2]
-WITHOUT_MODEL = ("none", "fixed", "placebo", "rules")
+WITHOUT_MODEL = ("none", "fixed", "placebo", "rules", "rules-static")
 OTHER = Interface((SchemaCue(CueKind.FORMAT),), RecoveryLevel.SCHEMA, ("Be brief and polite.",), fade=0.25)
 ABSTAIN = GUIDELINE_FOR[Label.SPURIOUS_TOOL_CALL]
 RECOVER = GUIDELINE_FOR[Label.RECOVERY_FAILURE]
@@ -53,22 +53,28 @@ def seen(*rollouts: tuple[Sequence[Label], float]) -> FailureProfile:
 
 def proposals(
     curator: Curator, profile: FailureProfile, *, incumbent: Interface | None = None, n: int = 1, seed: int = 0
-) -> tuple[Proposal, ...]:
+) -> tuple[Proposal[Interface], ...]:
     shown = incumbent or Interface.plain()
     return asyncio.run(curator.propose(profile, incumbent=shown, n=n, round_number=5, seed=seed))
 
 
 def guidelines(curator: Curator, profile: FailureProfile, incumbent: Interface | None = None) -> tuple[str, ...]:
     (proposal,) = proposals(curator, profile, incumbent=incumbent)
-    return proposal.interface.guidelines
+    assert proposal.value is not None
+    return proposal.value.guidelines
+
+
+def make(kind: str, **known: Any) -> Curator:
+    made: Curator = CURATORS.make(kind, known)
+    return made
 
 
 def test_each_kind_is_made_with_its_own_interface() -> None:
     nothing = FailureProfile()
-    assert [make_curator(kind).kind for kind in WITHOUT_MODEL] == list(WITHOUT_MODEL)
-    assert proposals(make_curator("none"), nothing, incumbent=OTHER) == (Proposal(Interface.plain()),)
-    assert proposals(make_curator("fixed"), nothing, incumbent=OTHER) == (Proposal(STATIC_CUES),)
-    assert proposals(make_curator("rules"), nothing) == (Proposal(RULES_BASE),)
+    assert [make(kind).kind for kind in WITHOUT_MODEL] == list(WITHOUT_MODEL)
+    assert proposals(make("none"), nothing, incumbent=OTHER) == (Proposal(Interface.plain()),)
+    assert proposals(make("fixed"), nothing, incumbent=OTHER) == (Proposal(STATIC_CUES),)
+    assert proposals(make("rules"), nothing) == (Proposal(RULES_BASE),)
     assert {cue.kind for cue in STATIC_CUES.schema_cues} == {CueKind.REQUIRED, CueKind.ENUM}
     assert replace(RULES_BASE, recovery=RecoveryLevel.NONE) == STATIC_CUES
     assert RULES_BASE.recovery is RecoveryLevel.CLASS
@@ -79,28 +85,30 @@ def test_a_given_interface_is_shown_by_fixed_and_extended_by_rules(tmp_path: Pat
     file = tmp_path / "interface.json"
     file.write_text(dump_interface(OTHER), encoding="utf-8")
     for given in (OTHER, str(file)):
-        known = {"interface": given, "keep": 2}
-        assert proposals(make_curator("fixed", known), many) == (Proposal(OTHER),)
-        assert proposals(make_curator("rules", known), many) == (
+        assert proposals(make("fixed", interface=given), many) == (Proposal(OTHER),)
+        assert proposals(make("rules", interface=given), many) == (
             Proposal(replace(OTHER, guidelines=(*OTHER.guidelines, ABSTAIN))),
         )
-        assert proposals(make_curator("none", known), many) == (Proposal(Interface.plain()),)
+        assert proposals(make("none", interface=given), many) == (Proposal(Interface.plain()),)
 
 
 def test_an_unknown_kind_is_refused() -> None:
     with pytest.raises(UserError, match=r"curator\.kind: 'rule' is not known; did you mean 'rules'"):
-        make_curator("rule")
+        make("rule")
 
 
-def test_a_kind_says_whether_it_is_a_model_and_learns() -> None:
+def test_a_kind_is_a_model_or_not() -> None:
     assert [name for name in CURATORS.names() if not is_model(name)] == list(WITHOUT_MODEL)
-    assert [name for name in CURATORS.names() if learns(name)] == ["coevolved"]
-    with pytest.raises(UserError, match="'llm' is a language model; it is made with an engine"):
-        make_curator("llm")
+    assert is_model("llm")
+
+
+def test_static_rules_show_their_base_interface_whatever_fails() -> None:
+    many = seen(([Label.SPURIOUS_TOOL_CALL] * 80, 0.0))
+    assert proposals(make("rules-static"), many, incumbent=OTHER) == (Proposal(RULES_BASE),)
 
 
 def test_the_placebo_is_as_long_as_guidance_and_says_nothing() -> None:
-    assert proposals(make_curator("placebo"), FailureProfile(), incumbent=OTHER) == (Proposal(IDLE),)
+    assert proposals(make("placebo"), FailureProfile(), incumbent=OTHER) == (Proposal(IDLE),)
     guidance = [text for wordings in behaviours.GUIDELINES.values() for text in wordings]
     lengths = [sum(map(len, texts)) / len(texts) for texts in (IDLE.guidelines, guidance)]
     assert abs(lengths[0] / lengths[1] - 1) < 0.15
@@ -113,37 +121,37 @@ def test_the_placebo_is_as_long_as_guidance_and_says_nothing() -> None:
 @pytest.mark.parametrize("kind", WITHOUT_MODEL)
 def test_as_many_as_asked_for_at_most(kind: str) -> None:
     profile = seen(([Label.SPURIOUS_TOOL_CALL] * 8, 0.0))
-    assert proposals(make_curator(kind), profile, n=0) == ()
-    assert proposals(make_curator(kind), FailureProfile(), n=0) == ()
-    assert len(proposals(make_curator(kind), profile, n=3)) == 1
+    assert proposals(make(kind), profile, n=0) == ()
+    assert proposals(make(kind), FailureProfile(), n=0) == ()
+    assert len(proposals(make(kind), profile, n=3)) == 1
 
 
 def test_a_guideline_needs_eight_turns() -> None:
-    assert guidelines(make_curator("rules"), seen(([Label.SPURIOUS_TOOL_CALL] * 7, 0.0))) == ()
-    assert guidelines(make_curator("rules"), seen(([Label.SPURIOUS_TOOL_CALL] * 8, 0.0))) == (ABSTAIN,)
+    assert guidelines(make("rules"), seen(([Label.SPURIOUS_TOOL_CALL] * 7, 0.0))) == ()
+    assert guidelines(make("rules"), seen(([Label.SPURIOUS_TOOL_CALL] * 8, 0.0))) == (ABSTAIN,)
 
 
 def test_a_guideline_needs_a_tenth_of_the_failed_turns() -> None:
     others = ([Label.INHERITED_STATE] * 72, 0.0)
-    assert guidelines(make_curator("rules"), seen(others, ([Label.SPURIOUS_TOOL_CALL] * 8, 0.0))) == (ABSTAIN,)
+    assert guidelines(make("rules"), seen(others, ([Label.SPURIOUS_TOOL_CALL] * 8, 0.0))) == (ABSTAIN,)
     one_more = ([Label.INHERITED_STATE], 0.0)
-    assert guidelines(make_curator("rules"), seen(others, one_more, ([Label.SPURIOUS_TOOL_CALL] * 8, 0.0))) == ()
+    assert guidelines(make("rules"), seen(others, one_more, ([Label.SPURIOUS_TOOL_CALL] * 8, 0.0))) == ()
     # Turns that did not fail are no part of the share.
     fine = ([Label.PASS, Label.CORRECT_ABSTENTION, Label.NOT_REACHED] * 100, 0.0)
-    assert guidelines(make_curator("rules"), seen(others, fine, ([Label.SPURIOUS_TOOL_CALL] * 8, 0.0))) == (ABSTAIN,)
+    assert guidelines(make("rules"), seen(others, fine, ([Label.SPURIOUS_TOOL_CALL] * 8, 0.0))) == (ABSTAIN,)
 
 
 def test_a_guideline_needs_a_mean_reward_below_six_tenths() -> None:
     turns = [Label.RECOVERY_FAILURE] * 4
     at_the_edge = seen(*((turns, 1.0),) * 3, *((turns, 0.0),) * 2)
-    assert guidelines(make_curator("rules"), at_the_edge) == ()
+    assert guidelines(make("rules"), at_the_edge) == ()
     below = seen(*((turns, 1.0),) * 3, *((turns, 0.0),) * 2, (turns, 0.5))
-    assert guidelines(make_curator("rules"), below) == (RECOVER,)
+    assert guidelines(make("rules"), below) == (RECOVER,)
     # The mean is that of the rollouts with the label, not of all.
     others = ((([Label.PASS], 1.0),)) * 50
-    assert guidelines(
-        make_curator("rules"), seen(*((turns, 1.0),) * 3, *((turns, 0.0),) * 2, (turns, 0.5), *others)
-    ) == (RECOVER,)
+    assert guidelines(make("rules"), seen(*((turns, 1.0),) * 3, *((turns, 0.0),) * 2, (turns, 0.5), *others)) == (
+        RECOVER,
+    )
 
 
 def test_labels_are_ranked_by_pressure() -> None:
@@ -152,10 +160,10 @@ def test_labels_are_ranked_by_pressure() -> None:
         ([Label.RECOVERY_FAILURE] * 16, 0.5),  # 16/50 · 0.5
         ([Label.SPURIOUS_TOOL_CALL] * 24, 0.25),  # 24/50 · 0.75
     )
-    ranked = pressures(profile, RulesSettings())
+    ranked = pressures(profile)
     assert list(ranked) == [Label.SPURIOUS_TOOL_CALL, Label.ARGUMENT_MISMATCH, Label.RECOVERY_FAILURE]
     assert list(ranked.values()) == pytest.approx([0.36, 0.2, 0.16])
-    assert guidelines(make_curator("rules"), profile) == tuple(GUIDELINE_FOR[label] for label in ranked)
+    assert guidelines(make("rules"), profile) == tuple(GUIDELINE_FOR[label] for label in ranked)
 
 
 def test_the_three_with_the_most_pressure_are_kept_and_a_shared_one_counts_once() -> None:
@@ -166,49 +174,64 @@ def test_the_three_with_the_most_pressure_are_kept_and_a_shared_one_counts_once(
         ([Label.SPURIOUS_TOOL_CALL] * 15, 0.0),
         ([Label.ARGUMENT_MISMATCH] * 12, 0.0),
     )
-    assert guidelines(make_curator("rules"), profile) == (EVERY_PART, RECOVER, ABSTAIN)
-    assert select_guidelines(profile, RulesSettings(keep=1)) == (EVERY_PART,)
-    assert select_guidelines(profile, RulesSettings(keep=0)) == ()
-    assert len(select_guidelines(profile, RulesSettings(keep=8))) == 4
+    assert guidelines(make("rules"), profile) == (EVERY_PART, RECOVER, ABSTAIN)
+    assert select_guidelines(profile) == (EVERY_PART, RECOVER, ABSTAIN)
+    assert len(pressures(profile)) == 5
 
 
 def test_guidelines_are_worked_out_anew_from_the_window() -> None:
-    curator = make_curator("rules")
+    curator = make("rules")
     profile = seen(([Label.SPURIOUS_TOOL_CALL] * 9, 0.0))
     (first,) = proposals(curator, profile)
     profile.start_window()
     # Nothing was seen since: what is shown stays, or the base where nothing was shown yet.
-    assert proposals(curator, profile, incumbent=first.interface) == (first,)
+    assert proposals(curator, profile, incumbent=first.value) == (first,)
     assert proposals(curator, profile, incumbent=OTHER) == (Proposal(OTHER),)
     assert proposals(curator, profile, incumbent=Interface(fade=0.5)) == (Proposal(RULES_BASE),)
     profile.add(Diagnosis("a_task", "base", (), success=True), 1.0)
-    assert proposals(curator, profile, incumbent=first.interface) == (Proposal(RULES_BASE),)
-    turns = tuple(TurnDiagnosis(i, Label.RECOVERY_FAILURE, "", TurnVerdict(i, Outcome.UNSCORED)) for i in range(8))
-    profile.add(Diagnosis("a_task", "base", turns, success=False), 0.0)
-    assert guidelines(curator, profile, first.interface) == (RECOVER,)
+    assert proposals(curator, profile, incumbent=first.value) == (Proposal(RULES_BASE),)
+    profile.add(
+        Diagnosis(
+            "a_task",
+            "base",
+            tuple(TurnDiagnosis(i, Label.RECOVERY_FAILURE, "", TurnVerdict(i, Outcome.UNSCORED)) for i in range(8)),
+            success=False,
+        ),
+        0.0,
+    )
+    assert guidelines(curator, profile, first.value) == (RECOVER,)
+
+
+def test_turns_before_the_window_do_not_count() -> None:
+    profile = seen(([Label.SPURIOUS_TOOL_CALL] * 50, 0.0))
+    profile.start_window()
+    turn = TurnDiagnosis(0, Label.SPURIOUS_TOOL_CALL, "", TurnVerdict(0, Outcome.UNSCORED))
+    for _ in range(7):
+        profile.add(Diagnosis("a_task", "base", (turn,), success=False), 0.0)
+    assert guidelines(make("rules"), profile) == ()
+    profile.add(Diagnosis("a_task", "base", (turn,), success=False), 0.0)
+    assert guidelines(make("rules"), profile) == (ABSTAIN,)
 
 
 def test_proposals_depend_on_the_profile_alone() -> None:
     # Equal pressures keep the order of the table, in whatever order the labels were seen.
     forth = seen(([Label.RECOVERY_FAILURE] * 8, 0.0), ([Label.INVALID_TOOL_CALL] * 8, 0.0))
     back = seen(([Label.INVALID_TOOL_CALL] * 8, 0.0), ([Label.RECOVERY_FAILURE] * 8, 0.0))
-    assert proposals(make_curator("rules"), forth, seed=1) == proposals(make_curator("rules"), back, seed=2)
-    assert guidelines(make_curator("rules"), back) == (GUIDELINE_FOR[Label.INVALID_TOOL_CALL], RECOVER)
+    assert proposals(make("rules"), forth, seed=1) == proposals(make("rules"), back, seed=2)
+    assert guidelines(make("rules"), back) == (GUIDELINE_FOR[Label.INVALID_TOOL_CALL], RECOVER)
     stored = FailureProfile.from_dict(json.loads(json.dumps(forth.to_dict())))
-    assert proposals(make_curator("rules"), stored) == proposals(make_curator("rules"), forth)
+    assert proposals(make("rules"), stored) == proposals(make("rules"), forth)
 
 
 def test_a_guideline_of_the_base_is_not_repeated() -> None:
     base = Interface(guidelines=(ABSTAIN,))
-    assert guidelines(RulesCurator(RulesSettings(interface=base)), seen(([Label.SPURIOUS_TOOL_CALL] * 8, 0.0))) == (
-        ABSTAIN,
-    )
+    assert guidelines(make("rules", interface=base), seen(([Label.SPURIOUS_TOOL_CALL] * 8, 0.0))) == (ABSTAIN,)
 
 
 @pytest.mark.parametrize("kind", WITHOUT_MODEL)
 def test_a_state_passes_through_json(kind: str) -> None:
     profile = seen(([Label.SPURIOUS_TOOL_CALL] * 8, 0.0))
-    curator, other = make_curator(kind), make_curator(kind)
+    curator, other = make(kind), make(kind)
     before = proposals(curator, profile)
     state = json.loads(json.dumps(curator.get_state()))
     other.set_state(state)
@@ -217,6 +240,15 @@ def test_a_state_passes_through_json(kind: str) -> None:
     for wrong in ({"kind": "another"}, {}):
         with pytest.raises(UserError, match=f"curator of kind '{kind}'"):
             other.set_state(wrong)
+
+
+def test_every_interface_passes_through_its_document() -> None:
+    profile = seen(*(([label] * 12, 0.0) for label in GUIDELINE_FOR))
+    for curator in (NoCurator(), FixedCurator(), RulesCurator()):
+        (proposal,) = proposals(curator, profile)
+        assert proposal.value is not None
+        assert interface_from_json(dump_interface(proposal.value)) == proposal.value
+    assert interface_from_json(dump_interface(RULES_BASE)) == RULES_BASE
 
 
 def test_every_failure_but_an_inherited_state_has_a_guideline() -> None:
@@ -232,30 +264,11 @@ def test_the_tiny_base_has_seen_the_wordings_for_its_behaviours() -> None:
     assert not set(GUIDELINE_FOR.values()) & set(HARMFUL)
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        *(("min_count", value) for value in (0, 1.0, "8")),
-        *(("keep", value) for value in (-1, MAX_GUIDELINES + 1)),
-        *((key, value) for key in ("min_prevalence", "max_reward") for value in (-0.1, 1.1, float("nan"))),
-    ],
-)
-def test_settings_out_of_range_are_refused(key: str, value: Any) -> None:
-    with pytest.raises(UserError, match=rf"curator\.kind: rules: {key}: .* should be"):
-        make_curator("rules", {key: value})
-
-
-def test_the_settings_are_the_released_ones_and_their_edges_are_allowed() -> None:
-    assert list(RulesSettings().model_dump().values()) == [8, 0.10, 0.6, 3, None]
-    RulesSettings(min_count=1, min_prevalence=0, max_reward=1, keep=0)
-    RulesSettings(min_prevalence=1.0, max_reward=0.0, keep=MAX_GUIDELINES)
-
-
 def test_a_base_without_room_for_guidelines_is_refused() -> None:
-    full = Interface(guidelines=tuple(f"Guideline {number}." for number in range(MAX_GUIDELINES - 2)))
-    RulesCurator(RulesSettings(keep=2, interface=full))
-    with pytest.raises(UserError, match=r"rules\.keep: 3 guidelines do not fit beside the 6"):
-        RulesCurator(RulesSettings(keep=3, interface=full))
+    full = tuple(f"Guideline {number}." for number in range(MAX_GUIDELINES - 2))
+    make("rules", interface=Interface(guidelines=full[:-1]))
+    with pytest.raises(UserError, match=r"curator\.interface: the rules add 3 guidelines to its 6"):
+        make("rules", interface=Interface(guidelines=full))
 
 
 def test_curators_load_neither_torch_nor_the_tiny_base() -> None:

@@ -17,7 +17,7 @@ from policies import tiny
 from policies.engine.choice import start_engine
 from policies.models import open_model
 from policies.prompting import ChatFormat
-from policies.task_writer import Draft
+from policies.proposer import Proposal
 from policies.tiny import training
 from policies.tiny.build import MAX_BYTES, STATE, build, only_writes, write_writer_card
 from policies.tiny.measure_writer import AT_ONCE, WriterMeasured, counted, made_up_profiles, measure_writer
@@ -147,8 +147,9 @@ def test_tiny_writer_writes_specifications_that_have_tasks_and_differ() -> None:
 def test_a_writers_card_has_what_was_measured(tmp_path: Path) -> None:
     recipe = json.dumps(asdict(WRITER_RECIPE))
     (tmp_path / "recipe.json").write_text(recipe, encoding="utf-8")
-    drafts = [Draft(SOURCE.read(GOOD)), Draft(SOURCE.read(GOOD)), Draft(SOURCE.read(GOOD), "no"), Draft(None, "no")]
-    write_writer_card(tmp_path, {"made up": counted(drafts)})
+    good = SOURCE.read(GOOD)
+    proposals = [Proposal(good), Proposal(good), Proposal(good, "no"), Proposal(None, "no")]
+    write_writer_card(tmp_path, {"made up": counted(proposals)})
     card = (tmp_path / "README.md").read_text(encoding="utf-8")
     assert "| made up | 4 | 75.0 [30.1, 95.4] | 50.0 [15.0, 85.0] | 1 |" in card
     assert "| made up | 100 | 0 | 0 | 0 | 100 |" in card

@@ -1,23 +1,24 @@
-"""What a run writes down, beside the checkpoints to go on from: a kill at any moment leaves both in step."""
+"""What a run writes: a kill at any moment leaves its files and its checkpoints in step."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
-from seal_ray.rollout.groups import GroupPlan
 
 from envs.dialogue import Protocol
 from envs.profile import FailureProfile
 from seal_ray.algorithm.config import make_config
+from seal_ray.algorithm.report import EvaluationReport, OnRound, RoundReport
 from seal_ray.algorithm.seal import Seal
+from seal_ray.proposing.loop import WindowReport
 from seal_ray.report.files import RunFolder
+from seal_ray.rollout.types import GroupPlan
 from seal_ray.run import checkpoints
-from seal_ray.run.recorder import Recorder, by_turns
-from tests.seal_ray.algorithm.rounds import ARMS, Solver
+from seal_ray.run.recorder import Recorder, interleaved_trajectories
 from tests.seal_ray.report.test_trackers import scalars
+from tests.seal_ray.rollout.rounds import ARMS, Solver
 
 ROUNDS = 4
 
@@ -27,19 +28,35 @@ class Rounds:
 
     def __init__(self, done: int = 0) -> None:
         self.config = make_config(overrides=[f"training.rounds={ROUNDS}", "evaluation.interval=2"])
+        self.spec = self.config.spec
         self.round = done
-        self.last_round: list[Any] = []
-        self.last_evaluation = {"plain": {"base": {"a": 1}}}
-        self.curation = SimpleNamespace(last_proposals=[], last_arms=[])
-        self.authorship = SimpleNamespace(last_drafts=[], last_pool=[])
-        self.profile = FailureProfile()
+        self.subscribers: list[OnRound] = []
 
-    def train(self) -> dict[str, float]:
+    def subscribe(self, on_round: OnRound) -> None:
+        self.subscribers.append(on_round)
+
+    def train(self) -> None:
         self.round += 1
-        return {"round": self.round, "solver/success": self.round / 10}
+        report = RoundReport(
+            round=self.round,
+            groups=tuple(Solver(lambda _: 0.5).play([plan(self.round, 2)])),
+            arms=ARMS,
+            window_rounds=1,
+            curator=WindowReport(proposals=[{"rejection": None}], known=[{"id": "plain"}] if self.round % 2 else []),
+            task_writer=WindowReport(),
+            profile=FailureProfile().to_dict(),
+            metrics={"round": self.round, "solver/success": self.round / 10, "solver/success_shown": float("nan")},
+        )
+        for subscriber in self.subscribers:
+            subscriber(report)
 
-    def evaluate(self) -> dict[str, float]:
-        return {"success": self.round / 10, "seconds": 0.0}
+    def play_evaluation(self) -> EvaluationReport:
+        return EvaluationReport({"plain": {"base": {"a": 1}}}, {"success": self.round / 10}, 0.5)
+
+
+def plan(number: int, plain: int) -> GroupPlan:
+    seeds = tuple(range(10 * number, 10 * number + 4))
+    return GroupPlan(number, "a task", "base", ARMS[1], Protocol("seal"), seeds, 1.0, plain_members=plain)
 
 
 def run(folder: RunFolder, *, resumed: bool) -> None:
@@ -69,7 +86,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
 
 @pytest.mark.parametrize("at", range(1, ROUNDS + 1))
 @pytest.mark.parametrize("after", [False, True], ids=["before it is one", "after it is one"])
-def test_a_kill_beside_a_checkpoint_loses_no_row(
+def test_a_kill_around_a_checkpoint_loses_no_row(
     folder: RunFolder, monkeypatch: pytest.MonkeyPatch, at: int, after: bool
 ) -> None:
     keep = checkpoints.keep
@@ -105,7 +122,7 @@ def test_a_picture_that_fails_costs_no_checkpoint(folder: RunFolder, monkeypatch
     assert checkpoints.round_of(checkpoints.stored(folder.checkpoints)[-1]) == last
 
 
-def test_a_run_that_begins_anew_shows_its_rounds_once(folder: RunFolder) -> None:
+def test_a_run_that_starts_from_scratch_shows_its_rounds_once(folder: RunFolder) -> None:
     run(folder, resumed=False)
     for path in folder.checkpoints.iterdir():
         path.rmdir()
@@ -113,12 +130,21 @@ def test_a_run_that_begins_anew_shows_its_rounds_once(folder: RunFolder) -> None
     assert [step for step, name, _ in scalars(folder) if name == "solver/success"] == list(range(1, ROUNDS + 1))
 
 
-def test_dialogues_are_kept_of_all_groups_and_of_both_arms_of_a_pair() -> None:
-    def plan(number: int, plain: int) -> GroupPlan:
-        seeds = tuple(range(10 * number, 10 * number + 4))
-        return GroupPlan(number, "a task", ARMS[1], Protocol("seal"), seeds, 1.0, plain_members=plain)
+def test_a_report_is_written_to_the_files_of_the_run(folder: RunFolder) -> None:
+    run(folder, resumed=False)
+    first = folder.metrics.rows()[1]
+    assert (first["round"], first["solver/success"]) == (1, 0.1)
+    assert "solver/success_shown" not in first, "nan is left out"
+    assert [row["evaluation/success"] for row in folder.metrics.rows() if "evaluation/success" in row] == [0.0, 0.4]
+    assert [row["proposals"] for row in folder.proposals.rows()] == [[{"rejection": None}]] * ROUNDS
+    assert [row["round"] for row in folder.arms.rows()] == [1, 3], "a window's arms, at its end"
+    assert folder.drafts.rows() == folder.pool.rows() == []
+    assert [len(row["interfaces"]) for row in folder.interfaces.rows()] == [2] * ROUNDS
+    assert len(folder.trajectories_of(1).rows()) == 4
 
+
+def test_dialogues_are_kept_of_all_groups_and_of_both_arms_of_a_pair() -> None:
     groups = Solver(lambda _: 0.5).play([plan(0, 4), plan(1, 2), plan(2, 0)])
-    kept = [each.seed for each in by_turns(groups)]
+    kept = [each.seed for each in interleaved_trajectories(groups)]
     assert kept[:6] == [0, 12, 20, 1, 10, 21]
     assert sorted(kept) == sorted(seed for group in groups for seed in group.plan.seeds)

@@ -67,7 +67,7 @@ def test_what_is_pulled_is_what_was_pushed_and_no_more(run: Path, tmp_path: Path
     assert folder == tmp_path / "elsewhere" / "mine"
     assert storage == f"{tmp_path}/storage"
     assert tree(folder) == tree(run)
-    with pytest.raises(UserError, match="exists; go on with --resume"):
+    with pytest.raises(UserError, match="exists; resume it with --resume"):
         pull(f"{tmp_path}/storage/mine", tmp_path / "elsewhere")
 
 
@@ -88,7 +88,7 @@ def test_what_is_no_storage_is_one_sentence(run: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(UserError, match="cannot be written"):
         Mirror(run, str(tmp_path / "file"))
-    with pytest.raises(UserError, match="holds no run"):
+    with pytest.raises(UserError, match="has no readable run"):
         pull(f"{tmp_path}/nowhere", tmp_path / "runs")
 
 
@@ -96,11 +96,11 @@ def test_a_run_is_no_mirror_of_itself(run: Path) -> None:
     before = tree(run)
     inside = run.parent / run.name / run.name  # its mirror would be the folder of all runs
     inside.mkdir()
-    with pytest.raises(UserError, match="is where the run itself lies"):
+    with pytest.raises(UserError, match="overlaps the run folder"):
         Mirror(inside, str(run.parent.parent / "runs"))
     inside.rmdir()
     for storage in (str(run.parent), f"file://{run.parent}", str(run)):
-        with pytest.raises(UserError, match="is where the run itself lies"):
+        with pytest.raises(UserError, match="overlaps the run folder"):
             Mirror(run, storage)
     assert tree(run) == before
 
@@ -123,7 +123,7 @@ def test_half_a_copy_is_no_run(run: Path, tmp_path: Path) -> None:
     Mirror(run, str(tmp_path / "storage")).push()
     weights = tmp_path / "storage/mine/checkpoints/round_000001/model/weights"
     weights.rename(weights.with_name("elsewhere"))
-    with pytest.raises(UserError, match="holds no run that can be read"):
+    with pytest.raises(UserError, match="has no readable run"):
         pull(f"file://{tmp_path}/storage/mine", tmp_path / "here")
     assert not (tmp_path / "here" / "mine").exists()
     weights.with_name("elsewhere").rename(weights)
@@ -174,7 +174,7 @@ def test_a_dry_run_fetches_nothing(
 
 def test_a_new_run_takes_no_others_place(run: Path, tmp_path: Path) -> None:
     Mirror(run, str(tmp_path / "storage"), new=True).push()
-    with pytest.raises(UserError, match="is there; go on with --resume"):
+    with pytest.raises(UserError, match="exists; resume it with --resume"):
         Mirror(run, str(tmp_path / "storage"), new=True)
     with pytest.raises(UserError, match="is a copy of another folder"):
         Mirror(tmp_path / "never_written" / "mine", str(tmp_path / "storage"))
@@ -208,7 +208,7 @@ def test_a_copy_of_another_run_or_of_a_later_state_is_kept(run: Path, tmp_path: 
     with pytest.raises(UserError, match="or of a later state"):
         Mirror(run, storage)
     (tmp_path / "storage/mine" / STATE).write_text("[]", encoding="utf-8")
-    with pytest.raises(UserError, match=r"storage.json cannot be read \(it tells of no pushes"):
+    with pytest.raises(UserError, match=r"storage.json cannot be read \(it has no pushes"):
         Mirror(pulled, storage)
 
 
@@ -262,7 +262,7 @@ def test_what_no_push_has_written_stays(run: Path, tmp_path: Path) -> None:
     theirs = tmp_path / "storage/mine/sub/thesis.tex"
     theirs.parent.mkdir(parents=True)
     theirs.write_text("precious", encoding="utf-8")
-    with pytest.raises(UserError, match=r"/mine is there; give another name or place"):
+    with pytest.raises(UserError, match=r"/mine exists; give another name or place"):
         Mirror(run, str(tmp_path / "storage"), new=True)
     Mirror(run, str(tmp_path / "storage")).push()
     (run / "metrics.jsonl").unlink()
@@ -394,10 +394,10 @@ def test_clouds_are_as_folders(kind: str, run: Path, tmp_path: Path, request: py
     assert folder == tmp_path / "elsewhere" / "mine"
     assert tree(folder) == tree(run)
     assert set(tree(run)) == {"metrics.jsonl", STATE}
-    with pytest.raises(UserError, match="is there; go on with --resume"):
+    with pytest.raises(UserError, match="exists; resume it with --resume"):
         Mirror(run, storage, new=True)
     with pytest.raises(UserError, match="cannot be written") as error:
         Mirror(run, storage.replace("bucket/", "other-bucket/")).push()
     assert "\n" not in str(error.value)
-    with pytest.raises(UserError, match="holds no run"):
+    with pytest.raises(UserError, match="has no readable run"):
         pull(mirror.uri.replace("mine", "theirs"), tmp_path / "elsewhere")

@@ -18,7 +18,7 @@ import pytest
 
 from envs.errors import UserError
 from seal_ray.algorithm.config import SealConfig, make_config
-from seal_ray.config.memory import Available
+from seal_ray.algorithm.memory_estimate import Available
 from seal_ray.report.files import RunFolder
 from seal_ray.run.cluster import connected
 from seal_ray.run.recorder import TrainingOutcome
@@ -98,7 +98,7 @@ def test_dry_run_of_a_large_model_needs_neither_its_weights_nor_this_machine(
     preset: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: pytest.fail("no hub is asked"))
-    monkeypatch.setattr("seal_ray.config.memory.available", lambda: Available(8 << 30))
+    monkeypatch.setattr("seal_ray.algorithm.memory_estimate.available", lambda: Available(8 << 30))
     code, said = run_main(
         "train", "--dry-run", "--preset", preset, "--preset", "seal", capsys=capsys, monkeypatch=monkeypatch
     )

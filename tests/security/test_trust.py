@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 import torch
 from rich.table import Table
+from seal_ray.algorithm.state import read_state, write_state
 
 from envs.errors import UserError
 from envs.task import JSON
 from envs.trusting import import_names, restricted, trust_names
 from policies.models import open_model
-from seal_ray.algorithm.state import read_state, write_state
 from seal_ray.cli.console import make_console
 from seal_ray.grpo.rewards import REWARDS
 from seal_ray.report.files import RunFolder

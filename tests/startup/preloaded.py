@@ -63,7 +63,7 @@ LIBRARIES = (
     "policies.rollouts",
     "pyarrow.compute",
     "rich.pretty",
-    "seal_ray.config.agents",
+    "seal_ray.config.resolve",
     "seal_ray.config.presets",
     "seal_ray.grpo.forward",
     "smart_open",

@@ -26,13 +26,13 @@ def test_a_machine_without_memory_is_one_sentence(tmp_path: Path, monkeypatch: p
         raise RuntimeError("Caught unexpected exception: 3 worker(s) were killed\nMemory on the node") from cause
 
     monkeypatch.setattr(tune.Tuner, "fit", fit)
-    with pytest.raises(MemoryFault, match=r"ran out of memory.* go on with --resume") as caught:
-        run_trials(tmp_path, {}, tell=print, retries=0, checkpoint_every=1)
+    with pytest.raises(MemoryFault, match=r"ran out of memory.* resume with --resume") as caught:
+        run_trials(tmp_path, {}, on_event=print, retries=0, checkpoint_every=1)
     assert "\n" not in str(caught.value)
 
     cause = ValueError("another")
     with pytest.raises(RuntimeError, match="Caught unexpected"):
-        run_trials(tmp_path, {}, tell=print, retries=0, checkpoint_every=1)
+        run_trials(tmp_path, {}, on_event=print, retries=0, checkpoint_every=1)
 
 
 def test_trials_that_a_smaller_cluster_can_never_hold_are_not_waited_for(

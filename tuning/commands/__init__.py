@@ -1,1 +1,1 @@
-"""The commands of this floor, as `[project.entry-points."seal_ray.commands"]` names them."""
+"""The commands of this floor, for the entry points `seal_ray.commands` of `pyproject.toml`."""

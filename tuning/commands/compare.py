@@ -1,11 +1,10 @@
-"""`seal-ray compare`: arms against each other, each with several seeds, on Ray Tune.
+"""`seal-ray compare`: arms, each with several seeds, on Ray Tune.
 
-What takes long to import is imported where the command runs.
+Modules that are slow to import are imported in the command.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,9 +14,9 @@ from rich.console import Console
 from rich.table import Table
 
 from envs.errors import UserError
-from seal_ray.cli.console import make_console
-from seal_ray.cli.options import DryRun, Rounds, Runs, Storage, Trust
-from tuning.commands.shared import Standing, check_alone, new_folder, tell_end, tell_missing, teller
+from seal_ray.cli.console import make_console, print_line
+from seal_ray.cli.options import DryRun, Name, Resume, Rounds, Runs, Storage, Trust
+from tuning.commands.shared import Report, check_exclusive, open_folder, print_end, print_missing, run_or_resume
 
 if TYPE_CHECKING:
     from tuning.comparison.collect import Comparison
@@ -38,7 +37,7 @@ def command(
     rounds: Rounds = None,
     preset: Annotated[str | None, typer.Option(help="The model preset under all arms, or a YAML file.")] = None,
     baseline: Annotated[
-        str | None, typer.Option(help="The arm that the others are held against; vanilla, or else the first.")
+        str | None, typer.Option(help="The arm that the others are compared with; vanilla, or else the first.")
     ] = None,
     threshold: Annotated[
         float | None,
@@ -50,18 +49,13 @@ def command(
     ] = None,
     start: Annotated[
         Path | None,
-        typer.Option(
-            help="Comparison (a folder, or .tar.xz) that has evaluated the same model before training; not done again."
-        ),
+        typer.Option(help="Comparison (a folder, or .tar.xz) whose evaluations before training are reused."),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the comparison; it must not exist.")] = None,
-    name: Annotated[str | None, typer.Option(help="Name of that folder in --runs.")] = None,
+    name: Name = None,
     runs: Runs = Path("runs"),
-    resume: Annotated[
-        str | None, typer.Option(help="Comparison to go on with: its folder, or where --storage has put it.")
-    ] = None,
+    resume: Resume = None,
     storage: Storage = None,
-    report: Annotated[Path | None, typer.Option(help="Folder of a comparison to draw again; nothing is run.")] = None,
+    report: Report = None,
     merge: Annotated[
         bool, typer.Option("--merge", help="Join comparisons that were run in pieces; nothing is run.")
     ] = False,
@@ -69,7 +63,7 @@ def command(
     _trust: Trust = False,
 ) -> None:
     """Compare methods: arms × seeds, with intervals and paired differences. Ctrl-C stops; --resume resumes."""
-    from tuning.comparison.collect import ComparisonManifest, check_unmerged, collect, set_threshold
+    from tuning.comparison.collect import ComparisonManifest, collect, set_threshold
     from tuning.comparison.report import write_results
 
     console = make_console()
@@ -78,35 +72,27 @@ def command(
     if merge:
         from tuning.comparison.merge import merge as join
 
-        if any(each is not None for each in (*of_trials, resume, report, storage)):
-            raise UserError(
-                "--merge: it joins trials as they are; only --baseline, --threshold, --out and --name go with it."
-            )
-        folder = new_folder(out, name, runs, prefix="compare")
-        join([Path(each) for each in words or []], folder, baseline=baseline, threshold=share)
+        if any(value is not None for value in (*of_trials, resume, report, storage)):
+            raise UserError("--merge: it joins finished trials; only --baseline, --threshold, --name and --runs apply.")
+        folder, _ = open_folder(ComparisonManifest, name, runs)
+        join([Path(piece) for piece in words or []], folder, baseline=baseline, threshold=share)
         _show(console, write_results(folder))
         return
-    new = [words or None, *of_trials, baseline, out, name]
-    check_alone(resume, report, [*new, storage] if report else [*new, threshold])
+    new = [words or None, *of_trials, baseline, name]
+    check_exclusive(resume, report, [*new, storage] if report else [*new, threshold])
     if report is not None:
         if share is not None:
             set_threshold(report, share)
         _show(console, write_results(report))
         return
-    from seal_ray.run.cluster import connected
-    from seal_ray.run.storage import fetched, mirrored
-    from tuning.comparison import plan as compare
-    from tuning.running import check_resumable, resume_trials
+    from tuning.comparison.plan import check_plan, make_plan
+    from tuning.comparison.plan import start as start_plan
 
-    job: Callable[..., None]
-    if resume is not None:
-        folder, storage = fetched(resume, runs, storage)
-        check_unmerged(folder)
-        check_resumable(folder, ComparisonManifest)
-        job = partial(resume_trials, folder, ComparisonManifest)
-    else:
-        plan = compare.make_plan(
-            [each.strip() for each in (arms or "").split(",") if each.strip()],
+    folder, storage = open_folder(ComparisonManifest, name, runs, resume, storage)
+    starting = None
+    if resume is None:
+        plan = make_plan(
+            [arm.strip() for arm in (arms or "").split(",") if arm.strip()],
             seeds=3 if seeds is None else seeds,
             first_seed=first_seed or 0,
             rounds=rounds,
@@ -116,25 +102,20 @@ def command(
             overrides=words or [],
             like=start,
         )
-        compare.check_plan(plan, memory=not dry_run)
+        check_plan(plan, memory=not dry_run)
         if dry_run:
-            show_plan(console, plan)
+            _show_plan(console, plan)
             return
-        folder = new_folder(out, name, runs, prefix="compare")
-        job = partial(compare.start, plan, folder)
-
-    say = partial(console.print, soft_wrap=True, markup=False)
-    with mirrored(folder, storage, say, new=resume is None) as push:
-        say(f"comparison {folder}: connecting to Ray")
-        with connected():
-            job(tell=teller(console, lambda: _standing(collect(folder)), push=push))
-        comparison = write_results(folder)
+        starting = partial(start_plan, plan)
+    comparison = run_or_resume(
+        console, ComparisonManifest, starting, folder, storage, read=collect, write=write_results
+    )
     _show(console, comparison)
-    tell_end(console, _standing(comparison), resume=f"seal-ray compare --resume {folder}")
+    print_end(console, comparison)
 
 
-def show_plan(console: Console, plan: ComparisonPlan) -> None:
-    """Shows the arms, the settings that differ between them, and what each trial asks the cluster for."""
+def _show_plan(console: Console, plan: ComparisonPlan) -> None:
+    """Shows the arms, the settings in which they differ, and the resources of each trial."""
     from seal_ray.run.cluster import resources
     from tuning.recipe import differences
 
@@ -146,13 +127,9 @@ def show_plan(console: Console, plan: ComparisonPlan) -> None:
         section, _, key = name.partition(".")
         table.add_row(name, *(str(settings[arm][section].get(key, "–")) for arm in plan.arms))
     for kind in ("CPU", "GPU"):
-        asked = [sum(each[kind] for each in resources(config.spec).values()) for config in plan.arms.values()]
-        table.add_row(f"{kind}s of a trial", *(f"{count:g}" for count in asked))
+        counts = (sum(each[kind] for each in resources(config.spec).values()) for config in plan.arms.values())
+        table.add_row(f"{kind}s of a trial", *(f"{count:g}" for count in counts))
     console.print(table)
-
-
-def _standing(comparison: Comparison) -> Standing:
-    return Standing(comparison.trials, len(comparison.trials), comparison.manifest.rounds)
 
 
 def _show(console: Console, comparison: Comparison) -> None:
@@ -161,9 +138,7 @@ def _show(console: Console, comparison: Comparison) -> None:
     head, *rows = short_table(comparison)
     table = Table(*head, title=f"{comparison.manifest.rounds} rounds, baseline {comparison.manifest.baseline}")
     for row in rows:
-        table.add_row(*(each.replace(" [", "\n[") for each in row))
+        table.add_row(*(cell.replace(" [", "\n[") for cell in row))
     console.print(table)
-    tell_missing(console, comparison.trials)
-    console.print(
-        f"report: {comparison.folder / REPORT}   curves: {comparison.folder / CURVES}", soft_wrap=True, markup=False
-    )
+    print_missing(console, comparison.trials)
+    print_line(console, f"report: {comparison.folder / REPORT}   curves: {comparison.folder / CURVES}")

@@ -1,120 +1,174 @@
-"""What both commands share: the folder that they work in, and what they say of their trials while these run."""
+"""The common part of `compare` and `sweep`: their folder, running or resuming trials, and a line for every event."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
+import typer
 from rich.console import Console
 
 from envs.errors import SealError, UserError
+from seal_ray.cli.console import print_line
 from seal_ray.cli.train import minutes, percent
-from tuning.record import State, TrialRecord
+from tuning.record import State, TrialRecord, TrialSet, TrialsManifest
 
 if TYPE_CHECKING:
     from tuning.running import OnEvent, TrialEvent
 
 
-def check_alone(resume: str | None, report: Path | None, others: Sequence[object]) -> None:
-    """Raises `UserError` where `--resume` or `--report` stands beside each other, or beside an option that is given."""
-    if (resume or report) and (any(each is not None for each in others) or (resume and report)):
-        raise UserError(f"{'--resume' if resume else '--report'}: it goes on with its own settings; give no others.")
+T = TypeVar("T")
+Report = Annotated[Path | None, typer.Option(help="Folder whose results are written again; nothing is run.")]
 
 
-def new_folder(out: Path | None, name: str | None, runs: Path, *, prefix: str) -> Path:
-    """The folder for new trials, named by the time where neither it nor a name is given. Raises `UserError`."""
-    if out is not None and name is not None:
-        raise UserError("--out: it is the folder, and --name that in --runs; give one of them.")
-    folder = out or runs / (name or time.strftime(f"{prefix}-%Y%m%d-%H%M%S"))
-    if folder.exists():
-        raise UserError(f"{folder} exists; go on with --resume {folder}, or give another folder.")
-    return folder
+def check_exclusive(resume: str | None, report: Path | None, others: Sequence[object]) -> None:
+    """Raises `UserError` if `--resume` or `--report` is given with each other, or with another option."""
+    if (resume or report) and (any(value is not None for value in others) or (resume and report)):
+        raise UserError(f"{'--resume' if resume else '--report'}: it uses the stored settings; give no others.")
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """How far trials have come: those that there are of `count`, each of so many `rounds`."""
+def open_folder(
+    kind: type[TrialsManifest], name: str | None, runs: Path, resume: str | None = None, storage: str | None = None
+) -> tuple[Path, str | None]:
+    """A new folder in `runs`, named by the time without a name, or the folder to resume; and its storage.
 
-    trials: Sequence[TrialRecord]
-    count: int
-    rounds: int
+    Raises `UserError` if a new folder exists, or trials cannot be resumed.
+    """
+    from seal_ray.run.storage import fetched
+    from tuning.running import check_new_folder, check_resumable
+
+    if resume is None:
+        folder = runs / (name or time.strftime(f"{kind.COMMAND}-%Y%m%d-%H%M%S"))
+        check_new_folder(folder)
+    else:
+        folder, storage = fetched(resume, runs, storage)
+        check_resumable(folder, kind)
+    return folder, storage
 
 
-def teller(console: Console, read: Callable[[], Standing], *, push: Callable[[], None] = lambda: None) -> OnEvent:
-    """What tells the events of trials: a line for each, and beside each round the time of all rounds that are left.
+def run_or_resume(
+    console: Console,
+    kind: type[TrialsManifest],
+    start: Callable[..., None] | None,
+    folder: Path,
+    storage: str | None,
+    *,
+    read: Callable[[Path], TrialSet],
+    write: Callable[[Path], T],
+    on_end: Callable[[], None] = lambda: None,
+) -> T:
+    """Runs trials in a folder that is mirrored to a storage, connected to Ray, and writes their results.
 
-    `read` reads how far the trials have come; `push` is called whenever one has ended.
+    Args:
+        kind: The manifest of the folder.
+        start: Starts new trials in a folder; None to resume trials.
+        read: Reads the trials for the progress display.
+        write: Writes the results at the end, and returns them.
+        on_end: Is called after each trial.
+    """
+    from seal_ray.run.cluster import connected
+    from seal_ray.run.storage import mirrored
+    from tuning.running import resume_trials
+
+    with mirrored(folder, storage, partial(print_line, console), new=start is not None) as push:
+
+        def after_trial() -> None:
+            on_end()
+            push()
+
+        on_event = event_printer(console, lambda: read(folder), on_end=after_trial)
+        print_line(console, f"{kind.WHAT} {folder}: connecting to Ray")
+        with connected():
+            if start is None:
+                resume_trials(folder, kind, on_event=on_event)
+            else:
+                start(folder, on_event=on_event)
+        return write(folder)
+
+
+def event_printer(
+    console: Console, read: Callable[[], TrialSet], *, on_end: Callable[[], None] = lambda: None
+) -> OnEvent:
+    """Prints a line for every event, with the time that all remaining rounds need.
+
+    Args:
+        read: Reads the trials from their folder.
+        on_end: Is called when a trial has ended or was given up.
     """
     from tuning.running import TrialEventKind
 
-    begun = time.monotonic()
+    started = time.monotonic()
     played = 0
 
-    def tell(event: TrialEvent) -> None:
+    def line(event: TrialEvent) -> str:
         nonlocal played
-        at = event.trial
-        match event.happening:
+        name = event.trial
+        match event.kind:
             case TrialEventKind.STARTED:
-                text = f"{at}: started"
+                return f"{name}: started"
             case TrialEventKind.ROUND:
                 played += 1
-                text = f"{at} {_round(event)}; {time_left()}"
+                return f"{name} {_round(event)}; {time_left()}"
             case TrialEventKind.RETRIED:
-                text = f"{at}: failed ({event.error}); it goes on from its last checkpoint"
+                return f"{name}: failed ({event.error}); resuming from its last checkpoint"
             case TrialEventKind.FAILED:
-                text = f"{at}: failed and given up ({event.error})"
+                return f"{name}: failed and given up ({event.error})"
             case TrialEventKind.ENDED:
-                there = read()
-                (found,) = [each for each in there.trials if each.name == at]
-                early = f"stopped early, after {found.rounds} of {there.rounds} rounds"
-                text = f"{at}: {'finished' if found.state is State.FINISHED else early}"
+                trials = read()
+                trial = next(each for each in trials.trials if each.name == name)
+                early = f"stopped early, after {trial.rounds} of {trials.manifest.rounds} rounds"
+                return f"{name}: {'finished' if trial.state is State.FINISHED else early}"
             case TrialEventKind.STOPPING:
-                text = "stopping after the rounds under way; interrupt again to stop at once"
-        console.print(text, soft_wrap=True, markup=False)
-        if event.happening is TrialEventKind.ENDED:
-            push()
+                return "stopping after the current rounds; interrupt again to stop at once"
 
     def time_left() -> str:
+        trials = read()
+        rounds = trials.manifest.rounds
         ended = (State.FINISHED, State.STOPPED, State.FAILED)
-        there = read()
-        left = [there.rounds - each.rounds for each in there.trials if each.state not in ended]
-        done = len(there.trials) - len(left)
-        missing = sum(left) + there.rounds * (there.count - len(there.trials))
-        seconds = missing * (time.monotonic() - begun) / played
-        return f"{done} of {there.count} trials done, {minutes(seconds)} left"
+        left = [rounds - trial.rounds for trial in trials.trials if trial.state not in ended]
+        missing = sum(left) + rounds * (trials.planned - len(trials.trials))
+        seconds = missing * (time.monotonic() - started) / played
+        return f"{len(trials.trials) - len(left)} of {trials.planned} trials done, {minutes(seconds)} left"
 
-    return tell
+    def print_event(event: TrialEvent) -> None:
+        print_line(console, line(event))
+        if event.kind in (TrialEventKind.ENDED, TrialEventKind.FAILED):
+            on_end()
+
+    return print_event
 
 
 def _round(event: TrialEvent) -> str:
     metrics = event.metrics
-    parts = [
+    text = (
         f"round {metrics['round']:.0f}: success {percent(metrics, 'solver/success')} "
         f"(plain {percent(metrics, 'solver/success_plain')}, shown {percent(metrics, 'solver/success_shown')})"
-    ]
+    )
     if "perf/evaluation_seconds" in metrics:
-        parts.append(f"evaluation {percent(metrics, 'evaluation/success')}")
-    return f"{', '.join(parts)}; {metrics['perf/round_seconds']:.0f} s"
+        text += f", evaluation {percent(metrics, 'evaluation/success')}"
+    return f"{text}; {metrics['perf/round_seconds']:.0f} s"
 
 
-def tell_missing(console: Console, trials: Iterable[TrialRecord]) -> None:
-    """Says of each trial that has not come to its end why it is in no number."""
+def print_missing(console: Console, trials: Iterable[TrialRecord]) -> None:
+    """Prints the trials that did not reach their end, with the reason."""
     for trial in trials:
         if trial.state not in (State.FINISHED, State.STOPPED):
             reason = f": {trial.failure}" if trial.failure else ""
-            text = f"{trial.name} is in no number: {trial.state} after {trial.rounds} rounds{reason}"
-            console.print(text, soft_wrap=True, markup=False)
+            print_line(console, f"{trial.name} is in no number: {trial.state} after {trial.rounds} rounds{reason}")
 
 
-def tell_end(console: Console, standing: Standing, *, resume: str) -> None:
-    """Says how to go on where trials are left; `resume` is the command. Raises `SealError` where some were given up."""
-    trials, count = standing.trials, standing.count
-    if len(trials) < count or any(each.state in (State.UNFINISHED, State.NOT_STARTED) for each in trials):
-        console.print(f"stopped; go on with: {resume}", soft_wrap=True, markup=False)
-    failed = [each.name for each in trials if each.state is State.FAILED]
+def print_end(console: Console, trials: TrialSet) -> None:
+    """Prints the command that resumes remaining trials. Raises `SealError` if some were given up."""
+    resume = f"seal-ray {trials.manifest.COMMAND} --resume {trials.folder}"
+    unfinished = any(trial.state in (State.UNFINISHED, State.NOT_STARTED) for trial in trials.trials)
+    if unfinished or len(trials.trials) < trials.planned:
+        print_line(console, f"stopped; resume with: {resume}")
+    failed = [trial.name for trial in trials.trials if trial.state is State.FAILED]
     if failed:
         names = ", ".join(failed)
-        raise SealError(f"{len(failed)} of {count} trials were given up ({names}); {resume} starts them again.")
+        raise SealError(
+            f"{len(failed)} of {trials.planned} trials were given up ({names}); {resume} starts them again."
+        )

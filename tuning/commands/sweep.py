@@ -1,11 +1,10 @@
 """`seal-ray sweep`: settings searched on Ray Tune.
 
-What takes long to import is imported where the command runs.
+Modules that are slow to import are imported in the command.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,13 +13,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from seal_ray.cli.console import make_console
-from seal_ray.cli.options import DryRun, Rounds, Runs, Storage, Trust
-from tuning.commands.shared import Standing, check_alone, new_folder, tell_end, tell_missing, teller
+from seal_ray.cli.console import make_console, print_line
+from seal_ray.cli.options import DryRun, Name, Resume, Rounds, Runs, Storage, Trust
+from tuning.commands.shared import Report, check_exclusive, open_folder, print_end, print_missing, run_or_resume
 from tuning.record import State
 
 if TYPE_CHECKING:
-    from tuning.running import OnEvent, TrialEvent
     from tuning.sweep.plan import SweepPlan
     from tuning.sweep.results import Sweep
 
@@ -41,38 +39,29 @@ def command(
     trials: Annotated[int | None, typer.Option(help="Points that are tried; 16 if not given.")] = None,
     rounds: Rounds = None,
     seed: Annotated[int | None, typer.Option(help="Repeats a sweep.", min=0)] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the sweep; it must not exist.")] = None,
-    name: Annotated[str | None, typer.Option(help="Name of that folder in --runs.")] = None,
+    name: Name = None,
     runs: Runs = Path("runs"),
-    resume: Annotated[
-        str | None, typer.Option(help="Sweep to go on with: its folder, or where --storage has put it.")
-    ] = None,
+    resume: Resume = None,
     storage: Storage = None,
-    report: Annotated[Path | None, typer.Option(help="Folder of a sweep to draw again; nothing is run.")] = None,
+    report: Report = None,
     dry_run: DryRun = False,
     _trust: Trust = False,
 ) -> None:
     """Sweep settings: reweighting, curator, learning rate. Ctrl-C stops; --resume resumes."""
-    from tuning.sweep.results import SweepManifest, write_results
+    from tuning.sweep.results import SweepManifest, collect, write_results
 
     console = make_console()
-    new = [overrides or None, preset or None, space, scheduler, search, trials, rounds, seed, out, name]
-    check_alone(resume, report, [*new, storage] if report else new)
+    new = [overrides or None, preset or None, space, scheduler, search, trials, rounds, seed, name]
+    check_exclusive(resume, report, [*new, storage] if report else new)
     if report is not None:
         _show(console, write_results(report))
         return
-    from seal_ray.run.cluster import connected
-    from seal_ray.run.storage import fetched, mirrored
-    from tuning.running import check_resumable, resume_trials
-    from tuning.sweep import plan as sweep
+    from tuning.sweep.plan import check_plan, make_plan, start
 
-    job: Callable[..., None]
-    if resume is not None:
-        folder, storage = fetched(resume, runs, storage)
-        check_resumable(folder, SweepManifest)
-        job = partial(resume_trials, folder, SweepManifest)
-    else:
-        plan = sweep.make_plan(
+    folder, storage = open_folder(SweepManifest, name, runs, resume, storage)
+    starting = None
+    if resume is None:
+        plan = make_plan(
             presets=preset or [],
             overrides=overrides or [],
             space=space,
@@ -82,85 +71,57 @@ def command(
             rounds=rounds,
             seed=seed,
         )
-        sweep.check_plan(plan, memory=not dry_run)
+        check_plan(plan, memory=not dry_run)
         if plan.space.left_out:
-            console.print(f"without effect here, and left out: {', '.join(plan.space.left_out)}", soft_wrap=True)
+            print_line(console, f"without effect here, and left out: {', '.join(plan.space.left_out)}")
         if dry_run:
             _show_plan(console, plan)
             return
-        folder = new_folder(out, name, runs, prefix="sweep")
-        job = partial(sweep.start, plan, folder)
+        starting = partial(start, plan)
 
-    say = partial(console.print, soft_wrap=True, markup=False)
-    with mirrored(folder, storage, say, new=resume is None) as push:
-        say(f"sweep {folder}: connecting to Ray")
-        with connected():
-            job(tell=_teller(console, folder, push))
-        found = write_results(folder)
-    _show(console, found)
-    tell_end(console, _standing(found), resume=f"seal-ray sweep --resume {folder}")
+    def show_table() -> None:
+        console.print(trials_table(collect(folder)))
+
+    sweep = run_or_resume(
+        console, SweepManifest, starting, folder, storage, read=collect, write=write_results, on_end=show_table
+    )
+    _show(console, sweep)
+    print_end(console, sweep)
 
 
 def _show_plan(console: Console, plan: SweepPlan) -> None:
-    table = Table(
-        "parameter", "values", title=f"{plan.trials} trials, {plan.rounds} rounds, {plan.scheduler}, {plan.search}"
-    )
-    for each in plan.space.parameters:
-        values = f"{each.low:g} to {each.high:g}" if each.choices is None else ", ".join(map(str, each.choices))
-        table.add_row(each.name, values)
+    title = f"{plan.trials} trials, {plan.rounds} rounds, {plan.scheduler}, {plan.search}"
+    table = Table("parameter", "values", title=title)
+    for parameter in plan.space.parameters:
+        choices = parameter.choices
+        values = f"{parameter.low:g} to {parameter.high:g}" if choices is None else ", ".join(map(str, choices))
+        table.add_row(parameter.name, values)
     console.print(table)
 
 
-def _standing(sweep: Sweep) -> Standing:
-    return Standing(sweep.trials, sweep.manifest.trials, sweep.manifest.rounds)
-
-
-def _teller(console: Console, folder: Path, push: Callable[[], None] = lambda: None) -> OnEvent:
-    """As for any trials, and the table whenever a trial has ended."""
-    from tuning.running import TrialEventKind
-    from tuning.sweep.results import collect
-
-    tell_line = teller(console, lambda: _standing(collect(folder)), push=push)
-
-    def tell(event: TrialEvent) -> None:
-        tell_line(event)
-        if event.happening in (TrialEventKind.ENDED, TrialEventKind.FAILED):
-            console.print(_table(collect(folder)))
-
-    return tell
-
-
-def _table(sweep: Sweep) -> Table:
-    """The trials, the best first, each with its settings in one column: a space may have twenty of them."""
+def trials_table(sweep: Sweep) -> Table:
+    """The trials, the best first, with their settings in one column: a space may have twenty of them."""
     from tuning.sweep.results import score
 
-    parameters = sweep.manifest.parameters
     table = Table("trial", "state", "round", "success %", "settings")
     for trial in sweep.trials:
-        found = score(trial)
-        # By what a setting is called in its section, so that the lines stay few.
-        values = " ".join(f"{each.path[-1]}={_shown(each.value_in(trial.config))}" for each in parameters)
-        shown = "–" if found is None else f"{100 * found:.1f}"
-        table.add_row(trial.name, trial.state, str(trial.rounds), shown, values)
+        values = ((each.path[-1], each.value_in(trial.config)) for each in sweep.manifest.parameters)
+        settings = " ".join(
+            f"{key}={value:.3g}" if isinstance(value, float) else f"{key}={value}" for key, value in values
+        )
+        success = score(trial)
+        shown = "–" if success is None else f"{100 * success:.1f}"
+        table.add_row(trial.name, trial.state, str(trial.rounds), shown, settings)
     return table
-
-
-def _shown(value: object) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def _show(console: Console, sweep: Sweep) -> None:
     from tuning.sweep.results import BEST, IMPORTANCE, PARALLEL, TABLE
 
-    console.print(_table(sweep))
-    tell_missing(console, sweep.trials)
+    console.print(trials_table(sweep))
+    print_missing(console, sweep.trials)
     if sweep.best is not None:
-        console.print(
-            f"best: {sweep.best.name}; train it with: seal-ray train --preset {sweep.folder / BEST}",
-            soft_wrap=True,
-            markup=False,
-        )
-    elif any(each.state is State.STOPPED for each in sweep.trials):
-        console.print("no trial has come to its end yet, and so there is no best one")
-    files = "   ".join(str(sweep.folder / each) for each in (TABLE, PARALLEL, IMPORTANCE))
-    console.print(f"results: {files}", soft_wrap=True, markup=False)
+        print_line(console, f"best: {sweep.best.name}; train it with: seal-ray train --preset {sweep.folder / BEST}")
+    elif any(trial.state is State.STOPPED for trial in sweep.trials):
+        print_line(console, "no best trial yet: none has finished its rounds")
+    print_line(console, f"results: {'   '.join(str(sweep.folder / name) for name in (TABLE, PARALLEL, IMPORTANCE))}")

@@ -1,4 +1,4 @@
-"""Collecting a comparison: what was to be run, and what the run folders of its trials hold. No Ray."""
+"""Collecting a comparison: its plan and the records of its trials, read from its folder. No Ray."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from seal_ray.report.files import TRIALS, Row
 from tuning.record import EXAM, State, TrialRecord, TrialsManifest
 
 EVALUATION = "evaluation/success"
-"""The metric of a trial that comparisons are about; by category with its name behind."""
+"""The metric that comparisons are about; `evaluation/success/CATEGORY` for one category."""
 
 _ROUND = re.compile(r"round_(\d+)")
 
 _MAX_TRIALS = 2000
-_OF_AN_EXAM = ("dialect", "budgets", "temperature", "top_p")
+_EXAM_SETTINGS = ("dialect", "budgets", "temperature", "top_p")
 
 ARM_NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,59}"
-"""What an arm can be called: its trials' folders are called after it."""
+"""The names that an arm can have; its trials' folders contain them."""
 ArmName = Annotated[str, Field(pattern=f"^{ARM_NAME}$")]
 Seed = Annotated[int, Field(ge=0, lt=2**64)]
 
 Groups = Mapping[str, tuple[int, int]]
-"""Group of an exam's items → how many are right, of how many."""
+"""Group of an exam's items → the number of right answers, and of all."""
 
 
 class _Exam(BaseModel):
@@ -45,18 +45,20 @@ class _Exam(BaseModel):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if any(right > of for groups in self.groups.values() for right, of in groups.values()):
-            raise ValueError("more answers are right than were given")
+            raise ValueError("there are more right answers than answers")
         if not isinstance(self.settings.get("model", {}), dict):
-            raise ValueError("the settings of the model are none")
+            raise ValueError("the settings of the model are no mapping")
         return self
 
 
 class ComparisonManifest(TrialsManifest):
-    """What a comparison runs: `arms`, name → what it is, each with all `seeds`.
+    """The plan of a comparison: each arm with all seeds.
 
-    `threshold` is the success, as a share, that the report holds trials to, where one was given. A comparison that was
-    joined from others names their folders in `merged`; it has no folder in which it was started. Arms of which the
-    others planned fewer seeds stand in `fewer_seeds` with those.
+    Attributes:
+        arms: Name → description.
+        threshold: Success, as a share, to which the report measures times, if one was given.
+        merged: The folders from which a merged comparison was joined; its `folder` is empty.
+        fewer_seeds: The seeds of arms that have not all of them, after a merge.
     """
 
     FILE, WHAT, COMMAND = "comparison.yaml", "comparison", "compare"
@@ -71,31 +73,29 @@ class ComparisonManifest(TrialsManifest):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if self.baseline not in self.arms or self.fewer_seeds.keys() - self.arms.keys():
-            raise ValueError("the baseline, or an arm with fewer seeds, is none of the arms")
+            raise ValueError("the baseline, or an arm with fewer seeds, is not among the arms")
         if len(self.arms) * len(self.seeds) > _MAX_TRIALS:
             raise ValueError(f"it has more than {_MAX_TRIALS:,} trials")
         if len(set(self.seeds)) != len(self.seeds) or not set().union(*self.fewer_seeds.values()) <= set(self.seeds):
-            raise ValueError("a seed is there twice, or an arm has one that is not among the seeds")
+            raise ValueError("a seed is there twice, or an arm has a seed that is not among the seeds")
         if not all(text.isprintable() for text in (*self.arms.values(), *self.merged)):
             raise ValueError("a text holds control characters")
         return self
 
+    def check_resumable(self, out: Path) -> None:
+        if self.merged:
+            raise UserError(f"{out} was merged from {', '.join(self.merged)}; resume these, and merge them again.")
+        super().check_resumable(out)
+
     def trials(self) -> Iterator[tuple[str, int]]:
-        """Arm and seed of every trial, a seed's arms after one another so that pairs are complete early."""
+        """Arm and seed of every trial; all arms of a seed come first, so that pairs are complete early."""
         for seed in self.seeds:
             yield from ((arm, seed) for arm in self.arms if seed in self.fewer_seeds.get(arm, self.seeds))
 
 
 def set_threshold(out: Path, threshold: float) -> None:
-    """Has the reports of a comparison hold trials to this success, as a share, from now on."""
+    """Stores the success, as a share, to which later reports of a comparison measure times."""
     ComparisonManifest.read(out).model_copy(update={"threshold": threshold}).write(out)
-
-
-def check_unmerged(out: Path) -> None:
-    """Raises `UserError` for a comparison that was joined from others: its trials cannot go on."""
-    merged = ComparisonManifest.read(out).merged
-    if merged:
-        raise UserError(f"{out} was merged from {', '.join(merged)}; go on with these, and merge them again.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +114,7 @@ class ArmTrial(TrialRecord):
 
     @cached_property
     def exams(self) -> Mapping[str, Groups]:
-        """Suite → what came of it, for those that the trial's solver has sat."""
+        """Suite → the results of the trial's solver by group of items."""
         return {
             suite: {group: (right, of) for group, (right, of) in groups.items()}
             for suite, groups in self._exam.get("groups", {}).items()
@@ -122,10 +122,10 @@ class ArmTrial(TrialRecord):
         }
 
     def exam_settings(self, suite: str) -> Mapping[str, Any]:
-        """What the suite's answers depend on beside the model: the model's settings, and what was told of the suite."""
+        """The settings on which the suite's answers depend, apart from the model, and the suite's notes."""
         model = self._exam.get("settings", {}).get("model", {})
         notes = [note for note in self._exam.get("notes", []) if note.startswith(f"{suite}: ")]
-        return {key: model.get(key) for key in _OF_AN_EXAM} | {"notes": notes}
+        return {key: model.get(key) for key in _EXAM_SETTINGS} | {"notes": notes}
 
     @property
     def examined_round(self) -> int | None:
@@ -140,15 +140,15 @@ class ArmTrial(TrialRecord):
 
     @cached_property
     def rows_by_task(self) -> Mapping[str, Sequence[Row]]:
-        """Task → rows as those of the metrics, but of the evaluation of this task alone.
+        """Task → rows like those of the metrics, but of the evaluation of this task alone.
 
-        A row lacks a dialogue that was lost. Empty where not every evaluation was written down by task.
+        The value of a lost dialogue is None. Empty if an evaluation lacks its results by task.
         """
-        there = {row["round"]: row["suites"].get(PLAIN, {}) for row in self.evaluations}
-        if not {row["round"] for row in self.rows if row.get(EVALUATION) is not None} <= there.keys():
+        by_round = {row["round"]: row["suites"].get(PLAIN, {}) for row in self.evaluations}
+        if not {row["round"] for row in self.rows if row.get(EVALUATION) is not None} <= by_round.keys():
             return {}
         found: dict[str, list[Row]] = {}
-        for number, by_category in there.items():
+        for number, by_category in by_round.items():
             for category, outcomes in by_category.items():
                 for task, outcome in outcomes.items():
                     names = (EVALUATION, f"{EVALUATION}/{category}")
@@ -158,15 +158,20 @@ class ArmTrial(TrialRecord):
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A comparison as it stands."""
+    """The plan and the trials of a comparison; a `TrialSet`."""
 
     folder: Path
     manifest: ComparisonManifest
     trials: Sequence[ArmTrial]
 
-    def of(self, arm: str, *states: State) -> list[ArmTrial]:
-        """The trials of an arm by seed, those in one of `states` where some are given."""
-        return [each for each in self.trials if each.arm == arm and (not states or each.state in states)]
+    @property
+    def planned(self) -> int:
+        """Number of all trials."""
+        return len(self.trials)
+
+    def arm_trials(self, arm: str, *states: State) -> list[ArmTrial]:
+        """The trials of an arm by seed; only those in one of `states`, if any are given."""
+        return [trial for trial in self.trials if trial.arm == arm and (not states or trial.state in states)]
 
 
 def trial_folder(out: Path, arm: str, seed: int) -> Path:
@@ -178,7 +183,7 @@ def collect(out: Path) -> Comparison:
     """Reads the comparison in a folder, finished or not. Raises `UserError` as `ComparisonManifest.read`."""
     manifest = ComparisonManifest.read(out)
     trials = [
-        ArmTrial.read(trial_folder(out, arm, seed), of_rounds=manifest.rounds, arm=arm, seed=seed)
-        for arm, seed in manifest.trials()
+        ArmTrial.read(trial_folder(out, arm, seed), planned_rounds=manifest.rounds, arm=arm, seed=seed)
+        for arm, seed in sorted(manifest.trials(), key=lambda each: (list(manifest.arms).index(each[0]), each[1]))
     ]
-    return Comparison(out, manifest, sorted(trials, key=lambda each: (list(manifest.arms).index(each.arm), each.seed)))
+    return Comparison(out, manifest, trials)

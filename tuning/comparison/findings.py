@@ -1,26 +1,36 @@
-"""The findings of a comparison in words: which arm is better, how soon, and where it is worse."""
+"""The findings of a comparison in words and tables: which arm is better, how early, and where it is worse."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from tuning.comparison.collect import Comparison
-from tuning.comparison.measures import FINAL, GAIN, TURNS, TURNS_GAIN
-from tuning.comparison.results import ArmResult, regressions, results_of
-from tuning.comparison.texts import counted, markdown_table, shown, shown_difference, shown_given_seeds
-from tuning.comparison.threshold import Threshold, threshold_of
-from tuning.statistics import LEVEL, remark
+from tuning.comparison.measures import FINAL, GAIN, TURNS, TURNS_GAIN, value_of
+from tuning.comparison.results import ArmResult, regressions, results_by_arm, results_of
+from tuning.comparison.texts import (
+    counted,
+    markdown_table,
+    shown,
+    shown_difference,
+    shown_given_seeds,
+    shown_number,
+)
+from tuning.comparison.threshold import Cost, Threshold, counts_tasks, rollouts_until, tasks_until, threshold_of
+from tuning.record import State
+from tuning.statistics import LEVEL, mean_estimate, remark
+
+EFFICIENCY = "efficiency.png"
+"""Name of the picture of data efficiency in a comparison's folder."""
 
 
 def verdicts(comparison: Comparison) -> Iterator[str]:
-    """What is shown of each arm's final success, and how far to trust it."""
-    baseline = comparison.manifest.baseline
-    others = [each for each in results_of(comparison, FINAL) if each.arm != baseline]
+    """Each arm's difference in final success, and how far to trust it."""
+    others = [result for result in results_of(comparison, FINAL) if not result.is_baseline]
     for result in others:
-        yield _verdict(result, baseline)
+        yield _verdict(result, comparison.manifest.baseline)
     if not others:
         yield "There is one arm, and nothing to compare it with."
-    pairs = [each.difference.count for each in others if each.difference is not None]
+    pairs = [result.difference.count for result in others if result.difference is not None]
     note = remark(min(pairs)) if pairs else None
     if note:
         yield ""
@@ -28,139 +38,178 @@ def verdicts(comparison: Comparison) -> Iterator[str]:
     if len(pairs) > 1:
         yield ""
         yield (
-            f"{len(pairs)} arms are held against the baseline: Holm's correction of the t statistics' p-values is for "
-            "this number, in each measure by itself; intervals are not corrected."
+            f"{len(pairs)} arms are compared with the baseline: Holm's correction of the t statistics' p-values is for "
+            "this number, in each measure separately; intervals are not corrected."
         )
 
 
 def _verdict(result: ArmResult, baseline: str) -> str:
-    found, adjusted = result.difference, result.adjusted_p
-    if found is None:
+    difference = result.difference
+    if difference is None:
         return f"* **{result.arm}** and {baseline} have no finished seed in common yet."
-    over = counted(found.count, "pair") + (f" and {counted(found.tasks, 'task')}" if found.tasks else "")
-    text = f"* **{result.arm}** − {baseline}: {shown(found, sign=True)} points of final success over {over}"
-    if found.low is None or found.high is None or found.p is None or adjusted is None:
+    tasks = f" and {counted(difference.tasks, 'task')}" if difference.tasks else ""
+    text = (
+        f"* **{result.arm}** − {baseline}: {shown(difference, sign=True)} points of final success over "
+        f"{counted(difference.count, 'pair')}{tasks}"
+    )
+    if difference.low is None or difference.high is None:
         return f"{text}; no interval from one pair."
-    if not found.tasks:
+    if not difference.tasks:
         text += ", seeds only"
-    tests = f"p = {found.p:.2g}, {adjusted:.2g} after Holm's correction"
-    if found.low <= 0 <= found.high:
-        return f"{text}; the interval holds 0, so that neither is shown to be better ({tests})."
-    side = f"the interval lies {'above' if found.low > 0 else 'below'} 0"
-    if adjusted > 1 - LEVEL:
+    if difference.p is None or result.adjusted_p is None:
+        return f"{text}; all differences are equal, so there is no test."
+    tests = f"p = {difference.p:.2g}, {result.adjusted_p:.2g} after Holm's correction"
+    if difference.low <= 0 <= difference.high:
+        return f"{text}; the interval contains 0: no evidence that either is better ({tests})."
+    side = f"the interval lies {'above' if difference.low > 0 else 'below'} 0"
+    if result.adjusted_p > 1 - LEVEL:
         return f"{text}; {side}, but for the number of arms that is not enough ({tests})."
     return f"{text}; {side} ({tests})."
 
 
 def gain_lines(comparison: Comparison) -> list[str]:
-    """The section on what training did, and on these trials alone; empty where no model was evaluated before."""
-    gains, finals = results_of(comparison, GAIN), results_of(comparison, FINAL)
-    if not any(each.estimate for each in gains):
+    """The section on the gain by training, and on these trials alone; empty if no model was evaluated before."""
+    results = list(results_by_arm(comparison, GAIN, FINAL))
+    if not any(gain.estimate for gain, _ in results):
         return []
-    baseline = comparison.manifest.baseline
+    alone = f"final − {comparison.manifest.baseline}, these trials alone"
     rows = [
         [
             gain.arm,
             shown(gain.estimate, sign=True),
             shown_given_seeds(gain.estimate),
-            "baseline" if final.arm == baseline else shown_given_seeds(final.difference),
+            "baseline" if final.is_baseline else shown_given_seeds(final.difference),
         ]
-        for gain, final in zip(gains, finals, strict=True)
+        for gain, final in results
     ]
     return [
         "## What training did",
         "",
-        *markdown_table(
-            ["arm", "gain", "gain, these trials alone", f"final − {baseline}, these trials alone"],
-            rows,
-        ),
+        *markdown_table(["arm", "gain", "gain, these trials alone", alone], rows),
         "",
-        "**Gain**: success after the last round less that of the model before training, in points, over seeds and "
-        "evaluation tasks. **These trials alone**: over the tasks only. It says how well the success of these trained "
-        "models is known on other tasks, and nothing about other seeds.",
+        "**Gain**: success after the last round minus before training, in points, over seeds and evaluation tasks. "
+        "**These trials alone**: over the tasks only. It says how well the success of these trained models is known on "
+        "other tasks, and nothing about other seeds.",
         "",
     ]
 
 
 def turn_lines(comparison: Comparison) -> list[str]:
-    """The section on single turns; empty where no evaluation counted them."""
-    turns, gains = results_of(comparison, TURNS), results_of(comparison, TURNS_GAIN)
-    if not any(each.estimate for each in turns):
+    """The section on single turns; empty if no evaluation counted them."""
+    results = list(results_by_arm(comparison, TURNS, TURNS_GAIN))
+    if not any(turns.estimate for turns, _ in results):
         return []
-    baseline = comparison.manifest.baseline
     rows = [
-        [
-            each.arm,
-            shown(each.estimate),
-            shown(gain.estimate, sign=True),
-            "baseline" if each.arm == baseline else shown_difference(each),
-        ]
-        for each, gain in zip(turns, gains, strict=True)
+        [turns.arm, shown(turns.estimate), shown(gain.estimate, sign=True), shown_difference(turns)]
+        for turns, gain in results
     ]
     return [
         "## Turns",
         "",
-        *markdown_table(["arm", "turns done %", "gain", f"− {baseline}"], rows),
+        *markdown_table(["arm", "turns done %", "gain", f"− {comparison.manifest.baseline}"], rows),
         "",
         "Turns of the last evaluation that passed, or in which the solver rightly called nothing, of all turns of its "
-        "tasks: they tell models apart that seldom get through a whole dialogue. Intervals are over seeds.",
+        "tasks: they separate models that rarely complete a whole dialogue. Intervals are over seeds.",
         "",
     ]
 
 
 def threshold_lines(comparison: Comparison) -> list[str]:
-    """The section on rounds and rollouts to a threshold; empty where there is no threshold."""
+    """The section on rounds and rollouts to a threshold; empty if there is no threshold."""
     threshold = threshold_of(comparison)
     if threshold is None:
         return []
-    baseline = comparison.manifest.baseline
-    what = "as given by `--threshold`" if threshold.given else f"the mean final success of {baseline}"
+    manifest = comparison.manifest
+    source = "as given by `--threshold`" if threshold.given else f"the mean final success of {manifest.baseline}"
+    measures = (threshold.rounds, threshold.rollouts)
     head = ["arm", "reached by"]
-    for unit in (threshold.rounds.unit, threshold.rollouts.unit):
-        head += [f"{unit}, median", f"{unit}, restricted mean", "− baseline"]
+    for measure in measures:
+        head += [f"{measure.unit}, median", f"{measure.unit}, restricted mean", "− baseline"]
+    rows = []
+    for results in results_by_arm(comparison, *measures):
+        times = threshold.reached(comparison, results[0].arm)
+        rows.append([results[0].arm, f"{times.trials - len(times.never)} of {times.trials}"])
+        for median, result in zip((times.median_rounds, times.median_rollouts), results, strict=True):
+            restricted = shown(result.estimate, unit=result.measure.unit)
+            rows[-1] += [shown_number(median), restricted, shown_difference(result)]
+    never = [name for arm in manifest.arms for name in threshold.reached(comparison, arm).never]
     return [
         "## To the threshold",
         "",
         "Rounds and training rollouts to the first evaluation with a success of "
-        f"{100 * threshold.level:.1f} %, {what}.",
+        f"{100 * threshold.level:.1f} %, {source}.",
         "",
-        *markdown_table(head, list(_times(comparison, threshold))),
+        *markdown_table(head, rows),
         "",
-        *_never(comparison, threshold),
-        "Medians are Kaplan and Meier's; – where less than half get there. Restricted means count a trial that did "
-        "not get there with the whole time for which all were watched, and have Student's interval over seeds. An arm "
-        "that is sooner has a difference below 0.",
+        *(
+            [f"**{len(never)} never reached it, and are censored at their last round:** {', '.join(never)}.", ""]
+            if never
+            else []
+        ),
+        "Medians are Kaplan and Meier's; – if less than half reach it. Restricted means count a trial that did not "
+        "reach it with the time that all trials have, and have Student's interval over seeds. An arm that is earlier "
+        "has a difference below 0.",
         "",
     ]
 
 
-def _times(comparison: Comparison, threshold: Threshold) -> Iterator[list[str]]:
-    measures = (threshold.rounds, threshold.rollouts)
-    for results in zip(*(results_of(comparison, each) for each in measures), strict=True):
-        arm = results[0].arm
-        reached = threshold.reached(comparison, arm)
-        row = [arm, f"{reached.trials - len(reached.never)} of {reached.trials}"]
-        for median, result in zip((reached.median_rounds, reached.median_rollouts), results, strict=True):
-            row += ["–" if median is None else f"{median:.0f}", shown(result.estimate, unit=result.measure.unit)]
-            row.append("baseline" if arm == comparison.manifest.baseline else shown_difference(result))
-        yield row
+def efficiency_lines(comparison: Comparison) -> list[str]:
+    """The section on data efficiency (GenEnv, arXiv 2512.19682); empty if tasks were not counted."""
+    threshold = threshold_of(comparison)
+    if threshold is None or not counts_tasks(comparison):
+        return []
+    head = ["arm", "tasks", "rollouts", "final %", "tasks to the threshold, median", "restricted mean", "− baseline"]
+    rows = [
+        [
+            final.arm,
+            _mean_cost(comparison, final.arm, tasks_until),
+            _mean_cost(comparison, final.arm, rollouts_until),
+            shown(final.estimate),
+            shown_number(threshold.reached(comparison, final.arm).median_tasks),
+            shown(tasks.estimate, unit=threshold.tasks.unit),
+            shown_difference(tasks),
+        ]
+        for final, tasks in results_by_arm(comparison, FINAL, threshold.tasks)
+    ]
+    return [
+        "## Data efficiency",
+        "",
+        f"![evaluation success over different tasks and over rollouts]({EFFICIENCY})",
+        "",
+        *markdown_table(head, rows),
+        "",
+        "**Tasks** are the different tasks of training rollouts, **rollouts** all rollouts, both to the end of a run, "
+        f"mean over seeds. The threshold is {100 * threshold.level:.1f} % here too.",
+        "",
+        *_warning(comparison, threshold),
+    ]
 
 
-def _never(comparison: Comparison, threshold: Threshold) -> Iterator[str]:
-    names = [name for arm in comparison.manifest.arms for name in threshold.reached(comparison, arm).never]
-    if names:
-        yield f"**{len(names)} never reached it, and are censored at their last round:** {', '.join(names)}."
+def _warning(comparison: Comparison, threshold: Threshold) -> Iterator[str]:
+    """A warning if no run has reached the threshold within the tasks that all have seen."""
+    tasks = [count for trial in comparison.trials if (count := value_of(trial, threshold.tasks)) is not None]
+    if tasks and min(tasks) >= threshold.fewest_tasks:
+        yield (
+            f"**No run reached it within fewer than {threshold.fewest_tasks:.0f} tasks**, as many as the run with the "
+            "fewest was trained on: restricted means and their differences mean nothing here."
+        )
         yield ""
+
+
+def _mean_cost(comparison: Comparison, arm: str, cost: Cost) -> str:
+    trials = comparison.arm_trials(arm, State.FINISHED)
+    costs = [value for trial in trials if (value := cost(trial.rows, trial.rounds)) is not None]
+    return f"{mean_estimate(costs).mean:.0f}" if costs else "n/a"
 
 
 def regression_lines(comparison: Comparison) -> Iterator[str]:
     """The categories in which an arm is worse than the baseline."""
     baseline = comparison.manifest.baseline
-    found = list(regressions(comparison))
-    if found:
+    worse = list(regressions(comparison))
+    if worse:
         yield f"**Regressions**, categories in which an arm is below {baseline} with its whole interval:"
         yield ""
-        for category, result in found:
+        for category, result in worse:
             p = "" if result.adjusted_p is None else f"; p = {result.adjusted_p:.2g} after Holm's correction"
             measure = result.measure.name.partition("/")[0]
             yield f"* **{result.arm}**, {category}: {shown_difference(result)} points of {measure}{p}"

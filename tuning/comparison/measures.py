@@ -1,4 +1,4 @@
-"""Measures: what a comparison asks of each trial."""
+"""Measures: the numbers of each finished trial that a comparison compares."""
 
 from __future__ import annotations
 
@@ -12,24 +12,28 @@ from tuning.record import State
 from tuning.statistics import last_quarter_mean, normalised_area
 
 SHARE = "share"
-"""The unit of measures between 0 and 1, which are shown in percent."""
+"""The unit of measures between 0 and 1, which reports show in percent."""
 
-_HINT_OFF = "solver/success_plain"
-_TURNS = "evaluation/turns_done"
+_HINT_OFF, _TURNS = "solver/success_plain", "evaluation/turns_done"
+
+Compute = Callable[[Sequence[Row], int], float | None]
+"""A trial's rows and its number of rounds → a number; None if it was not measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One number of a finished trial, from its rows and its number of rounds; None where it was not measured.
+    """One number of a finished trial.
 
-    It counts `unit`s. `by_task` says that it is the mean of the same number of single tasks, `paired` that this number
-    is itself a difference. Where it names an `exam` it is the share of that which is right, and its tasks are the
-    groups of its items.
+    Attributes:
+        unit: What it counts; `SHARE` for shares.
+        by_task: Whether it is the mean of the same number of single tasks.
+        paired: Whether it is itself a difference.
+        exam: The suite of an exam whose share of right answers it is; its tasks are the groups of the suite's items.
     """
 
     name: str
     meaning: str
-    of: Callable[[Sequence[Row], int], float | None] = lambda _rows, _rounds: None
+    compute: Compute = lambda _rows, _rounds: None
     unit: str = SHARE
     by_task: bool = False
     paired: bool = False
@@ -37,29 +41,29 @@ class Measure:
 
 
 def _series(rows: Sequence[Row], metric: str) -> tuple[list[int], list[float]]:
-    found = [(row["round"], row[metric]) for row in rows if row.get(metric) is not None]
-    return [number for number, _ in found], [value for _, value in found]
+    known = [(row["round"], row[metric]) for row in rows if row.get(metric) is not None]
+    return [number for number, _ in known], [value for _, value in known]
 
 
-def _final(metric: str) -> Callable[[Sequence[Row], int], float | None]:
+def _final(metric: str) -> Compute:
     return lambda rows, rounds: next((row.get(metric) for row in rows if row["round"] == rounds), None)
 
 
-def _gain(metric: str) -> Callable[[Sequence[Row], int], float | None]:
-    def of(rows: Sequence[Row], rounds: int) -> float | None:
+def _gain(metric: str) -> Compute:
+    def compute(rows: Sequence[Row], rounds: int) -> float | None:
         before, after = (_final(metric)(rows, number) for number in (0, rounds))
         return None if before is None or after is None else after - before
 
-    return of
+    return compute
 
 
-def _area(metric: str) -> Callable[[Sequence[Row], int], float | None]:
-    def of(rows: Sequence[Row], _: int) -> float | None:
+def _area(metric: str) -> Compute:
+    def compute(rows: Sequence[Row], _: int) -> float | None:
         if any(row.get(metric, 0.0) is None for row in rows):  # a task's dialogue that was lost
             return None
         return normalised_area(*_series(rows, metric))
 
-    return of
+    return compute
 
 
 FINAL = Measure("final", "evaluation success after the last round", _final(EVALUATION), by_task=True)
@@ -68,17 +72,14 @@ AREA = Measure(
 )
 GAIN = Measure(
     "gain",
-    "evaluation success after the last round, less that of the model before training",
+    "evaluation success after the last round minus before training",
     _gain(EVALUATION),
     by_task=True,
     paired=True,
 )
-TURNS = Measure("turns_done", "turns of the evaluation that were done, after the last round", _final(_TURNS))
+TURNS = Measure("turns_done", "turns done of the evaluation after the last round", _final(_TURNS))
 TURNS_GAIN = Measure(
-    "turns_done_gain",
-    "turns that were done after the last round, less those of the model before training",
-    _gain(_TURNS),
-    paired=True,
+    "turns_done_gain", "turns done after the last round minus before training", _gain(_TURNS), paired=True
 )
 HINT_OFF = Measure(
     "hint_off",
@@ -89,13 +90,12 @@ HINT_OFF = Measure(
 
 def in_category(measure: Measure, category: str) -> Measure:
     """`FINAL` or `AREA` of one category."""
-    of = _final if measure is FINAL else _area
-    metric = f"{EVALUATION}/{category}"
-    return Measure(f"{measure.name}/{category}", f"{measure.meaning}, {category}", of(metric), by_task=True)
+    compute = (_final if measure is FINAL else _area)(f"{EVALUATION}/{category}")
+    return Measure(f"{measure.name}/{category}", f"{measure.meaning}, {category}", compute, by_task=True)
 
 
 def categories_in(comparison: Comparison) -> list[str]:
-    """The categories that evaluations tell of, in the order of tables."""
+    """The categories of a comparison's evaluations, in the order of tables."""
     return categories_of(name for trial in comparison.trials for row in trial.rows for name in row)
 
 
@@ -104,21 +104,21 @@ def value_of(trial: ArmTrial, measure: Measure) -> float | None:
     if trial.state is not State.FINISHED:
         return None
     if measure.exam is None:
-        return measure.of(trial.rows, trial.rounds)
+        return measure.compute(trial.rows, trial.rounds)
     groups = trial.exams.get(measure.exam)
-    return sum(right for right, _ in groups.values()) / sum(of for _, of in groups.values()) if groups else None
+    return sum(right for right, _ in groups.values()) / sum(count for _, count in groups.values()) if groups else None
 
 
 def by_task(trial: ArmTrial, measure: Measure) -> dict[str, float]:
-    """Task → the measure of it alone, over the tasks that it is a mean of; empty where that was not written down.
+    """Task → the measure of it alone, over the tasks of which the measure is a mean; empty if they were not recorded.
 
-    The groups of an exam count by their items, so that their mean is the share of all items.
+    The groups of an exam are weighted by their items, so that their mean is the share of all items.
     """
     if not measure.by_task or trial.state is not State.FINISHED:
         return {}
     if measure.exam is not None:
         groups = trial.exams.get(measure.exam, {})
-        items = sum(of for _, of in groups.values())
+        items = sum(count for _, count in groups.values())
         return {group: right * len(groups) / items for group, (right, _) in groups.items()}
-    found = ((task, measure.of(rows, trial.rounds)) for task, rows in trial.rows_by_task.items())
-    return {task: value for task, value in found if value is not None}
+    values = ((task, measure.compute(rows, trial.rounds)) for task, rows in trial.rows_by_task.items())
+    return {task: value for task, value in values if value is not None}

@@ -1,20 +1,20 @@
-"""Merging: comparisons that were computed in pieces, as one. No Ray."""
+"""Comparisons that were run in pieces: merging them, and reusing their evaluations before training. No Ray."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from envs.errors import UserError, unknown_value
 from envs.folders import make_folder
 from envs.received import check_no_links, read_archive, read_bytes, write_new
-from seal_ray.report.files import TRIALS, WANDB_FOLDER, replace_file
+from seal_ray.report.files import TRIALS, WANDB_FOLDER, Row, replace_file
 from tuning.comparison.collect import ARM_NAME, ArmTrial, Comparison, ComparisonManifest, collect, trial_folder
 from tuning.comparison.exams import examined_suites
-from tuning.recipe import check_arms, differences
+from tuning.initial_evaluation import evaluation_differences, initial_evaluation
+from tuning.recipe import Sections, check_arms, differences
 from tuning.record import READ, State
 
 PACKED = ".tar.xz"
@@ -22,28 +22,30 @@ _READ = "|".join(map(re.escape, READ))
 
 
 def merge(pieces: Sequence[Path], out: Path, *, baseline: str | None = None, threshold: float | None = None) -> None:
-    """Joins comparisons into a new one in the folder `out`, whose arms and seeds are those of all pieces.
+    """Joins comparisons into a new one with the arms and seeds of all pieces, in the folder `out`.
 
-    A piece is a folder, or a .tar.xz file that holds one of the file's name.
+    It copies the small files that reports read; solvers and checkpoints stay where they are. An arm has the seeds that
+    its pieces planned. Nothing is written before all pieces are checked.
 
-    Of the trials it takes the small files that reports are made of; solvers and checkpoints stay where they are. An arm
-    has the seeds that its pieces planned. Baseline and threshold are the first piece's where they are not given.
+    Args:
+        pieces: Folders, or .tar.xz files that hold a folder of the file's name.
+        baseline: The first piece's, if not given; so is `threshold`.
 
-    Raises `UserError`, before anything is written, for pieces with other recipes, tasks or exams, and for a trial that
-    several of them have.
+    Raises:
+        UserError: Pieces have other recipes, tasks or exams, or several of them have the same trial.
     """
     if not pieces:
         raise UserError("--merge: give the folders of comparisons, for instance --merge runs/a runs/b.")
     with TemporaryDirectory() as scratch:
-        # Each in a folder of its own: files of other folders can have the same name.
         folders = [unpacked(piece, Path(scratch, str(place))) for place, piece in enumerate(pieces)]
         _merge(folders, out, baseline, threshold)
 
 
 def unpacked(piece: Path, scratch: Path) -> Path:
-    """The folder of a piece; of an archive, the files that reports are made of are written to `scratch`.
+    """The folder of a piece. Of an archive, the files that reports read are written to `scratch`.
 
-    Raises `UserError` for an archive that cannot be read, and for a folder with links.
+    Raises:
+        UserError: The archive cannot be read, or the folder has links.
     """
     if not piece.name.endswith(PACKED) or piece.is_dir():
         check_no_links(piece, leave_out=WANDB_FOLDER)
@@ -72,12 +74,14 @@ def _merge(pieces: Sequence[Path], out: Path, baseline: str | None, threshold: f
     for trial in trials.values():
         _ = trial.interfaces  # read only in reports; what does not fit must be refused before anything is written
     first = parts[0].manifest
-    arms = {arm: about for part in reversed(parts) for arm, about in part.manifest.arms.items()}
-    order = dict.fromkeys(arm for part in parts for arm in part.manifest.arms)
-    planned = {arm: tuple(sorted({seed for each, seed in trials if each == arm})) for arm in order}
+    arms: dict[str, str] = {}
+    for part in parts:
+        for arm, about in part.manifest.arms.items():
+            arms.setdefault(arm, about)
     seeds = tuple(sorted({seed for _, seed in trials}))
+    planned = {arm: tuple(seed for seed in seeds if (arm, seed) in trials) for arm in arms}
     if baseline is not None and baseline not in arms:
-        raise unknown_value("--baseline", baseline, list(order))
+        raise unknown_value("--baseline", baseline, list(arms))
     make_folder(out)
     for trial in trials.values():
         for name in READ:
@@ -86,29 +90,29 @@ def _merge(pieces: Sequence[Path], out: Path, baseline: str | None, threshold: f
                 target.parent.mkdir(parents=True, exist_ok=True)
                 replace_file(target, read_bytes(trial.folder / name))
     ComparisonManifest(
-        arms={arm: arms[arm] for arm in order},
+        arms=arms,
         seeds=seeds,
         rounds=first.rounds,
         folder="",
         baseline=baseline or first.baseline,
         threshold=first.threshold if threshold is None else threshold,
         merged=tuple(piece.resolve().name for piece in pieces),
-        fewer_seeds={arm: found for arm, found in planned.items() if found != seeds},
+        fewer_seeds={arm: own for arm, own in planned.items() if own != seeds},
     ).write(out)
 
 
 def _trials(parts: Sequence[Comparison]) -> Mapping[tuple[str, int], ArmTrial]:
-    """(arm, seed) → its trial. One that has not started in one piece may have in another."""
-    found: dict[tuple[str, int], ArmTrial] = {}
+    """(arm, seed) → its trial, from the piece in which it has started."""
+    trials: dict[tuple[str, int], ArmTrial] = {}
     for trial in (trial for part in parts for trial in part.trials):
-        other = found.get((trial.arm, trial.seed))
+        other = trials.get((trial.arm, trial.seed))
         if other is None or other.state is State.NOT_STARTED:
-            found[trial.arm, trial.seed] = trial
+            trials[trial.arm, trial.seed] = trial
         elif trial.state is not State.NOT_STARTED:
             raise UserError(
                 f"--merge: {trial.name} is in {_piece(other)} and in {_piece(trial)}; a trial is taken from one piece."
             )
-    return found
+    return trials
 
 
 def _check_rounds(parts: Sequence[Comparison]) -> None:
@@ -122,36 +126,60 @@ def _check_rounds(parts: Sequence[Comparison]) -> None:
 
 
 def _check_settings(trials: Sequence[ArmTrial]) -> None:
-    """An arm has the same settings everywhere but for the seed, and arms have those that make them comparable."""
-    of_arms: dict[str, ArmTrial] = {}
+    """Raises `UserError` if an arm has different settings (but for the seed), or arms are not comparable."""
+    firsts: dict[str, ArmTrial] = {}
     for trial in (each for each in trials if each.config):
-        first = of_arms.setdefault(trial.arm, trial)
+        first = firsts.setdefault(trial.arm, trial)
         for name, (left, right) in differences(first.config, trial.config, places=False):
             raise UserError(
                 f"--merge: {name} is {left!r:.80} in {first.name} of {_piece(first)} and {right!r:.80} in {trial.name} "
                 f"of {_piece(trial)}; an arm has the same settings in all pieces, but for the seed and the place."
             )
-    check_arms({arm: trial.config for arm, trial in of_arms.items()})
+    check_arms({arm: trial.config for arm, trial in firsts.items()})
 
 
 def _check_tasks(trials: Sequence[ArmTrial]) -> None:
-    """All evaluations that were written down by task have the same tasks."""
-    known: tuple[ArmTrial, set[Any]] | None = None
-    for trial in trials:
-        for tasks in _tasks(trial):
-            first, expected = known = known or (trial, tasks)
-            if tasks != expected:
-                raise UserError(
-                    f"--merge: {first.name} of {_piece(first)} and {trial.name} of {_piece(trial)} were evaluated on "
-                    "other tasks; pieces have the same."
-                )
+    """Raises `UserError` if evaluations that were recorded by task have different tasks."""
+    evaluated = [(trial, _tasks(row)) for trial in trials for row in trial.evaluations]
+    for trial, tasks in evaluated:
+        first, expected = evaluated[0]
+        if tasks != expected:
+            raise UserError(
+                f"--merge: {first.name} of {_piece(first)} and {trial.name} of {_piece(trial)} were evaluated on other "
+                "tasks; pieces have the same."
+            )
 
 
-def _tasks(trial: ArmTrial) -> Iterator[set[Any]]:
-    for row in trial.evaluations:
-        yield {(suite, task) for suite, found in row["suites"].items() for tasks in found.values() for task in tasks}
+def _tasks(row: Row) -> set[tuple[str, str]]:
+    suites = row["suites"].items()
+    return {(suite, task) for suite, categories in suites for tasks in categories.values() for task in tasks}
 
 
 def _piece(trial: ArmTrial) -> str:
     """The comparison of a trial, by its folder."""
     return str(trial.folder.parent.parent)
+
+
+def initial_evaluations(piece: Path, arms: Mapping[str, Sections]) -> Mapping[str, Row]:
+    """Arm → the evaluation of its model before training in a piece. `arms` has the settings of each arm.
+
+    Raises:
+        UserError: No trial of the piece has made an arm's evaluation with the same settings.
+    """
+    with TemporaryDirectory() as scratch:
+        trials = collect(unpacked(piece, Path(scratch))).trials
+        # A trial's settings are read on first use: before the scratch folder is removed.
+        known = [(evaluation, trial.config) for trial in trials if (evaluation := initial_evaluation(trial))]
+    if not known:
+        raise UserError(f"--start: no trial of {piece} was evaluated before its training.")
+    starts = {}
+    for arm, settings in arms.items():
+        unlike = [evaluation_differences(config, settings) for _, config in known]
+        if all(unlike):
+            name, (left, right) = unlike[-1][0]
+            raise UserError(
+                f"--start: {name} is {left!r:.80} in {piece} and {right!r:.80} in the arm {arm}; the evaluation before "
+                "training is reused only with equal settings."
+            )
+        starts[arm], _ = known[unlike.index([])]
+    return starts

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,46 +25,45 @@ from seal_ray.report.drawing import (
     stack,
 )
 from seal_ray.report.files import Row
-from tuning.comparison.collect import EVALUATION, Comparison
-from tuning.comparison.threshold import Spent, rollouts_until, tasks_until
+from tuning.comparison.collect import EVALUATION, ArmTrial, Comparison
+from tuning.comparison.threshold import Cost, rollouts_until, tasks_until
 from tuning.record import State
 from tuning.statistics import Estimate, mean_estimate
 
 _COLOURS = (BLACK, BLUE, RED, GREEN, ORANGE, PINK, SKY)
 _LINES = ("solid", "dashed", "dotted")
-"""Where there are more arms than colours, they come again with another line."""
+"""If there are more arms than colours, colours repeat with another line."""
 _DPI = 100
 
 
 def draw_success(comparison: Comparison, path: Path) -> None:
     """Draws mean success over the seeds of each arm, in evaluation and hint-off in training, with 95 % bands."""
     figure = Figure(figsize=(13.0, 5.0), dpi=_DPI, layout="constrained")
-    left, right = figure.subplots(1, 2)
-    left.set_title("Evaluation, plain interface")
-    right.set_title("Training rollouts on the plain interface")
-    for arm, label, style in _arms(comparison):
-        runs = [trial.rows for trial in comparison.of(arm)]
-        _band(left, estimates(runs, EVALUATION), style, label)
-        _band(right, estimates(runs, "solver/success_plain"), style, label)
-    everything = _rounds(comparison)
-    for axes, what in ((left, "dialogues"), (right, "rollouts")):
-        as_share(axes, f"success (% of {what})")
-        finish(axes, everything)
+    panels = (
+        ("Evaluation, plain interface", EVALUATION, "dialogues"),
+        ("Training rollouts on the plain interface", "solver/success_plain", "rollouts"),
+    )
+    rounds = _rounds(comparison)
+    for axes, (title, metric, unit) in zip(figure.subplots(1, 2), panels, strict=True):
+        axes.set_title(title)
+        for trials, label, style in _arms(comparison):
+            _band(axes, estimates(trials, metric), style, label)
+        as_share(axes, f"success (% of {unit})")
+        finish(axes, rounds)
     save_picture(figure, path)
 
 
 def draw_efficiency(comparison: Comparison, path: Path) -> None:
-    """Draws mean evaluation success over what it took: different tasks on the left, rollouts on the right."""
+    """Draws mean evaluation success by its cost: different tasks on the left, rollouts on the right."""
     figure = Figure(figsize=(13.0, 5.0), dpi=_DPI, layout="constrained")
     panels = figure.subplots(1, 2, sharey=True)
-    for axes, what, spent in zip(panels, ("different tasks", "rollouts"), (tasks_until, rollouts_until), strict=True):
-        for arm, label, style in _arms(comparison):
-            runs = [trial.rows for trial in comparison.of(arm)]
-            _band(axes, estimates(runs, EVALUATION), style, label, at=_spent(runs, spent))
+    for axes, unit, cost in zip(panels, ("different tasks", "rollouts"), (tasks_until, rollouts_until), strict=True):
+        for trials, label, style in _arms(comparison):
+            _band(axes, estimates(trials, EVALUATION), style, label, _costs(trials, cost))
         as_share(axes, "success (% of dialogues)")
         finish(axes, [])
         axes.set_title("Evaluation, plain interface")
-        axes.set_xlabel(f"{what} trained on, mean over seeds")
+        axes.set_xlabel(f"{unit} trained on, mean over seeds")
         axes.set_xlim(left=0)
     save_picture(figure, path)
 
@@ -75,52 +75,45 @@ def draw_labels(comparison: Comparison, path: Path) -> None:
     lines = -(-len(arms) // columns)
     figure = Figure(figsize=(5.5 * columns, 4.0 * lines), dpi=_DPI, layout="constrained")
     panels = figure.subplots(lines, columns, squeeze=False)
-    everything = [row for row in _rounds(comparison) if row["round"]]
+    rounds = [row for row in _rounds(comparison) if row["round"]]
+    parts = {f"diagnosis/share/{label}": (label, colour) for label, colour in LABEL_COLOURS.items()}
     for axes, arm in zip(panels.flat, arms, strict=False):
         axes.set_title(arm)
-        rows = _mean_rows(
-            [trial.rows for trial in comparison.of(arm)], [f"diagnosis/share/{each}" for each in LABEL_COLOURS]
-        )
-        stack(axes, rows, {f"diagnosis/share/{label}": (label, colour) for label, colour in LABEL_COLOURS.items()})
+        stack(axes, _mean_rows(comparison.arm_trials(arm), list(parts)), parts)
         as_share(axes, "share of turns (%)")
-        finish(axes, everything)
+        finish(axes, rounds)
     for axes in panels.flat[len(arms) :]:
         axes.set_visible(False)
     save_picture(figure, path)
 
 
-def estimates(runs: Sequence[Sequence[Row]], metric: str) -> Mapping[int, Estimate]:
-    """Round → the mean over the runs that measured the metric in it, with its interval."""
-    return _by_round(runs, lambda _, row: row.get(metric))
+def estimates(trials: Sequence[ArmTrial], metric: str) -> Mapping[int, Estimate]:
+    """Round → the mean over the trials that measured the metric in it, with its interval."""
+    values: dict[int, list[float]] = defaultdict(list)
+    for trial in trials:
+        for row in trial.rows:
+            if row.get(metric) is not None:
+                values[row["round"]].append(row[metric])
+    return {number: mean_estimate(values[number]) for number in sorted(values)}
 
 
-def _by_round(
-    runs: Sequence[Sequence[Row]], value: Callable[[Sequence[Row], Row], float | None]
-) -> Mapping[int, Estimate]:
-    """Round → the mean of `value(rows of the run, row of the round)` over the runs that have one."""
-    found: dict[int, list[float]] = {}
-    for rows in runs:
-        for row in rows:
-            if (each := value(rows, row)) is not None:
-                found.setdefault(row["round"], []).append(each)
-    return {number: mean_estimate(found[number]) for number in sorted(found)}
+def _costs(trials: Sequence[ArmTrial], cost: Cost) -> Mapping[int, float]:
+    """Round with an evaluation → the cost up to it, mean over the trials that counted it."""
+    costs: dict[int, list[float]] = defaultdict(list)
+    for trial in trials:
+        for row in trial.rows:
+            if row.get(EVALUATION) is not None and (value := cost(trial.rows, row["round"])) is not None:
+                costs[row["round"]].append(value)
+    return {number: float(np.mean(values)) for number, values in costs.items()}
 
 
-def _arms(comparison: Comparison) -> Iterator[tuple[str, str, tuple[str, str]]]:
-    """Each arm with its label, and its colour and kind of line."""
+def _arms(comparison: Comparison) -> Iterator[tuple[list[ArmTrial], str, tuple[str, str]]]:
+    """The trials of every arm with its label, and its colour and line style."""
     for place, arm in enumerate(comparison.manifest.arms):
-        label = f"{arm}\n({len(comparison.of(arm, State.FINISHED))} of {len(comparison.of(arm))} finished)"
+        trials = comparison.arm_trials(arm)
         again, colour = divmod(place, len(_COLOURS))
-        yield arm, label, (_COLOURS[colour], _LINES[again % len(_LINES)])
-
-
-def _spent(runs: Sequence[Sequence[Row]], spent: Spent) -> Mapping[int, float]:
-    """Round with an evaluation → what was spent up to it, mean over the runs that counted it."""
-
-    def value(rows: Sequence[Row], row: Row) -> float | None:
-        return None if row.get(EVALUATION) is None else spent(rows, row["round"])
-
-    return {number: each.mean for number, each in _by_round(runs, value).items()}
+        label = f"{arm}\n({len(comparison.arm_trials(arm, State.FINISHED))} of {len(trials)} finished)"
+        yield trials, label, (_COLOURS[colour], _LINES[again % len(_LINES)])
 
 
 def _band(
@@ -128,26 +121,29 @@ def _band(
     points: Mapping[int, Estimate],
     style: tuple[str, str],
     label: str,
-    *,
-    at: Mapping[int, float] | None = None,
+    costs: Mapping[int, float] | None = None,
 ) -> None:
-    """A line with its band, over rounds, or `at` what these stand for. `style` is its colour and the kind of line."""
-    if at is not None:
-        points = {number: point for number, point in points.items() if number in at}
-    if not points:
+    """Draws a line with its band over rounds, or over the costs of rounds. `style` is a colour and a line style."""
+    known = [
+        (number if costs is None else costs[number], point)
+        for number, point in points.items()
+        if costs is None or number in costs
+    ]
+    if not known:
         return
     colour, line = style
-    places = list(points) if at is None else [at[number] for number in points]
-    means = [each.mean for each in points.values()]
-    axes.plot(places, means, color=colour, linestyle=line, marker="o", markersize=4, label=label)
-    low = [np.nan if each.low is None else each.low for each in points.values()]
-    high = [np.nan if each.high is None else each.high for each in points.values()]
+    places = [place for place, _ in known]
+    axes.plot(
+        places, [point.mean for _, point in known], color=colour, linestyle=line, marker="o", markersize=4, label=label
+    )
+    low = [np.nan if point.low is None else point.low for _, point in known]
+    high = [np.nan if point.high is None else point.high for _, point in known]
     axes.fill_between(places, low, high, color=colour, alpha=0.15, linewidth=0)
 
 
-def _mean_rows(runs: Sequence[Sequence[Row]], metrics: Sequence[str]) -> list[Row]:
-    means = {metric: estimates(runs, metric) for metric in metrics}
-    rounds = sorted({number for points in means.values() for number in points})
+def _mean_rows(trials: Sequence[ArmTrial], metrics: Sequence[str]) -> list[Row]:
+    means = {metric: estimates(trials, metric) for metric in metrics}
+    rounds = sorted(set().union(*means.values()))
     return [
         {"round": number, **{metric: points[number].mean for metric, points in means.items() if number in points}}
         for number in rounds

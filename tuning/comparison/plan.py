@@ -1,4 +1,4 @@
-"""What a comparison runs: every arm with every seed, checked, started and gone on with."""
+"""The plan of a comparison: every arm with every seed; made, checked and started."""
 
 from __future__ import annotations
 
@@ -19,19 +19,22 @@ from seal_ray.config.sections import check_kind_has
 from seal_ray.proposing.recorded import recorded_windows
 from seal_ray.report.files import Row, RunFolder
 from seal_ray.run.signature import Signature
-from tuning.comparison.beginning import beginnings
 from tuning.comparison.collect import ARM_NAME, ComparisonManifest, trial_folder
+from tuning.comparison.merge import initial_evaluations
 from tuning.recipe import check_arms
-from tuning.running import RETRIES, OnEvent, cpus_of_main, run_trials
+from tuning.running import RETRIES, OnEvent, check_new_folder, main_process_cpus, run_trials
 from tuning.trial import MAIN, RUN
 
 
 @dataclass(frozen=True, slots=True)
 class ComparisonPlan:
-    """What is to be compared: arm → its settings, each with every seed. The settings' own seed is the first.
+    """The arms of a comparison, all with every seed.
 
-    `threshold` is the success that the report holds trials to, as a share, where it is not the baseline's own.
-    `starts` has, for each arm, what an earlier comparison has of the model before training, `abouts` what an arm is.
+    Attributes:
+        arms: Arm → its settings, with the first seed.
+        threshold: Success, as a share, to which the report measures times; by default the baseline's own.
+        starts: Arm → the evaluation before training that an earlier comparison has made.
+        abouts: Arm → its description.
     """
 
     arms: Mapping[str, SealConfig]
@@ -59,27 +62,28 @@ def make_plan(
     overrides: Sequence[str] = (),
     like: Path | None = None,
 ) -> ComparisonPlan:
-    """The plan for method presets as arms, on a model preset, with `overrides` in all of them.
+    """The plan for method presets as arms.
 
-    Presets are those of the package and YAML files, whose arms are called as the files are, without the ending. The
-    evaluations before training are taken from the comparison `like`. The baseline is `vanilla` where it is an arm, else
-    the first. Raises `UserError` for what cannot be compared.
+    Args:
+        arms: Presets of the package, or YAML files, whose arms have the file's name without its ending.
+        model: The model preset under all arms; `overrides` are settings on top of them.
+        baseline: `vanilla` if it is an arm, else the first, if not given.
+        like: A comparison whose evaluations before training are reused.
+
+    Raises:
+        UserError: The arms cannot be compared.
     """
     if not arms:
-        raise UserError("--arms: there are none; give method presets, for instance --arms vanilla,fixed,rules.")
+        raise UserError("--arms: none given; give method presets, for instance --arms vanilla,fixed,rules.")
     presets: dict[str, str] = {}
     for preset in arms:
         _check_preset("--arms", preset, "method")
-        arm = _name_of(preset)
+        arm = _arm_name(preset)
         if arm in presets:
             raise UserError(f"--arms: {arm!r} is there twice; give each arm once.")
         presets[arm] = preset
     if seeds < 1:
-        raise UserError(
-            f"--seeds: {seeds} is not possible; a comparison needs at least 1, and at least 2 for intervals."
-        )
-    if rounds is not None and rounds < 1:
-        raise UserError(f"--rounds: {rounds} is not possible; a trial has at least 1.")
+        raise UserError(f"--seeds: {seeds} is not possible; give at least 1, and at least 2 for intervals.")
     if model is not None:
         _check_preset("--preset", model, "model")
     if baseline is not None and baseline not in presets:
@@ -93,10 +97,15 @@ def make_plan(
     _check_words(words, configs.values())
     for arm, config in configs.items():
         trust_names(config.to_sections(), Path(presets[arm] if model is None else f"{presets[arm]}, {model}"))
-    against = baseline or ("vanilla" if "vanilla" in presets else next(iter(presets)))
-    found = {} if like is None else beginnings(like, {arm: config.to_sections() for arm, config in configs.items()})
-    abouts = {arm: about(preset) for arm, preset in presets.items()}
-    return ComparisonPlan(configs, range(first_seed, first_seed + seeds), against, threshold, found, abouts)
+    sections = {arm: config.to_sections() for arm, config in configs.items()}
+    return ComparisonPlan(
+        configs,
+        range(first_seed, first_seed + seeds),
+        baseline or ("vanilla" if "vanilla" in presets else next(iter(presets))),
+        threshold,
+        starts={} if like is None else initial_evaluations(like, sections),
+        abouts={arm: about(preset) for arm, preset in presets.items()},
+    )
 
 
 def _check_words(words: Sequence[str], configs: Iterable[SealConfig]) -> None:
@@ -109,74 +118,70 @@ def _check_words(words: Sequence[str], configs: Iterable[SealConfig]) -> None:
 
 
 def _check_preset(option: str, preset: str, kind: str) -> None:
-    """Raises `UserError` where this is no preset of the kind, neither of the package nor in a file."""
+    """Raises `UserError` unless this is a preset of the kind, of the package or in a file."""
     if not is_preset_file(preset):
         check_known(option, preset_names(kind), preset)
     elif kind_of(preset) != kind:
         raise UserError(f"{option}: {preset} is a {kind_of(preset)} preset; a {kind} preset is needed.")
 
 
-def _name_of(preset: str) -> str:
-    """What an arm is called. Raises `UserError` for a file whose name is none for a folder, or a preset's already."""
+def _arm_name(preset: str) -> str:
+    """The name of a preset's arm. Raises `UserError` for a file without a valid name, or with a preset's."""
     if not is_preset_file(preset):
         return preset
     name = Path(preset).stem
     if name in preset_names() or not re.fullmatch(ARM_NAME, name):
         raise UserError(
-            f"--arms: {preset}: the arm is called after the file; give it a name of letters, digits, '.', '_' and '-' "
-            "that no preset of the package has."
+            f"--arms: {preset}: the arm gets the file's name; give it a name of letters, digits, '.', '_' and '-' that "
+            "no preset of the package has."
         )
     return name
 
 
 def check_plan(plan: ComparisonPlan, *, memory: bool = True) -> None:
-    """Raises `UserError` where an arm cannot run, or arms differ in what must be equal."""
+    """Raises `UserError` if an arm cannot run, or arms differ in settings that must be equal."""
     for config in plan.arms.values():
         spec = config.spec
         model = check_run(spec)
         check_seed(plan.seeds[-1])
         for seed in plan.seeds[1:]:
-            recorded_windows(spec, seed=seed)  # each may replay a run of its own
+            recorded_windows(spec, seed=seed)  # seeds may replay different runs
         if memory:
             check_memory(spec, model)
         if not spec.evaluation.interval:
-            raise UserError(
-                "evaluation.interval: 0 leaves nothing to compare; give the rounds between two evaluations."
-            )
+            raise UserError("evaluation.interval: 0 leaves nothing to compare; give the rounds between evaluations.")
     check_arms({arm: config.to_sections() for arm, config in plan.arms.items()})
 
 
 def start(
-    plan: ComparisonPlan, out: Path, *, tell: OnEvent, retries: int = RETRIES, engine_factory: Any = None
+    plan: ComparisonPlan, out: Path, *, on_event: OnEvent, retries: int = RETRIES, engine_factory: Any = None
 ) -> None:
     """Runs a comparison in a new folder, until its end or an interrupt. Ray must be connected.
 
-    Raises `UserError` where the folder exists, or the cluster can hold no trial.
+    Raises `UserError` if the folder exists, or the cluster can never hold a trial.
     """
-    if out.exists():
-        raise UserError(f"{out} exists; go on with --resume {out}, or give another folder.")
-    main = cpus_of_main(plan.arms)
-    names = {arm: plan.abouts.get(arm, "") for arm in plan.arms}
-    seeds, here = tuple(plan.seeds), str(out.resolve())
+    check_new_folder(out)
+    main_cpus = main_process_cpus(plan.arms)
     manifest = ComparisonManifest(
-        arms=names,
-        seeds=seeds,
+        arms={arm: plan.abouts.get(arm, "") for arm in plan.arms},
+        seeds=tuple(plan.seeds),
         rounds=plan.rounds,
         baseline=plan.baseline,
-        folder=here,
+        folder=str(out.resolve()),
         threshold=plan.threshold,
     )
+    sections = {arm: config.to_sections() for arm, config in plan.arms.items()}
     runs = []
     for arm, seed in manifest.trials():
         folder = RunFolder(trial_folder(out, arm, seed).resolve())
-        folder.write_config({"seed": seed, **plan.arms[arm].to_sections()})
+        folder.write_config({"seed": seed, **sections[arm]})
         if arm in plan.starts:
             folder.start.replace([plan.starts[arm]])
         runs.append(str(folder.path))
     manifest.write(out)
-    Signature(out).sign(imports=import_names([config.to_sections() for config in plan.arms.values()]))
-    space: dict[str, Any] = {RUN: tune.grid_search(runs), MAIN: main}
+    Signature(out).sign(imports=import_names([*sections.values()]))
+    space: dict[str, Any] = {RUN: tune.grid_search(runs), MAIN: main_cpus}
     if engine_factory is not None:
         space["engine_factory"] = engine_factory
     training = next(iter(plan.arms.values())).spec.training
-    run_trials(out, space, tell=tell, retries=retries, checkpoint_every=training.checkpoint_every)
+    run_trials(out, space, on_event=on_event, retries=retries, checkpoint_every=training.checkpoint_every)

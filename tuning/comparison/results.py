@@ -1,4 +1,4 @@
-"""Results: what the trials of an arm come to in a measure, and how it compares with the baseline."""
+"""Results: an arm's estimate in a measure, and its difference to the baseline."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from tuning.statistics import Estimate, crossed_estimate, holm, mean_estimate
 
 @dataclass(frozen=True, slots=True)
 class ArmResult:
-    """What the finished trials of an arm come to in one measure.
+    """The finished trials of an arm in one measure.
 
-    `estimate` is None without finished trials, and takes in tasks where the measure is `paired`; `difference` is to the
-    baseline, over the seeds that both finished, and None for the baseline itself or without such seeds. `adjusted_p` is
-    its p-value after Holm's correction for all arms that are held against the baseline in this measure.
+    Attributes:
+        estimate: Over the trials, and over tasks too if the measure is `paired`; None without finished trials.
+        difference: To the baseline, over the seeds that both finished; None for the baseline or without such seeds.
+        adjusted_p: The p-value of the difference after Holm's correction for all arms, in this measure.
     """
 
     arm: str
@@ -26,31 +27,38 @@ class ArmResult:
     estimate: Estimate | None
     difference: Estimate | None
     adjusted_p: float | None
+    is_baseline: bool
 
 
 def results_of(comparison: Comparison, measure: Measure) -> list[ArmResult]:
     """The result of every arm in a measure, in the order of the arms."""
-    arms = list(comparison.manifest.arms)
-    differences = [_difference(comparison, arm, measure) for arm in arms]
-    adjusted = holm([None if each is None else each.p for each in differences])
-    found = []
-    for arm, difference, adjusted_p in zip(arms, differences, adjusted, strict=True):
-        found.append(ArmResult(arm, measure, _estimate(comparison, arm, measure), difference, adjusted_p))
-    return found
+    arms, baseline = list(comparison.manifest.arms), comparison.manifest.baseline
+    differences = [None if arm == baseline else _difference(comparison, arm, measure) for arm in arms]
+    adjusted = holm([None if difference is None else difference.p for difference in differences])
+    return [
+        ArmResult(arm, measure, _estimate(comparison, arm, measure), difference, p, is_baseline=arm == baseline)
+        for arm, difference, p in zip(arms, differences, adjusted, strict=True)
+    ]
+
+
+def results_by_arm(comparison: Comparison, *measures: Measure) -> Iterator[tuple[ArmResult, ...]]:
+    """For every arm its results in these measures."""
+    return zip(*(results_of(comparison, measure) for measure in measures), strict=True)
 
 
 def regressions(comparison: Comparison) -> Iterator[tuple[str, ArmResult]]:
-    """(category, result) for each category in which an arm is below the baseline, interval and all."""
+    """(category, result) for all categories in which an arm is below the baseline with its whole interval."""
     for whole in (FINAL, AREA):
         for category in categories_in(comparison):
             for result in results_of(comparison, in_category(whole, category)):
-                found = result.difference
-                if found is not None and found.high is not None and found.high < 0:
+                difference = result.difference
+                if difference is not None and difference.high is not None and difference.high < 0:
                     yield category, result
 
 
 def _estimate(comparison: Comparison, arm: str, measure: Measure) -> Estimate | None:
-    measured = [(value, trial) for trial in comparison.of(arm) if (value := value_of(trial, measure)) is not None]
+    trials = comparison.arm_trials(arm)
+    measured = [(value, trial) for trial in trials if (value := value_of(trial, measure)) is not None]
     values = [value for value, _ in measured]
     if measure.paired:
         return _paired(values, [by_task(trial, measure) for _, trial in measured])
@@ -58,14 +66,10 @@ def _estimate(comparison: Comparison, arm: str, measure: Measure) -> Estimate | 
 
 
 def _difference(comparison: Comparison, arm: str, measure: Measure) -> Estimate | None:
-    baseline = comparison.manifest.baseline
-    if arm == baseline:
-        return None
-    of_baseline = {trial.seed: trial for trial in comparison.of(baseline)}
+    baselines = {trial.seed: trial for trial in comparison.arm_trials(comparison.manifest.baseline)}
     differences, by_tasks = [], []
-    for trial in comparison.of(arm):
-        other = of_baseline.get(trial.seed)
-        if other is None:
+    for trial in comparison.arm_trials(arm):
+        if (other := baselines.get(trial.seed)) is None:
             continue
         left, right = value_of(trial, measure), value_of(other, measure)
         if left is not None and right is not None:
@@ -76,10 +80,10 @@ def _difference(comparison: Comparison, arm: str, measure: Measure) -> Estimate 
 
 
 def _paired(differences: Sequence[float], by_tasks: Sequence[Mapping[str, float]]) -> Estimate | None:
-    """The mean of differences by seed, with tasks in its interval where all have two or more in common."""
+    """The mean of differences by seed; its interval includes tasks if all seeds share two or more."""
     if not differences:
         return None
-    shared = sorted(set.intersection(*(set(each) for each in by_tasks)))
+    shared = sorted(set.intersection(*map(set, by_tasks)))
     if len(shared) < 2:
         return mean_estimate(differences)
-    return crossed_estimate(differences, np.array([[each[task] for task in shared] for each in by_tasks]))
+    return crossed_estimate(differences, np.array([[tasks[task] for task in shared] for tasks in by_tasks]))

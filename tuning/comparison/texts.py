@@ -1,4 +1,4 @@
-"""How estimates, numbers of things and tables are written."""
+"""Estimates, counts and tables as text."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from tuning.comparison.results import ArmResult
 from tuning.statistics import Estimate
 
 _DIGITS = {SHARE: 1, "rounds": 1}
-"""Unit → digits behind the point, where there are any."""
+"""Unit → digits after the decimal point, if any."""
 
 
 def shown(estimate: Estimate | None, *, unit: str = SHARE, sign: bool = False) -> str:
-    """An estimate with its interval, shares in percent; "–" where there is none."""
+    """An estimate with its interval, shares in percent; "–" if there is none."""
     if estimate is None:
         return "–"
     bounds = None if estimate.low is None or estimate.high is None else (estimate.low, estimate.high)
@@ -21,26 +21,38 @@ def shown(estimate: Estimate | None, *, unit: str = SHARE, sign: bool = False) -
 
 
 def shown_given_seeds(difference: Estimate | None) -> str:
-    """A difference of shares with its interval over tasks alone; "–" where there is none."""
+    """A difference of shares with its interval over tasks alone; "–" if there is none."""
     return "–" if difference is None else _shown(difference.mean, difference.given_seeds, SHARE, sign=True)
 
 
 def _shown(mean: float, bounds: tuple[float, float] | None, unit: str, sign: bool) -> str:
     scale, form = 100 if unit == SHARE else 1, f"{'+' if sign else ''}.{_DIGITS.get(unit, 0)}f"
-    interval = "n/a" if bounds is None else ", ".join(f"{scale * each:{form}}" for each in bounds)
+    interval = "n/a" if bounds is None else ", ".join(f"{scale * bound:{form}}" for bound in bounds)
     return f"{scale * mean:{form}} [{interval}]"
 
 
 def shown_difference(result: ArmResult) -> str:
-    """The difference to the baseline; where its interval ought to take in tasks and cannot, it says so."""
-    found, measure = result.difference, result.measure
-    text = shown(found, unit=measure.unit, sign=True)
-    over_seeds = found is not None and found.low is not None and measure.by_task and not found.tasks
+    """The difference to the baseline, marked if its interval should include tasks and does not."""
+    if result.is_baseline:
+        return "baseline"
+    difference, measure = result.difference, result.measure
+    text = shown(difference, unit=measure.unit, sign=True)
+    over_seeds = difference is not None and difference.low is not None and measure.by_task and not difference.tasks
     return f"{text} seeds only" if over_seeds else text
 
 
+def shown_with_difference(result: ArmResult) -> str:
+    """A cell with the estimate and, below it, the difference to the baseline."""
+    return shown(result.estimate) + ("" if result.difference is None else f"<br>{shown_difference(result)}")
+
+
+def shown_number(value: float | None) -> str:
+    """A whole number; "–" if there is none."""
+    return "–" if value is None else f"{value:.0f}"
+
+
 def counted(number: int, noun: str) -> str:
-    """A number of things in words."""
+    """A number with its noun."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
@@ -50,5 +62,5 @@ def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[s
 
 
 def cell(text: str) -> str:
-    """A text that can stand in a cell."""
+    """A text without the characters that end a cell."""
     return text.replace("|", "\\|").replace("\n", " ")

@@ -1,4 +1,4 @@
-"""The timeline of a comparison: what each curator showed when."""
+"""The timeline of a comparison: the interfaces of each curator by round."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from seal_ray.report.files import Row
 from tuning.comparison.collect import Comparison
 
 Change = tuple[int, tuple[str, ...]]
-"""A round, and what was shown from then on: lines of differences."""
+"""A round, and the changes of the interfaces from then on, as lines."""
 
 
 def timeline_as_markdown(comparison: Comparison) -> str:
-    """The timelines of all arms in Markdown. Seeds with one and the same timeline share it."""
-    lines = ["# What the curators showed", ""]
-    lines += ["Differences to what was shown before; at first that is the plain interface.", ""]
+    """The timelines of all arms in Markdown. Seeds with equal timelines share one."""
+    lines = ["# Interfaces by round", ""]
+    lines += ["Differences to the interfaces before; the first is the plain interface.", ""]
     for arm, about in comparison.manifest.arms.items():
         lines += [f"## {arm}", "", *([about, ""] if about else [])]
         names_of: dict[tuple[Change, ...], list[str]] = {}
-        for trial in comparison.of(arm):
+        for trial in comparison.arm_trials(arm):
             if trial.interfaces:
                 names_of.setdefault(changes_of(trial.interfaces), []).append(trial.name)
         for changes, names in names_of.items():
@@ -33,8 +33,8 @@ def timeline_as_markdown(comparison: Comparison) -> str:
 
 
 def changes_of(rows: Sequence[Row]) -> tuple[Change, ...]:
-    """The rounds in which what was shown beside the plain interface became another, and how."""
-    found: list[Change] = []
+    """The rounds in which the interfaces other than the plain one changed, with the changes."""
+    changes: list[Change] = []
     before: tuple[Interface, ...] = ()
     for row in rows:
         documents = (
@@ -42,9 +42,9 @@ def changes_of(rows: Sequence[Row]) -> tuple[Change, ...]:
         )
         shown = tuple(each for each in map(interface_from_dict, documents) if each != Interface.plain())
         if shown != before:
-            found.append((row["round"], tuple(_differences(before, shown))))
+            changes.append((row["round"], tuple(_differences(before, shown))))
             before = shown
-    return tuple(found)
+    return tuple(changes)
 
 
 def _differences(before: Sequence[Interface], after: Sequence[Interface]) -> Iterator[str]:

@@ -1,5 +1,5 @@
 """Sweeps: trials over a space of settings.
 
-`space.py` says which settings take which values, `plan.py` how they are searched. What was found is read by
-`results.py`, weighed by `importance.py` and drawn by `pictures.py`.
+`space.py` has the settings and their values, `plan.py` the search; `results.py` reads the trials, `importance.py` ranks
+the parameters and `pictures.py` draws both.
 """

@@ -1,29 +1,40 @@
-"""How much each parameter of a sweep matters: functional ANOVA over the trials, with intervals from a bootstrap."""
+"""Importance of a sweep's parameters: Optuna's PED-ANOVA, with a permutation null."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import optuna
+from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
-from optuna.exceptions import ExperimentalWarning
+from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.study import Study
 from optuna.trial import create_trial
 
-from tuning.statistics import LEVEL, Estimate
-from tuning.sweep.anova import Axis, Floats, main_effects
+from tuning.statistics import LEVEL
 from tuning.sweep.parameter import SweptParameter, Value
 
 FEWEST = 4
-"""Trials under which nothing is said."""
+"""Fewest trials that have importances."""
+TOP = 0.25
+"""Share of the trials, the best ones, whose values are compared with those of all trials."""
+_DRAWS = 100
+"""Permutations of the scores."""
 
-_DRAWS = 40
-"""Resamples of the bootstrap."""
 
-_TREES = 32
-"""Trees of a forest."""
+@dataclass(frozen=True, slots=True)
+class Importance:
+    """The importance of a parameter, as a share of the sum over all parameters.
+
+    `by_chance` is the 95 % quantile of the importance if scores are permuted among the trials, in the same unit: below
+    it there is no evidence that the parameter matters.
+    """
+
+    share: float
+    by_chance: float
 
 
 def importances(
@@ -33,64 +44,57 @@ def importances(
     *,
     draws: int = _DRAWS,
     seed: int = 0,
-) -> Mapping[str, Estimate]:
-    """Parameter → the share of the scores' variance that it explains, the most important first.
+) -> Mapping[str, Importance]:
+    """Parameter → its importance, the most important first.
 
-    `points[i]` are the values of trial i, in the order of the parameters. A share is that of the parameter alone, in
-    functional ANOVA on a random forest (`anova.py`); what they lack to 1 is explained by parameters together. A
-    parameter with `log` is weighed on its logarithmic scale, as its values are drawn. The interval is a percentile
-    bootstrap over the trials. Empty for fewer than `FEWEST` trials, or where all scores are the same.
+    PED-ANOVA (Watanabe, Bansal and Hutter 2023, arXiv 2304.10255) measures how much a parameter's distribution among
+    the best `TOP` of the trials differs from its distribution among all trials. A parameter that never changed has 0.
+
+    Args:
+        points: The values of every trial, in the order of the parameters.
+
+    Returns:
+        Empty for fewer than `FEWEST` trials, or if all scores are equal.
     """
     if len(points) < FEWEST or len(set(scores)) < 2:
         return {}
-    rng = np.random.default_rng(seed)
-    whole = _shares(parameters, points, scores, rng)
-    drawn = rng.integers(len(points), size=(draws, len(points)))
-    samples = [
-        _shares(parameters, [points[i] for i in rows], [scores[i] for i in rows], rng)
-        for rows in drawn
-        if len({scores[i] for i in rows}) > 1
+    study, rng = study_of(parameters, points, scores), np.random.default_rng(seed)
+    varied = [
+        each.name for each, values in zip(parameters, zip(*points, strict=True), strict=True) if len({*values}) > 1
     ]
-    low, high = np.quantile(samples, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
-    return {
-        parameters[i].name: Estimate(float(whole[i]), float(low[i]), float(high[i]), len(points))
-        for i in np.argsort(-whole, kind="stable")
+
+    def evaluate(order: Sequence[int] | NDArray[np.int64]) -> NDArray[np.float64]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Optuna warns that low targets are best
+            values = get_param_importances(
+                study,
+                evaluator=PedAnovaImportanceEvaluator(target_quantile=TOP),
+                params=varied,
+                target=lambda trial: -scores[order[trial.number]],
+                normalize=False,
+            )
+        return np.array([values[name] for name in varied])
+
+    observed = evaluate(range(len(scores)))
+    null = np.quantile([evaluate(rng.permutation(len(scores))) for _ in range(draws)], LEVEL, axis=0)
+    total = observed.sum() or 1.0
+    shares = {
+        name: Importance(float(value / total), float(chance / total))
+        for name, value, chance in zip(varied, observed, null, strict=True)
     }
+    shares |= {each.name: Importance(0.0, 0.0) for each in parameters if each.name not in shares}
+    return dict(sorted(shares.items(), key=lambda item: -item[1].share))
 
 
 def study_of(parameters: Sequence[SweptParameter], points: Sequence[Sequence[Value]], scores: Sequence[float]) -> Study:
-    """The trials as a study of Optuna, which maximises the scores."""
+    """The trials as a study of Optuna that maximises the scores."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ExperimentalWarning)
-        study = optuna.create_study(direction="maximize", sampler=optuna.samplers.RandomSampler(seed=0))
-        spread = {each.name: _distribution(each) for each in parameters}
-        for point, score in zip(points, scores, strict=True):
-            values = dict(zip(spread, point, strict=True))
-            study.add_trial(create_trial(params=values, distributions=spread, value=score))
+    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.RandomSampler(seed=0))
+    distributions = {parameter.name: _distribution(parameter) for parameter in parameters}
+    for point, score in zip(points, scores, strict=True):
+        values = dict(zip(distributions, point, strict=True))
+        study.add_trial(create_trial(params=values, distributions=distributions, value=score))
     return study
-
-
-def _shares(
-    parameters: Sequence[SweptParameter],
-    points: Sequence[Sequence[Value]],
-    scores: Sequence[float],
-    rng: np.random.Generator,
-) -> Floats:
-    axes = [_axis(parameter, [point[i] for point in points]) for i, parameter in enumerate(parameters)]
-    return main_effects(axes, np.array(scores, dtype=np.float64), trees=_TREES, rng=rng)
-
-
-def _axis(parameter: SweptParameter, values: Sequence[Value]) -> Axis:
-    if parameter.choices is not None:
-        return Axis.of_choices([parameter.choices.index(value) for value in values], len(parameter.choices))
-    # A whole number stands for all that are rounded to it.
-    half = 0.5 if parameter.whole else 0.0
-    ends = [parameter.low - half, parameter.high + half]
-    scaled = np.array([*ends, *values], dtype=np.float64)
-    scaled = np.log(scaled) if parameter.log else scaled
-    low, high = scaled[:2]
-    return Axis.of_numbers((scaled[2:] - low) / ((high - low) or 1.0))
 
 
 def _distribution(parameter: SweptParameter) -> BaseDistribution:

@@ -11,17 +11,12 @@ from pydantic import Field, FiniteFloat
 from envs.task import JSON
 
 Value = str | float | int | bool | None
-
-
 Choice = Annotated[str, Field(max_length=200)] | float | int | bool | None
 
 
 @dataclass(frozen=True, slots=True)
 class SweptParameter:
-    """A setting of a sweep, `section.key`.
-
-    Where `choices` is None it takes the numbers from `low` to `high`, `whole` ones or all.
-    """
+    """A setting of a sweep, `section.key`: one of `choices`, or without them a number from `low` to `high`."""
 
     name: Annotated[str, Field(pattern=r"^[a-z_]+\.[A-Za-z0-9_.-]{1,80}$")]
     choices: Annotated[tuple[Choice, ...], Field(max_length=100)] | None = None
@@ -32,11 +27,11 @@ class SweptParameter:
 
     @property
     def is_possible(self) -> bool:
-        """Whether there are values between its bounds, above 0 if they are drawn by their logarithm."""
+        """Whether its range has values, above 0 if it is logarithmic."""
         return self.choices is not None or (self.low <= self.high and (self.low > 0 or not self.log))
 
     def takes(self, value: Value) -> bool:
-        """Whether this can be its value."""
+        """Whether it can have this value."""
         if self.choices is not None:
             return value in self.choices
         return type(value) in (int, float) and self.low <= float(value or 0) <= self.high
@@ -48,21 +43,21 @@ class SweptParameter:
         return section, key
 
     @property
-    def probes(self) -> Sequence[Value]:
-        """The values at its edges."""
+    def edges(self) -> Sequence[Value]:
+        """Its smallest and largest value; all choices."""
         if self.choices is not None:
             return self.choices
         return [int(self.low), int(self.high)] if self.whole else [self.low, self.high]
 
     def clamped(self, value: Any) -> Any:
-        """The nearest value that it can take; of choices, the value itself."""
+        """The nearest value of its range; a choice stays as it is."""
         if self.choices is not None:
             return value
         inside = min(max(value, self.low), self.high)
         return round(inside) if self.whole else float(inside)
 
     def value_in(self, config: Mapping[str, JSON]) -> Value:
-        """Its value in the sections of a config; None where they do not have it."""
+        """Its value in the sections of a config; None if they lack it."""
         section, key = self.path
         values = config.get(section)
         value: Value = values.get(key) if isinstance(values, Mapping) else None

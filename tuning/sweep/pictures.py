@@ -1,4 +1,4 @@
-"""Pictures of a sweep: its trials as parallel coordinates, and how much each parameter matters."""
+"""Pictures of a sweep: its trials as parallel coordinates, and the importance of its parameters."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from seal_ray.report.drawing import BLUE, save_picture
-from tuning.statistics import Estimate
-from tuning.sweep.importance import FEWEST, study_of
+from tuning.sweep.importance import FEWEST, Importance, study_of
 from tuning.sweep.parameter import SweptParameter, Value
 
 _DPI = 100
@@ -21,13 +20,13 @@ _DPI = 100
 def draw_parallel(
     parameters: Sequence[SweptParameter], points: Sequence[Sequence[Value]], scores: Sequence[float], path: Path
 ) -> None:
-    """Draws each trial as a line through its values, coloured by its last evaluation success."""
+    """Draws every trial as a line through its values, coloured by its last evaluation success."""
     if not points:
         _draw_nothing(path, "no trial was evaluated yet")
         return
     from optuna.visualization.matplotlib import plot_parallel_coordinate
 
-    # Optuna draws with pyplot, and changes its style for good.
+    # Optuna draws with pyplot, whose style it changes globally.
     with mpl.rc_context({"backend": "agg"}), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         axes = plot_parallel_coordinate(study_of(parameters, points, scores), target_name="evaluation success")
@@ -40,23 +39,20 @@ def draw_parallel(
         mpl.pyplot.close(figure)
 
 
-def draw_importances(found: Mapping[str, Estimate], path: Path, *, trials: int, at_round: int | None) -> None:
-    """Draws the importance of each parameter with its interval, the most important on top."""
-    if not found:
+def draw_importances(values: Mapping[str, Importance], path: Path, *, trials: int, at_round: int | None) -> None:
+    """Draws the importance of the parameters, the most important on top, with the quantile of permuted scores."""
+    if not values:
         _draw_nothing(path, f"importance needs {FEWEST} trials that differ in success; there are {trials}")
         return
-    figure = Figure(figsize=(9.0, 1.5 + 0.35 * len(found)), dpi=_DPI, layout="constrained")
+    figure = Figure(figsize=(9.0, 1.5 + 0.35 * len(values)), dpi=_DPI, layout="constrained")
     axes = figure.subplots()
-    axes.set_title(f"What success after round {at_round} hangs on ({trials} trials)")
-    names, estimates = list(found)[::-1], list(found.values())[::-1]
-    axes.barh(names, [each.mean for each in estimates], color=BLUE, alpha=0.6)
-    for place, each in enumerate(estimates):
-        assert each.low is not None
-        assert each.high is not None
-        axes.plot([each.low, each.high], [place, place], color="black", linewidth=1.2)
-    axes.set_xlim(0, 1)
+    axes.set_title(f"Importance for success after round {at_round} ({trials} trials)")
+    names, chances = list(values)[::-1], [value.by_chance for value in values.values()][::-1]
+    axes.barh(names, [values[name].share for name in names], color=BLUE, alpha=0.6)
+    axes.scatter(chances, names, marker="|", s=200, color="black", zorder=3)
+    axes.set_xlim(0, 1.05 * max(1.0, *chances))
     axes.xaxis.set_major_formatter(PercentFormatter(1.0, symbol=""))
-    axes.set_xlabel("share of the variance (%), with 95 % bootstrap intervals over the trials")
+    axes.set_xlabel("importance (% of the sum, PED-ANOVA); black: 95 % quantile if scores are permuted")
     axes.grid(visible=True, axis="x", alpha=0.25)
     save_picture(figure, path)
 

@@ -1,4 +1,4 @@
-"""What a sweep runs: its config, its space, and how that is searched; checked, started and gone on with."""
+"""The plan of a sweep: a config, a space, a search and a scheduler; made, checked and started."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ray.tune.schedulers import AsyncHyperBandScheduler, PopulationBasedTraining
 from ray.tune.search import BasicVariantGenerator
 from ray.tune.search.optuna import OptunaSearch
 
-from envs.errors import UserError, unknown_value
+from envs.errors import UserError, check_known
 from envs.folders import make_folder
 from envs.trusting import import_names, trust_names
 from seal_ray.algorithm.checks import check_memory, check_run
@@ -23,22 +23,22 @@ from seal_ray.algorithm.seal import Seal
 from seal_ray.config.fields import attribute
 from seal_ray.report.files import replace_yaml
 from seal_ray.run.signature import Signature
-from tuning.running import CHECKPOINTS, RETRIES, OnEvent, cpus_of_main, run_trials
+from tuning.running import CHECKPOINTS, RETRIES, OnEvent, check_new_folder, main_process_cpus, run_trials
 from tuning.sweep.parameter import Value
 from tuning.sweep.results import CONFIG_FILE, METRIC, SweepManifest
 from tuning.sweep.space import DEFAULT_SPACE, Space, read_space, with_values
 from tuning.trial import CONFIG, MAIN
 
 TRIALS = 16
-"""Trials of a sweep that names no number."""
+"""Default number of trials."""
 
 REDUCTION = 3
-"""ASHA lets one in so many trials go on beyond each of its rungs (Li et al. 2020, arXiv 1810.05934, use 4)."""
+"""ASHA continues one in so many trials after each of its rungs (Li et al. 2020, arXiv 1810.05934, use 4)."""
 
 
 @dataclass(frozen=True, slots=True)
 class SweepPlan:
-    """What is to be swept: `trials` points of a space, on top of a config."""
+    """A sweep: `trials` points of a space, on top of a config."""
 
     config: SealConfig
     space: Space
@@ -48,7 +48,7 @@ class SweepPlan:
 
     @property
     def rounds(self) -> int:
-        """Rounds of a trial that is not stopped."""
+        """Rounds of a trial that is not stopped early."""
         return self.config.spec.training.rounds
 
 
@@ -64,72 +64,68 @@ def make_plan(
     seed: int | None = None,
 ) -> SweepPlan:
     """The plan for a config and a space file. Raises `UserError` for what cannot be swept."""
-    if scheduler not in _SCHEDULERS:
-        raise unknown_value("--scheduler", scheduler, _SCHEDULERS)
-    if search not in _SEARCHES:
-        raise unknown_value("--search", search, _SEARCHES)
+    check_known("--scheduler", _SCHEDULERS, scheduler)
+    check_known("--search", _SEARCHES, search)
     if trials is not None and trials < 1:
-        raise UserError(f"--trials: {trials} is not possible; a sweep has at least 1.")
-    if rounds is not None and rounds < 1:
-        raise UserError(f"--rounds: {rounds} is not possible; a trial has at least 1.")
+        raise UserError(f"--trials: {trials} is not possible; give at least 1.")
     words = [*overrides, *([] if rounds is None else [f"training.rounds={rounds}"])]
     config = make_config(presets, overrides=words, seed=seed)
     trust_names(config.to_sections(), Path(", ".join(presets)))
-    found = read_space(space or DEFAULT_SPACE, config)
+    points = read_space(space or DEFAULT_SPACE, config)
     if scheduler == "pbt" and search != "random":
         raise UserError(f"--search: pbt changes settings while trials run, and {search} cannot; take random.")
     if scheduler == "pbt" and (trials or TRIALS) < 2:
         raise UserError("--trials: pbt copies trials from each other, and needs at least 2.")
     if search == "grid":
-        if found.grid_size is None:
-            ranges = next(each.name for each in found.parameters if each.choices is None)
-            raise UserError(f"--search: a grid needs values of every parameter, and {ranges} has low and high.")
+        if points.grid_size is None:
+            ranges = next(each.name for each in points.parameters if each.choices is None)
+            raise UserError(f"--search: a grid needs values of every parameter, and {ranges} has a range.")
         if trials is not None:
-            raise UserError(f"--trials: the grid has {found.grid_size} points, each a trial; leave the number out.")
-        trials = found.grid_size
-    return SweepPlan(config, found, scheduler, search, trials or TRIALS)
+            raise UserError(f"--trials: the grid has {points.grid_size} points, each a trial; leave the number out.")
+        trials = points.grid_size
+    return SweepPlan(config, points, scheduler, search, trials or TRIALS)
 
 
 def check_plan(plan: SweepPlan, *, memory: bool = True) -> None:
-    """Raises `UserError` where a trial cannot run, or could not be held against others."""
+    """Raises `UserError` if a trial cannot run, or trials could not be compared."""
     spec = plan.config.spec
     model = check_run(spec)
     if memory:
         check_memory(spec, model)
-    evaluation = plan.config.spec.evaluation
+    evaluation = spec.evaluation
     if not evaluation.interval:
-        raise UserError("evaluation.interval: 0 leaves nothing to go by; give the rounds between two evaluations.")
+        raise UserError("evaluation.interval: 0 leaves nothing to compare; give the rounds between two evaluations.")
     if evaluation.split == "test":
-        raise UserError("evaluation.split: a sweep chooses, and never by the test split; take dev.")
+        raise UserError("evaluation.split: a sweep selects settings, and must not use the test split; use dev.")
     if plan.scheduler == "pbt" and evaluation.interval >= plan.rounds:
         raise UserError(
-            f"evaluation.interval: {evaluation.interval} leaves pbt nothing to go by in {plan.rounds} rounds; lower it."
+            f"evaluation.interval: {evaluation.interval} gives pbt no evaluation within {plan.rounds} rounds; lower it."
         )
 
 
 def _costliest(plan: SweepPlan) -> dict[str, SealConfig]:
-    """The config with each parameter at the edge where a trial asks for most, and with all of them there."""
+    """The configs with a parameter at the edge that requests most resources, and with all parameters there."""
     edges: dict[str, Value] = {}
-    for each in plan.space.parameters:
-        edges[each.name] = max(each.probes, key=lambda value: _asked(with_values(plan.config, {each.name: value})))
-    found = {f"{name}={value}": with_values(plan.config, {name: value}) for name, value in edges.items()}
-    return found | {"this sweep": with_values(plan.config, edges)}
+    for parameter in plan.space.parameters:
+        name = parameter.name
+        edges[name] = max(parameter.edges, key=lambda value: _requested(with_values(plan.config, {name: value})))
+    configs = {f"{name}={value}": with_values(plan.config, {name: value}) for name, value in edges.items()}
+    return configs | {"this sweep": with_values(plan.config, edges)}
 
 
-def _asked(config: SealConfig) -> tuple[float, float]:
+def _requested(config: SealConfig) -> tuple[float, float]:
     """The GPUs and CPUs of a trial."""
-    asked = Seal.default_resource_request(config).required_resources
-    return asked.get("GPU", 0.0), asked.get("CPU", 0.0)
+    request = Seal.default_resource_request(config).required_resources
+    return request.get("GPU", 0.0), request.get("CPU", 0.0)
 
 
-def start(plan: SweepPlan, out: Path, *, tell: OnEvent, retries: int = RETRIES, engine_factory: Any = None) -> None:
+def start(plan: SweepPlan, out: Path, *, on_event: OnEvent, retries: int = RETRIES, engine_factory: Any = None) -> None:
     """Runs a sweep in a new folder, until its end or an interrupt. Ray must be connected.
 
-    Raises `UserError` where the folder exists, or the cluster can hold no trial.
+    Raises `UserError` if the folder exists, or the cluster can never hold a trial.
     """
-    if out.exists():
-        raise UserError(f"{out} exists; go on with --resume {out}, or give another folder.")
-    main = cpus_of_main(_costliest(plan))
+    check_new_folder(out)
+    main_cpus = main_process_cpus(_costliest(plan))
     make_folder(out)
     file = out.resolve() / CONFIG_FILE
     replace_yaml(file, {"seed": plan.config.seed, **plan.config.to_sections()})
@@ -141,21 +137,20 @@ def start(plan: SweepPlan, out: Path, *, tell: OnEvent, retries: int = RETRIES, 
         rounds=plan.rounds,
         folder=str(out.resolve()),
     ).write(out)
-    choices_of = [each.choices for each in plan.space.parameters]
-    Signature(out).sign(imports=import_names([plan.config.to_sections(), choices_of]))
-    evaluation = plan.config.spec.evaluation
+    values = [parameter.choices for parameter in plan.space.parameters]
+    Signature(out).sign(imports=import_names([plan.config.to_sections(), values]))
     choices = tune.grid_search if plan.search == "grid" else tune.choice
-    space: dict[str, Any] = {CONFIG: str(file), MAIN: main, **plan.space.for_tune(choices=choices)}
+    space: dict[str, Any] = {CONFIG: str(file), MAIN: main_cpus, **plan.space.for_tune(choices=choices)}
     if engine_factory is not None:
         space["engine_factory"] = engine_factory
     every, kept = plan.config.spec.training.checkpoint_every, CHECKPOINTS
     if plan.scheduler == "pbt":
-        # What it copies must be as old as the evaluation that it goes by, and there until the copy begins.
-        every, kept = evaluation.interval, 4
+        # PBT copies the checkpoint of the round whose evaluation it compares, which must still exist.
+        every, kept = plan.config.spec.evaluation.interval, 4
     run_trials(
         out,
         space,
-        tell=tell,
+        on_event=on_event,
         retries=retries,
         checkpoint_every=every,
         checkpoints=kept,
@@ -166,13 +161,12 @@ def start(plan: SweepPlan, out: Path, *, tell: OnEvent, retries: int = RETRIES, 
 
 
 def _asha(plan: SweepPlan) -> TrialScheduler:
-    interval = plan.config.spec.evaluation.interval
     return AsyncHyperBandScheduler(
         time_attr="round",
         metric=METRIC,
         mode="max",
         max_t=plan.rounds,
-        grace_period=min(interval, plan.rounds),
+        grace_period=min(plan.config.spec.evaluation.interval, plan.rounds),
         reduction_factor=REDUCTION,
     )
 
@@ -184,18 +178,22 @@ def _pbt(plan: SweepPlan) -> TrialScheduler:
         mode="max",
         perturbation_interval=plan.config.spec.evaluation.interval,
         hyperparam_mutations=plan.space.for_tune(choices=list),
-        custom_explore_fn=partial(_inside, plan.space),
+        custom_explore_fn=partial(_clamped, plan.space),
         log_config=False,
     )
 
 
-def _inside(space: Space, config: dict[str, Any]) -> dict[str, Any]:
-    """The settings that PBT has perturbed, brought back into the space."""
-    found = copy.deepcopy(config)
-    for each in space.parameters:
-        name = attribute(*each.path)
-        found[name] = each.clamped(found[name])
-    return found
+def _clamped(space: Space, config: dict[str, Any]) -> dict[str, Any]:
+    """The settings after PBT has perturbed them, within the space."""
+    settings = copy.deepcopy(config)
+    for parameter in space.parameters:
+        name = attribute(*parameter.path)
+        settings[name] = parameter.clamped(settings[name])
+    return settings
+
+
+def _variants(plan: SweepPlan) -> Any:
+    return BasicVariantGenerator(constant_grid_search=True, random_state=plan.config.seed)
 
 
 _SCHEDULERS: Mapping[str, Callable[[SweepPlan], TrialScheduler | None]] = {
@@ -203,12 +201,6 @@ _SCHEDULERS: Mapping[str, Callable[[SweepPlan], TrialScheduler | None]] = {
     "pbt": _pbt,
     "none": lambda _: None,
 }
-
-
-def _variants(plan: SweepPlan) -> Any:
-    return BasicVariantGenerator(constant_grid_search=True, random_state=plan.config.seed)
-
-
 _SEARCHES: Mapping[str, Callable[[SweepPlan], Any]] = {
     "random": _variants,
     "optuna": lambda plan: OptunaSearch(metric=METRIC, mode="max", seed=plan.config.seed),

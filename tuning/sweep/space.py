@@ -1,4 +1,4 @@
-"""The space of a sweep: settings, by the names that the command line knows, and the values that each can take."""
+"""The space of a sweep: settings by their names on the command line, with the values that they can have."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ DEFAULT_SPACE = Path(__file__).with_name("default_space.yaml")
 
 
 class Entry(BaseModel):
-    """What a space file says of a parameter: `values`, or all from `low` to `high`, both included.
+    """A parameter of a space file: `values`, or all numbers from `low` to `high`, or `around` the config's own value.
 
-    `log` draws a number evenly in its logarithm; `around` does, from the config's own value divided by it to that value
-    times it. `when` names settings, and values of them without which the parameter
-    has no effect; where the swept config has others, the parameter is left out.
+    Attributes:
+        log: Draws evenly in the logarithm.
+        around: The factor by which the config's own value is divided for `low` and multiplied for `high`.
+        when: Settings and their values that the parameter needs to have an effect; otherwise it is left out.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
@@ -59,7 +60,7 @@ class Entry(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """The parameters of a sweep; `left_out` are names of those that have no effect on the swept config."""
+    """The parameters of a sweep; `left_out` has the names of those without effect on the swept config."""
 
     parameters: tuple[SweptParameter, ...]
     left_out: tuple[str, ...] = ()
@@ -67,38 +68,38 @@ class Space:
     def for_tune(self, *, choices: Callable[[list[Value]], Any] = tune.choice) -> dict[str, Any]:
         """The parameter space of Tune: flat settings as `SealTrial` takes them.
 
-        `choices` says how one of several values is taken: drawn, tried in turn (`tune.grid_search`), or, as a plain
-        `list`, moved along by PBT, which scales whatever is drawn.
+        `choices` makes a domain of several values: drawn, a grid (`tune.grid_search`), or for PBT a plain `list`, in
+        which it moves to a neighbour (it would scale drawn values).
         """
         return {attribute(*each.path): _domain(each, choices) for each in self.parameters}
 
     @property
     def grid_size(self) -> int | None:
-        """Number of points; None where a parameter takes all numbers of a range."""
+        """Number of points; None if a parameter has a range."""
         sizes = [None if each.choices is None else len(each.choices) for each in self.parameters]
         return None if None in sizes else math.prod(filter(None, sizes))
 
 
 def read_space(path: Path, config: SealConfig) -> Space:
-    """Reads a space file: under `parameters`, names with `values`, or `low` and `high`.
+    """Reads a space file, and checks every value on the config.
 
-    Every value is tried on the config. Raises `UserError` for what cannot be read, is no setting, does not fit, or
-    must be the same in all trials.
+    Raises:
+        UserError: An entry cannot be read, is no setting, does not fit, or must be the same in all trials.
     """
     document = read_yaml(path, "--space")
     trust_names(document, path)
     entries = document.get("parameters") if isinstance(document, dict) else None
     if not isinstance(entries, dict) or not entries or set(document) != {"parameters"}:
         raise UserError(f"--space: {path} holds no space; write section.key: {{low: 0, high: 1}} under parameters.")
-    found = {name: _entry(str(name), entry) for name, entry in entries.items()}
-    kept = {name: entry for name, entry in found.items() if _has_effect(entry, config)}
+    parsed = {name: _entry(str(name), entry) for name, entry in entries.items()}
+    kept = {name: entry for name, entry in parsed.items() if _has_effect(entry, config)}
     if not kept:
         raise UserError(f"--space: no parameter of {path} has an effect on this config; see `when` in the file.")
     parameters = tuple(_parameter(name, entry, config) for name, entry in kept.items())
-    for each in parameters:
-        for value in each.probes:
-            check_run(with_values(config, {each.name: value}).spec)
-    return Space(parameters, tuple(name for name in found if name not in kept))
+    for parameter in parameters:
+        for value in parameter.edges:
+            check_run(with_values(config, {parameter.name: value}).spec)
+    return Space(parameters, tuple(name for name in parsed if name not in kept))
 
 
 def with_values(config: SealConfig, values: Mapping[str, Value]) -> SealConfig:
@@ -115,16 +116,13 @@ def _entry(name: str, written: Any) -> Entry:
         entry = Entry.model_validate(written)
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
-        where = ".".join(map(str, problem["loc"]))
-        said = problem["msg"].removeprefix("Value error, ")
-        raise UserError(f"--space: {name}: {where + ': ' if where else ''}{said}.") from None
+        parts = [*map(str, problem["loc"]), problem["msg"].removeprefix("Value error, ")]
+        raise UserError(f"--space: {name}: {': '.join(parts)}.") from None
     for setting in (name, *entry.when):
         _check_name(setting)
     section, key = SweptParameter(name).path
     if key in SAME.get(section, ()):
-        raise UserError(
-            f"--space: {name}: it must be the same in all trials, or they cannot be held against each other."
-        )
+        raise UserError(f"--space: {name}: it must be the same in all trials, or they cannot be compared.")
     return entry
 
 
@@ -161,7 +159,7 @@ def _parameter(name: str, entry: Entry, config: SealConfig) -> SweptParameter:
 
 
 def _takes_fractions(name: str) -> bool:
-    """Whether the setting is a number with a fraction. What lies in its bounds is asked elsewhere."""
+    """Whether the setting takes numbers with a fraction, apart from its bounds."""
     section, key = SweptParameter(name).path
     for fraction in (0.5, 1.5):
         try:
@@ -173,12 +171,10 @@ def _takes_fractions(name: str) -> bool:
 
 
 def _domain(parameter: SweptParameter, choices: Callable[[list[Value]], Any]) -> Any:
-    """How Tune draws the parameter, or goes through its values."""
+    """The domain of a parameter in Tune."""
     if parameter.choices is not None:
         return choices(list(parameter.choices))
     if parameter.whole:
-        above = int(parameter.high) + 1  # Tune leaves the upper bound of whole numbers out
-        return tune.lograndint(int(parameter.low), above) if parameter.log else tune.randint(int(parameter.low), above)
-    return (
-        tune.loguniform(parameter.low, parameter.high) if parameter.log else tune.uniform(parameter.low, parameter.high)
-    )
+        draw = tune.lograndint if parameter.log else tune.randint
+        return draw(int(parameter.low), int(parameter.high) + 1)  # Tune excludes the upper bound of whole numbers
+    return (tune.loguniform if parameter.log else tune.uniform)(parameter.low, parameter.high)

@@ -13,21 +13,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from seal_ray.rollout.groups import TaskStream
-
 from envs.sources import find_task
 from policies.engine import Engine, GenRequest, GenResult
 from policies.engine.scripted import ScriptedEngine
 from policies.engine.stored import StoredWeights
 from policies.models import open_model
 from policies.prompting import ChatFormat
-from seal_ray.config.sections import Environment, Evaluation
+from seal_ray.config.schema import EnvironmentSection, EvaluationSection
 from seal_ray.evaluation.plan import evaluation_tasks
 from seal_ray.rollout.engine_actor import EngineSpec
+from seal_ray.rollout.tasks import TaskStream
 from tests.policies.scripts import oracle_script
 
 HANG = "HANG"
-"""A completion over which the environment of `tests.seal_ray.algorithm.hanging` does not come back."""
+"""A completion over which the environment of `tests.seal_ray.rollout.hanging` does not come back."""
 USER = ("<|user|>", "<|im_start|>user")
 """What a user's turn begins with, in the templates of the models that are used here."""
 TASKS = 8
@@ -68,10 +67,12 @@ class Half:
                 setattr(StoredWeights, "is_here", lambda _: False)  # noqa: B010 - mypy wants methods left alone
         model = open_model(spec.model)
         form = ChatFormat.load(model.path, model.dialect)
-        stream = TaskStream(Environment(tasks=TASKS), self.seed)
+        stream = TaskStream(EnvironmentSection(tasks=TASKS), self.seed)
         tasks = {*self.known, *(stream.task_id(number) for number in range(TASKS))}
         if self.evaluated:
-            tasks |= {task.id for task in evaluation_tasks(Environment(), Evaluation(tasks=self.evaluated))}
+            tasks |= {
+                task.id for task in evaluation_tasks(EnvironmentSection(), EvaluationSection(tasks=self.evaluated))
+            }
         told = oracle_script(form, [find_task(name) for name in sorted(tasks)])
         script = {asked(form, prompt): said for prompt, said in told.items()}
         done = form.completion("Done.")

@@ -9,8 +9,6 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from seal_ray.rollout.groups import TaskStream
-
 from envs.sources import find_task
 from envs.task import Category
 from policies.engine import Engine, GenRequest
@@ -18,8 +16,9 @@ from policies.engine.choice import start_engine
 from policies.engine.scripted import ScriptedEngine
 from policies.models import open_model
 from policies.prompting import ChatFormat
-from seal_ray.config.sections import Environment
+from seal_ray.config.schema import EnvironmentSection
 from seal_ray.rollout.engine_actor import EngineSpec
+from seal_ray.rollout.tasks import TaskStream
 from tests.policies.scripts import oracle_script
 from tests.seal_ray.algorithm.engines import asked
 
@@ -42,7 +41,7 @@ class Planted:
                 "transformers", model, context=spec.context, dtype=spec.dtype, concurrent=spec.concurrent
             )
         form = ChatFormat.load(model.path, model.dialect)
-        stream = TaskStream(Environment(tasks=TASKS, difficulty=DIFFICULTY, categories=[Category.BASE]), 0)
+        stream = TaskStream(EnvironmentSection(tasks=TASKS, difficulty=DIFFICULTY, categories=[Category.BASE]), 0)
         tasks = [find_task(name) for name in sorted({stream.task_id(number) for number in range(TASKS)})]
         script = {asked(form, prompt): said for prompt, said in oracle_script(form, tasks).items()}
         done = form.completion("Done.")

@@ -1,14 +1,13 @@
-"""Curator and solver in one run: the curator moves to what helps, garbage costs its reward only, state goes on."""
+"""Curator and solver in one run: the curator moves to what helps, garbage costs its reward only, a run resumes."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from seal_ray.rollout.groups import TaskStream
 
 from envs.co_evolution import CoEvolutionGame
 from envs.dialogue import Protocol
@@ -17,13 +16,15 @@ from envs.interface.document import dump_interface
 from envs.roles import CURATOR, SOLVER
 from envs.sources import find_task
 from seal_ray.algorithm.config import SealConfig
-from seal_ray.algorithm.seal import Seal
-from seal_ray.config.sections import Environment
+from seal_ray.algorithm.report import RoundReport
+from seal_ray.grpo.advantages import REJECTION_STEP
+from seal_ray.rollout.tasks import TaskStream
+from seal_ray.rollout.types import PLAIN
 from tests.seal_ray.algorithm.configs import ROUNDS_IN_RAY, small_config
 from tests.seal_ray.algorithm.engines import Half
 from tests.seal_ray.algorithm.planted import CUES, DIFFICULTY, HARMS, HELPS, TASKS, Planted
 from tests.seal_ray.algorithm.planted_curator import uniform_curator
-from tests.seal_ray.algorithm.test_seal_rounds import built, measured, played, same, weights
+from tests.seal_ray.algorithm.runs import assert_equal, built, measured, same
 
 pytestmark = [*ROUNDS_IN_RAY, pytest.mark.long]
 
@@ -41,14 +42,15 @@ def planted_config(curator: Path, seed: int, **settings: Any) -> SealConfig:
         .environment(tasks=TASKS, difficulty=DIFFICULTY, categories=["base"])
         .curator(
             **{
-                "kind": "coevolved",
+                "kind": "llm",
+                "trainable": True,
                 "model": str(curator),
                 "engine": "transformers",
                 "update_every": 1,
                 "proposals": 4,
                 "context": 3072,
                 "response": 128,
-                "retries": 2,
+                "pairs": False,
                 "lr": 6e-4,
                 "kl": 0.0,
                 **settings,
@@ -61,25 +63,25 @@ def planted_config(curator: Path, seed: int, **settings: Any) -> SealConfig:
     return config
 
 
-def proposed(algorithm: Seal) -> Counter[str]:
-    """How often each cue was proposed in the last window; what is no cue of the world counts under its rejection."""
-    return Counter(
-        row["rejection"] or next(iter(row["guidelines"]), "plain") for row in algorithm.curation.last_proposals
-    )
+def proposed(report: RoundReport) -> Counter[str]:
+    """How often each cue was proposed in the window; what is no cue of the world counts under its rejection."""
+    return Counter(str(row["rejection"] or next(iter(guidelines_of(row)), "plain")) for row in report.curator.proposals)
+
+
+def guidelines_of(row: Mapping[str, Any]) -> list[str]:
+    return list(row.get("guidelines", ()))
 
 
 def test_a_curator_moves_from_any_cue_to_the_one_that_helps(curator: Path) -> None:
     first, last = Counter[str](), Counter[str]()
     incumbents = Counter[Interface]()
     for seed in range(3):
-        with built(planted_config(curator, seed)) as algorithm:
-            for number in range(ROUNDS):
-                algorithm.train()
-                if number == 0:
-                    first += proposed(algorithm)
-                if number >= ROUNDS - 3:
-                    last += proposed(algorithm)
-            incumbents[algorithm.curation.incumbent] += 1
+        with built(planted_config(curator, seed)) as run:
+            reports = [run.round() for _ in range(ROUNDS)]
+            incumbents[run.algorithm.run.curator.incumbent.interface] += 1
+        first += proposed(reports[0])
+        for report in reports[-3:]:
+            last += proposed(report)
     # From each now and then, before anything was learnt …
     assert all(0.05 <= first[cue] / first.total() < 0.6 for cue in CUES), first
     # … to the helping one.
@@ -90,7 +92,16 @@ def test_a_curator_moves_from_any_cue_to_the_one_that_helps(curator: Path) -> No
 
 def writing_config(*texts: str, **settings: Any) -> SealConfig:
     return small_config(Half(writes={CURATOR: texts})).curator(
-        **{"kind": "coevolved", "engine": "transformers", "retries": 0, "update_every": 1, "lr": 1e-4, **settings}
+        **{
+            "kind": "llm",
+            "trainable": True,
+            "engine": "transformers",
+            "update_every": 1,
+            "proposals": 3,
+            "pairs": False,
+            "lr": 1e-4,
+            **settings,
+        }
     )
 
 
@@ -105,93 +116,73 @@ GARBAGE = (
 
 
 def test_a_curator_that_writes_garbage_costs_its_reward_only() -> None:
-    with built(small_config(Half())) as algorithm:
-        expected = [(measured(algorithm.train()), played(algorithm)) for _ in range(2)]
-        learnt = weights(algorithm)
-    with built(writing_config(*GARBAGE)) as algorithm:
-        for metrics, dialogues in expected:
-            result = measured(algorithm.train())
-            assert played(algorithm) == dialogues
-            assert result["curator/rejections"] == result["curator/proposals"] == 3
-            assert result["curator/reward"] == -1.0
-            assert result["interface/changed"] == 0
-            assert same(
-                {name: value for name, value in result.items() if not name.startswith("curator/")},
-                {name: value for name, value in metrics.items() if not name.startswith("curator/")},
-            )
-        assert algorithm.curation.incumbent.is_plain
-        assert all(torch.equal(tensor, learnt[name]) for name, tensor in weights(algorithm).items())
+    def solvers(metrics: Mapping[str, float]) -> dict[str, float]:
+        return {name: value for name, value in metrics.items() if not name.startswith("curator/")}
+
+    with built(small_config(Half())) as run:
+        dialogues, learnt = run.play(2), run.weights
+        expected = list(map(measured, run.reports))
+    with built(writing_config(*GARBAGE)) as run:
+        assert run.play(2) == dialogues
+        for report, metrics in zip(run.reports, expected, strict=True):
+            assert report.metrics["curator/rejections"] == report.metrics["curator/proposals"] == 3
+            assert report.metrics["curator/reward"] == pytest.approx(-REJECTION_STEP)
+            assert report.metrics["interface/changed"] == 0
+            assert same(solvers(measured(report)), solvers(metrics))
+        assert run.algorithm.run.curator.incumbent.plain
+        assert_equal(run.weights, learnt)
 
 
 def test_a_leak_of_a_training_task_is_rejected() -> None:
-    config = small_config(Half())
-    task = find_task(TaskStream(config.section(Environment), int(config.seed or 0)).task_id(0))
+    spec = small_config(Half()).spec
+    task = find_task(TaskStream(spec.environment, spec.seed).task_id(0))
     call = next(call for turn in task.turns for call in turn.ground_truth if call.arguments)
     value = next(str(value) for value in call.arguments.values())
-    with built(writing_config(dump_interface(Interface(guidelines=(f"The answer is {value}.",))))) as algorithm:
-        result = algorithm.train()
-        assert result["curator/rejections"] == 3, (value, algorithm.curation.last_proposals)
+    with built(writing_config(dump_interface(Interface(guidelines=(f"The answer is {value}.",))))) as run:
+        report = run.round()
+    assert report.metrics["curator/rejections"] == 3, (value, report.curator.proposals)
 
 
 TWO = tuple(
     dump_interface(Interface(guidelines=(text,))) for text in ("Be brief and polite.", "Write valid calls only.")
 )
-
-
-TELLING = {
-    "tasks": "common",
-    "choose": "posterior",
-    "share_out": "thompson",
-    "advantage": "centred",
-    "proposals": 4,
-    "played": 2,
-    "prior": 1.0,  # so that few rollouts tell arms apart
+WRITTEN: dict[str, dict[str, Any]] = {
+    "transfer": {"reward": "transfer"},
+    "gain": {"proposals": 4, "played": 2, "pick": "likeliest"},
+    "rules": {"kind": "rules"},
 }
 
 
-@pytest.mark.parametrize("judged", [{"reward": "transfer"}, TELLING], ids=["transfer", "posterior"])
-def test_a_restored_run_goes_on_in_the_middle_of_a_window(tmp_path: Path, judged: dict[str, Any]) -> None:
-    settings = {**judged, "update_every": 2, "plain_share": 0.5}
-
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_restored_run_continues_in_the_middle_of_a_window(tmp_path: Path, name: str) -> None:
     def config() -> SealConfig:
-        return writing_config(*TWO, **settings).reweighting(mode="dynamic")
+        settings = {**WRITTEN[name], "update_every": 2, "plain_share": 0.5}
+        found = rules_config(**settings) if name == "rules" else writing_config(*TWO, **settings)
+        return found.reweighting(mode="dynamic")
 
-    with built(config()) as algorithm:
-        results = []
-        for number in range(4):
-            results.append(measured(algorithm.train()))
-            if number == 0:
-                algorithm.save_to_path(str(tmp_path / "state"))
-        curator_weights = dict(algorithm.learner_group.module_weights(CURATOR))
-        solver_weights = weights(algorithm)
-    assert any(result.get("curator/gradient_norm", 0) > 0 for result in results), results
-    with built(config()) as algorithm:
-        algorithm.restore_from_path(str(tmp_path / "state"))
-        for expected in results[1:]:
-            assert same(measured(algorithm.train()), expected)
-        found = algorithm.learner_group.module_weights(CURATOR)
-        assert all(torch.equal(found[name], tensor) for name, tensor in curator_weights.items())
-        assert all(torch.equal(weights(algorithm)[name], tensor) for name, tensor in solver_weights.items())
+    learning = [SOLVER] if name == "rules" else [SOLVER, CURATOR]
+    with built(config()) as run:
+        run.round()
+        run.algorithm.save_to_path(str(tmp_path / "state"))
+        run.play(3)
+        metrics = list(map(measured, run.reports))
+        expected = {agent: dict(run.algorithm.agents[agent].weights()) for agent in learning}
+    assert name == "rules" or any(each.get("curator/gradient_norm", 0) > 0 for each in metrics), metrics
+    with built(config()) as run:
+        run.algorithm.restore_from_path(str(tmp_path / "state"))
+        run.play(3)
+        assert all(map(same, map(measured, run.reports), metrics[1:]))
+        for agent in learning:
+            assert_equal(dict(run.algorithm.agents[agent].weights()), expected[agent])
 
 
-def test_rules_and_dynamic_weights_go_on_too(tmp_path: Path) -> None:
-    def config() -> SealConfig:
-        return writing_config(*TWO, kind="rules", plain_share=0.5, update_every=2).reweighting(mode="dynamic")
-
-    with built(config()) as algorithm:
-        algorithm.train()
-        algorithm.save_to_path(str(tmp_path / "state"))
-        expected = [measured(algorithm.train()) for _ in range(2)]
-    with built(config()) as algorithm:
-        algorithm.restore_from_path(str(tmp_path / "state"))
-        for each in expected:
-            assert same(measured(algorithm.train()), each)
+def rules_config(**settings: Any) -> SealConfig:
+    return small_config(Half()).curator(**{"pairs": False, **settings})
 
 
 def test_a_round_is_moves_of_the_game(curator: Path) -> None:
-    with built(planted_config(curator, 0)) as algorithm:
-        algorithm.train()
-        groups = algorithm.last_round
+    with built(planted_config(curator, 0)) as run:
+        groups = run.round().groups
     tasks = {group.plan.task: find_task(group.plan.task) for group in groups}
     game = CoEvolutionGame(list(tasks.values()), protocol=Protocol.SEAL)
     for group in groups:
@@ -208,4 +199,4 @@ def test_a_round_is_moves_of_the_game(curator: Path) -> None:
             assert game.last_outcome.reward == trajectory.reward
             assert game.last_outcome.diagnosis == trajectory.diagnosis
             assert game.last_outcome.interface == group.plan.arm.interface
-    assert {group.plan.arm.number for group in groups} > {0}
+    assert {group.plan.arm.id for group in groups} > {PLAIN}

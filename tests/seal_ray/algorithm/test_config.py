@@ -21,38 +21,37 @@ from ray.util import debug
 from envs.errors import UserError
 from envs.task import Category
 from seal_ray.algorithm.config import SealConfig, apply, make_config
-from seal_ray.config import sections
 from seal_ray.config.fields import attribute
-from seal_ray.config.sections import SECTIONS
+from seal_ray.config.schema import SECTIONS, EnvironmentSection, EvaluationSection, TrainingSection
+from seal_ray.config.sections import fields_of
 
 
 def changed() -> SealConfig:
     """A config with something else than the default in every section."""
     return (
         SealConfig()
-        .environment(categories=["base", "miss_func"], tasks=40, abstention_weight=0.25)
+        .environment(categories=["base", "miss_func"], tasks=40, reward="progress")
         .engine(num_engines=2, dtype="float32")
         .solver(context=2048, prompt=1024, response=128, steps=None, dtype="float32")
         .curator(kind="fixed", plain_share=0.5, plain_share_end=1.0)
-        .writer(kind="random", share=0.25)
-        .diagnosis(trajectories_kept=3)
-        .reweighting(mode="dynamic", overrides={"pass": 1.5}, budget=0.5)
+        .task_writer(kind="random", share=0.25)
+        .reweighting(mode="dynamic", spurious_tool_call=1.5, budget=0.5)
         .training(rounds=7, groups=4, minibatch_groups=2, lr=3e-4, grad_clip=0.5, importance_cap=2.0)
         .evaluation(interval=3, split="test", tasks=8)
         .env_runners(num_env_runners=2)
         .learners(num_learners=2, fsdp=True, threads=1)
-        .fault_tolerance(retries=2)
+        .fault_tolerance(step_timeout=30.0)
     )
 
 
 def test_every_method_sets_its_section_and_gives_the_config_back() -> None:
     config = changed()
     assert isinstance(config, AlgorithmConfig)
-    environment = config.section(sections.Environment)
+    environment = config.section(EnvironmentSection)
     assert environment.categories == [Category.BASE, Category.MISS_FUNC]
     assert environment.tasks == 40
-    assert config.section(sections.Training).lr == config.lr == 3e-4
-    assert config.section(sections.Training).grad_clip == vars(config)["grad_clip"] == 0.5
+    assert config.section(TrainingSection).lr == config.lr == 3e-4
+    assert config.section(TrainingSection).grad_clip == vars(config)["grad_clip"] == 0.5
     assert config.num_learners == 2
     assert vars(config)["evaluation_interval"] == 3
     default = SealConfig().to_sections()
@@ -67,7 +66,7 @@ def test_methods_take_keywords_only_and_know_their_keys(section: str) -> None:
     if section != "environment":  # RLlib names the environment by position
         with pytest.raises(TypeError):
             method(1)
-    key = next(iter(SECTIONS[section].model_fields))
+    key = next(iter(fields_of(section)))
     with pytest.raises(UserError, match=f"config key of {section}: '{key}x' is not known; did you mean '{key}'"):
         method(**{key: None, f"{key}x": 1})
     assert config.to_dict() == before
@@ -75,18 +74,19 @@ def test_methods_take_keywords_only_and_know_their_keys(section: str) -> None:
 
 
 def test_rllib_names_the_environment_by_position() -> None:
-    assert SealConfig().environment("bfcl").section(sections.Environment).source == "bfcl"
+    assert SealConfig().environment("bfcl").section(EnvironmentSection).source == "bfcl"
 
 
 def test_rllibs_own_keys_work_where_a_section_is_rllibs_too() -> None:
     config = (
         SealConfig()
         .env_runners(num_gpus_per_env_runner=0, num_env_runners=3)
-        .learners(num_gpus_per_learner=0, max_requests_in_flight_per_learner=5)
+        .learners(num_gpus_per_learner=0, max_requests_in_flight_per_learner=5, num_cpus_per_learner=0.5)
         .fault_tolerance(env_runner_restore_timeout_s=7.0)
     )
     assert (config.num_env_runners, config.num_gpus_per_env_runner) == (3, 0)
     assert (config.num_gpus_per_learner, config.max_requests_in_flight_per_learner) == (0, 5)
+    assert float(config.num_cpus_per_learner) == 0.5, "it is no setting, and RLlib's key"
     assert config.env_runner_restore_timeout_s == 7.0
 
 
@@ -136,11 +136,11 @@ def test_copies_have_the_same_settings(again: Any) -> None:
 
 
 def test_copies_share_nothing() -> None:
+    SealConfig().evaluation_suites.append("x")  # type: ignore[attr-defined]
+    assert SealConfig().section(EvaluationSection).suites == ["plain"]
     config = changed()
-    config.copy().reweighting_overrides["pass"] = 9.0  # type: ignore[attr-defined]
-    assert config.section(sections.Reweighting).overrides == {"pass": 1.5}
-    SealConfig().solver_lora_targets.append("x")  # type: ignore[attr-defined]
-    assert "x" not in SealConfig().section(sections.Solver).lora_targets
+    config.copy().environment_categories.append("x")  # type: ignore[attr-defined]
+    assert config.section(EnvironmentSection).categories == ["base", "miss_func"]
 
 
 def test_a_frozen_config_stays_as_it_is() -> None:
@@ -148,7 +148,7 @@ def test_a_frozen_config_stays_as_it_is() -> None:
     config.freeze()
     with pytest.raises(AttributeError, match="frozen"):
         config.training(lr=1.0)
-    assert config.section(sections.Training).lr == 3e-4
+    assert config.section(TrainingSection).lr == 3e-4
 
 
 def test_tune_draws_values_for_any_setting() -> None:
@@ -165,18 +165,18 @@ def test_tune_draws_values_for_any_setting() -> None:
     made = [SealConfig().update_from_dict(each) for each in drawn]
     for each in made:
         each.validate()
-    assert [each.section(sections.Training).lr for each in made] == [1e-4, 2e-4]
-    assert all(3 <= each.section(sections.Training).rounds < 9 for each in made)
-    assert all(each.section(sections.Evaluation).interval in (0, 2) for each in made)
+    assert [each.section(TrainingSection).lr for each in made] == [1e-4, 2e-4]
+    assert all(3 <= each.section(TrainingSection).rounds < 9 for each in made)
+    assert all(each.section(EvaluationSection).interval in (0, 2) for each in made)
 
 
 def test_a_dict_sets_attributes_by_their_names() -> None:
     config = SealConfig().update_from_dict(
         {"training_groups": 9, "lr": 0.5, "evaluation_tasks": 3, "num_workers": 4, "__trial_info__": object()}
     )
-    assert config.section(sections.Training).groups == 9
-    assert config.section(sections.Training).lr == 0.5
-    assert config.section(sections.Evaluation).tasks == 3
+    assert config.section(TrainingSection).groups == 9
+    assert config.section(TrainingSection).lr == 0.5
+    assert config.section(EvaluationSection).tasks == 3
     assert config.num_env_runners == 4
     for wrong in ({"training_group": 1}, {"training_lr": 1.0}):
         with pytest.raises(UserError, match="did you mean"):
@@ -184,7 +184,7 @@ def test_a_dict_sets_attributes_by_their_names() -> None:
 
 
 def test_every_setting_has_an_attribute_of_its_own() -> None:
-    names = [attribute(section, key) for section, kind in SECTIONS.items() for key in kind.model_fields]
+    names = [attribute(section, key) for section in SECTIONS for key in fields_of(section)]
     assert len(set(names)) == len(names)
     assert set(names) <= vars(SealConfig()).keys()
 
@@ -206,12 +206,12 @@ def test_validate_changes_nothing_and_says_nothing(
     assert caplog.records == []
 
 
-def test_agents_are_built_in_one_order_whatever_python_hashes() -> None:
+def test_agents_are_built_in_one_order_with_every_hash_seed() -> None:
     """Adapters begin at random: in another order the same seed would give each agent the other's."""
     program = (
         "from envs.spaces import UnicodeText\n"
         "from seal_ray.algorithm.config import SealConfig\n"
-        "config = SealConfig().curator(kind='coevolved')\n"
+        "config = SealConfig().curator(kind='llm', trainable=True)\n"
         "config.validate()\n"
         "texts = (UnicodeText(), UnicodeText())\n"
         "spaces = dict.fromkeys(('__env__', '__env_single__', 'solver', 'curator'), texts)\n"

@@ -23,7 +23,7 @@ from seal_ray.run.export import export_model
 from seal_ray.training.weights import lora_adapter
 from tests.seal_ray.algorithm.configs import ROUNDS_IN_RAY, small_config
 from tests.seal_ray.algorithm.engines import Half
-from tests.seal_ray.algorithm.test_seal_rounds import built, train, weights
+from tests.seal_ray.algorithm.runs import assert_equal, built
 
 pytestmark = [*ROUNDS_IN_RAY, pytest.mark.long]
 
@@ -35,7 +35,7 @@ def real_config() -> SealConfig:
     """Rounds of two groups of three, in mixed precision."""
     config: SealConfig = (
         small_config(Half())
-        .solver(model=MODEL, dtype="bfloat16", lora_rank=RANK, lora_alpha=ALPHA)
+        .solver(model=MODEL, dtype="bfloat16", lora_rank=RANK)
         .training(groups=2, group_size=3, minibatch_groups=1, lr=5e-3, microbatch_tokens=2048)
     )
     return config
@@ -45,21 +45,19 @@ def real_config() -> SealConfig:
 def trained(cluster: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Two rounds with a checkpoint between them."""
     state = tmp_path_factory.mktemp("real") / "state"
-    with built(real_config()) as algorithm:
-        train(algorithm, 1)
-        algorithm.save_to_path(str(state))
-        found = {"state": state, "between": weights(algorithm)}
-        return {**found, "second": train(algorithm, 1), "weights": weights(algorithm)}
+    with built(real_config()) as run:
+        run.play(1)
+        run.algorithm.save_to_path(str(state))
+        between = run.weights
+        return {"state": state, "between": between, "second": run.play(1), "weights": run.weights}
 
 
-def test_a_restored_run_goes_on_bit_for_bit(trained: dict[str, Any]) -> None:
+def test_a_restored_run_continues_bit_for_bit(trained: dict[str, Any]) -> None:
     assert any(not torch.equal(tensor, trained["between"][name]) for name, tensor in trained["weights"].items())
-    with built(real_config()) as algorithm:
-        algorithm.restore_from_path(str(trained["state"]))
-        assert train(algorithm, 1) == trained["second"]
-        found = weights(algorithm)
-    assert found.keys() == trained["weights"].keys()
-    assert all(torch.equal(found[name], tensor) for name, tensor in trained["weights"].items())
+    with built(real_config()) as run:
+        run.algorithm.restore_from_path(str(trained["state"]))
+        assert run.play(1) == trained["second"]
+        assert_equal(run.weights, trained["weights"])
 
 
 def test_the_merged_model_says_what_the_adapter_on_its_base_says(trained: dict[str, Any], tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -262,6 +263,27 @@ def test_an_engine_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> Non
     assert refusal("engine.kind=vllm") == (
         "engine.kind: vllm is not installed; install the cpu or gpu extra, or take transformers."
     )
+
+
+@pytest.mark.parametrize(
+    ("section", "sentence"),
+    [
+        ({"kind": "lmm"}, "task_writer.kind: 'lmm' is not known; did you mean 'llm'?"),
+        ({"kind": "llm", "reward": "alfa"}, "task_writer.reward: 'alfa' is not known; did you mean 'alpha'?"),
+        ({"kind": "llm", "response": 4096}, "task_writer.response: 4096 of 3072 tokens leaves no room for a prompt."),
+        ({"kind": "llm", "model": "/nowhere"}, "task_writer.model: "),
+        ({"kind": "random", "share": 1.5}, "task_writer.share: 1.5 does not fit"),
+    ],
+)
+def test_a_task_writer_is_checked(section: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UserError) as caught:
+        make_config(["vanilla"], overrides=[f"task_writer.{key}={value}" for key, value in section.items()]).validate()
+    assert str(caught.value).startswith(sentence)
+
+
+def test_a_source_without_specifications_takes_no_task_writer() -> None:
+    with pytest.raises(UserError, match="'bfcl' composes no tasks from specifications"):
+        make_config(["random-tasks"], overrides=[BFCL]).validate()
 
 
 def test_the_check_returns_the_solvers_model() -> None:

@@ -15,7 +15,7 @@ from seal_ray.report.files import RunFolder
 from seal_ray.report.pool import draw_pool, newest, pool_table, read_pool
 from seal_ray.report.pools import KINDS, movement
 from tests.command_line import run_main
-from tests.seal_ray.algorithm.test_pool import filled, play
+from tests.seal_ray.proposing.test_task_pool import filled, play
 
 HOSTILE = "\x1b[31mred\x1b]0;title\x07 \u202e"
 

@@ -16,7 +16,7 @@ from seal_ray.run.cluster import connected
 from tests.seal_ray.algorithm.configs import small_config
 from tests.seal_ray.algorithm.engines import Half
 from tuning.commands import compare as cli
-from tuning.commands.shared import tell_end, teller
+from tuning.commands.shared import event_printer, print_end
 from tuning.comparison.collect import ComparisonManifest, collect
 from tuning.comparison.plan import ComparisonPlan, check_plan, start
 from tuning.comparison.report import write_results
@@ -47,17 +47,17 @@ def main() -> int:
     command, out = sys.argv[1], Path(sys.argv[2])
     console, engine = Console(width=200), Half(pause=0.05)
     with connected():
-        tell = teller(console, lambda: cli._standing(collect(out)))
+        on_event = event_printer(console, lambda: collect(out))
         if command == "resume":
-            resume_trials(out, ComparisonManifest, tell=tell)
+            resume_trials(out, ComparisonManifest, on_event=on_event)
         else:
             planned = plan(engine) if command == "start" else failing(engine)
             check_plan(planned, memory=False)
-            start(planned, out, tell=tell, retries=1, engine_factory=engine)
+            start(planned, out, on_event=on_event, retries=1, engine_factory=engine)
     comparison = write_results(out)
     cli._show(console, comparison)
     try:
-        tell_end(console, cli._standing(comparison), resume=f"seal-ray compare --resume {out}")
+        print_end(console, comparison)
     except SealError as error:
         console.print(f"failed: {error}")
         return 1

@@ -58,7 +58,7 @@ def test_the_interval_is_over_seeds_and_tasks(played: Path) -> None:
     assert found is not None
     table = [
         [by_task(ours, FINAL)[task] - value for task, value in sorted(by_task(theirs, FINAL).items())]
-        for ours, theirs in zip(comparison.of("rules"), comparison.of("vanilla"), strict=True)
+        for ours, theirs in zip(comparison.arm_trials("rules"), comparison.arm_trials("vanilla"), strict=True)
     ]
     expected = crossed_estimate([float(np.mean(row)) for row in table], np.array(table))
     assert (found.count, found.tasks) == (4, 80)
@@ -76,7 +76,7 @@ def test_the_report_tells_pairs_tasks_and_corrected_p_values(played: Path) -> No
     text = (played / REPORT).read_text("utf-8")
     assert "points of final success over 4 pairs and 80 tasks; the interval" in text
     assert "after Holm's correction" in text
-    assert "2 arms are held against the baseline: Holm's correction" in text
+    assert "2 arms are compared with the baseline: Holm's correction" in text
     assert "seeds only" not in text.replace("**Seeds only**", "")
     head, *lines = (played / TABLE).read_text("utf-8").splitlines()
     rows = [dict(zip(head.split(","), line.split(","), strict=True)) for line in lines]
@@ -90,7 +90,7 @@ def test_the_report_tells_pairs_tasks_and_corrected_p_values(played: Path) -> No
 def test_the_gain_is_over_the_model_before_training_by_seed_and_task(played: Path) -> None:
     comparison = write_results(played)
     table = []
-    for trial in comparison.of("rules"):
+    for trial in comparison.arm_trials("rules"):
         before, after = (
             {k: v for each in trial.evaluations[i]["suites"]["plain"].values() for k, v in each.items()}
             for i in (0, -1)
@@ -158,7 +158,7 @@ def test_without_results_by_task_in_one_seed_the_interval_is_over_seeds_and_says
     comparison = write_results(played)
     results = results_of(comparison, FINAL)
     found, other = of(results, "rules").difference, of(results, "fixed").difference
-    values = [value_of(trial, FINAL) for arm in ("rules", "vanilla") for trial in comparison.of(arm)]
+    values = [value_of(trial, FINAL) for arm in ("rules", "vanilla") for trial in comparison.arm_trials(arm)]
     assert found == mean_estimate([values[place] - values[place + 4] for place in range(4)])  # type: ignore[operator]
     assert other is not None
     assert other.tasks == 80
@@ -170,7 +170,7 @@ def test_without_results_by_task_in_one_seed_the_interval_is_over_seeds_and_says
 
 def test_an_evaluation_that_lacks_rounds_does_not_count_as_by_task(played: Path) -> None:
     rewrite(played, "rules", 1, lambda rows: rows.pop(0))
-    trial = collect(played).of("rules")[1]
+    trial = collect(played).arm_trials("rules")[1]
     assert trial.rows_by_task == {}
     assert by_task(trial, FINAL) == {}
 
@@ -187,21 +187,21 @@ def test_a_lost_dialogue_leaves_its_task_out_for_all(played: Path) -> None:
 @pytest.mark.parametrize("place", [0, 1, -1])
 def test_a_task_lost_in_any_evaluation_has_no_area(played: Path, place: int) -> None:
     rewrite(played, "rules", 1, lambda rows: rows[place]["suites"]["plain"]["base"].update({"base-3": None}))
-    trial = collect(played).of("rules")[1]
+    trial = collect(played).arm_trials("rules")[1]
     assert len(by_task(trial, AREA)) == 79
     assert "base-3" not in by_task(trial, AREA)
     assert "base-3" not in by_task(trial, in_category(AREA, "base"))
 
 
 def test_a_round_that_was_written_twice_counts_as_it_was_last(played: Path) -> None:
-    before = by_task(collect(played).of("rules")[0], FINAL)
+    before = by_task(collect(played).arm_trials("rules")[0], FINAL)
     folder = RunFolder(trial_folder(played, "rules", 0))
     last = folder.evaluations.rows()[-1]
     turned = {task: 1 - int(value) for task, value in last["suites"]["plain"]["base"].items()}
     folder.evaluations.append(
         {"round": last["round"], "suites": {"plain": {**last["suites"]["plain"], "base": turned}}}
     )
-    found = by_task(collect(played).of("rules")[0], FINAL)
+    found = by_task(collect(played).arm_trials("rules")[0], FINAL)
     assert {task: value for task, value in found.items() if value != before[task]}.keys() == turned.keys()
 
 
@@ -230,5 +230,5 @@ def test_equal_outcomes_are_no_difference(tmp_path: Path) -> None:
     assert (found.difference.low, found.difference.high, found.difference.p) == (0.0, 0.0, 1.0)
     assert list(regressions(comparison)) == []
     text = (tmp_path / REPORT).read_text("utf-8")
-    assert "the interval holds 0, so that neither is shown to be better (p = 1, 1 after" in text
+    assert "the interval contains 0: no evidence that either is better (p = 1, 1 after" in text
     assert "**Regressions:** in no category is an arm below vanilla" in text

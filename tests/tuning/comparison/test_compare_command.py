@@ -12,12 +12,11 @@ from envs.errors import UserError
 from seal_ray.algorithm.config import make_config
 from seal_ray.algorithm.seal import Seal
 from seal_ray.config.presets import preset_names
-from seal_ray.config.sections import Curator, Solver
 from seal_ray.report.files import RunFolder
 from tests.command_line import Refusal, run_main
 from tests.tuning.comparison.folders import constant, make_comparison, play
 from tuning.comparison.plan import ComparisonPlan, check_plan, make_plan
-from tuning.running import cpus_of_main, last_error
+from tuning.running import last_error, main_process_cpus
 from tuning.trial import with_main
 
 ARMS = ("--arms", "vanilla,rules")
@@ -26,30 +25,29 @@ ARMS = ("--arms", "vanilla,rules")
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ([], "--arms: there are none"),
-        (["--arms", ","], "--arms: there are none"),
+        ([], "--arms: none given"),
+        (["--arms", ","], "--arms: none given"),
         (["--arms", "vanilla,rulse"], "--arms: 'rulse' is not known; did you mean 'rules'"),
         (["--arms", "tiny"], "--arms: 'tiny' is not known"),
         (["--arms", "vanilla,rules,vanilla"], "--arms: 'vanilla' is there twice"),
         ([*ARMS, "--seeds", "0"], "--seeds: 0 is not possible"),
-        ([*ARMS, "--rounds", "0"], "--rounds: 0 is not possible"),
+        ([*ARMS, "--rounds", "0"], "training.rounds: 0"),
         ([*ARMS, "--preset", "seal"], "--preset: 'seal' is not known"),
         ([*ARMS, "--baseline", "fixed"], "--baseline: 'fixed' is not known; allowed are vanilla, rules"),
         ([*ARMS, "training.round=3"], "did you mean 'rounds'"),
         ([*ARMS, "training.groups=0"], "training.groups: 0"),
         ([*ARMS, "evaluation.interval=0"], "evaluation.interval: 0 leaves nothing to compare"),
-        ([*ARMS, "--out", "here", "--name", "there"], "--out: it is the folder"),
-        ([*ARMS, "--out", "."], "exists; go on with --resume"),
+        ([*ARMS, "--runs", "/", "--name", "tmp"], "exists; resume it with --resume"),
         (["--resume", "/nowhere"], "/nowhere is no comparison"),
         (["--report", "/nowhere"], "/nowhere is no comparison"),
-        (["--resume", "a", "--seeds", "3"], "--resume: it goes on with its own settings"),
-        (["--report", "a", "training.lr=1"], "--report: it goes on with its own settings"),
-        (["--resume", "a", "--threshold", "40"], "--resume: it goes on with its own settings"),
-        (["--resume", "a", "--first-seed", "4"], "--resume: it goes on with its own settings"),
+        (["--resume", "a", "--seeds", "3"], "--resume: it uses the stored settings"),
+        (["--report", "a", "training.lr=1"], "--report: it uses the stored settings"),
+        (["--resume", "a", "--threshold", "40"], "--resume: it uses the stored settings"),
+        (["--resume", "a", "--first-seed", "4"], "--resume: it uses the stored settings"),
         (["--merge"], "--merge: give the folders of comparisons"),
-        (["--merge", "a", "--storage", "s3://b"], "--merge: it joins trials as they are"),
+        (["--merge", "a", "--storage", "s3://b"], "--merge: it joins finished trials"),
         (["--merge", "/nowhere"], "/nowhere is no comparison"),
-        (["--report", "a", "--resume", "a"], "--resume: it goes on with its own settings"),
+        (["--report", "a", "--resume", "a"], "--resume: it uses the stored settings"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_nothing_is_started(
@@ -63,13 +61,13 @@ def test_presets_of_ones_own_are_arms_by_the_names_of_their_files(tmp_path: Path
     own.write_text("kind: method\nlike: rules\nabout: Often.\nsections:\n  curator: {update_every: 1}\n", "utf-8")
     plan = make_plan(["vanilla", str(own)], seeds=2, baseline="vanilla")
     assert list(plan.arms) == ["vanilla", "often"]
-    assert plan.arms["often"].section(Curator).update_every == 1
+    assert plan.arms["often"].to_sections()["curator"]["update_every"] == 1
     assert plan.abouts["often"] == "Often."
     check_plan(plan, memory=False)
     small = tmp_path / "my small.yaml"
     small.write_text("kind: model\nlike: tiny\nabout: Small.\nsections:\n  solver: {temperature: 0.5}\n", "utf-8")
     (arm,) = make_plan(["vanilla"], seeds=1, model=str(small)).arms.values()
-    assert arm.section(Solver).temperature == 0.5
+    assert arm.to_sections()["solver"]["temperature"] == 0.5
     for name, kind, option in (
         ("rules.yaml", "method", "arms"),
         ("-x.yaml", "method", "arms"),
@@ -172,8 +170,7 @@ def test_every_seed_of_a_placebo_has_a_run_to_replay(tmp_path: Path) -> None:
         "training.groups=7",
         "evaluation.tasks=3",
         "environment.difficulty=t2-3_c1-2_d1-3_s2-3",
-        "training.fill=resample",
-        "curator.show=when_failing",
+        "training.dynamic_sampling=true",
     ],
 )
 def test_arms_of_unequal_budgets_are_refused(word: str) -> None:
@@ -191,14 +188,14 @@ def test_the_main_process_takes_what_is_left_of_a_small_machine(
     cpus: float, main: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ray, "cluster_resources", lambda: cluster(cpus))
-    assert cpus_of_main(make_plan(["vanilla", "rules"], seeds=1).arms) == main
+    assert main_process_cpus(make_plan(["vanilla", "rules"], seeds=1).arms) == main
 
 
 def test_two_cores_hold_three_agents_and_one_trial_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """On the small model each agent that is a language model has an engine of its own."""
     monkeypatch.setattr(ray, "cluster_resources", lambda: cluster(2.0))
     arms = make_plan(["vanilla", "seal-genenv"], seeds=1).arms
-    main = cpus_of_main(arms)
+    main = main_process_cpus(arms)
     least = min(with_main(Seal.default_resource_request(arm), main).required_resources["CPU"] for arm in arms.values())
     assert 2 * least > 2.0
 
@@ -215,7 +212,7 @@ def test_what_a_cluster_can_never_hold_is_refused(
 ) -> None:
     monkeypatch.setattr(ray, "cluster_resources", lambda: there)
     with pytest.raises(UserError, match=re.escape(sentence)):
-        cpus_of_main(make_plan(["vanilla", "rules"], seeds=1, overrides=words).arms)
+        main_process_cpus(make_plan(["vanilla", "rules"], seeds=1, overrides=words).arms)
 
 
 RAISED = """Failure # 1 (occurred at 2026-01-01_00-00-00)

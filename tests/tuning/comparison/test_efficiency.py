@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.tuning.comparison.folders import ROLLOUTS, ROUNDS, growing, make_comparison, play
 from tuning.comparison.collect import collect
-from tuning.comparison.efficiency import EFFICIENCY
+from tuning.comparison.findings import EFFICIENCY
 from tuning.comparison.measures import value_of
 from tuning.comparison.report import REPORT, TABLE, write_results
 from tuning.comparison.results import results_of
@@ -30,8 +30,10 @@ def test_tasks_to_the_threshold_are_those_seen_by_then(tmp_path: Path) -> None:
     threshold = threshold_of(comparison)
     assert threshold is not None
     # Vanilla is at 0.5 after round 8 of 128 tasks, rules after round 4 of 32; all were watched for 32.
-    assert {value_of(each, threshold.tasks) for each in comparison.of("vanilla")} == {ROUNDS * NEW_TASKS["rules"]}
-    assert {value_of(each, threshold.tasks) for each in comparison.of("rules")} == {4 * NEW_TASKS["rules"]}
+    assert {value_of(each, threshold.tasks) for each in comparison.arm_trials("vanilla")} == {
+        ROUNDS * NEW_TASKS["rules"]
+    }
+    assert {value_of(each, threshold.tasks) for each in comparison.arm_trials("rules")} == {4 * NEW_TASKS["rules"]}
     assert threshold.reached(comparison, "vanilla").median_tasks == ROUNDS * NEW_TASKS["vanilla"]
     _, rules = results_of(comparison, threshold.tasks)
     assert rules.difference == mean_estimate([-16.0, -16.0])
@@ -58,7 +60,7 @@ def test_where_no_run_is_there_within_the_tasks_of_all_the_report_says_so(tmp_pa
             play(tmp_path / "never", arm, seed, growing(0.5 if arm == "vanilla" else 0.25), new_tasks=new)
     write_results(tmp_path / "never")
     assert "within fewer than" not in (tmp_path / "reached" / REPORT).read_text("utf-8")
-    assert "**No run came to it within fewer than 32 tasks**" in (tmp_path / "never" / REPORT).read_text("utf-8")
+    assert "**No run reached it within fewer than 32 tasks**" in (tmp_path / "never" / REPORT).read_text("utf-8")
 
 
 def test_runs_that_did_not_count_tasks_have_neither(tmp_path: Path) -> None:

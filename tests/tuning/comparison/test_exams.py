@@ -100,7 +100,7 @@ def test_report_table_and_merging_take_exams_along(examined: Path, tmp_path: Pat
 
 
 def test_pieces_whose_exams_do_not_fit_are_refused_before_anything_is_written(examined: Path, tmp_path: Path) -> None:
-    for broken, words in ({"a": (2, 2)}, "were asked other items of sums"), (None, "does not say which model"):
+    for broken, words in ({"a": (2, 2)}, "had other items of sums"), (None, "does not say which model"):
         if broken:
             examine(examined, "rules", 0, broken)
         else:
@@ -118,7 +118,7 @@ def test_without_exams_nothing_is_said_of_them(tmp_path: Path) -> None:
 
 def test_other_items_or_an_earlier_checkpoint_are_refused(examined: Path) -> None:
     examine(examined, "rules", 0, {"a": (2, 2)})
-    with pytest.raises(UserError, match="vanilla-seed0 and rules-seed0 were asked other items of sums"):
+    with pytest.raises(UserError, match="vanilla-seed0 and rules-seed0 had other items of sums"):
         exam_measures(collect(examined))
     (trial_folder(examined, "rules", 0) / "exams" / "exam.json").unlink()
     (trial_folder(examined, "rules", 0) / "exams").rmdir()
@@ -131,8 +131,8 @@ def test_exams_under_other_settings_are_refused(examined: Path) -> None:
     examine(examined, "rules", 1, GAINED, engine="vllm", dtype="bfloat16", notes=["others: of another suite."])
     assert exam_measures(collect(examined)), "these change nothing, or rounding alone"
     examine(examined, "rules", 1, GAINED, budgets={"response": 128})
-    with pytest.raises(UserError, match=r"were asked sums with other budgets: None and \{'response': 128\}"):
+    with pytest.raises(UserError, match=r"had other budgets in sums: None and \{'response': 128\}"):
         exam_measures(collect(examined))
     examine(examined, "rules", 1, GAINED, notes=["sums: the user is another."])
-    with pytest.raises(UserError, match="were asked sums with other notes"):
+    with pytest.raises(UserError, match="had other notes in sums"):
         exam_measures(collect(examined))

@@ -147,13 +147,13 @@ def test_failed_and_missing_trials_stay_so(tmp_path: Path) -> None:
         "rules-seed1": State.FINISHED,
         "rules-seed2": State.FINISHED,
     }
-    assert comparison.of("rules")[0].failure == "it broke"
+    assert comparison.arm_trials("rules")[0].failure == "it broke"
     text = (tmp_path / "merged" / REPORT).read_text("utf-8")
     assert "2 arms × up to 3 seeds" in text
     assert "**1 not started, and in no number below:** vanilla-seed1." in text, "nobody planned vanilla-seed2"
     assert "| `curator.kind` | none | rules |" in text
     merge([tmp_path / "merged", piece(tmp_path / "third", arms=("vanilla",), first_seed=1)], tmp_path / "again")
-    assert all(each.state is State.FINISHED for each in collect(tmp_path / "again").of("vanilla"))
+    assert all(each.state is State.FINISHED for each in collect(tmp_path / "again").arm_trials("vanilla"))
 
 
 def groups(number: int) -> dict[str, dict[str, object]]:
@@ -227,7 +227,8 @@ def test_the_command_merges_draws_again_and_refuses(
     def run(*arguments: str) -> tuple[int, str]:
         return run_main("compare", *arguments, capsys=capsys, monkeypatch=monkeypatch)
 
-    code, said = run("--merge", first, second, "--out", out, "--threshold", "60")
+    named = ("--runs", str(tmp_path), "--name")
+    code, said = run("--merge", first, second, *named, "merged", "--threshold", "60")
     assert (code, "4 of 4" in said) == (0, True)
     assert ComparisonManifest.read(Path(out)).threshold == 0.6
     before = table(Path(out))
@@ -237,10 +238,10 @@ def test_the_command_merges_draws_again_and_refuses(
     assert (code, table(Path(out)) == before) == (0, False)
     for arguments, words in {
         ("--merge", first, first, "--name", "x"): "is in",
-        ("--merge", first, second, "--out", out): "exists; go on with --resume",
-        ("--merge", "--out", out + "2"): "--merge: give the folders",
-        ("--merge", first, "--seeds", "2", "--name", "x"): "--merge: it joins trials as they are",
-        ("--resume", out): "was merged from first, second; go on with these",
+        ("--merge", first, second, *named, "merged"): "exists; resume it with --resume",
+        ("--merge", *named, "merged2"): "--merge: give the folders",
+        ("--merge", first, "--seeds", "2", "--name", "x"): "--merge: it joins finished trials",
+        ("--resume", out): "was merged from first, second; resume these",
     }.items():
         code, said = run(*arguments)
         assert (code, said.count("\n"), words in said) == (2, 1, True), said

@@ -16,7 +16,7 @@ from envs.errors import SealError, UserError
 from envs.interface import Interface
 from tests.tuning.comparison.folders import CUES, GUIDED, constant, growing, make_comparison, play
 from tuning.commands import compare as cli
-from tuning.commands.shared import tell_end
+from tuning.commands.shared import print_end
 from tuning.comparison.collect import collect, trial_folder
 from tuning.comparison.measures import AREA, FINAL, HINT_OFF, value_of
 from tuning.comparison.report import CURVES, INTERFACES, LABELS, REPORT, TABLE, short_table, write_results
@@ -76,14 +76,14 @@ def test_the_state_of_each_trial(partial: Path) -> None:
 
 def test_a_failed_trial_that_is_started_again_is_no_longer_failed(partial: Path) -> None:
     mark_started(trial_folder(partial, "rules", 1))
-    assert collect(partial).of("rules")[1].state is State.UNFINISHED
+    assert collect(partial).arm_trials("rules")[1].state is State.UNFINISHED
     play(partial, "rules", 1, constant(0.6))
     mark_failed(trial_folder(partial, "rules", 1), "late")
-    assert collect(partial).of("rules")[1].state is State.FINISHED
+    assert collect(partial).arm_trials("rules")[1].state is State.FINISHED
 
 
 def test_measures_of_a_trial(partial: Path) -> None:
-    finished, stopped = collect(partial).of("vanilla")[0], collect(partial).of("vanilla")[2]
+    finished, stopped = collect(partial).arm_trials("vanilla")[0], collect(partial).arm_trials("vanilla")[2]
     assert value_of(finished, FINAL) == pytest.approx(0.2)
     assert value_of(finished, AREA) == pytest.approx(0.1)
     assert value_of(finished, HINT_OFF) == pytest.approx(0.2 * 7.5 / 8 / 2)
@@ -142,7 +142,7 @@ def test_the_report_of_a_whole_comparison(whole: Path) -> None:
     assert "2 arms × 2 seeds, 8 rounds each; 4 of 4 trials are finished" in text
     assert (
         "**rules** − vanilla: +25.0 [-38.5, +88.5] points of final success over 2 pairs, seeds only; the interval "
-        "holds 0, so that neither is shown to be better (p = 0.13, 0.13 after Holm's correction)." in text
+        "contains 0: no evidence that either is better (p = 0.13, 0.13 after Holm's correction)." in text
     )
     assert "2 pairs are few" in text
     assert re.search(r"\| rules \| 2 of 2 \| 50\.0 \[", text)
@@ -156,7 +156,7 @@ def test_an_interval_that_holds_zero_decides_nothing(tmp_path: Path) -> None:
         for seed, level in enumerate(levels):
             play(tmp_path, arm, seed, constant(level))
     write_results(tmp_path)
-    assert "the interval holds 0, so that neither is shown to be better" in (tmp_path / REPORT).read_text("utf-8")
+    assert "the interval contains 0: no evidence that either is better" in (tmp_path / REPORT).read_text("utf-8")
 
 
 def test_one_seed_has_no_interval(tmp_path: Path) -> None:
@@ -235,12 +235,12 @@ def test_the_command_lists_what_failed_and_ends_with_a_fault(partial: Path, whol
     with console.capture() as said:
         cli._show(console, comparison)
         with pytest.raises(SealError, match=r"1 of 6 trials were given up \(rules-seed1\)") as raised:
-            tell_end(console, cli._standing(comparison), resume="seal-ray compare --resume it")
+            print_end(console, comparison)
     assert not isinstance(raised.value, UserError)
     text = said.get()
     assert "rules-seed1 is in no number: failed after 5 rounds: TooManyFaults" in text
     assert "vanilla-seed2 is in no number: unfinished after 2 rounds" in text
-    assert "stopped; go on with: seal-ray compare --resume" in text
+    assert "stopped; resume with: seal-ray compare --resume" in text
     with console.capture() as said:
-        tell_end(console, cli._standing(collect(whole)), resume="seal-ray compare --resume it")
+        print_end(console, collect(whole))
     assert said.get() == ""

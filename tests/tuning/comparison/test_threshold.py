@@ -110,7 +110,10 @@ def test_rollouts_are_restricted_to_the_time_for_which_all_were_watched(tmp_path
     assert {value_of(trial, of(comparison).rollouts) for trial in comparison.trials} == {8 * ROLLOUTS // 2}
     path.write_text(path.read_text("utf-8").replace('"solver/rollouts"', '"solver/groups"'))
     comparison = collect(tmp_path)
-    assert [value_of(trial, of(comparison).rollouts) for trial in comparison.of("vanilla")] == [None, 8 * ROLLOUTS]
+    assert [value_of(trial, of(comparison).rollouts) for trial in comparison.arm_trials("vanilla")] == [
+        None,
+        8 * ROLLOUTS,
+    ]
     assert of(comparison).reached(comparison, "vanilla").median_rollouts is None
 
 

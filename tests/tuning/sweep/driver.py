@@ -15,11 +15,11 @@ from seal_ray.run.cluster import connected
 from tests.seal_ray.algorithm.configs import small_config
 from tests.seal_ray.algorithm.engines import Half
 from tuning.commands import sweep as cli
-from tuning.commands.shared import tell_end
+from tuning.commands.shared import event_printer, print_end
 from tuning.running import resume_trials
 from tuning.sweep.parameter import SweptParameter
 from tuning.sweep.plan import SweepPlan, check_plan, start
-from tuning.sweep.results import SweepManifest, write_results
+from tuning.sweep.results import SweepManifest, collect, write_results
 from tuning.sweep.space import Space
 
 ROUNDS = 2
@@ -38,16 +38,18 @@ def main() -> int:
     command, out = sys.argv[1], Path(sys.argv[2])
     console, engine = Console(width=200), Half(evaluated=8)
     with connected():
-        tell = cli._teller(console, out)
+        on_event = event_printer(
+            console, lambda: collect(out), on_end=lambda: console.print(cli.trials_table(collect(out)))
+        )
         if command == "resume":
-            resume_trials(out, SweepManifest, tell=tell)
+            resume_trials(out, SweepManifest, on_event=on_event)
         else:
             planned = plan(engine)
             check_plan(planned, memory=False)
-            start(planned, out, tell=tell, engine_factory=engine)
+            start(planned, out, on_event=on_event, engine_factory=engine)
     found = write_results(out)
     cli._show(console, found)
-    tell_end(console, cli._standing(found), resume=f"seal-ray sweep --resume {out}")
+    print_end(console, found)
     return 0
 
 

@@ -13,16 +13,15 @@ from ray.tune.schedulers.pbt import _explore
 
 from envs.errors import UserError
 from seal_ray.algorithm.config import make_config
-from seal_ray.config.sections import Evaluation, Solver, Training
 from tests.command_line import Refusal
-from tuning.running import cpus_of_main
+from tuning.running import main_process_cpus
 from tuning.sweep.parameter import SweptParameter
-from tuning.sweep.plan import _SCHEDULERS, _SEARCHES, TRIALS, _costliest, _inside, check_plan, make_plan
+from tuning.sweep.plan import _SCHEDULERS, _SEARCHES, TRIALS, _clamped, _costliest, check_plan, make_plan
 from tuning.sweep.results import METRIC
 from tuning.sweep.space import Space
 
-SPACE = "parameters: {curator.keep: {values: [1, 2]}, reweighting.overrides.pass: {low: 0.5, high: 2}}\n"
-GRID = "parameters: {curator.keep: {values: [1, 2]}, training.lr: {values: [1.0e-4, 2.0e-4, 3.0e-4]}}\n"
+SPACE = "parameters: {curator.update_every: {values: [1, 2]}, reweighting.low: {low: 0.5, high: 1}}\n"
+GRID = "parameters: {curator.update_every: {values: [1, 2]}, training.lr: {values: [1.0e-4, 2.0e-4, 3.0e-4]}}\n"
 
 
 @pytest.mark.parametrize(
@@ -31,22 +30,21 @@ GRID = "parameters: {curator.keep: {values: [1, 2]}, training.lr: {values: [1.0e
         (["--scheduler", "ahsa"], "--scheduler: 'ahsa' is not known; did you mean 'asha'"),
         (["--search", "bayes"], "--search: 'bayes' is not known; allowed are random, optuna, grid"),
         (["--trials", "0"], "--trials: 0 is not possible"),
-        (["--rounds", "0"], "--rounds: 0 is not possible"),
+        (["--rounds", "0"], "training.rounds: 0"),
         (["--space", "/nowhere"], "--space: /nowhere cannot be read"),
         (["--preset", "tyni"], "'tyni' is not known"),
         (["training.round=3"], "did you mean 'rounds'"),
         (["--search", "grid"], "--search: a grid needs values of every parameter"),
         (["--search", "optuna", "--scheduler", "pbt"], "--search: pbt changes settings while trials run"),
         (["--scheduler", "pbt", "--trials", "1"], "--trials: pbt copies trials from each other"),
-        (["--scheduler", "pbt", "--rounds", "3"], "evaluation.interval: 8 leaves pbt nothing to go by in 3 rounds"),
-        (["evaluation.interval=0"], "evaluation.interval: 0 leaves nothing to go by"),
-        (["evaluation.split=test"], "evaluation.split: a sweep chooses, and never by the test split"),
-        (["--out", "here", "--name", "there"], "--out: it is the folder"),
-        (["--out", "."], "exists; go on with --resume"),
+        (["--scheduler", "pbt", "--rounds", "3"], "evaluation.interval: 8 gives pbt no evaluation within 3 rounds"),
+        (["evaluation.interval=0"], "evaluation.interval: 0 leaves nothing to compare"),
+        (["evaluation.split=test"], "evaluation.split: a sweep selects settings, and must not use the test split"),
+        (["--runs", "/", "--name", "tmp"], "exists; resume it with --resume"),
         (["--resume", "/nowhere"], "/nowhere is no sweep"),
         (["--report", "/nowhere"], "/nowhere is no sweep"),
         (["--report", "a", "--storage", "b"], "--report: "),
-        (["--resume", "a", "--trials", "3"], "--resume: it goes on with its own settings"),
+        (["--resume", "a", "--trials", "3"], "--resume: it uses the stored settings"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_nothing_is_started(
@@ -65,13 +63,13 @@ def test_a_grid_has_as_many_trials_as_points(tmp_path: Path) -> None:
 
 
 def test_a_sweep_asks_for_what_its_costliest_trial_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "space.yaml").write_text("parameters: {curator.kind: {values: [rules, coevolved]}}\n")
+    (tmp_path / "space.yaml").write_text("parameters: {curator.kind: {values: [rules, llm]}}\n")
     plan = make_plan(space=tmp_path / "space.yaml")
     monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 2.0})
-    assert cpus_of_main(_costliest(plan)) == pytest.approx(0.8)
+    assert main_process_cpus(_costliest(plan)) == pytest.approx(0.8)
     monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 1.2})
-    with pytest.raises(UserError, match=r"a trial of curator\.kind=coevolved asks for 1\.3 CPUs"):
-        cpus_of_main(_costliest(plan))
+    with pytest.raises(UserError, match=r"a trial of curator\.kind=llm asks for 1\.3 CPUs"):
+        main_process_cpus(_costliest(plan))
 
 
 def test_optuna_suggests_settings_of_the_space(tmp_path: Path) -> None:
@@ -85,9 +83,9 @@ def test_optuna_suggests_settings_of_the_space(tmp_path: Path) -> None:
         return [search.suggest(f"trial{number}") for number in range(12)]
 
     found = suggested()
-    assert {each["curator_keep"] for each in found} == {1, 2}
-    shares = [each["reweighting_overrides"]["pass"] for each in found]
-    assert all(0.5 <= share <= 2 for share in shares)
+    assert {each["curator_update_every"] for each in found} == {1, 2}
+    shares = [each["reweighting_low"] for each in found]
+    assert all(0.5 <= share <= 1 for share in shares)
     assert len(set(shares)) == len(shares)
     assert suggested() == found, "the seed decides"
 
@@ -98,7 +96,7 @@ def test_pbt_goes_by_evaluations(tmp_path: Path) -> None:
     plan = make_plan(space=path, scheduler="pbt")
     scheduler: Any = _SCHEDULERS["pbt"](plan)
     assert isinstance(scheduler, PopulationBasedTraining)
-    assert (scheduler.metric, scheduler._perturbation_interval) == (METRIC, plan.config.section(Evaluation).interval)
+    assert (scheduler.metric, scheduler._perturbation_interval) == (METRIC, plan.config.spec.evaluation.interval)
 
 
 def test_what_pbt_perturbs_stays_in_the_space(tmp_path: Path) -> None:
@@ -106,9 +104,9 @@ def test_what_pbt_perturbs_stays_in_the_space(tmp_path: Path) -> None:
     path.write_text(SPACE, encoding="utf-8")
     plan = make_plan(space=path, scheduler="pbt")
     check_plan(plan)
-    before = {"curator_keep": 2, "reweighting_overrides": {"pass": 2.4}, "config": "a"}
-    assert _inside(plan.space, before) == {**before, "reweighting_overrides": {"pass": 2.0}}
-    assert before["reweighting_overrides"] == {"pass": 2.4}
+    before = {"curator_update_every": 2, "reweighting_low": 1.2, "config": "a"}
+    assert _clamped(plan.space, before) == {**before, "reweighting_low": 1.0}
+    assert before["reweighting_low"] == 1.2
 
 
 def test_pbt_moves_a_choice_to_another_choice() -> None:
@@ -133,10 +131,10 @@ def test_a_file_is_a_preset_as_those_of_the_package_are(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text("kind: method\nabout: Mine.\nsections:\n  training: {lr: 0.5}\n", encoding="utf-8")
     found = make_config(["qwen2.5-3b", str(path)], overrides=["training.rounds=7"])
-    assert (found.lr, found.section(Training).rounds) == (0.5, 7)
-    assert found.section(Solver) == make_config(["qwen2.5-3b"]).section(Solver)
+    assert (found.lr, found.spec.training.rounds) == (0.5, 7)
+    assert found.to_sections()["solver"] == make_config(["qwen2.5-3b"]).to_sections()["solver"]
     path.write_text("kind: model\nabout: Mine.\nsections:\n  solver: {model: 007}\n", encoding="utf-8")
-    assert make_config([str(path), "seal"]).section(Solver).model == "007"
+    assert make_config([str(path), "seal"]).to_sections()["solver"]["model"] == "007"
 
 
 @pytest.mark.parametrize(

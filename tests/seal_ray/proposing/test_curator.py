@@ -1,0 +1,233 @@
+"""The curator's loop: which proposals become arms, who is promoted, what the curator learns from, and its state."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from envs.interface import Interface
+from policies.proposer import Proposal
+from seal_ray.grpo.advantages import REJECTION_STEP
+from seal_ray.proposing.curator import CuratorLoop
+from seal_ray.rollout.types import PLAIN, PLAIN_ARM, Arm, Group
+from tests.seal_ray.proposing.proposers import (
+    PLAIN_INTERFACE,
+    SAMPLE,
+    A,
+    B,
+    C,
+    Guard,
+    Learner,
+    ScriptedCurator,
+    curator_loop,
+    groups_at,
+    propose,
+    written,
+)
+
+
+def shown(loop: CuratorLoop) -> list[Interface]:
+    """The interfaces of the window's arms that are not plain."""
+    assert loop.arms[0] == PLAIN_ARM
+    return [arm.interface for arm in loop.arms[1:]]
+
+
+def end_window(loop: CuratorLoop, rates: dict[Interface, float], *, tasks: int = 20, round_number: int = 0) -> None:
+    loop.close_round(round_number, groups_at(rates, tasks=tasks))
+
+
+def test_the_better_arm_is_promoted_and_the_curator_learns_what_its_proposals_are_worth() -> None:
+    learner = Learner()
+    rejected = Proposal(C, rejection="it contains an answer.", sample=SAMPLE)
+    loop = curator_loop(*written(A, B), rejected, agent=learner)
+    assert not propose(loop)
+    assert shown(loop) == [A, B]
+    report = loop.close_round(0, groups_at({PLAIN_INTERFACE: 0.25, A: 0.45, B: 0.25}))
+    assert loop.incumbent == Arm(A)
+    first, second, worst = [row["reward"] for row in report.proposals]
+    assert isinstance(first, float)
+    assert isinstance(second, float)
+    assert 0.1 < first < 0.2
+    assert abs(second) < 0.05
+    assert worst == pytest.approx(second - REJECTION_STEP)
+    mean = (first + second + worst) / 3
+    assert learner.advantages == pytest.approx([first - mean, second - mean, worst - mean])
+    counts = {name: report.metrics[f"curator/{name}"] for name in ("proposals", "rejections", "arms", "promoted")}
+    assert counts == {"proposals": 3, "rejections": 1, "arms": 2, "promoted": 1}
+    assert report.metrics["curator/reward"] == pytest.approx(mean)
+    assert report.metrics["curator/reward_best"] == pytest.approx(first)
+    assert report.metrics["curator/gain"] == pytest.approx(first)
+    assert 0.8 < report.metrics["curator/better"] < 1.0
+    assert report.metrics["curator/loss"] == 0.5
+    assert [row["guidelines"] for row in report.proposals] == [list(each.guidelines) for each in (A, B, C)]
+    rows = {row["id"]: row for row in report.known}
+    assert rows[PLAIN]["success"] == 0.25
+    assert [rows[Arm(each).id]["promoted"] for each in (A, B)] == [True, False]
+    assert [rows[each]["incumbent"] for each in (PLAIN, Arm(A).id)] == [True, False]
+
+
+def test_within_a_window_nothing_is_judged() -> None:
+    learner = Learner()
+    loop = curator_loop(*written(A, B), agent=learner, update_every=2)
+    propose(loop)
+    report = loop.close_round(0, groups_at({PLAIN_INTERFACE: 0.0, A: 1.0}))
+    assert not {"curator/promoted", "curator/reward"} & report.metrics.keys()
+    assert (report.known, learner.batches, loop.incumbent) == ((), [], PLAIN_ARM)
+    assert [row["reward"] for row in report.proposals] == [None, None]
+    report = loop.close_round(1, [])
+    assert report.metrics["curator/proposals"] == 0, "they were counted in the window's first round"
+    assert report.metrics["curator/promoted"] == 1
+
+
+def test_what_was_played_counts_in_the_next_window_too() -> None:
+    loop = curator_loop(*written(A))
+    promoted = []
+    for number in range(3):
+        propose(loop, number)
+        report = loop.close_round(number, groups_at({PLAIN_INTERFACE: 0.25, A: 0.4}, tasks=2))
+        promoted.append(report.metrics["curator/promoted"])
+    assert promoted in ([0, 1, 0], [0, 0, 1])
+    # It stays where it does no harm, and is given up where it does.
+    end_window(loop, {PLAIN_INTERFACE: 0.25, A: 0.25}, tasks=2, round_number=3)
+    assert loop.incumbent == Arm(A)
+    for number in range(3):
+        end_window(loop, {PLAIN_INTERFACE: 0.4, A: 0.1}, tasks=8, round_number=4 + number)
+    assert loop.incumbent == PLAIN_ARM
+
+
+def test_proposals_are_merged_by_what_they_show() -> None:
+    many = Interface(guidelines=("first ", "Second."))
+    texts = [
+        Interface(guidelines=("FIRST",)),
+        A,
+        B,
+        many,
+        Interface(guidelines=("Second.", "First.")),
+        PLAIN_INTERFACE,
+        C,
+    ]
+    rejected = Proposal(PLAIN_INTERFACE, "It leaks.", SAMPLE)
+    learner = Learner()
+    loop = curator_loop(rejected, *written(*texts), agent=learner, proposals=8)
+    propose(loop)
+    assert shown(loop) == [texts[0], B, many]
+    rates = {PLAIN_INTERFACE: 0.25, texts[0]: 0.45, B: 0.25, many: 0.35}
+    report = loop.close_round(0, groups_at(rates))
+    rewards = [row["reward"] for row in report.proposals]
+    # What shows the same as an arm has its reward; what was not played has none, and no row.
+    assert rewards[1] == rewards[2]
+    assert rewards[4] == rewards[5]
+    assert rewards[6] == 0.0, "the plain interface is an arm too"
+    assert rewards[7] is None
+    assert rewards[0] == pytest.approx(min(float(str(each)) for each in rewards[1:7]) - REJECTION_STEP)
+    assert len(learner.batches[0]) == 7
+
+
+def test_there_are_no_proposals_if_arms_cannot_be_told_apart() -> None:
+    loop = curator_loop(*written(A, B, C))
+    arms = []
+    for rollouts in (0, 16, 64, 128, 1000):
+        propose(loop, rollouts=rollouts)
+        arms.append(len(shown(loop)))
+    assert isinstance(loop.curator, ScriptedCurator)
+    assert loop.curator.counts[:2] == [0, 0]
+    assert loop.curator.counts[-1] == 6
+    assert arms == sorted(arms)
+    assert (arms[0], arms[-1]) == (0, 3)
+
+
+def test_an_arm_that_may_be_better_plays_again() -> None:
+    fourth = Interface(guidelines=("Fourth.",))
+    loop = curator_loop(*written(A, B, C, fourth), played=1)
+    propose(loop)
+    assert shown(loop) == [A]
+    end_window(loop, {PLAIN_INTERFACE: 0.25, A: 0.35}, tasks=2)
+    assert loop.incumbent == PLAIN_ARM
+    loop = resumed(loop, *written(B, C, fourth), played=3)
+    propose(loop, 1)
+    assert shown(loop) == [A, B, C]
+    assert isinstance(loop.curator, ScriptedCurator)
+    assert [each.interface for each in loop.curator.tried] == [A]
+    # One that has shown nothing does not.
+    end_window(loop, {PLAIN_INTERFACE: 0.4, A: 0.2, B: 0.4, C: 0.4}, round_number=1)
+    propose(loop, 2)
+    assert A not in shown(loop)
+
+
+def resumed(loop: CuratorLoop, *proposals: Proposal[Interface], **settings: object) -> CuratorLoop:
+    """Another loop with the same state."""
+    other = curator_loop(*proposals, **settings)
+    other.set_state(json.loads(json.dumps(loop.get_state())))
+    return other
+
+
+def test_an_earlier_arm_is_checked_against_this_windows_tasks() -> None:
+    loop = curator_loop(*written(A))
+    propose(loop)
+    end_window(loop, {PLAIN_INTERFACE: 0.25, A: 0.35}, tasks=2)
+    other = curator_loop(*written(B), guard=Guard(leaks=A))
+    other.set_state(loop.get_state())
+    propose(other, 1)
+    assert shown(other) == [B]
+
+
+def test_an_incumbent_that_leaks_an_answer_of_the_next_tasks_is_withdrawn() -> None:
+    loop = curator_loop(*written(B), guard=Guard(leaks=A, always=False))
+    loop.incumbent = Arm(A)
+    assert not propose(loop)
+    assert shown(loop) == [A, B]
+    assert propose(loop, 1, upcoming=["task"])
+    assert loop.incumbent == PLAIN_ARM
+    assert shown(loop) == [B]
+
+
+def test_a_loop_continues_from_its_state_in_the_middle_of_a_window() -> None:
+    loop = curator_loop(*written(A, B, C), update_every=2)
+    propose(loop)
+    rates = {PLAIN_INTERFACE: 0.25, A: 0.6, B: 0.0, C: 0.25}
+    loop.close_round(0, groups_at(rates, tasks=2))
+    other = resumed(loop, *written(A, B, C), update_every=2)
+    assert other.allocate(30, 6) == loop.allocate(30, 6)
+    reports = [each.close_round(1, groups_at(rates, tasks=3)) for each in (loop, other)]
+    assert reports[0] == reports[1]
+    assert loop.incumbent == other.incumbent == Arm(A)
+    assert other.get_state() == loop.get_state()
+
+
+def test_groups_are_allocated_to_the_better_arm() -> None:
+    loop = curator_loop(*written(A, B))
+    propose(loop)
+    end_window(loop, {PLAIN_INTERFACE: 0.25, A: 0.6, B: 0.0}, tasks=6)
+    counts = loop.allocate(30, 5)
+    assert counts is not None
+    assert sum(counts) == 30
+    assert counts[0] > counts[1] > 0
+    assert not loop.tasks_choose
+
+
+def test_a_task_gets_the_arm_that_has_helped_its_category() -> None:
+    loop = curator_loop(*written(A, B), allocation="by_category", update_every=2)
+    without_arms = loop.tasks_choose
+    propose(loop)
+    assert (without_arms, loop.tasks_choose) == (False, True)
+    assert loop.allocate(30, 5) is None
+    groups: list[Group] = groups_at({PLAIN_INTERFACE: 0.0, A: 0.75, B: 0.0}, category="miss_func")
+    loop.close_round(0, groups + groups_at({PLAIN_INTERFACE: 0.25, A: 0.25, B: 1.0}))
+    assert loop.arms_for([], 5) == []
+    assert loop.arms_for(["miss_func"] * 20, 5) == [Arm(A)] * 20
+    assert loop.arms_for(["base"] * 20, 5) == [Arm(B)] * 20
+
+
+@pytest.mark.parametrize("reward", ["internalised", "transfer"])
+def test_an_arm_is_promoted_by_what_was_measured_in_each_round(reward: str) -> None:
+    learner = Learner()
+    loop = curator_loop(*written(A, B), agent=learner, reward=reward, update_every=2)
+    measured = {Arm(A).id: 0.4, Arm(B).id: 0.0}
+    for window in range(3):
+        propose(loop, 2 * window, rollouts=0)
+        assert shown(loop)[:2] == [A, B]
+        for number in (0, 1):
+            loop.close_round(2 * window + number, groups_at({PLAIN_INTERFACE: 0.9, A: 0.1, B: 0.1}, tasks=1), measured)
+    assert loop.incumbent == Arm(A)
+    assert learner.advantages[0] > 0 > learner.advantages[1]

@@ -1,0 +1,92 @@
+"""The front end of an engine and env runners have a lower priority than what computes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from typing import Any
+
+import pytest
+import ray
+
+from policies.engine import Engine
+from policies.engine.scripted import ScriptedEngine
+from seal_ray.rollout.engine_actor import EngineActor, EngineSpec
+from seal_ray.rollout.priority import LOWEST
+from tests.seal_ray.algorithm.configs import ROUNDS_IN_RAY, small_config
+from tests.seal_ray.algorithm.engines import Half
+from tests.seal_ray.algorithm.runs import built
+from tests.seal_ray.algorithm.test_seal_rounds import runner_pids
+
+pytestmark = [*ROUNDS_IN_RAY, pytest.mark.long]
+
+
+def niceness(pid: int) -> int:
+    return os.getpriority(os.PRIO_PROCESS, pid)
+
+
+def test_all_threads_have_the_lowest_priority_and_those_that_start_later() -> None:
+    program = """
+        import os, threading
+        from pathlib import Path
+        from seal_ray.rollout.priority import lower_process_priority
+
+        def found():
+            return sorted(os.getpriority(os.PRIO_PROCESS, int(each.name)) for each in Path("/proc/self/task").iterdir())
+
+        end = threading.Event()
+        threading.Thread(target=end.wait).start()
+        print(*found())
+        lower_process_priority()
+        threading.Thread(target=end.wait).start()
+        print(*found())
+        end.set()
+    """
+    said = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    before = niceness(0)
+    assert said == [f"{before} {before}", " ".join([str(LOWEST)] * 3)]
+
+
+class _Noting(ScriptedEngine):
+    """Notes the priority that it was started with, which an engine's core has too."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda request: (0,))
+        self.began = niceness(0)
+
+
+class _WithCore(_Noting):
+    def processes(self) -> list[int]:
+        return [1]
+
+
+async def _alone(spec: EngineSpec) -> Engine:
+    return _Noting()
+
+
+async def _with_core(spec: EngineSpec) -> Engine:
+    return _WithCore()
+
+
+@pytest.mark.parametrize(("factory", "lowered"), [(_alone, False), (_with_core, True)])
+def test_a_front_end_lowered_where_its_engine_computes_in_another_process(factory: Any, lowered: bool) -> None:
+    actor: Any = ray.remote(EngineActor).remote(
+        EngineSpec("", "", None, context=64, dtype="float32", concurrent=1, factory=factory)
+    )
+    ray.get(actor.versions.remote())
+    began, now = ray.get(actor.__ray_call__.remote(lambda self: (self._engine.began, niceness(0))))
+    assert began == niceness(0), "a cluster of a run's own gives workers the usual priority"
+    assert now == (LOWEST if lowered else began)
+    ray.kill(actor)
+
+
+def test_env_runners_have_the_lowest_priority_and_the_learner_does_not() -> None:
+    before = niceness(0)
+    with built(small_config(Half()).env_runners(num_env_runners=2)) as run:
+        run.round()
+        assert [niceness(pid) for pid in runner_pids(run)] == [LOWEST, LOWEST]
+    assert niceness(0) == before

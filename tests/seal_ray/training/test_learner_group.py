@@ -1,0 +1,199 @@
+"""Losses, gradients and steps are those of the plain reference; and state goes to disk and back to the last bit."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from ray.exceptions import RayActorError
+from torch import Tensor
+
+from envs.errors import SealError
+from envs.roles import SOLVER
+from seal_ray.grpo.rows import Minibatch
+from seal_ray.training import learner_group
+from seal_ray.training.learner_group import SealLearnerGroup
+from tests.policies.models import VOCABULARY
+from tests.seal_ray.training.learners import (
+    OFF_POLICY_WEIGHT,
+    WHOLE,
+    PlainLearner,
+    build_group,
+    distance,
+    disturb,
+    learner_config,
+    moments_of,
+    set_weights,
+    state_of,
+)
+
+pytestmark = pytest.mark.usefixtures("cluster")
+
+LEARNERS: dict[str, dict[str, Any]] = {
+    "local": {"num_learners": 0},
+    "remote": {"num_learners": 1},
+    "ddp": {"num_learners": 2},
+    "fsdp": {"num_learners": 2, "fsdp": True},
+}
+KINDS: dict[str, dict[str, Any]] = {"full": {}, "lora": {"lora_rank": 4}}
+CASES = [(learners, kind) for learners in LEARNERS for kind in KINDS if (learners, kind) != ("remote", "lora")]
+
+
+class Case:
+    """A group with disturbed weights, the same learning written plainly, and rows for both."""
+
+    def __init__(self, learners: str, kind: str, model: Path) -> None:
+        self.learners, self.kind = learners, kind
+        # Adapters learn with an importance cap; but sharded, all weights do: embeddings are sharded with what is left.
+        self.capped = (kind == "lora") != self.sharded
+        training: dict[str, Any] = {"importance_cap": 1.1} if self.capped else {"grad_clip": 0.5}
+        training["off_policy_weight"] = OFF_POLICY_WEIGHT
+        self.config = learner_config(model, solver=KINDS[kind], training=training, **LEARNERS[learners])
+        self.group = build_group(self.config)
+        disturb(self.group)
+        self.weights = self.group.module_weights(SOLVER)
+        # Without the cap, rows whose log-probs the learner knows and rows whose it does not are in one micro-batch.
+        self.plain = PlainLearner(self.config, model, self.weights, stripped=True)
+        self.rows = self.plain.minibatches()
+        self.minibatches = [Minibatch.of([each[:2], each[2:]]) for each in self.rows]
+
+    @property
+    def sharded(self) -> bool:
+        return self.learners == "fsdp"
+
+    def learn_more(self, group: SealLearnerGroup) -> tuple[dict[str, float], dict[str, Tensor]]:
+        """Two more rounds. Returns what was counted in the last, and weights and optimizer."""
+        group.learn(SOLVER, self.minibatches[1:])
+        return group.learn(SOLVER, self.minibatches), state_of(group)
+
+
+@pytest.fixture(scope="module", params=CASES, ids="-".join)
+def case(request: pytest.FixtureRequest, model: Path, cluster: str) -> Iterator[Case]:
+    learners, kind = request.param
+    found = Case(learners, kind, model)
+    yield found
+    found.group.shutdown()  # type: ignore[no-untyped-call]
+
+
+def test_steps_equal_the_plain_reference(case: Case) -> None:
+    start = {name: tensor.double() for name, tensor in case.weights.items()}
+    for _ in range(2):
+        found, expected = case.group.learn(SOLVER, case.minibatches), case.plain.learn(case.rows)
+        assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-4)
+        # The first moment is a sum over the steps' clipped gradients.
+        assert distance(moments_of(case.group, "exp_avg"), case.plain.moments("exp_avg")) < 1e-4
+        assert distance(moments_of(case.group, "exp_avg_sq"), case.plain.moments("exp_avg_sq")) < 1e-4
+        after = case.group.module_weights(SOLVER)
+        # AdamW makes much of gradients that are next to nothing, and float32 little of small changes.
+        changed = {name: after[name].double() - tensor for name, tensor in start.items()}
+        wanted = {name: case.plain.learning[name].detach() - tensor for name, tensor in start.items()}
+        assert distance(changed, wanted) < 3e-3
+        check_internalised(case)
+    assert (found["capped_fraction"] > 0) == case.capped
+    assert case.capped or found["clip_fraction"] > 0
+    assert found["hint_stripped_ratio_first"] == pytest.approx(1.0, abs=1e-5)
+    assert 0.2 < found["off_policy_weight"] < 1.0
+
+
+def check_internalised(case: Case) -> None:
+    """Before and after the round, by the plain reference: the mean over an arm's rows of each row's mean."""
+    expected: dict[str, list[list[float]]] = {}
+    for rows, before in zip(case.rows, case.plain.proximal, strict=True):
+        after = case.plain.values(case.plain.model, rows)
+        for row, *both in zip(rows, before, after, strict=True):
+            if row.stripped_of is not None:
+                sampled = row.sampled_logprobs_T[row.mask_T]
+                expected.setdefault(row.stripped_of, []).append(
+                    [float((np.array(each) - sampled).mean()) for each in both]
+                )
+    found = case.group.internalisation(SOLVER)
+    assert found.keys() == expected.keys() == {"arm 0", "arm 1"}
+    for arm, values in expected.items():
+        before, after = np.mean(values, axis=0)
+        assert found[arm].rows == len(values)
+        assert (found[arm].before, found[arm].after) == pytest.approx((before, after), abs=1e-4)
+
+
+def test_what_is_restored_goes_on_to_the_last_bit(case: Case, tmp_path: Path) -> None:
+    saved, before = case.group.get_state(), state_of(case.group)
+    # Sharded weights are on nobody's list unless they are asked for.
+    assert case.sharded != (saved["learner"].keys() >= {"rl_module", "optimizer"})
+    saved["learner"] |= case.group.get_state(WHOLE)["learner"]
+    path = case.group.save_to_path(tmp_path)
+    counted, expected = case.learn_more(case.group)
+    fresh = case.learners == "local" or (case.learners, case.kind) == ("fsdp", "full")
+    restored = build_group(case.config) if fresh else case.group
+    restored.restore_from_path(path)
+    assert_same(state_of(restored), before)
+    again, found = case.learn_more(restored)
+    assert again == counted
+    assert_same(found, expected)
+    if fresh:
+        restored.shutdown()  # type: ignore[no-untyped-call]
+    if case.sharded and fresh:
+        check_a_local_learner_restores(case, path, before)
+        check_missing_shards_are_reported(case, Path(path))
+
+    # The state of an earlier step replaces that of a later one.
+    case.group.set_state(saved)
+    assert_same(state_of(case.group), before)
+    again, found = case.learn_more(case.group)
+    assert again == counted
+    assert_same(found, expected)
+
+
+def check_a_local_learner_restores(case: Case, path: str, before: dict[str, Tensor]) -> None:
+    local = build_group(case.config.copy(copy_frozen=False).learners(num_learners=0, fsdp=False))
+    with pytest.warns(UserWarning, match="single process"):
+        local.restore_from_path(path)
+    assert_same(state_of(local), before)
+
+
+def check_missing_shards_are_reported(case: Case, path: Path) -> None:
+    """A checkpoint that was copied without its parts."""
+    parts = path / "shards"
+    shutil.rmtree(parts)
+    local = build_group(case.config.copy(copy_frozen=False).learners(num_learners=0, fsdp=False))
+    with pytest.raises(SealError, match="the checkpoint's weights are not there"):
+        local.restore_from_path(str(path))
+
+
+@pytest.mark.parametrize("case", [("local", "full"), ("ddp", "lora")], indirect=True, ids="-".join)
+def test_a_gradient_that_is_not_finite_changes_nothing(case: Case) -> None:
+    state, before = case.group.get_state(), state_of(case.group)
+    weights = dict(case.group.module_weights(SOLVER))
+    name = next(iter(weights))
+    weights[name] = torch.full_like(weights[name], torch.nan)
+    set_weights(case.group, weights)
+    with pytest.raises(SealError, match="gradient of solver is not finite") as caught:
+        case.group.learn(SOLVER, case.minibatches)
+    assert type(caught.value) is SealError
+    found = state_of(case.group)
+    assert_same({key: found[key] for key in found if name not in key}, {k: before[k] for k in before if name not in k})
+    case.group.set_state(state)
+    assert case.group.learn(SOLVER, case.minibatches)["gradient_norm"] > 0
+
+
+@pytest.mark.parametrize("case", [("ddp", "lora")], indirect=True, ids="-".join)
+def test_the_failure_of_one_learner_is_raised_at_once(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learner_group, "GRACE", 1.0)
+    ((row,),) = case.plain.minibatches([(20,)])
+    wrong = replace(row, token_ids_T=np.full(len(row), VOCABULARY))
+    started = perf_counter()
+    with pytest.raises(IndexError):
+        case.group.learn(SOLVER, [Minibatch.of([[row, wrong]])])
+    assert perf_counter() - started < 20
+    with pytest.raises(RayActorError):
+        case.group.get_state()
+
+
+def assert_same(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+    assert found.keys() == expected.keys()
+    assert [name for name, tensor in expected.items() if not torch.equal(found[name], tensor)] == []

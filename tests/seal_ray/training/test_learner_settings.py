@@ -1,0 +1,221 @@
+"""What must not change what is learnt does not; what crosses to the engines has their names; checked on one learner."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model, get_peft_model_state_dict
+from safetensors.torch import load_file
+from torch import Tensor
+from transformers import AutoModelForCausalLM
+
+from envs.errors import SealError
+from envs.roles import SOLVER
+from policies.engine.requests import check_shapes, checkpoint_shapes
+from policies.models import open_model
+from policies.models.writing import write_model
+from seal_ray.grpo.rows import Minibatch
+from seal_ray.run.export import export_model
+from seal_ray.training.module import LMModule
+from seal_ray.training.weights import full_weights, lora_adapter
+from tests.policies.models import byte_tokenizer, load, random_llama, random_qwen2
+from tests.seal_ray.training.learners import (
+    PlainLearner,
+    build_group,
+    distance,
+    disturb,
+    learner_config,
+    moments_of,
+    set_weights,
+    state_of,
+)
+
+LORA = {"lora_rank": 4}
+ALPHA = 8
+KINDS: dict[str, dict[str, Any]] = {"full": {}, "lora": LORA}
+
+
+class Learnt:
+    """What a group of these settings learns in one round, of so many steps, from the same weights and rows."""
+
+    def __init__(
+        self,
+        model: Path,
+        kind: str,
+        *,
+        solver: Mapping[str, Any] | None = None,
+        training: Mapping[str, Any] | None = None,
+        steps: int | None = None,
+    ) -> None:
+        plain_config = learner_config(model, solver=KINDS[kind])
+        first = build_group(plain_config)
+        disturb(first)
+        weights = first.module_weights(SOLVER)
+        rows = PlainLearner(plain_config, model, weights).minibatches()[:steps]
+        minibatches = [Minibatch.of([each]) for each in rows]
+        self.group = build_group(learner_config(model, solver={**KINDS[kind], **(solver or {})}, training=training))
+        set_weights(self.group, weights)
+        self.counted = self.group.learn(SOLVER, minibatches)
+        self.gradient = moments_of(self.group, "exp_avg")
+
+    @property
+    def module(self) -> LMModule:
+        found = self.group.local.module[SOLVER]
+        assert isinstance(found, LMModule)
+        return found
+
+
+def assert_alike(found: Learnt, expected: Learnt, tolerance: float) -> None:
+    assert found.counted == pytest.approx(expected.counted, rel=tolerance, abs=tolerance / 10)
+    assert distance(found.gradient, expected.gradient) < tolerance
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_micro_batches_and_gradient_checkpoints_change_nothing(model: Path, kind: str) -> None:
+    expected = Learnt(model, kind)
+    for tokens in (1, 10_000):
+        assert_alike(Learnt(model, kind, training={"microbatch_tokens": tokens}), expected, 1e-4)
+    checkpoints = Learnt(model, kind, solver={"gradient_checkpointing": True})
+    assert checkpoints.module.language_model.is_gradient_checkpointing
+    assert_alike(checkpoints, expected, 1e-4)
+
+
+@pytest.fixture
+def with_products_in_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A CPU that has them, or one that computes them another way, which is slow."""
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True})
+
+
+@pytest.mark.usefixtures("with_products_in_bfloat16")
+@pytest.mark.parametrize("kind", KINDS)
+def test_bfloat16_computes_in_it_and_keeps_float32(model: Path, kind: str) -> None:
+    expected, found = Learnt(model, kind), Learnt(model, kind, solver={"dtype": "bfloat16"})
+    state = state_of(found.group)
+    assert {tensor.dtype for tensor in state.values()} == {torch.float32}
+    # A random model is far more touchy than a trained one, where a clipped ratio or a step of Adam tips over.
+    assert 1e-3 < distance(found.gradient, expected.gradient) < 0.8
+    assert found.counted["loss"] == pytest.approx(expected.counted["loss"], abs=0.1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_where_a_cpu_has_no_products_in_bfloat16_float32_is_computed(
+    model: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True})
+    expected, found = Learnt(model, kind), Learnt(model, kind, solver={"dtype": "bfloat16"})
+    assert_equal(found.gradient, expected.gradient)
+
+
+@pytest.mark.usefixtures("with_products_in_bfloat16")
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_clips_a_gradient_in_bfloat16_is_that_in_float32(model: Path, kind: str) -> None:
+    open_wide = {"clip_low": 0.99, "clip_high": 50.0, "grad_clip": 1e6}
+    wanted, found = (
+        torch.cat([tensor.double().flatten() for tensor in learnt.gradient.values()])
+        for learnt in (
+            Learnt(model, kind, solver={"dtype": dtype}, training=open_wide, steps=1)
+            for dtype in ("float32", "bfloat16")
+        )
+    )
+    assert 1e-3 * wanted.norm() < (found - wanted).norm() < 0.2 * wanted.norm()
+    assert float(found.norm()) == pytest.approx(float(wanted.norm()), rel=0.05)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_a_kl_there_is_no_reference(model: Path, kind: str) -> None:
+    found = Learnt(model, kind, training={"kl": 0.0})
+    assert found.module.reference is None
+    assert found.counted["kl"] == 0
+    assert (Learnt(model, kind).module.reference is None) == (kind == "lora")
+
+
+def test_the_reference_and_the_base_do_not_learn(model: Path) -> None:
+    first = load(model).state_dict()
+    learnt = Learnt(model, "full")
+    assert learnt.module.reference is not None
+    assert not learnt.module.reference.training
+    assert_equal(learnt.module.reference.state_dict(), first)
+    base = Learnt(model, "lora").module.language_model.get_base_model().state_dict()
+    assert_equal(
+        {name.replace(".base_layer", ""): tensor for name, tensor in base.items() if "lora_" not in name}, first
+    )
+
+
+def test_a_state_is_a_copy(model: Path) -> None:
+    learnt = Learnt(model, "full")
+    state = state_of(learnt.group)
+    before = {name: tensor.clone() for name, tensor in state.items()}
+    disturb(learnt.group)
+    assert_equal(state, before)
+
+
+def test_the_state_of_another_adapter_is_refused(model: Path) -> None:
+    weights = build_group(learner_config(model, solver=LORA)).module_weights(SOLVER)
+    for solver in ({}, {"lora_rank": 2}):
+        group = build_group(learner_config(model, solver=solver))
+        before = state_of(group)
+        with pytest.raises(SealError, match=r"of another solver\.model or solver\.lora_rank"):
+            set_weights(group, weights)
+        assert_equal(state_of(group), before)
+
+
+@pytest.mark.parametrize("kind", ["tied", "untied", "llama", "tied, saved twice"])
+def test_full_weights_are_those_of_the_folder(tmp_path: Path, kind: str) -> None:
+    folder = (
+        random_llama(tmp_path, seed=2) if kind == "llama" else random_qwen2(tmp_path, seed=2, tied="un" not in kind)
+    )
+    byte_tokenizer(folder)
+    shapes = checkpoint_shapes(folder)
+    assert ("lm_head.weight" in shapes) == (kind in ("untied", "llama"))
+    if kind == "tied, saved twice":
+        shapes["lm_head.weight"] = shapes["model.embed_tokens.weight"]
+    group = build_group(learner_config(folder))
+    expected = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).state_dict()
+    found = full_weights(group.module_weights(SOLVER), shapes, "float32")
+    check_shapes({name: tuple(tensor.shape) for name, tensor in found.items()}, shapes)
+    assert_equal(found, {name: expected[name] for name in shapes})
+    write_model(folder, {}, found, tmp_path / "written", dtype="float32")
+    assert_equal(load_file(tmp_path / "written" / "model.safetensors"), found)
+    halves = full_weights(group.module_weights(SOLVER), shapes, "bfloat16")
+    assert {tensor.dtype for tensor in halves.values()} == {torch.bfloat16}
+
+
+def test_the_adapter_is_peft_s(model: Path) -> None:
+    group = build_group(learner_config(model, solver=LORA))
+    disturb(group)
+    adapter = lora_adapter(group.module_weights(SOLVER), rank=4, alpha=8)
+    targets = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+    wrapped = get_peft_model(load(model), LoraConfig(r=4, lora_alpha=8, target_modules=targets))
+    expected = get_peft_model_state_dict(wrapped)
+    assert {name: tensor.shape for name, tensor in adapter.tensors.items()} == {
+        name: tensor.shape for name, tensor in expected.items()
+    }
+    assert adapter.config["r"] == 4
+    assert adapter.config["lora_alpha"] == 8
+
+
+def assert_equal(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
+    assert found.keys() == expected.keys()
+    assert [name for name, tensor in expected.items() if not torch.equal(found[name], tensor)] == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_exported_model_is_what_was_learnt(kind: str, model: Path, tmp_path: Path) -> None:
+    group = build_group(learner_config(model, solver=KINDS[kind]))
+    disturb(group)
+    base, state = open_model(str(model)), group.module_weights(SOLVER)
+    export_model(base, state, tmp_path / "out", dtype="float32", rank=KINDS[kind].get("lora_rank", 0), alpha=ALPHA)
+    exported = open_model(str(tmp_path / "out"))
+    check_shapes(checkpoint_shapes(exported.path), checkpoint_shapes(base.path))
+    tokens = torch.tensor([[5, 6, 7, 8, 9]])
+    learnt = group.local.module[SOLVER].unwrapped().language_model.eval()
+    (learnt.get_base_model() if kind == "lora" else learnt).set_attn_implementation("sdpa")
+    with torch.no_grad():
+        found, wanted = (each(tokens).logits for each in (load(exported.path), learnt))
+        before = load(model)(tokens).logits
+    assert torch.allclose(found, wanted, atol=1e-4)
+    assert not torch.allclose(found, before, atol=1e-2)
