@@ -7,8 +7,8 @@ behind it get only what they were made for.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
 from pydantic import (
     AfterValidator,
@@ -45,7 +45,6 @@ _CODES = {
     "string_too_long": "string_above_max_length",
     "string_too_short": "string_above_max_length",
     **dict.fromkeys(("greater_than_equal", "less_than_equal", "finite_number"), "out_of_range"),
-    "literal_error": "invalid_value",
 }
 """Pydantic's type of an error → OpenAI's code."""
 
@@ -60,24 +59,30 @@ def parse_request(document: Any, *, chat: bool, limits: RequestLimits) -> dict[s
     needed = "messages" if chat else "prompt"
     if document.get(needed) is None:
         raise RefusedRequest(f"{needed}: it is missing.", param=needed, code="missing_required_parameter")
-    given = {name: value for name, value in document.items() if name not in _WITHOUT_EFFECT and value is not None}
+    effective = {name: value for name, value in document.items() if name not in _WITHOUT_EFFECT and value is not None}
+    given: dict[str, Any] = map_texts(effective, valid_text)
     model: TypeAdapter[Any] = _CHAT if chat else _COMPLETION
     try:
-        request: dict[str, Any] = model.validate_python(map_texts(given, valid_text), context=limits)
+        request: dict[str, Any] = model.validate_python(given, context=limits)
     except ValidationError as error:
-        raise _refusal(error) from None
+        raise _refusal(error, list(given)) from None
     _check_together(request)
     return request
 
 
-def _refusal(error: ValidationError) -> RefusedRequest:
-    first = error.errors(include_url=False)[0]
+def _refusal(error: ValidationError, names: Sequence[str]) -> RefusedRequest:
+    """The error of the first wrong field in the order of the request."""
+    first = min(error.errors(include_url=False), key=lambda each: names.index(each["loc"][0]))
     reason = first.get("ctx", {}).get("error")
     if isinstance(reason, RefusedRequest):
         return reason
     name, *places = first["loc"]
-    place = str(name)[:80] + "".join(f"[{place}]" for place in places if place != "[key]")
+    place = str(name)[:80]
+    if name not in ("logit_bias", "prompt"):  # their places are keys and the names of types
+        place += "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in places)
     code = _CODES.get(first["type"], "invalid_type")
+    if first["type"] == "float_type" and type(first["input"]) is int:  # more than a float can be
+        code = "out_of_range"
     if code == "unknown_parameter":
         return RefusedRequest(f"{place!r}: such a field is not served.", param=place, code=code)
     return wrong(place, first["msg"], code)
@@ -372,7 +377,7 @@ class CompletionFields(CommonFields, total=False):
     logprobs: Annotated[Whole, Field(ge=0, le=MAX_LOGPROBS)]
     add_special_tokens: bool
     # Of vLLM's best_of only as many answers are left as are asked for.
-    best_of: Literal[1]
+    best_of: Annotated[Whole, Field(ge=1, le=1)]
 
 
 _CHAT = TypeAdapter(ChatFields)
