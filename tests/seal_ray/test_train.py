@@ -227,7 +227,7 @@ def test_killed_and_stopped_it_goes_on_as_if_undisturbed(undisturbed: Path, clus
     read_until(process, "round 4/6: success")
     process.send_signal(signal.SIGTERM)  # as a stopped job gets
     said = done(process)
-    stopped = re.search(r"stopped after round ([45]); go on with: seal-ray train --resume runs/whole", said)
+    stopped = re.search(r"stopped after round ([45]); resume with: seal-ray train --resume runs/whole", said)
     assert stopped, said
     last = int(stopped[1])
     assert (run / "checkpoints" / f"round_{last:06d}").is_dir(), "of no interval, but of the stop"
