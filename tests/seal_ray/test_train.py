@@ -56,7 +56,7 @@ SMALL = (
         (["--resume", "/nowhere"], "is no run"),
         (["--wandb", "maybe"], "'maybe' is not known"),
         (["solver.temperature=0.005"], "solver.temperature: 0.005"),
-        (["evaluation.temperature=0.005"], "evaluation.temperature: 0.005 is not possible; give 0, or 0.01 or more"),
+        (["evaluation.temperature=0.5"], "evaluation during training is greedy"),
         (["solver.lora_rank=600"], "solver.lora_rank: 600"),
         (["engine.num_engines=400"], "memory: the run needs at least"),
     ],
@@ -126,13 +126,13 @@ def test_dry_run_shows_brackets_as_they_are(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    words = ("train", "--dry-run", "--preset", "vanilla", "writer.recorded='runs/x[/y]'")
+    words = ("train", "--dry-run", "--preset", "vanilla", "task_writer.kind=shuffled", "task_writer.recorded='runs/x[/y]'")
     code, said = run_main(*words, capsys=capsys, monkeypatch=monkeypatch)
     assert code == 0
     assert "recorded: runs/x[/y]" in said
 
 
-def test_a_run_that_was_killed_before_its_first_checkpoint_begins_anew(
+def test_a_run_that_was_killed_before_its_first_checkpoint_starts_from_scratch(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun: list[tuple[object, ...]] = []
@@ -148,7 +148,8 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_begins_anew(
     RunFolder(tmp_path).write_config({"seed": 7, **make_config().to_sections()})
     code, said = run_main("train", "--resume", str(tmp_path), capsys=capsys, monkeypatch=monkeypatch)
     assert code == 0, said
-    assert "had come to no checkpoint; it begins anew" in said
+    assert "no checkpoint in" in said
+    assert "starting from scratch" in said
     assert begun == [(7, tmp_path, None)]
 
 

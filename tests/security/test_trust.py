@@ -20,12 +20,12 @@ from envs.errors import UserError
 from envs.task import JSON
 from envs.trusting import import_names, restricted, trust_names
 from policies.models import open_model
-from seal_ray.algorithm.state import read_state, write_state
 from seal_ray.cli.console import make_console
 from seal_ray.grpo.rewards import REWARDS
 from seal_ray.report.files import RunFolder
 from seal_ray.run.release import model_card
 from seal_ray.run.signature import FILE, KEY_VARIABLE, Signature, trust_signed_names
+from seal_ray.state import read_state, write_state
 from seal_ray.training.shards import ShardReader
 from tests.command_line import run_main
 from tests.policies.chat_models import random_chat_model

@@ -123,5 +123,5 @@ def test_runs_of_several_seeds_show_whether_success_moves_towards_one_half(
 
 def test_runs_of_other_windows_are_one_sentence(tmp_path: Path, run: Path) -> None:
     other = moving(tmp_path / "other", {2: (0.0, 0.2)})
-    with pytest.raises(UserError, match="the runs have different windows"):
+    with pytest.raises(UserError, match="windows; give runs of one length"):
         movement([read_pool(run), read_pool(other)])
