@@ -157,7 +157,7 @@ def served(tree: Path, folder: Path) -> dict[str, Any]:
     """Answers of a server of the small model, whole and streamed, without ids and times."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    command, environment = _command(tree, "serve", "--model", "tiny", "--port", str(port), "--no-key")
+    command, environment = _command(tree, "serve", "tiny", "--port", str(port), "--no-key")
     with (folder / "said.txt").open("w") as said:
         process = subprocess.Popen(command, cwd=folder, env=environment, stdout=said, stderr=said)
     try:

@@ -254,7 +254,7 @@ def test_a_run_can_be_evaluated(undisturbed: Path) -> None:
     found = subprocess.run(
         [
             *(sys.executable, "-c", "from seal_ray.cli import main; main()"),
-            *example("seal-ray", "evaluate", "--model", "runs/NAME", but={"NAME": "whole"}),
+            *example("seal-ray", "evaluate", "runs/NAME", but={"NAME": "whole"}),
             *("--limit", "4", "--context", "3072", "--response", "192", "--engine", "transformers"),
         ],
         cwd=folder,
@@ -275,7 +275,7 @@ def test_a_run_is_not_overwritten(
     monkeypatch.chdir(undisturbed.parent.parent)
     code, said = run_main("train", "--name", "whole", capsys=capsys, monkeypatch=monkeypatch)
     assert code == 2
-    assert "holds a run" in said
+    assert "is a run; resume it" in said
 
 
 @pytest.mark.parametrize(
@@ -289,7 +289,7 @@ def test_a_folder_of_another_command_is_left_alone(
         path = tmp_path / "runs" / "mine" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("{}", encoding="utf-8")
-    for words, sentence in (("--name mine", "holds something else than a run"), ("--resume runs/mine", "is no run")):
+    for words, sentence in (("--name mine", "has other content than a run"), ("--resume runs/mine", "is no run")):
         code, said = run_main("train", *words.split(), capsys=capsys, monkeypatch=monkeypatch)
         assert (code, sentence in said, said.count("\n")) == (2, True, 1), said
     found = {str(path.relative_to(tmp_path / "runs/mine")) for path in tmp_path.rglob("*") if path.is_file()}
