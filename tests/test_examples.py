@@ -74,7 +74,7 @@ def test_a_benchmark_of_one_s_own_needs_no_line_elsewhere(cluster: str, tmp_path
     assert all(row["solver/rollouts"] == 24 and not row["diagnosis/faults"] for row in metrics[1:])
     assert {"solver/success/told", "solver/success/asked", "solver/success/cannot"} <= set(metrics[-1])
 
-    options = ("--split", "test", "--model", "runs/own", "--engine", "transformers", "--response", "64", "--out", "out")
+    options = ("runs/own", "--split", "test", "--engine", "transformers", "--response", "64", "--out", "out")
     said("evaluate", *source, *options)
     summary = json.loads((tmp_path / "out" / "summary.json").read_text("utf-8"))
     assert list(summary["results"]) == ["told", "cannot", "asked", "all"]

@@ -32,7 +32,7 @@ NAMES = {
     r"(?i)crutch|anchored|authorship|sitter|\bsitting\b|happening|give_way|unless_stuck|division\b": "the term for it",
 }
 """Names of functions, classes, arguments and attributes → the rule."""
-ALLOWED = {
+ALLOWED: dict[tuple[str, str], str] = {
     # (file, text): the reason
 }
 

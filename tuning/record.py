@@ -46,7 +46,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class TrialRecord:
-    """One trial, read from its run folder. What a progress display does not need is read on first use.
+    """One trial, read from its run folder. Files that a progress display does not need are read on first use.
 
     Attributes:
         rounds: Rounds that it has finished.

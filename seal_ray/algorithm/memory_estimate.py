@@ -103,9 +103,9 @@ def _proposer_parts(spec: RunSpec, agent: AgentSpec, *, sampling: Place, learnin
     parameters, learnt = _parameters(checkpoint_shapes(folder.path), agent)
     needed = []
     if agent.owns_engines:
-        a_value = _bytes_per_value(spec.engine)
-        cache = folder.kv_bytes_per_token(a_value) * agent.context * agent.concurrent
-        needed.append(Part(f"{agent.name} engine weights", sampling, a_value * parameters))
+        bytes_per_value = _bytes_per_value(spec.engine)
+        cache = folder.kv_bytes_per_token(bytes_per_value) * agent.context * agent.concurrent
+        needed.append(Part(f"{agent.name} engine weights", sampling, bytes_per_value * parameters))
         needed.append(Part(f"{agent.name} engine cache", sampling, cache))
     if agent.trainable:
         frozen = parameters if agent.lora_rank or agent.training.kl else 0
@@ -178,20 +178,20 @@ def _activations(model: ModelFolder, solver: AgentSpec, training: TrainingSectio
     tokens = min(training.microbatch_tokens, training.groups * training.group_size * solver.context)
     width, layers, vocabulary = (int(model.config[key]) for key in ("hidden_size", "num_hidden_layers", "vocab_size"))
     heads = int(model.config["num_attention_heads"])
-    a_head = int(model.config.get("head_dim") or width // heads)
-    keys = a_head * int(model.config.get("num_key_value_heads") or heads)
+    head_width = int(model.config.get("head_dim") or width // heads)
+    keys = head_width * int(model.config.get("num_key_value_heads") or heads)
     # Two norms, queries, keys and values, the output of attention, and the four products of the MLP.
-    a_layer = 6 * width + 2 * a_head * heads + 2 * keys + 4 * int(model.config["intermediate_size"])
-    kept = layers * width + 2 * a_layer if solver.gradient_checkpointing else (layers + 1) * a_layer
+    layer_values = 6 * width + 2 * head_width * heads + 2 * keys + 4 * int(model.config["intermediate_size"])
+    kept = layers * width + 2 * layer_values if solver.gradient_checkpointing else (layers + 1) * layer_values
     logits = 3 * _FLOAT32 * min(tokens, chunk_tokens(vocabulary)) * vocabulary
     return tokens * kept * DTYPES[choose_dtype(solver.dtype, on_gpu=on_gpu)] + logits
 
 
 def _cache(model: ModelFolder, engine: EngineSection, solver: AgentSpec) -> int:
-    a_token = model.kv_bytes_per_token(_bytes_per_value(engine))
+    bytes_per_token = model.kv_bytes_per_token(_bytes_per_value(engine))
     if engine.num_gpus_per_engine:
-        return dialogue_cache_bytes(solver.context, a_token)
-    return cache_bytes(solver.context, engine.concurrent * engine.cache_share, a_token)
+        return dialogue_cache_bytes(solver.context, bytes_per_token)
+    return cache_bytes(solver.context, engine.concurrent * engine.cache_share, bytes_per_token)
 
 
 def _sum(needed: Iterable[Part], place: Place) -> int:

@@ -11,15 +11,33 @@ import typer
 from rich.console import Console
 
 from envs.dialogue import Protocol
-from envs.errors import UserError, check_known
+from envs.errors import UserError
 from envs.folders import check_no_file
 from envs.sources import BENCHMARK, GENERATED, OfficialResults, TaskSource, get_source
 from policies import tiny
-from policies.engine.choice import DTYPES, KINDS, choose_dtype, default_kind
+from policies.engine.choice import choose_dtype, default_kind
 from policies.models import ModelFolder, open_model
 from policies.solver import Budgets
-from seal_ray.cli.console import make_console
-from seal_ray.cli.options import Env, Trust, check_sampling, progress
+from seal_ray.cli.console import make_console, print_line
+from seal_ray.cli.options import (
+    Category,
+    Concurrent,
+    Context,
+    Dialect,
+    Dtype,
+    EngineKind,
+    Env,
+    Fresh,
+    Model,
+    Response,
+    Seed,
+    Temperature,
+    TopP,
+    Trust,
+    check_engine,
+    check_sampling,
+    progress,
+)
 from seal_ray.evaluation.plan import MAX_CONTEXT, EvaluationPlan, check_plan, choose_tasks
 from seal_ray.evaluation.records import (
     EvaluationProgress,
@@ -34,80 +52,52 @@ from seal_ray.evaluation.records import (
 from seal_ray.report.files import RunFolder
 from seal_ray.run.checkpoints import model_of, name_of, run_of
 
+Difficulty = Annotated[str | None, typer.Option(help="Difficulty of generated tasks, a code; by default the run's.")]
+SplitScheme = Annotated[
+    str | None, typer.Option(help="How the source divides tasks into splits; by default as the run does.")
+]
+Share = Annotated[float, typer.Option(help="Largest share of a GPU's memory for the engine, which must be free.")]
+Official = Annotated[Path | None, typer.Option(help="Folder for result files of the benchmark's own grader.")]
+
 
 def command(
-    model: Annotated[
-        str, typer.Option(help="A model by name, a model folder, or a run of seal-ray train.")
-    ] = tiny.NAME,
+    model: Model = tiny.NAME,
     env: Env = GENERATED,
     split: Annotated[str, typer.Option(help="train, dev or test.")] = "dev",
-    limit: Annotated[int | None, typer.Option(help="Tasks at most, the categories in turn.", min=1)] = None,
-    category: Annotated[list[str] | None, typer.Option(help="Only this category; can be given several times.")] = None,
-    difficulty: Annotated[
-        str | None,
-        typer.Option(help="Difficulty of generated tasks, a code or long; else the run's, or the default one."),
-    ] = None,
-    split_scheme: Annotated[
-        str | None,
-        typer.Option(help="How the source divides tasks into splits; the default is the run's, or the source's."),
-    ] = None,
+    limit: Annotated[int | None, typer.Option(help="Largest number of tasks, the categories in turn.", min=1)] = None,
+    category: Category = None,
+    difficulty: Difficulty = None,
+    split_scheme: SplitScheme = None,
     seeds: Annotated[int, typer.Option(help="Dialogues of each task, for sampling.", min=1)] = 1,
-    seed: Annotated[int, typer.Option(help="Seed of the evaluation.")] = 0,
-    temperature: Annotated[float, typer.Option(help="0 is greedy.", min=0.0)] = 0.0,
-    top_p: Annotated[float, typer.Option(help="Nucleus of the sampling.")] = 1.0,
-    context: Annotated[int | None, typer.Option(help="Tokens of a dialogue in all.", min=1)] = None,
-    response: Annotated[int, typer.Option(help="Tokens of one completion at most.", min=1)] = 4096,
-    dialect: Annotated[str | None, typer.Option(help="How the model calls: qwen, llama3_json or toolace.")] = None,
-    engine: Annotated[str | None, typer.Option(help="vllm or transformers.")] = None,
-    dtype: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")] = None,
-    concurrent: Annotated[int, typer.Option(help="Dialogues at a time.", min=1)] = 64,
+    seed: Seed = 0,
+    temperature: Temperature = 0.0,
+    top_p: TopP = 1.0,
+    context: Context = None,
+    response: Response = 4096,
+    dialect: Dialect = None,
+    engine: EngineKind = None,
+    dtype: Dtype = None,
+    concurrent: Concurrent = 64,
     threads: Annotated[int | None, typer.Option(help="CPU threads of the engine.", min=1)] = None,
-    gpu_memory_share: Annotated[
-        float, typer.Option(help="Share of a GPU's memory that the engine takes at most, and that must be free.")
-    ] = 0.9,
+    gpu_memory_share: Share = 0.9,
     out: Annotated[Path | None, typer.Option(help="Folder of the results.")] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Throw away what the folder holds.")] = False,
-    official_results: Annotated[
-        Path | None, typer.Option(help="Folder for result files that the benchmark's own grader reads.")
-    ] = None,
+    fresh: Fresh = False,
+    official_results: Official = None,
     _trust: Trust = False,
 ) -> None:
-    """Evaluate a model on the plain benchmark. Stopped with Ctrl-C, the same command goes on where it was."""
-    source = get_source(env, key="env")
-    grader = source if isinstance(source, OfficialResults) else None
-    results = official_results
-    if results is not None and (grader is None or seeds > 1):
-        raise UserError(
-            "--official-results: the files hold tasks of a benchmark that has a grader, once each; give "
-            f"--env {BENCHMARK} and --seeds 1."
-        )
-    for option, folder in (("--out", out), ("--official-results", results)):
-        if folder is not None:
-            check_no_file(folder, option)
+    """Evaluate a model on the plain benchmark. After Ctrl-C, the same command resumes."""
     check_sampling(temperature, top_p)
-    if not 0 < gpu_memory_share <= 1:
-        raise UserError(f"--gpu-memory-share: {gpu_memory_share} is not possible; it must be above 0 and at most 1.")
-    check_known("engine", KINDS, engine)
-    check_known("dtype", DTYPES, dtype)
+    check_engine(engine, dtype)
+    source = get_source(env, key="env")
+    _check_output(source, out, official_results, seeds=seeds, share=gpu_memory_share)
     opened = open_model(model_of(model), dialect=dialect)
-    name = name_of(model, opened)
-    trained = _environment_of(model)
-    if split_scheme is not None and source.endless:
-        raise UserError(f"--split-scheme: {source.name} has none; leave it out.")
-    if split_scheme is None and not source.endless and _is_source(trained, source):
-        split_scheme = trained.get("split_scheme")
+    scheme, difficulty = _task_options(model, source, split_scheme, difficulty)
     plan = EvaluationPlan(
         model=opened,
         environment=env,
         split=split,
-        tasks=choose_tasks(
-            *(env, split),
-            limit=limit,
-            categories=category or (),
-            difficulty=difficulty or (trained.get("difficulty") if source.takes_difficulty else None),
-            division=split_scheme,
-        ),
-        division=split_scheme,
+        tasks=choose_tasks(env, split, limit=limit, categories=category or (), difficulty=difficulty, division=scheme),
+        division=scheme,
         budgets=_budgets(opened, context or source.context, response),
         engine=engine or default_kind(),
         dtype=choose_dtype(dtype),
@@ -120,45 +110,78 @@ def command(
         gpu_memory_share=gpu_memory_share,
         protocol=Protocol(source.protocol),
     )
+    _evaluate(plan, source, name_of(model, opened), out, official_results, fresh=fresh)
+
+
+def _check_output(source: TaskSource, out: Path | None, results: Path | None, *, seeds: int, share: float) -> None:
+    """Raises `UserError` for folders that are files, and official results that cannot be."""
+    if results is not None and (not isinstance(source, OfficialResults) or seeds > 1):
+        raise UserError(
+            "--official-results: the files have tasks of a benchmark with a grader, once each; give "
+            f"--env {BENCHMARK} and --seeds 1."
+        )
+    for option, folder in (("--out", out), ("--official-results", results)):
+        if folder is not None:
+            check_no_file(folder, option)
+    if not 0 < share <= 1:
+        raise UserError(f"--gpu-memory-share: {share} is not possible; it must be above 0 and at most 1.")
+
+
+def _task_options(
+    model: str, source: TaskSource, scheme: str | None, difficulty: str | None
+) -> tuple[str | None, str | None]:
+    """Split scheme and difficulty; by default the training run's, if it has the same source."""
+    if scheme is not None and source.endless:
+        raise UserError(f"--split-scheme: {source.name} has none; leave it out.")
+    trained = _environment_of(model)
+    if scheme is None and not source.endless and _is_source(trained, source):
+        scheme = trained.get("split_scheme")
+    return scheme, difficulty or (trained.get("difficulty") if source.takes_difficulty else None)
+
+
+def _evaluate(
+    plan: EvaluationPlan, source: TaskSource, name: str, out: Path | None, results: Path | None, *, fresh: bool
+) -> None:
+    grader = source if isinstance(source, OfficialResults) else None
     if results is not None and grader is not None and not all(grader.grades(task.id) for task in plan.tasks):
         raise UserError(
-            f"--official-results: the benchmark's grader does not know the tasks of {env}, {split}; give another --env "
-            "or --split."
+            f"--official-results: the benchmark's grader lacks tasks of {plan.environment}, {plan.split}; give another "
+            "--env or --split."
         )
     form = check_plan(plan)
-    out = out or Path("runs") / "evaluations" / f"{name}-{source.name}-{split}"
+    out = out or Path("runs") / "evaluations" / f"{name}-{source.name}-{plan.split}"
     if results is not None:
         claim_folder(plan, results, "--official-results", fresh=fresh)
     records = open_folder(plan, out, fresh=fresh)
-    console = make_console(markup=False)
+    console = make_console()
     with progress(console) as update:
 
-        def show(at: EvaluationProgress) -> None:
-            done = len(at.records)
-            playing = done > at.resumed or done == at.total
-            more = f"success {at.success:.1%}, {at.tokens_per_second:,.0f} tokens/s" if playing else ""
-            update("dialogues" if playing else "starting the engine", done, at.total, more)
+        def show(state: EvaluationProgress) -> None:
+            finished = len(state.records)
+            playing = finished > state.resumed or finished == state.total
+            details = f"success {state.success:.1%}, {state.tokens_per_second:,.0f} tokens/s" if playing else ""
+            update("dialogues" if playing else "starting the engine", finished, state.total, details)
 
         done = asyncio.run(evaluate(plan, form, records, report=show))
-    counted = groups(done.records, source.categories)
-    part = split if split_scheme is None else f"{split} ({split_scheme})"
-    title = f"{name} on {source.name} {part}, plain interface, {plan.protocol} protocol"
-    console.print(success_table(counted, title))
-    console.print(label_table(counted))
+    by_category = groups(done.records, source.categories)
+    split = plan.split if plan.division is None else f"{plan.split} ({plan.division})"
+    title = f"{name} on {source.name} {split}, plain interface, {plan.protocol} protocol"
+    console.print(success_table(by_category, title))
+    console.print(label_table(by_category))
     write_summary(plan, done, out)
-    _print_ends(console, done, out)
+    _print_end(console, done, out)
     if results is not None and grader is not None:
-        command = grader.write_results(results, done.records, opened.dialect.name)
-        console.print(f"official grading: {command}", soft_wrap=True)
+        grading = grader.write_results(results, done.records, plan.model.dialect.name)
+        print_line(console, f"official grading: {grading}")
 
 
 def _budgets(model: ModelFolder, context: int | None, response: int) -> Budgets:
-    room = min(model.context, MAX_CONTEXT) if context is None else context
-    return Budgets(prompt=room, response=min(response, room), context=room)
+    tokens = min(model.context, MAX_CONTEXT) if context is None else context
+    return Budgets(prompt=tokens, response=min(response, tokens), context=tokens)
 
 
 def _environment_of(model: str) -> Mapping[str, str]:
-    """What a run, or a checkpoint's run, says of its tasks: its evaluations play the same. Empty for other models."""
+    """The environment settings of a run, or a checkpoint's run; empty for other models."""
     run = run_of(Path(model))
     if not (run / "checkpoints").is_dir():
         return {}
@@ -167,23 +190,22 @@ def _environment_of(model: str) -> Mapping[str, str]:
 
 
 def _is_source(trained: Mapping[str, str], source: TaskSource) -> bool:
-    """Whether this source was trained on: another scheme's splits may hold training tasks."""
+    """Whether a run trained on this source; another split scheme may have training tasks in its splits."""
     try:
         return bool(trained) and get_source(trained.get("source", GENERATED)) is source
-    except UserError:  # one's own, which cannot be imported here
+    except UserError:  # a custom source that cannot be imported here
         return False
 
 
-def _print_ends(console: Console, done: EvaluationProgress, out: Path) -> None:
-    cut = len([record for record in done.records if record.end != "finished"])
-    if cut:
-        console.print(f"{cut} of {len(done.records)} dialogues were cut off by a token budget (not_reached)")
-    if done.resumed:
-        console.print(f"{done.resumed} dialogues were already there")
-    if done.restarts:
-        console.print(f"the engine died and was restarted {done.restarts} times; its dialogues were played again")
-    console.print(
+def _print_end(console: Console, done: EvaluationProgress, out: Path) -> None:
+    cut = sum(record.end != "finished" for record in done.records)
+    lines = {
+        f"{cut} of {len(done.records)} dialogues were cut off by a token budget (not_reached)": cut,
+        f"{done.resumed} dialogues were already there": done.resumed,
+        f"the engine died and was restarted {done.restarts} times; its dialogues were played again": done.restarts,
         f"{done.tokens} tokens sampled in {done.seconds:.1f} s ({done.tokens_per_second:,.0f} tokens/s); "
-        f"dialogues and summary in {out}",
-        soft_wrap=True,
-    )
+        f"dialogues and summary in {out}": True,
+    }
+    for line, applies in lines.items():
+        if applies:
+            print_line(console, line)

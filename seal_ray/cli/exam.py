@@ -1,10 +1,12 @@
-"""`seal-ray exam`: suites that nobody trained for, asked of a model and of its base, with one table for both."""
+"""`seal-ray exam`: benchmarks that were not trained on, for a model and its base, with one table for both."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,253 +17,287 @@ from envs.errors import UserError, check_known
 from envs.exams import EXAMS, Exam, Item
 from envs.folders import check_no_file
 from policies.embedding import Embedder
-from policies.engine.choice import DTYPES, KINDS, choose_dtype, default_kind, start_engine
+from policies.engine.choice import choose_dtype, default_kind, start_engine
 from policies.models import open_model
 from policies.prompting import ChatFormat
 from policies.solver import Budgets
-from seal_ray.cli.console import make_console
-from seal_ray.cli.options import Trust, Update, check_sampling, progress
-from seal_ray.cli.played import check_playable, how_to_play, party_of, play_all, settings_of
+from seal_ray.cli.console import make_console, print_line
+from seal_ray.cli.options import (
+    Category,
+    Concurrent,
+    Context,
+    Dialect,
+    Dtype,
+    EngineKind,
+    Fresh,
+    Model,
+    Response,
+    Seed,
+    Temperature,
+    TopP,
+    Trust,
+    Update,
+    check_engine,
+    check_sampling,
+    progress,
+)
+from seal_ray.cli.tau2 import check_playable, make_play, model_party, play_all, suite_settings
 from seal_ray.evaluation.plan import MAX_CONTEXT
 from seal_ray.exams.logs import write_log
-from seal_ray.exams.report import ExamRow, exam_rows, exam_table, write
+from seal_ray.exams.report import ExamRow, write
 from seal_ray.exams.sitting import Answer, AnswerLog, ExamProgress, ExamRun, ModelUnderTest, choose_items
 from seal_ray.exams.tau2.inspecting import VARIABLE
-from seal_ray.exams.tau2.playing import TURNS
+from seal_ray.exams.tau2.playing import TURNS, Play
 from seal_ray.exams.tau2.suites import SUITES
 from seal_ray.run.checkpoints import model_of, name_of
 
 Answers = dict[tuple[str, str], dict[str, Answer]]
 """(model or base, suite) → item → answer."""
 
+_SUITES = f"{', '.join((*EXAMS.built_in, *SUITES))}, an installed one, or package.module:Name; several times."
+Data = Annotated[str | None, typer.Option(help="Folder of a benchmark, for suites that need one.")]
+Embeddings = Annotated[str | None, typer.Option(help="Embedding model, for suites with semantic search.")]
+Base = Annotated[str | None, typer.Option(help="Another model for the same items, for instance the base.")]
+UserModel = Annotated[
+    str | None, typer.Option(help="The user in tau2 suites: a model of Inspect's (openai/gpt-4.1) or one of ours.")
+]
+Turns = Annotated[int, typer.Option(help="Largest number of user turns in a tau2 dialogue.", min=1)]
+Server = Annotated[
+    str | None, typer.Option(help="Address (…/v1) that serves the model for tau2 suites; else one is started.")
+]
+Inspect = Annotated[
+    str | None, typer.Option(envvar=VARIABLE, help="Python with inspect-evals, for tau2 suites; see make inspect.")
+]
+
 
 def command(
-    model: Annotated[str, typer.Argument(help="A model by name, a model folder, or a run of seal-ray train.")],
-    suite: Annotated[
-        list[str],
-        typer.Option(
-            help=f"{', '.join((*EXAMS.built_in, *SUITES))}, an installed one, or package.module:Name; several times."
-        ),
-    ],
-    data: Annotated[str | None, typer.Option(help="The folder of a benchmark, for suites that need one.")] = None,
-    embeddings: Annotated[
-        str | None, typer.Option(help="A model that makes vectors of texts, for suites that search by meaning.")
-    ] = None,
-    base: Annotated[
-        str | None, typer.Option(help="Another model to ask the same items, for instance the base.")
-    ] = None,
-    limit: Annotated[int | None, typer.Option(help="Items of a suite at most, the categories in turn.", min=1)] = None,
-    category: Annotated[list[str] | None, typer.Option(help="Only this category; can be given several times.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the answers.")] = 0,
-    temperature: Annotated[float, typer.Option(help="0 is greedy.", min=0.0)] = 0.0,
-    top_p: Annotated[float, typer.Option(help="Nucleus of the sampling.")] = 1.0,
-    context: Annotated[int | None, typer.Option(help="Tokens of a conversation in all.", min=1)] = None,
-    response: Annotated[int, typer.Option(help="Tokens of one answer at most.", min=1)] = 1024,
-    dialect: Annotated[str | None, typer.Option(help="How the models call: qwen, llama3_json or toolace.")] = None,
-    engine: Annotated[str | None, typer.Option(help="vllm or transformers.")] = None,
-    dtype: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")] = None,
-    concurrent: Annotated[int, typer.Option(help="Items at a time.", min=1)] = 64,
+    model: Model,
+    suite: Annotated[list[str], typer.Option(help=_SUITES)],
+    data: Data = None,
+    embeddings: Embeddings = None,
+    base: Base = None,
+    limit: Annotated[int | None, typer.Option(help="Largest number of items, the categories in turn.", min=1)] = None,
+    category: Category = None,
+    seed: Seed = 0,
+    temperature: Temperature = 0.0,
+    top_p: TopP = 1.0,
+    context: Context = None,
+    response: Response = 1024,
+    dialect: Dialect = None,
+    engine: EngineKind = None,
+    dtype: Dtype = None,
+    concurrent: Concurrent = 64,
     out: Annotated[Path | None, typer.Option(help="Folder of answers and tables.")] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Throw away the answers that the folder holds.")] = False,
-    user_model: Annotated[
-        str | None,
-        typer.Option(help="Who plays the user in tau2 suites: a model of Inspect's (openai/gpt-4.1) or one of ours."),
-    ] = None,
-    turns: Annotated[int, typer.Option(help="Times that the user speaks in a tau2 dialogue at most.", min=1)] = TURNS,
-    server: Annotated[
-        str | None, typer.Option(help="Address (…/v1) that serves the model for tau2 suites; else one is started.")
-    ] = None,
-    inspect: Annotated[
-        str | None,
-        typer.Option(envvar=VARIABLE, help="Python that has inspect-evals, for tau2 suites; make inspect makes one."),
-    ] = None,
+    fresh: Fresh = False,
+    user_model: UserModel = None,
+    turns: Turns = TURNS,
+    server: Server = None,
+    inspect: Inspect = None,
     _trust: Trust = False,
 ) -> None:
-    """Let a model sit exams that it was not trained for. Stopped or killed, the same command goes on where it was."""
-    check_known("engine", KINDS, engine)
-    check_known("dtype", DTYPES, dtype)
-    suite = list(dict.fromkeys(suite))
-    check_known("suite", [*EXAMS.names(), *SUITES], *(each for each in suite if ":" not in each))
+    """Examine a model on benchmarks that it was not trained on. After Ctrl-C or a kill, the same command resumes."""
+    check_engine(engine, dtype)
+    suites = list(dict.fromkeys(suite))
+    check_known("suite", [*EXAMS.names(), *SUITES], *(name for name in suites if ":" not in name))
     check_sampling(temperature, top_p)
     if out is not None:
         check_no_file(out)
-    named = {"model": model} if base is None else {"model": model, "base": base}
-    sitters = {
-        who: _sitter(name, dialect, context, response, engine, dtype, seed, temperature, top_p, concurrent)
-        for who, name in named.items()
-    }
-    names = {who: name_of(name, sitters[who].model) for who, name in named.items()}
-    played = [each for each in suite if each in SUITES]
-    how = None
-    if played:
-        check_playable(sitters["model"], engine=engine, server=server, base=base)
-        how = how_to_play(
-            user_model, inspect=inspect, limit=limit, categories=category or (), turns=turns, at=concurrent
+    named = {"model": model} | ({} if base is None else {"base": base})
+    sampling = (seed, temperature, top_p, concurrent)
+    models = {who: _open(name, dialect, context, response, engine, dtype, sampling) for who, name in named.items()}
+    names = {who: name_of(name, models[who].model) for who, name in named.items()}
+    how, categories = None, category or ()
+    if any(name in SUITES for name in suites):
+        check_playable(models["model"], engine=engine, server=server, base=base)
+        how = make_play(
+            user_model, inspect=inspect, limit=limit, categories=categories, turns=turns, concurrent=concurrent
         )
-    console = make_console()
-    with ExitStack() as held:
-        known = {"data": data, "embeddings": None if embeddings is None else Embedder(embeddings)}
-        exams: dict[str, Exam] = {}
-        for each in suite:
-            if each not in played:
-                exams[each] = EXAMS.make(each, known)
-                held.callback(exams[each].close)
-        if len({exam.name for exam in exams.values()}) < len(exams):
-            raise UserError("suite: two of them have the same name, and one folder for their answers; give one a name.")
-        chosen = {each: _chosen(exam, limit, category or ()) for each, exam in exams.items()}
-        out = out or Path("runs") / "exams" / names["model"]
-        given = {"data": data, "embeddings": embeddings}
-        sheets = {
-            (who, each): AnswerLog(
-                out / who / exam.name, {**_of_suite(each, exam, given), **sitters[who].settings()}, fresh=fresh
-            )
-            for who in named
-            for each, exam in exams.items()
-        }
-        answers: Answers = {}
-        with progress(console) as update:
-
-            def keep(who: str, suite: str, found: ExamProgress) -> None:
-                answers[who, suite] = found.answers
-                _tell(console, names[who], found)
-
-            if how is not None:
-                of_played = {
-                    (who, each): AnswerLog(out / who / each, settings_of(each, sitters[who], how, server), fresh=fresh)
-                    for who in named
-                    for each in played
-                }
-                parties = {who: party_of(names[who], sitters[who], server, dtype) for who in named}
-                play_all(parties, how, of_played, out, update, keep)
-            for who, sitter in sitters.items():
-                here = {each: sheets[who, each] for each in exams}
-                done = asyncio.run(_sit(names[who], sitter, exams, chosen, here, update))
-                for each, found in done.items():
-                    keep(who, each, found)
-            for who, each in answers:
-                if each in exams:
-                    items = [item.id for item in chosen[each]]
-                    write_log(sheets[who, each], exams[each].name, names[who], items)
-        rows = [row for each in suite for row in _rows(each, exams, chosen, answers)]
-        notes = [f"{exam.name}: {note}" for exam in exams.values() for note in exam.notes()]
-        notes += [f"{each}: {how.note}" for each in played if how is not None]
-    title = f"{names['model']}" + (f" beside {names['base']}" if base else "")
-    console.print(exam_table(rows, title))
-    for note in notes:
-        console.print(note, soft_wrap=True, markup=False)
-    settings = {who: sitter.settings() for who, sitter in sitters.items()}
-    of_model = {exams[each].name if each in exams else each: list(answers["model", each].values()) for each in suite}
-    write(out, rows, model=names["model"], base=names.get("base"), notes=notes, settings=settings, answers=of_model)
-    console.print(f"tables in {out / 'exam.md'} and exam.json, answers below {out}", soft_wrap=True, markup=False)
+    session = _Session(models, names, out or Path("runs") / "exams" / names["model"], fresh, how, server, dtype)
+    with ExitStack() as stack:
+        exams = _open_exams([name for name in suites if name not in SUITES], data, embeddings, stack)
+        items = {name: _choose(exam, limit, categories) for name, exam in exams.items()}
+        _examine(session, suites, exams, items, {"data": data, "embeddings": embeddings})
 
 
-def _of_suite(name: str, exam: Exam, given: Mapping[str, str | None]) -> dict[str, Any]:
-    """What the answers depend on beside the model.
+@dataclass(frozen=True, slots=True)
+class _Session:
+    """The models by "model" and "base", their names, the folder of results, and the settings of τ²-bench."""
 
-    The suite, the folders or names that it was given and takes, and what it has to say of the services and packages
-    that answer.
-    """
-    settings = getattr(EXAMS.find(name), "Settings", None)
-    takes = {} if settings is None else settings.model_fields
-    notes = {"notes": list(found)} if (found := exam.notes()) else {}
-    return {"suite": name, **notes} | {
-        key: str(Path(value).resolve()) if Path(value).exists() else value
-        for key, value in given.items()
-        if key in takes and value is not None
-    }
+    models: Mapping[str, ModelUnderTest]
+    names: Mapping[str, str]
+    out: Path
+    fresh: bool
+    how: Play | None
+    server: str | None
+    dtype: str | None
+
+    def log(self, who: str, suite: str, settings: Mapping[str, Any]) -> AnswerLog:
+        return AnswerLog(self.out / who / suite, settings, fresh=self.fresh)
 
 
-def _sitter(
+def _open(
     name: str,
     dialect: str | None,
     context: int | None,
     response: int,
     engine: str | None,
     dtype: str | None,
-    seed: int,
-    temperature: float,
-    top_p: float,
-    concurrent: int,
+    sampling: tuple[int, float, float, int],
 ) -> ModelUnderTest:
     opened = open_model(model_of(name), dialect=dialect)
-    room = min(opened.context, MAX_CONTEXT) if context is None else context
-    if room > opened.context:
-        raise UserError(f"context: {room} is more than the {opened.context} tokens of {opened.name}.")
-    return ModelUnderTest(
-        opened,
-        ChatFormat.load(opened.path, opened.dialect),
-        Budgets(prompt=room, response=min(response, room), context=room),
-        engine or default_kind(),
-        choose_dtype(dtype),
-        seed,
-        temperature,
-        top_p,
-        concurrent,
-    )
+    tokens = min(opened.context, MAX_CONTEXT) if context is None else context
+    if tokens > opened.context:
+        raise UserError(f"context: {tokens} is more than the {opened.context} tokens of {opened.name}.")
+    form = ChatFormat.load(opened.path, opened.dialect)
+    budgets = Budgets(prompt=tokens, response=min(response, tokens), context=tokens)
+    return ModelUnderTest(opened, form, budgets, engine or default_kind(), choose_dtype(dtype), *sampling)
 
 
-def _chosen(exam: Exam, limit: int | None, categories: Sequence[str]) -> list[Item]:
+def _open_exams(suites: Sequence[str], data: str | None, embeddings: str | None, stack: ExitStack) -> dict[str, Exam]:
+    """Suite → its exam, which `stack` closes. Raises `UserError` for two with the same name."""
+    services = {"data": data, "embeddings": None if embeddings is None else Embedder(embeddings)}
+    exams: dict[str, Exam] = {}
+    for suite in suites:
+        exams[suite] = EXAMS.make(suite, services)
+        stack.callback(exams[suite].close)
+    if len({exam.name for exam in exams.values()}) < len(exams):
+        raise UserError("suite: two of them have the same name, and one folder for their answers; rename one.")
+    return exams
+
+
+def _examine(
+    session: _Session,
+    suites: Sequence[str],
+    exams: Mapping[str, Exam],
+    items: Mapping[str, Sequence[Item]],
+    services: Mapping[str, str | None],
+) -> None:
+    """Examines all models in all suites, and writes logs and tables."""
+    console = make_console()
+    models, names, how = session.models, session.names, session.how
+    logs = {
+        (who, suite): session.log(who, exam.name, {**exam_settings(suite, exam, services), **model.settings()})
+        for who, model in models.items()
+        for suite, exam in exams.items()
+    }
+    answers: Answers = {}
+    with progress(console) as update:
+
+        def keep(who: str, suite: str, done: ExamProgress) -> None:
+            answers[who, suite] = done.answers
+            _print_end(console, names[who], done)
+
+        if how is not None:
+            tau2 = {
+                (who, suite): session.log(who, suite, suite_settings(suite, model, how, session.server))
+                for who, model in models.items()
+                for suite in suites
+                if suite not in exams
+            }
+            parties = {who: model_party(names[who], models[who], session.server, session.dtype) for who in models}
+            play_all(parties, how, tau2, session.out, update, keep)
+        for who, model in models.items():
+            own = {suite: logs[who, suite] for suite in exams}
+            asyncio.run(_examine_model(names[who], model, exams, items, own, update, partial(keep, who)))
+        for (who, suite), log in logs.items():
+            write_log(log, exams[suite].name, names[who], [item.id for item in items[suite]])
+    notes = [f"{exam.name}: {note}" for exam in exams.values() for note in exam.notes()]
+    notes += [f"{suite}: {how.note}" for suite in suites if suite not in exams and how is not None]
+    _report(console, session, suites, exams, items, answers, notes)
+
+
+def exam_settings(name: str, exam: Exam, services: Mapping[str, str | None]) -> dict[str, Any]:
+    """The settings on which answers to a suite depend, apart from the model.
+
+    The suite, the folders and names that it uses, and its notes on services and packages.
+    """
+    settings = getattr(EXAMS.find(name), "Settings", None)
+    fields = {} if settings is None else settings.model_fields
+    notes = {"notes": list(found)} if (found := exam.notes()) else {}
+    return {"suite": name, **notes} | {
+        key: str(Path(value).resolve()) if Path(value).exists() else value
+        for key, value in services.items()
+        if key in fields and value is not None
+    }
+
+
+def _choose(exam: Exam, limit: int | None, categories: Sequence[str]) -> list[Item]:
     items = exam.items()
-    known = list(dict.fromkeys(item.category for item in items if item.counts))
-    check_known("category", known, *categories)
+    check_known("category", list(dict.fromkeys(item.category for item in items if item.counts)), *categories)
     return choose_items(items, limit=limit, categories=categories)
 
 
-async def _sit(
+async def _examine_model(
     name: str,
-    sitter: ModelUnderTest,
-    exams: dict[str, Exam],
-    chosen: dict[str, list[Item]],
-    sheets: dict[str, AnswerLog],
+    model: ModelUnderTest,
+    exams: Mapping[str, Exam],
+    items: Mapping[str, Sequence[Item]],
+    logs: Mapping[str, AnswerLog],
     update: Update,
-) -> dict[str, ExamProgress]:
-    """All suites with one model, one after the other, on one engine; none is started where all is answered."""
+    keep: Any,
+) -> None:
+    """All suites with one model, on one engine, which starts only if answers are missing."""
 
-    def show(at: ExamProgress) -> None:
-        right = sum(each.right for each in at.answers.values())
-        update(f"{name}: {at.suite}", len(at.answers), at.total, f"{right} right, {at.tokens:,} tokens")
+    def show(state: ExamProgress) -> None:
+        right = sum(answer.right for answer in state.answers.values())
+        update(f"{name}: {state.suite}", len(state.answers), state.total, f"{right} right, {state.tokens:,} tokens")
 
-    found: dict[str, ExamProgress] = {}
     engine = None
     try:
-        for each, exam in exams.items():
-            sheets[each].open()
-            stored = sheets[each].answers()
-            if all(item.id in stored for item in chosen[each]):
-                answers = {item.id: stored[item.id] for item in chosen[each]}
-                found[each] = ExamProgress(exam.name, len(answers), answers, resumed=len(answers))
+        for suite, exam in exams.items():
+            logs[suite].open()
+            stored = logs[suite].answers()
+            if all(item.id in stored for item in items[suite]):
+                answers = {item.id: stored[item.id] for item in items[suite]}
+                keep(suite, ExamProgress(exam.name, len(answers), answers, resumed=len(answers)))
                 continue
             if engine is None:
                 update(f"{name}: starting the engine", 0, 1, "")
                 engine = await start_engine(
-                    sitter.engine,
-                    sitter.model,
-                    context=sitter.budgets.context,
-                    dtype=sitter.dtype,
-                    concurrent=min(sitter.concurrent, max(map(len, chosen.values()))),
+                    model.engine,
+                    model.model,
+                    context=model.budgets.context,
+                    dtype=model.dtype,
+                    concurrent=min(model.concurrent, max(map(len, items.values()))),
                 )
-            found[each] = await ExamRun(exam, chosen[each], sitter, engine, sheets[each], show).finish()
+            keep(suite, await ExamRun(exam, items[suite], model, engine, logs[suite], show).finish())
     finally:
         if engine is not None:
             await engine.close()
-    return found
 
 
-def _rows(
-    each: str, exams: Mapping[str, Exam], chosen: Mapping[str, Sequence[Item]], answers: Answers
-) -> list[ExamRow]:
-    model = answers["model", each]
-    items = [item.id for item in chosen[each]] if each in chosen else list(model)
-    name = exams[each].name if each in exams else each
-    return exam_rows(name, [model[item] for item in items], answers.get(("base", each)))
+def _report(
+    console: Console,
+    session: _Session,
+    suites: Sequence[str],
+    exams: Mapping[str, Exam],
+    items: Mapping[str, Sequence[Item]],
+    answers: Answers,
+    notes: Sequence[str],
+) -> None:
+    """Prints and writes the tables."""
+    names, rows, by_suite = session.names, list[ExamRow](), dict[str, list[Answer]]()
+    for suite in suites:
+        own = answers["model", suite]
+        order = [item.id for item in items[suite]] if suite in items else list(own)
+        name = exams[suite].name if suite in exams else suite
+        rows += exam_rows(name, [own[item] for item in order], answers.get(("base", suite)))
+        by_suite[name] = list(own.values())
+    base = names.get("base")
+    console.print(exam_table(rows, names["model"] + (f" and {base}" if base else "")))
+    for note in notes:
+        print_line(console, note)
+    settings = {who: model.settings() for who, model in session.models.items()}
+    write(session.out, rows, model=names["model"], base=base, notes=notes, settings=settings, answers=by_suite)
+    print_line(console, f"tables in {session.out / 'exam.md'} and exam.json, answers below {session.out}")
 
 
-def _tell(console: Console, name: str, done: ExamProgress) -> None:
-    said = f"{name}: {done.suite}: {len(done.answers)} items"
+def _print_end(console: Console, name: str, done: ExamProgress) -> None:
+    text = f"{name}: {done.suite}: {len(done.answers)} items"
     if done.resumed:
-        said += f", {done.resumed} were already there"
+        text += f", {done.resumed} were already there"
     if done.restarts:
-        said += f"; the engine died and was restarted {done.restarts} times"
+        text += f"; the engine died and was restarted {done.restarts} times"
     if done.tokens:
-        said += f"; {done.tokens:,} tokens sampled in {done.seconds:.1f} s"
-    console.print(said, soft_wrap=True, markup=False)
+        text += f"; {done.tokens:,} tokens sampled in {done.seconds:.1f} s"
+    print_line(console, text)

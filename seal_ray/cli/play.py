@@ -1,4 +1,4 @@
-"""`seal-ray play`: one dialogue in the terminal, solved by a person, a model or from ground truth, and judged."""
+"""`seal-ray play`: one dialogue in the terminal, solved by the user, a model or from ground truth, and verified."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from envs.interface.show import show_tools
 from envs.sources import GENERATED, find_task, get_source
 from envs.task import Task, ToolDoc
 from envs.text import visible
-from policies.engine.choice import KINDS
+from policies.engine.choice import default_kind
 from policies.models import open_model
 from seal_ray.cli.console import make_console
-from seal_ray.cli.options import Env, Trust, check_sampling
+from seal_ray.cli.options import Dialect, EngineKind, Env, Seed, Temperature, Trust, check_engine, check_sampling
 from seal_ray.run.checkpoints import model_of
 
 _Answer = Callable[[Dialogue], tuple[str, bool]]
-"""The solver's next completion in a dialogue, and whether it came to an end."""
+"""The solver's next completion in a dialogue, and whether it ended within its budget."""
 
 _SHOWN_CHARACTERS = 600
 _HELP = """\
@@ -36,32 +36,30 @@ Type calls as [tool(argument='value'), …], or one call without the brackets. A
 call, ends your turn. /tools lists the tools you may call now, /tool NAME shows one, /help this text, /quit stops."""
 
 
-def play(
+def command(
     task: Annotated[str, typer.Argument(help="Task id, for instance multi_turn_base_0; seal-ray tasks lists them.")],
-    oracle: Annotated[bool, typer.Option("--oracle", help="Replay the ground truth instead of asking you.")] = False,
-    model: Annotated[str | None, typer.Option(help="Let this model play: a name, a model folder or a run.")] = None,
-    temperature: Annotated[float, typer.Option(help="Of the model; 0 is greedy.", min=0.0)] = 0.0,
-    seed: Annotated[int, typer.Option(help="Of the model's sampling.", min=0)] = 0,
-    engine: Annotated[str, typer.Option(help="What serves the model: transformers or vllm.")] = "transformers",
+    oracle: Annotated[bool, typer.Option("--oracle", help="Replay the ground truth.")] = False,
+    model: Annotated[str | None, typer.Option(help="A model that plays: a name, a model folder or a run.")] = None,
+    temperature: Temperature = 0.0,
+    seed: Seed = 0,
+    engine: EngineKind = "transformers",
     interface: Annotated[
-        Path | None, typer.Option(help="JSON file of a learning interface; what it changes is shown first.")
+        Path | None, typer.Option(help="JSON file of an interface, whose changes are shown first.")
     ] = None,
     protocol: Annotated[
         str, typer.Option(help="official (evaluation); seal or until-failure (training).")
     ] = "official",
-    dialect: Annotated[
-        str | None, typer.Option(help="How calls are written: toolace, qwen or llama3_json; else as the model does.")
-    ] = None,
+    dialect: Dialect = None,
     env: Env = GENERATED,
     _trust: Trust = False,
 ) -> None:
-    """Play one dialogue through the two-agent game: you are the solver, the verifier judges every turn."""
+    """Play one dialogue of the two-agent game as the solver; the verifier judges every turn."""
     get_source(env, key="env")
     chosen = find_task(task, () if env == GENERATED else (env,))
     check_known("protocol", Protocol, protocol)
     if oracle and model is not None:
         raise UserError("--model: a model or the --oracle plays, not both.")
-    check_known("--engine", KINDS, engine)
+    check_engine(engine, None)
     check_sampling(temperature)
     form = get_dialect(dialect or "toolace") if model is None else open_model(model_of(model), dialect=dialect).dialect
     shown = Interface.plain() if interface is None else load_interface(interface)
@@ -74,24 +72,24 @@ def play(
     _show_interface(console, chosen, shown)
     game.step(dump_interface(shown))  # the curator's move
     if model is not None:
-        from seal_ray.cli.speaking import speaking  # engines, which the others do without
+        from seal_ray.cli.model_player import open_player  # here: it imports engines
 
         console.print(f"starting {model}", style="dim", markup=False)
-        starting = speaking(
-            *(model, chosen, engine),
+        opening = open_player(
+            *(model, chosen, engine or default_kind()),
             dialect=form.name,
             interface=shown,
             protocol=protocol,
             temperature=temperature,
             seed=seed,
         )
-        with starting as speaker:
-            _play_solver(console, game, lambda _: speaker.say())
+        with opening as player:
+            _play_solver(console, game, lambda _: player.next_completion())
     elif oracle:
         _play_solver(console, game, lambda dialogue: (_oracle_completion(dialogue), True))
     else:
         console.print(escape(_HELP), style="dim")
-        _play_solver(console, game, lambda dialogue: (_ask(console, dialogue), True))
+        _play_solver(console, game, lambda dialogue: (_read_line(console, dialogue), True))
     _show_outcome(console, game)
 
 
@@ -107,7 +105,7 @@ def _play_solver(console: Console, game: CoEvolutionGame, next_completion: _Answ
         completion, whole = next_completion(dialogue)
         console.print(f"[cyan]solver[/cyan]  {_safe(_short(completion)) or '[dim](ends the turn)[/dim]'}")
         if not whole:
-            console.print("[red]unread[/red]  the completion did not come to an end, which ends the dialogue")
+            console.print("[red]unread[/red]  the completion was cut off, which ends the dialogue")
             return
         steps_before = len(dialogue.trace.turns[turn])
         game.step(completion)
@@ -122,14 +120,14 @@ def _play_solver(console: Console, game: CoEvolutionGame, next_completion: _Answ
 
 
 def _oracle_completion(dialogue: Dialogue) -> str:
-    """All ground-truth calls of the turn in one completion, then nothing."""
+    """All ground-truth calls of the turn in one completion, then an empty one."""
     turn = dialogue.task.turns[dialogue.turn]
     if turn.ground_truth and not dialogue.trace.turns[dialogue.turn]:
         return dialogue.dialect.render_calls(turn.ground_truth)
     return ""
 
 
-def _ask(console: Console, dialogue: Dialogue) -> str:
+def _read_line(console: Console, dialogue: Dialogue) -> str:
     while True:
         try:
             line = console.input("[bold cyan]you[/bold cyan] > ").strip()
@@ -191,7 +189,7 @@ def _document_changes(before: ToolDoc, after: ToolDoc) -> list[str]:
     for name, new in after.document["parameters"]["properties"].items():
         old = before.document["parameters"]["properties"][name]
         if old != new:
-            before_text = old.get("description", "").rstrip()  # compact documents describe no arguments
+            before_text = old.get("description", "").rstrip()  # compact documents have no descriptions of arguments
             lines.append(f"+ {name}: {new['description'].removeprefix(before_text).strip()}")
     return lines
 
@@ -209,8 +207,8 @@ def _show_turn(console: Console, dialogue: Dialogue) -> None:
 def _show_verdict(console: Console, turn: TurnDiagnosis) -> None:
     tool, argument = turn.tool and f"tool {turn.tool}", turn.argument and f"argument {turn.argument}"
     flags, colour = ", ".join(sorted(turn.flags)), "red" if turn.label.is_failure else "green"
-    found = (str(turn.verdict.outcome), f"label {turn.label}", turn.detail, tool, argument, flags)
-    console.print(f"[{colour}]verdict[/] {_safe(' · '.join(filter(None, found)))}")
+    parts = (str(turn.verdict.outcome), f"label {turn.label}", turn.detail, tool, argument, flags)
+    console.print(f"[{colour}]verdict[/] {_safe(' · '.join(filter(None, parts)))}")
 
 
 def _show_outcome(console: Console, game: CoEvolutionGame) -> None:
@@ -223,7 +221,7 @@ def _show_outcome(console: Console, game: CoEvolutionGame) -> None:
 
 
 def _safe(text: str) -> str:
-    """The text with nothing in it that a terminal or rich's markup would act on; its lines stay."""
+    """The text without terminal controls and rich's markup; line ends stay."""
     return escape("\n".join(map(visible, text.split("\n"))))
 
 

@@ -16,53 +16,54 @@ import typer
 
 from envs.errors import SealError, UserError
 from policies import tiny
-from seal_ray.cli.console import make_console
+from seal_ray.cli.console import make_console, print_line
+from seal_ray.cli.options import Concurrent, Context, Dialect, Dtype, Model, Response
 
 if TYPE_CHECKING:
     from seal_ray.serving.app import Served
 
 _NAME = "seal-ray"
-"""What Serve calls the application."""
+"""Name of the application in Serve."""
+
+Adapters = Annotated[
+    list[str] | None, typer.Option(help="A LoRA adapter's folder, or NAME=FOLDER; can be given several times.")
+]
+KeyFile = Annotated[
+    str | None, typer.Option(help="File with the key that clients must send; by default SEAL_RAY_API_KEY.")
+]
 
 
 def command(
-    model: Annotated[
-        str, typer.Argument(help="A model by name, a model folder, or a run of seal-ray train.")
-    ] = tiny.NAME,
-    adapter: Annotated[
-        list[str] | None,
-        typer.Option(help="A LoRA adapter's folder, or NAME=FOLDER; can be given several times."),
-    ] = None,
-    name: Annotated[str | None, typer.Option(help="What clients call the model; else its folder's name.")] = None,
+    model: Model = tiny.NAME,
+    adapter: Adapters = None,
+    model_name: Annotated[str | None, typer.Option(help="The model's name for clients; else its folder's.")] = None,
     host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen at.", min=1, max=65535)] = 8000,
-    api_key_file: Annotated[
-        str | None, typer.Option(help="File with the key that clients must send; else SEAL_RAY_API_KEY holds it.")
-    ] = None,
+    api_key_file: KeyFile = None,
     api_key: Annotated[str | None, typer.Option(hidden=True)] = None,
-    no_key: Annotated[bool, typer.Option("--no-key", help="Let anyone ask, at any address.")] = False,
+    no_key: Annotated[bool, typer.Option("--no-key", help="Serve without a key, at any address.")] = False,
     replicas: Annotated[int, typer.Option(help="Copies of the model, at least.", min=1)] = 1,
     max_replicas: Annotated[int | None, typer.Option(help="Copies at most, under load.", min=1)] = None,
     gpus: Annotated[int | None, typer.Option(help="GPUs of each copy; 1 if there are any.", min=0)] = None,
-    context: Annotated[int | None, typer.Option(help="Tokens of prompt and answer at most.", min=1)] = None,
-    response: Annotated[int, typer.Option(help="Tokens of an answer at most.", min=1)] = 4_096,
-    concurrent: Annotated[int, typer.Option(help="Requests at a time on each copy.", min=1)] = 64,
-    dialect: Annotated[str | None, typer.Option(help="How the model calls: qwen, llama3_json or toolace.")] = None,
-    dtype: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")] = None,
+    context: Context = None,
+    response: Response = 4_096,
+    concurrent: Concurrent = 64,
+    dialect: Dialect = None,
+    dtype: Dtype = None,
 ) -> None:
     """Serve a model to OpenAI's clients, with tools and streaming. Ctrl-C stops. On a cluster, use serve deploy."""
     from seal_ray.serving.app import KEY_VARIABLE, ServingSettings, read_key, resolve
 
     if api_key is not None:
         raise UserError(
-            "--api-key: all users of this machine can read arguments; write the key to a file that only you can read "
-            "and give --api-key-file FILE."
+            "--api-key: all users of this machine can read arguments; write the key to a private file, and give "
+            "--api-key-file FILE."
         )
     key = read_key(api_key_file)
     served = resolve(
         ServingSettings(
             model=model,
-            name=name,
+            name=model_name,
             adapters=_named(adapter or ()),
             dialect=dialect,
             dtype=dtype,
@@ -77,13 +78,13 @@ def command(
         )
     )
     check_address(host, port, key=key, no_key=no_key)
-    os.environ.pop(KEY_VARIABLE, None)  # which the processes below would inherit
+    os.environ.pop(KEY_VARIABLE, None)  # processes would inherit it
     from seal_ray.run.cluster import connected
     from seal_ray.serving.admission import admit
 
-    # A few wait behind the proxy, so that no place is empty while a request is on its way.
+    # A few requests wait behind the proxy, so that replicas are never idle.
     admit(places=served.settings.places + 16, body_bytes=served.settings.max_request_mib << 20, key=key)
-    say = partial(make_console(markup=False).print, soft_wrap=True)
+    say = partial(print_line, make_console())
     say(f"starting {served.name}: a minute or two on CPU")
     with connected() as own:
         logging.disable(logging.WARNING)  # Serve and vLLM log every step
@@ -92,7 +93,7 @@ def command(
 
 
 def _named(adapters: Sequence[str]) -> dict[str, str]:
-    """Adapter name → folder, of what was given as NAME=FOLDER or FOLDER."""
+    """Adapter name → folder, from NAME=FOLDER or FOLDER."""
     named: dict[str, str] = {}
     for each in adapters:
         name, equals, folder = each.partition("=")
@@ -105,29 +106,30 @@ def _named(adapters: Sequence[str]) -> dict[str, str]:
 
 
 def check_address(host: str, port: int, *, key: str | None, no_key: bool) -> None:
-    """Raises `UserError` for an address that is taken, or open to others without a key."""
+    """Raises `UserError` for an address in use, or one that others can reach without a key."""
     from seal_ray.serving.hosts import is_loopback
 
     if not key and not no_key and not is_loopback(host):
         raise UserError(
-            f"--host: {host} can be reached from other machines and there is no key; give --api-key-file FILE, or "
-            "--no-key to let anyone ask."
+            f"--host: other machines can reach {host} and there is no key; give --api-key-file FILE, or --no-key."
         )
     try:
         with socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET):
             pass
     except OSError as error:
-        raise UserError(f"--port: {host}:{port} cannot be listened at ({error.strerror or error}).") from None
+        raise UserError(f"--port: {host}:{port} cannot be used ({error.strerror or error}).") from None
 
 
 def _serve_until_interrupted(
     served: Served, *, host: str, port: int, key: str | None, say: Callable[[str], None], own: bool
 ) -> None:
-    """Starts Serve and the application, says so, and stays until Ctrl-C. Ray must be connected.
+    """Serves until Ctrl-C. Ray must be connected.
 
-    The application ends then. So does Serve: with a cluster of its `own`, and elsewhere where nothing else runs on it.
-    Raises `UserError` where Serve has another address already, or such an application, and `SealError` where the
-    replicas do not come up.
+    Serve ends too if the cluster is its `own`, or no other application runs on it.
+
+    Raises:
+        UserError: Serve has another address already, or such an application.
+        SealError: The replicas do not start.
     """
     from ray import serve
     from ray.serve.config import HTTPOptions
@@ -153,7 +155,7 @@ def _serve_until_interrupted(
 
 
 def _check_serve(host: str, port: int) -> None:
-    """Raises `UserError` where Serve, which may have run before, listens elsewhere or has such an application."""
+    """Raises `UserError` if Serve runs already with another address or with such an application."""
     from ray import serve
     from ray.serve.context import _get_global_client
 
@@ -169,7 +171,7 @@ def _check_serve(host: str, port: int) -> None:
 
 @contextmanager
 def _ended(*, own: bool) -> Iterator[None]:
-    """Ends the application at the end, and on a cluster of others Serve, where nothing else runs on it."""
+    """Ends the application at the end of the block, and on a shared cluster Serve if no other application runs."""
     from ray import serve
     from ray.exceptions import RayError
     from ray.serve.exceptions import RayServeException
@@ -177,7 +179,7 @@ def _ended(*, own: bool) -> Iterator[None]:
     try:
         yield
     finally:
-        # Replicas may not end in time, and Serve or the cluster may have ended by itself.
+        # Replicas may not end in time, and Serve or the cluster may have ended already.
         with suppress(TimeoutError, RayError, RayServeException):
             serve.delete(_NAME)
             if not own and not serve.status().applications:

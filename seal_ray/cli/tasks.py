@@ -1,4 +1,4 @@
-"""`seal-ray tasks`: what tasks there are, filtered, listed or counted."""
+"""`seal-ray tasks`: the tasks of a source, filtered, listed or counted."""
 
 from __future__ import annotations
 
@@ -14,23 +14,22 @@ from envs.errors import UserError, check_known
 from envs.sources import BENCHMARK, PARTS, Overlap, Split, TaskSource, class_counts, get_source
 from envs.task import JSON, Task
 from seal_ray.cli.console import make_console
-from seal_ray.cli.options import Env
+from seal_ray.cli.options import AsJson, Category, Env
 
 
-def tasks(
-    category: Annotated[list[str] | None, typer.Option(help="Only this category; can be given several times.")] = None,
+def command(
+    category: Category = None,
     involves: Annotated[
         list[str] | None, typer.Option("--class", help="Only tasks that involve this simulator class.")
     ] = None,
-    split: Annotated[
-        str | None,
-        typer.Option(help="scenario (the default), category, or a JSON file with train and test ids."),
+    split: Annotated[str, typer.Option(help="train, dev, test or all.")] = "all",
+    split_scheme: Annotated[
+        str | None, typer.Option(help="scenario (the default), category, or a JSON file with train and test ids.")
     ] = None,
-    part: Annotated[str, typer.Option(help="train, dev, test or all.")] = "all",
-    seed: Annotated[int, typer.Option(help="Seed of the split.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the split scheme.")] = 0,
     limit: Annotated[int, typer.Option(help="Rows to list; 0 lists all.", min=0)] = 20,
     counts: Annotated[bool, typer.Option("--counts", help="Count instead of listing.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line instead of a table.")] = False,
+    as_json: AsJson = False,
     env: Env = BENCHMARK,
 ) -> None:
     """List the tasks, filtered by category, simulator class or split, or count them."""
@@ -41,24 +40,24 @@ def tasks(
     check_known("class", classes, *(involves or ()))
     if counts and as_json:
         raise UserError("--counts and --json: give one of them, not both.")
-    divided = source.split(split, seed=seed)
+    scheme = source.split(split_scheme, seed=seed)
     chosen = [
         task
-        for task in divided.part(part)
+        for task in scheme.part(split)
         if (not category or task.category in category) and (not involves or set(involves) & set(task.classes))
     ]
     if as_json:
-        _print_json(chosen, divided)
+        _print_json(chosen, scheme)
     else:
-        _print_tables(chosen, divided, source, limit=limit, counts=counts, of=len(every))
+        _print_tables(chosen, scheme, source, limit=limit, counts=counts, total=len(every))
 
 
-def _part_of(split: Split) -> dict[str, str]:
+def _splits(split: Split) -> dict[str, str]:
     return {task.id: part for part in PARTS for task in split.part(part)}
 
 
 def _print_json(chosen: Sequence[Task], split: Split) -> None:
-    parts = _part_of(split)
+    parts = _splits(split)
     for task in chosen:
         row: dict[str, JSON] = {
             "id": task.id,
@@ -74,7 +73,7 @@ def _print_json(chosen: Sequence[Task], split: Split) -> None:
 
 
 def _print_tables(
-    chosen: Sequence[Task], split: Split, source: TaskSource, *, limit: int, counts: bool, of: int
+    chosen: Sequence[Task], split: Split, source: TaskSource, *, limit: int, counts: bool, total: int
 ) -> None:
     console = make_console(highlight=True, markup=True)
     if not counts:
@@ -85,26 +84,26 @@ def _print_tables(
     else:
         console.print(_count_table(chosen, split, source.categories))
         console.print(_class_table(chosen))
-    console.print(f"{len(chosen)} of {of} tasks, split {split.name}")
+    console.print(f"{len(chosen)} of {total} tasks, split scheme {split.name}")
     if split.ignored:
         console.print(f"ignored in the file: {', '.join(map(repr, split.ignored))}", markup=False)
     if split.leaky and counts:
         console.print(_overlap_table(source.overlaps(split)))
     if split.leaky:
         console.print(
-            "[yellow]This split leaks: parts share scenarios, many with identical ground-truth calls. "
-            "Use --split scenario for results that mean something.[/yellow]"
+            "[yellow]This split scheme leaks: its splits share scenarios, many with identical ground-truth calls. "
+            "Use --split-scheme scenario for meaningful results.[/yellow]"
         )
 
 
 def _listing(chosen: Sequence[Task], split: Split) -> Table:
     table = Table()
-    for name in ("task", "category", "part"):
+    for name in ("task", "category", "split"):
         table.add_column(name, no_wrap=True)
     for name in ("turns", "calls", "tools"):
         table.add_column(name, justify="right")
     table.add_column("classes")
-    parts = _part_of(split)
+    parts = _splits(split)
     for task in chosen:
         numbers = (str(len(task.turns)), str(_calls(task)), str(len(task.all_tools)))
         table.add_row(task.id, str(task.category), parts[task.id], *numbers, ", ".join(task.classes))
@@ -112,10 +111,10 @@ def _listing(chosen: Sequence[Task], split: Split) -> Table:
 
 
 def _count_table(chosen: Sequence[Task], split: Split, categories: Sequence[str]) -> Table:
-    table = Table("category", title="tasks by category and part")
+    table = Table("category", title="tasks by category and split")
     for part in (*PARTS, "all"):
         table.add_column(part, justify="right")
-    parts = _part_of(split)
+    parts = _splits(split)
     cells = Counter((task.category, parts[task.id]) for task in chosen)
     for category in categories:
         row = [cells[category, part] for part in PARTS]
@@ -126,7 +125,7 @@ def _count_table(chosen: Sequence[Task], split: Split, categories: Sequence[str]
 
 
 def _overlap_table(overlaps: Sequence[Overlap]) -> Table:
-    table = Table("tasks of", "shared with", title="how much the split leaks")
+    table = Table("tasks of", "shared with", title="tasks that splits share")
     for name in ("tasks", "same scenario", "same ground truth"):
         table.add_column(name, justify="right")
     for each in overlaps:

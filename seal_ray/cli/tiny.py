@@ -1,4 +1,4 @@
-"""`seal-ray tiny`: build the tiny base, and measure what it does."""
+"""`seal-ray tiny`: build the tiny models, and measure their behaviour."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from policies.rollouts import Rollouts
 from policies.solver import Budgets, Solver
 from policies.tiny.behaviours import Behaviour
 from policies.tiny.measure import Measured, interfaces, measure
-from seal_ray.cli.console import make_console
+from seal_ray.cli.console import make_console, print_line
 from seal_ray.cli.options import progress
 from seal_ray.cli.tiny_writer import measure_writing, show_writing
 
-app = typer.Typer(help="The tiny base: a small model to see the loop with.", no_args_is_help=True)
+app = typer.Typer(help="The tiny models, which train in minutes on two cores.", no_args_is_help=True)
 
 _CONTEXT = 4096
 _CONCURRENT = 64
@@ -37,14 +37,12 @@ def build(
     out: Annotated[Path | None, typer.Option(help="Folder of the model; runs/NAME by default.")] = None,
     rare: Annotated[bool, typer.Option("--rare", help="Build tiny-rare, from the shipped tiny.")] = False,
     writer: Annotated[bool, typer.Option("--writer", help="Build tiny-writer, from the shipped tiny.")] = False,
-    tasks: Annotated[
-        int | None, typer.Option(help="Tasks that the card's tables are measured on; 400 by default.", min=1)
-    ] = None,
+    tasks: Annotated[int | None, typer.Option(help="Tasks for the tables of the card; 400 by default.", min=1)] = None,
     threads: Annotated[int, typer.Option(help="CPU threads.", min=1)] = 2,
 ) -> None:
-    """Build the tiny base: fifty minutes on two cores, six with --rare, thirteen with --writer.
+    """Build a tiny model: fifty minutes on two cores, six with --rare, thirteen with --writer.
 
-    Interrupted, it goes on where it was.
+    After an interrupt, the same command resumes.
     """
     import torch
 
@@ -53,14 +51,14 @@ def build(
     from policies.tiny.training import RARE_RECIPE, WRITER_RECIPE, Recipe
 
     if rare and writer:
-        raise UserError("--rare and --writer are two models; give one of them.")
+        raise UserError("--rare and --writer: they are two models; give one of them.")
     if writer and tasks is not None:
-        raise UserError("--tasks: the card of a model that only writes has no tables of tasks; leave it out.")
+        raise UserError("--tasks: the card of tiny-writer has no tables of tasks; leave it out.")
     name = tiny.RARE if rare else tiny.TASK_WRITER if writer else tiny.NAME
     recipe = {tiny.RARE: RARE_RECIPE, tiny.TASK_WRITER: WRITER_RECIPE}.get(name, Recipe())
     out = out or Path("runs") / name
     torch.set_num_threads(threads)
-    console = make_console(markup=False)
+    console = make_console()
     with progress(console) as update:
         build_model(
             out,
@@ -76,7 +74,7 @@ def build(
         sampled, greedy = asyncio.run(_measure(open_model(str(out)), count, console, interfaces()))
         write_card(out, sampled, greedy, tasks=count)
         _show(console, sampled, greedy)
-    console.print(f"the model and its card are in {out}")
+    print_line(console, f"the model and its card are in {out}")
 
 
 @app.command("measure")
@@ -86,35 +84,32 @@ def measure_command(
     ] = tiny.NAME,
     tasks: Annotated[int | None, typer.Option(help="Tasks of the dev split; 400 by default.", min=1)] = None,
     interface: Annotated[
-        list[str] | None, typer.Option(help="Measure under this one alone, for instance plain; can be repeated.")
+        list[str] | None, typer.Option(help="Measure this interface only, for instance plain; can be repeated.")
     ] = None,
     greedy: Annotated[
-        bool | None, typer.Option(help="Play greedily too, for the success by category; so by default.")
+        bool | None, typer.Option(help="Also measure greedily, for success by category (default).")
     ] = None,
 ) -> None:
-    """Measure how often each behaviour is right, on the plain interface and under cues; or what tiny-writer writes."""
+    """Measure how often each behaviour is right, on the plain interface and under cues; or tiny-writer's tasks."""
     from policies.tiny.build import only_writes
 
-    console = make_console(markup=False)
+    console = make_console()
     if only_writes(open_model(model).path):
         if (tasks, interface or None, greedy) != (None, None, None):
-            raise UserError(f"{model} only writes, and plays no tasks; leave --tasks, --interface and --greedy out.")
+            raise UserError(f"{model} writes tasks and plays none; leave --tasks, --interface and --greedy out.")
         show_writing(console, asyncio.run(measure_writing(open_model(model), console)))
         return
-    shown = interfaces()
-    check_known("--interface", shown, *(interface or []))
-    chosen = {name: each for name, each in shown.items() if name in (interface or shown)}
-    found = open_model(model)
-    sampled, played_greedily = asyncio.run(
-        _measure(found, tasks or _TASKS, console, chosen, greedy=greedy is not False)
-    )
-    _show(console, sampled, played_greedily)
+    known = interfaces()
+    check_known("--interface", known, *(interface or []))
+    chosen = {name: known[name] for name in known if name in (interface or known)}
+    opened, greedily = open_model(model), greedy is not False
+    _show(console, *asyncio.run(_measure(opened, tasks or _TASKS, console, chosen, greedy=greedily)))
 
 
 async def _measure(
-    model: ModelFolder, tasks: int, console: Console, shown: Mapping[str, Interface], *, greedy: bool = True
+    model: ModelFolder, tasks: int, console: Console, chosen: Mapping[str, Interface], *, greedy: bool = True
 ) -> tuple[dict[str, Measured], dict[str, Measured]]:
-    """What it does at temperature 1, and greedy, by the name of the interface."""
+    """The measurements at temperature 1 and greedy, by the name of the interface."""
     form = ChatFormat.load(model.path, model.dialect)
     engine = await start_engine(default_kind(), model, context=_CONTEXT, dtype="float32", concurrent=_CONCURRENT)
     budgets = Budgets(prompt=_CONTEXT, response=256, context=_CONTEXT)
@@ -124,12 +119,12 @@ async def _measure(
         with progress(console) as update:
             for place, temperature in enumerate(temperatures):
                 rollouts = Rollouts(Solver(engine, form, budgets, temperature=temperature), concurrent=_CONCURRENT)
-                for name, interface in shown.items():
+                for name, interface in chosen.items():
                     done = len(tables[0]) + len(tables[1])
                     update(
                         "measuring, interfaces",
                         done,
-                        len(temperatures) * len(shown),
+                        len(temperatures) * len(chosen),
                         f"{name}, temperature {temperature:g}",
                     )
                     tables[place][name] = await measure(rollouts, interface, tasks=tasks)
@@ -142,9 +137,8 @@ def _show(console: Console, sampled: Mapping[str, Measured], greedy: Mapping[str
     behaviours = Table("interface", title="right decisions, %, with 95 % interval, temperature 1", title_justify="left")
     for behaviour in Behaviour:
         behaviours.add_column(str(behaviour), justify="right")
-    for name, found in sampled.items():
-        counts = (found.behaviours[behaviour] for behaviour in Behaviour)
-        behaviours.add_row(name, *map(str, counts))
+    for name, measured in sampled.items():
+        behaviours.add_row(name, *(str(measured.behaviours[behaviour]) for behaviour in Behaviour))
     console.print(behaviours)
     for title, table in (("temperature 1", sampled), ("greedy", greedy)):
         if not table:
@@ -152,6 +146,6 @@ def _show(console: Console, sampled: Mapping[str, Measured], greedy: Mapping[str
         success = Table("interface", title=f"success %, {title}", title_justify="left")
         for category in next(iter(table.values())).success:
             success.add_column(category, justify="right")
-        for name, found in table.items():
-            success.add_row(name, *(f"{100 * count.share:.1f}" for count in found.success.values()))
+        for name, measured in table.items():
+            success.add_row(name, *(f"{100 * count.share:.1f}" for count in measured.success.values()))
         console.print(success)

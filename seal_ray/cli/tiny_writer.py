@@ -1,4 +1,4 @@
-"""What `seal-ray tiny` does with a model that writes task specifications: it has some written, and counts."""
+"""Measuring tiny-writer in `seal-ray tiny`: the share of its specifications that make tasks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SOLVERS = (tiny.NAME, tiny.RARE)
 
 
 async def measure_writing(model: ModelFolder, console: Console) -> dict[str, WriterMeasured]:
-    """What it writes, by where the failure profiles come from: made up, or of what each shipped solver plays."""
+    """Its specifications by the source of the failure profiles: made up, or of rollouts of each shipped solver."""
     profiles = {"made up": made_up_profiles(_MADE_UP)}
     with progress(console) as update:
         for number, name in enumerate(_SOLVERS):
@@ -36,19 +36,19 @@ async def measure_writing(model: ModelFolder, console: Console) -> dict[str, Wri
                 form = ChatFormat.load(solver.path, solver.dialect)
                 budgets = Budgets(prompt=_CONTEXT, response=256, context=_CONTEXT)
                 rollouts = Rollouts(Solver(engine, form, budgets, temperature=1.0), concurrent=_CONCURRENT)
-                profiles[f"of {name}"] = [each async for each in played_profiles(rollouts, _PLAYED)]
+                profiles[f"of {name}"] = [profile async for profile in played_profiles(rollouts, _PLAYED)]
             finally:
                 await engine.close()
         engine = await _start(model)
-        found: dict[str, WriterMeasured] = {}
+        measured: dict[str, WriterMeasured] = {}
         try:
             form = ChatFormat.load(model.path, model.dialect)
-            for name, each in profiles.items():
-                update("measuring, kinds of profiles", len(found), len(profiles), f"{AT_ONCE * len(each)} written")
-                found[name] = await measure_writer(engine, form, each)
+            for name, own in profiles.items():
+                update("measuring, kinds of profiles", len(measured), len(profiles), f"{AT_ONCE * len(own)} written")
+                measured[name] = await measure_writer(engine, form, own)
         finally:
             await engine.close()
-    return found
+    return measured
 
 
 async def _start(model: ModelFolder) -> Engine:
@@ -56,17 +56,15 @@ async def _start(model: ModelFolder) -> Engine:
 
 
 def show_writing(console: Console, measured: Mapping[str, WriterMeasured]) -> None:
-    """Prints what was measured, and the most frequent reasons why there is no task."""
+    """Prints the measurements, and the most frequent reasons for rejection."""
     table = Table("profiles", title="specifications, %, with 95 % interval, temperature 1", title_justify="left")
     for name in ("written", "read", "task", "different", "categories", "requests"):
         table.add_column(name, justify="right")
-    for name, found in measured.items():
-        kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(found.categories.items()))
-        depths = ", ".join(f"{depth}: {count}" for depth, count in sorted(found.depths.items()))
-        table.add_row(
-            *(name, str(found.read.needed), str(found.read), str(found.made), str(found.distinct), kinds, depths)
-        )
+    for name, own in measured.items():
+        kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(own.categories.items()))
+        depths = ", ".join(f"{depth}: {count}" for depth, count in sorted(own.depths.items()))
+        table.add_row(name, *map(str, (own.read.needed, own.read, own.made, own.distinct)), kinds, depths)
     console.print(table)
-    reasons = [(n, reason) for found in measured.values() for reason, n in found.reasons.items()]
-    for count, reason in sorted(reasons, key=lambda each: (-each[0], each[1]))[:5]:
-        console.print(f"{count} × {reason}", markup=False)
+    reasons = [(-count, reason) for own in measured.values() for reason, count in own.reasons.items()]
+    for count, reason in sorted(reasons)[:5]:
+        console.print(f"{-count} × {reason}", markup=False)

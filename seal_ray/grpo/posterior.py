@@ -269,11 +269,12 @@ class Posterior:
 
 def _without(information_AA: Floats, evidence_A: Floats, kept: Sequence[int]) -> tuple[Floats, Floats]:
     """S and b of the kept arms, with the others integrated out under a flat prior."""
-    gone = [place for place in range(len(evidence_A)) if place not in kept]
-    between = information_AA[np.ix_(kept, gone)] @ np.linalg.pinv(information_AA[np.ix_(gone, gone)], hermitian=True)
+    dropped = [place for place in range(len(evidence_A)) if place not in kept]
+    inverse = np.linalg.pinv(information_AA[np.ix_(dropped, dropped)], hermitian=True)
+    between = information_AA[np.ix_(kept, dropped)] @ inverse
     return (
-        information_AA[np.ix_(kept, kept)] - between @ information_AA[np.ix_(gone, kept)],
-        evidence_A[kept] - between @ evidence_A[gone],
+        information_AA[np.ix_(kept, kept)] - between @ information_AA[np.ix_(dropped, kept)],
+        evidence_A[kept] - between @ evidence_A[dropped],
     )
 
 
@@ -287,10 +288,10 @@ def _reduced(cells: Sequence[Cell]) -> tuple[list[str], Floats, Floats, float, i
         at = [names.index(cell.arm) for cell in played]
         n_A = np.array([cell.rollouts for cell in played], dtype=np.float64)
         values_A = np.array([cell.value for cell in played])
-        away_A = values_A - float(np.average(values_A, weights=n_A))
+        deviations_A = values_A - float(np.average(values_A, weights=n_A))
         sums_AA[np.ix_(at, at)] += np.diag(n_A) - np.outer(n_A, n_A) / n_A.sum()
-        right_A[at] += n_A * away_A
-        total += float(n_A @ away_A**2)
+        right_A[at] += n_A * deviations_A
+        total += float(n_A @ deviations_A**2)
         contrasts += len(played) - 1
     return names, sums_AA, right_A, total, contrasts
 

@@ -51,13 +51,13 @@ def lay_out(groups: Sequence[Sequence[Row]]) -> Layout:
     places: list[NDArray[np.int64]] = []
     filled = 0
     for group in groups:
-        mine = [np.empty(len(row), dtype=np.int64) for row in group]
-        places += mine
+        row_places = [np.empty(len(row), dtype=np.int64) for row in group]
+        places += row_places
         # Stack of rows that share their tokens up to a place, with that place and the ancestors.
-        waiting: list[tuple[list[int], int, tuple[tuple[int, int], ...]]] = [(list(range(len(group))), 0, ())]
+        stack: list[tuple[list[int], int, tuple[tuple[int, int], ...]]] = [(list(range(len(group))), 0, ())]
         first = len(segments)
-        while waiting:
-            members, start, ancestors = waiting.pop()
+        while stack:
+            members, start, ancestors = stack.pop()
             end = common_tokens([group[index] for index in members], start)
             if end > start:
                 begin, filled = filled, filled + end - start
@@ -65,13 +65,13 @@ def lay_out(groups: Sequence[Sequence[Row]]) -> Layout:
                 positions.append(np.arange(start, end))
                 segments.append(Segment(begin, filled, filled, ancestors))
                 for index in members:
-                    mine[index][start:end] = np.arange(begin, filled)
+                    row_places[index][start:end] = np.arange(begin, filled)
                 ancestors = (*ancestors, (begin, filled))
-            parting: dict[int, list[int]] = {}
+            branches: dict[int, list[int]] = {}
             for index in members:
                 if len(group[index]) > end:
-                    parting.setdefault(int(group[index].token_ids_T[end]), []).append(index)
-            waiting += [(each, end, ancestors) for each in reversed(parting.values())]
+                    branches.setdefault(int(group[index].token_ids_T[end]), []).append(index)
+            stack += [(branch, end, ancestors) for branch in reversed(branches.values())]
         segments[first:] = _with_subtrees(segments[first:])
     return Layout(np.concatenate(tokens), np.concatenate(positions), tuple(segments), places)
 

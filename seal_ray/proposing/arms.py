@@ -22,9 +22,9 @@ from seal_ray.proposing.curator_rewards import CuratorReward
 from seal_ray.rollout.types import PLAIN, PLAIN_ARM, Arm, Group, arms_of
 
 MARGIN = 0.05
-"""An arm replaces the incumbent if its value is higher by this margin, ..."""
+"""Difference of an arm's value to the incumbent's that a promotion needs."""
 PROMOTE_AT = 0.8
-"""... with a probability above this."""
+"""Probability of that difference above which the arm is promoted."""
 _NEVER_PLAYED = "never played"
 
 

@@ -189,7 +189,8 @@ class CuratorLoop(ProposalLoop[Interface]):
                 "curator/better": probability,
             }
         arms = [self._arm_that_shows(each.value) for each in self.proposals]
-        return [None if arm is None else values.get(arm.id) for arm in arms], self._arm_rows(before), metrics
+        rows = [self._arm_row(arm, before) for arm in window.arms]
+        return [None if arm is None else values.get(arm.id) for arm in arms], rows, metrics
 
     def rejected_reward(self, values: Sequence[float]) -> float:
         return min(values, default=0.0) - REJECTION_STEP
@@ -198,15 +199,11 @@ class CuratorLoop(ProposalLoop[Interface]):
         """The arm of the window that shows the same as this interface, if any."""
         if interface is None:
             return None
-        same = [arm for arm in self.window.arms if arm.interface == interface]
         alike = [arm for arm in self.window.arms if shown_text(arm.interface) == shown_text(interface)]
-        return next(iter([*same, *alike]), None)
-
-    def _arm_rows(self, before: Arm) -> list[dict[str, JSON]]:
-        """The arms of a window that has ended as rows for a file. `before` was its incumbent."""
-        return [self._arm_row(arm, before) for arm in self.window.arms]
+        return next((arm for arm in alike if arm.interface == interface), next(iter(alike), None))
 
     def _arm_row(self, arm: Arm, before: Arm) -> dict[str, JSON]:
+        """An arm of a window that has ended as a row for a file. `before` was the incumbent."""
         played = [group for group in self.window.groups if group.arm == arm.id]
         rollouts = sum(group.rollouts for group in played)
         gain = error = 0.0 if arm.plain else None

@@ -19,7 +19,7 @@ from seal_ray.rollout.engine_actor import EngineActor, EngineSpec, OutOfReach, P
 
 _PAUSE = 0.25
 """Seconds between two checks of an engine that restarts."""
-_GLANCE = 1.0
+_MAX_STEP = 1.0
 """Largest number of seconds that count between two checks: a learner's update can lie between them."""
 MAX_RESTARTS = 10
 """Largest number of restarts of an engine."""
@@ -54,8 +54,8 @@ class _Member:
     """An engine actor, with the pending call, if any, that returns the versions that it holds."""
 
     actor: Any
-    look: Any = None
-    lacking: float | None = None
+    pending: Any = None
+    lacking_seconds: float | None = None
     """Seconds for which it has lacked the current weights, counted during checks; None if it has them."""
     elsewhere: bool = False
     """Whether it runs on another machine than the learner that stores the weights."""
@@ -78,7 +78,7 @@ class EnginePool:
         self.timeout = timeout
         self._payloads: dict[str, _Sent] = {}
         self._held: dict[str, int] = {}
-        self._looked = 0.0
+        self._checked_at = 0.0
         self.restarts = 0
 
     @property
@@ -96,14 +96,14 @@ class EnginePool:
         self._held[payload.policy] = payload.version
         for member in self._members:
             # A pending check would return the earlier versions.
-            member.look, member.lacking = self._update(member, payload.policy), 0.0
+            member.pending, member.lacking_seconds = self._update(member, payload.policy), 0.0
 
     def settle(self) -> None:
         """Blocks until the engines have started and have proven all deliveries. Raises as `heal`."""
-        while behind := [member for member in self._members if member.lacking is not None]:
-            looks = [member.look for member in behind if member.look is not None]
-            if looks:
-                ray.wait(looks, timeout=_PAUSE)
+        while behind := [member for member in self._members if member.lacking_seconds is not None]:
+            pending = [member.pending for member in behind if member.pending is not None]
+            if pending:
+                ray.wait(pending, timeout=_PAUSE)
             else:
                 time.sleep(_PAUSE)
             self.heal()
@@ -115,13 +115,13 @@ class EnginePool:
         engines are then killed, so that pending requests end too.
         """
         now = time.monotonic()
-        passed, self._looked = min(now - self._looked, _GLANCE), now
+        passed, self._checked_at = min(now - self._checked_at, _MAX_STEP), now
         try:
             for member in self._members:
                 self._check(member)
-                if member.lacking is not None:
-                    member.lacking += passed
-                    if member.lacking > self.timeout:
+                if member.lacking_seconds is not None:
+                    member.lacking_seconds += passed
+                    if member.lacking_seconds > self.timeout:
                         raise EngineLost(_LATE.format(self.timeout))
         except Exception:
             for member in self._members:
@@ -129,30 +129,30 @@ class EnginePool:
             raise
 
     def _check(self, member: _Member) -> None:
-        if member.look is None:
-            member.look = member.actor.versions.remote()
-        if not ray.wait([member.look], timeout=0)[0]:
+        if member.pending is None:
+            member.pending = member.actor.versions.remote()
+        if not ray.wait([member.pending], timeout=0)[0]:
             return
-        look, member.look = member.look, None
+        reference, member.pending = member.pending, None
         try:
-            held = _answer(look)
+            held = _answer(reference)
         except RayActorError:
             if actor_state(member.actor) == "DEAD":
                 raise EngineLost(_DEAD) from None
-            member.lacking = member.lacking or 0.0
+            member.lacking_seconds = member.lacking_seconds or 0.0
             return
         except OutOfReach:
             if member.elsewhere:
                 raise
             member.elsewhere = True
-            member.look = self._update(member)
+            member.pending = self._update(member)
             return
         if all(held.get(name) == version for name, version in self._held.items()):
-            member.lacking = None
+            member.lacking_seconds = None
             return
         self.restarts += 1
-        member.lacking = member.lacking or 0.0
-        member.look = self._update(member)
+        member.lacking_seconds = member.lacking_seconds or 0.0
+        member.pending = self._update(member)
 
     def close(self) -> None:
         refs = [member.actor.close.remote() for member in self._members]

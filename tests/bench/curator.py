@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 
 from seal_ray.algorithm.config import make_config
-from seal_ray.config.sections import Curator
 from seal_ray.run.cluster import connected
 
 WINDOWS = 3
@@ -24,7 +23,7 @@ def main() -> None:
             algorithm = config.build_algo()
             algorithm.train()  # the first window is not measured: everything is loaded in it
             algorithm.train()
-            for _ in range(WINDOWS * config.section(Curator).update_every):
+            for _ in range(WINDOWS * config.spec.curator.update_every):
                 started = time.perf_counter()
                 result = algorithm.train()
                 curator = float(result["perf/propose_seconds"]) + float(result["perf/curate_seconds"])

@@ -23,7 +23,7 @@ from policies import tiny
 from policies.engine import BASE
 from policies.engine.choice import default_kind
 from policies.engine.stored import store
-from seal_ray.config import sections
+from seal_ray.config.schema import EngineSection
 from seal_ray.rollout.engine_actor import EngineSpec, Payload
 from seal_ray.rollout.engine_pool import EnginePool
 from seal_ray.run.cluster import connected
@@ -59,7 +59,7 @@ def main() -> None:
         size = sum(each.nbytes for each in weights.values())
         kind = default_kind()
         spec = EngineSpec(kind, folder, "qwen", 512, "float32", 4, adapters=1, lora_rank=RANK)
-        pool = EnginePool(spec, [-1], sections.Engine(num_cpus_per_engine=0.5), sections.FaultTolerance())
+        pool = EnginePool(spec, [-1], EngineSection(num_cpus_per_engine=0.5), timeout=600.0)
         adapter = random_adapter(Path(folder), seed=1, r=RANK)
         took: dict[str, list[float]] = {"shared memory": [], "copies": [], "adapter": []}
         peaks: dict[str, int] = {}

@@ -24,13 +24,12 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import numpy as np
 import torch
-from seal_ray.grpo.losses.grpo import GRPOLoss
-from seal_ray.grpo.losses.sums import global_mean
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from policies.models import open_model
 from seal_ray.grpo.attention import choose_attention
 from seal_ray.grpo.forward import token_logprobs
+from seal_ray.grpo.losses import GRPOLoss, global_mean
 from seal_ray.grpo.packing import collate, pack
 from seal_ray.grpo.rows import Row, make_row
 

@@ -27,8 +27,8 @@ from policies.engine.requests import checkpoint_shapes
 from policies.prompting import ChatFormat
 from policies.trajectory import Trajectory, derive_seed
 from seal_ray.algorithm.config import make_config
+from seal_ray.algorithm.report import RoundReport
 from seal_ray.algorithm.seal import Seal
-from seal_ray.config import sections
 from seal_ray.run.cluster import connected
 from seal_ray.training.weights import full_weights
 from tests.bench.memory import Memory
@@ -57,7 +57,7 @@ class _Alone:
     """An engine that nobody else asks."""
 
     def __init__(self, algorithm: Seal) -> None:
-        solver, engine = algorithm.solver, algorithm.config.section(sections.Engine)
+        solver, engine = algorithm.solver, algorithm.spec.engine
         self._solver = solver
         self._dtype = engine.dtype
         self._form = ChatFormat.load(solver.model.path, solver.model.dialect)
@@ -66,7 +66,7 @@ class _Alone:
         starting = start_engine(
             default_kind(),
             solver.model,
-            context=solver.settings.context,
+            context=solver.spec.context,
             dtype=engine.dtype,
             concurrent=engine.concurrent,
         )
@@ -74,7 +74,7 @@ class _Alone:
 
     def seconds(self, played: Sequence[Trajectory], weights: Mapping[str, torch.Tensor]) -> float:
         """What the requests of these dialogues take with these weights, from an empty cache."""
-        dialogues = [_requests(each, self._form, self._solver.settings.response) for each in played]
+        dialogues = [_requests(each, self._form, self._solver.spec.response) for each in played]
         self._version += 1
         sent = full_weights(weights, checkpoint_shapes(self._solver.model.path), self._dtype)
         self._runner.run(self._engine.update_weights(sent, self._version))
@@ -107,6 +107,8 @@ class _Round:
 def _stretch(algorithm: Seal, rounds: int) -> list[_Round]:
     """Rounds that follow on each other. What is delivered last is waited for, and counts for the last of them."""
     found: list[_Round] = []
+    reports: list[RoundReport] = []
+    algorithm.subscribe(reports.append)
     for number in range(rounds):
         weights = algorithm.solver.weights()
         started = time.perf_counter()
@@ -114,7 +116,7 @@ def _stretch(algorithm: Seal, rounds: int) -> list[_Round]:
         if number + 1 == rounds:
             algorithm.solver.settle()
         seconds = time.perf_counter() - started
-        trajectories = [each for group in algorithm.last_round for each in group.trajectories]
+        trajectories = [each for group in reports[-1].groups for each in group.trajectories]
         found.append(_Round(seconds, phases_of(result), trajectories, weights))
     return found
 

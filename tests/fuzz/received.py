@@ -32,7 +32,7 @@ from envs.trusting import restricted
 from policies.engine.adapters import read_adapter
 from policies.models.folder import check_folder
 from seal_ray.cli.console import harmless
-from seal_ray.config.presets import read_layers, read_settings
+from seal_ray.config.presets import read_sections, read_settings
 from seal_ray.report.arms import history_as_rows, read_history
 from seal_ray.report.files import RunFolder
 from seal_ray.report.pool import pool_table, read_pool
@@ -165,7 +165,7 @@ def readers(root: Path) -> dict[str, Callable[[], object]]:
         "run/arms": lambda: history_as_rows(read_history(root / "run")),
         "run/pool": lambda: pool_table(read_pool(root / "run")[-1].tasks),
         "run/signature": lambda: Signature(root / "run").holds_import(_NAME),
-        "preset": lambda: read_layers([str(root / "preset.yaml")]),
+        "preset": lambda: read_sections([str(root / "preset.yaml")]),
         "split": lambda: load_split(root / "split.json"),
         "interface": lambda: load_interface(root / "interface.json"),
         "model": lambda: check_folder(root / "model"),

@@ -88,7 +88,7 @@ def test_tasks_counts_every_category_and_part() -> None:
 
 
 def test_tasks_lists_what_is_asked_for() -> None:
-    filters = ("--category", "miss_func", "--class", "TravelAPI", "--part", "dev")
+    filters = ("--category", "miss_func", "--class", "TravelAPI", "--split", "dev")
     rows = [json.loads(line) for line in seal_ray("tasks", *filters, "--json").stdout.splitlines()]
     assert rows
     for row in rows:
@@ -101,7 +101,7 @@ def test_tasks_lists_what_is_asked_for() -> None:
 
 
 def test_the_leaky_split_says_so() -> None:
-    assert "leaks" in seal_ray("tasks", "--split", "category", "--counts").stdout
+    assert "leaks" in seal_ray("tasks", "--split-scheme", "category", "--counts").stdout
     assert "leaks" not in seal_ray("tasks", "--counts").stdout
 
 
@@ -194,19 +194,19 @@ def test_what_is_shown_of_a_model_does_nothing_to_the_terminal() -> None:
 def test_a_checkpoint_is_evaluated_on_the_tasks_of_its_run(tmp_path: Path) -> None:
     checkpoint = tmp_path / "checkpoints" / "round_000020"
     checkpoint.mkdir(parents=True)
-    written = "environment: {difficulty: t1-2_c1-2_d1-3_s2-4, bfcl_split: category, tasks: 3}\n"
+    written = "environment: {difficulty: t1-2_c1-2_d1-3_s2-4, division: category, tasks: 3}\n"
     (tmp_path / "config.yaml").write_text(written, "utf-8")
-    expected = {"difficulty": "t1-2_c1-2_d1-3_s2-4", "division": "category"}
+    expected = {"difficulty": "t1-2_c1-2_d1-3_s2-4", "split_scheme": "category"}
     assert _environment_of(str(tmp_path)) == _environment_of(str(checkpoint)) == expected
     assert _environment_of("tiny") == {}
 
 
-def test_the_division_of_a_run_is_that_of_the_source_that_it_was_trained_on() -> None:
+def test_the_split_scheme_of_a_run_is_that_of_the_source_that_it_was_trained_on() -> None:
     toolworld, bfcl = get_source("toolworld"), get_source("bfcl")
     for trained, source, same in (
         ({}, toolworld, False),
-        ({"division": "x"}, toolworld, True),
-        ({"division": "x"}, bfcl, False),
+        ({"split_scheme": "x"}, toolworld, True),
+        ({"split_scheme": "x"}, bfcl, False),
         ({"source": "bfcl"}, bfcl, True),
         ({"source": "toolworld+bfcl"}, bfcl, False),
     ):
@@ -240,7 +240,7 @@ def test_quitting_a_game_is_an_interruption() -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("evaluate", "--model", "tiny", "--limit", "1"),
+        ("evaluate", "tiny", "--limit", "1"),
         ("exam", "tiny", "--suite", "bfcl-v3-single-turn", "--limit", "1"),
         ("warm-start",),
         ("tiny", "build"),
@@ -289,9 +289,9 @@ def written(tmp_path: Path, value: object) -> str:
         (("play", "base_0", "--interface", "nowhere.json"), ("interface", "nowhere.json", "cannot be read")),
         (("tasks", "--category", "bse"), ("category", "bse", "base")),
         (("tasks", "--class", "TravelApi"), ("class", "TravelApi", "TravelAPI")),
-        (("tasks", "--part", "validation"), ("split part", "validation", "train")),
-        (("tasks", "--split", "random"), ("split", "random", "scenario")),
-        (("tasks", "--split", "nowhere.json"), ("split", "nowhere.json", "cannot be read")),
+        (("tasks", "--split", "validation"), ("split part", "validation", "train")),
+        (("tasks", "--split-scheme", "random"), ("split", "random", "scenario")),
+        (("tasks", "--split-scheme", "nowhere.json"), ("split", "nowhere.json", "cannot be read")),
         (("tasks", "--counts", "--json"), ("--counts", "--json", "not both")),
     ],
 )
@@ -315,7 +315,7 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(
 def test_a_malformed_split_file_is_one_sentence(
     value: object, named: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory, check_refused: Refusal
 ) -> None:
-    check_refused("tasks", "--split", written(tmp_path_factory.mktemp("split"), value), sentence=named)
+    check_refused("tasks", "--split-scheme", written(tmp_path_factory.mktemp("split"), value), sentence=named)
 
 
 @pytest.mark.parametrize(
@@ -362,7 +362,7 @@ def test_the_published_split_s_form_is_read_and_its_leaks_are_counted(tmp_path: 
     path = tmp_path / "published.json"
     path.write_text(json.dumps({**parts, "seed": 42}), encoding="utf-8")
     (between,) = overlaps(split)
-    told = seal_ray("tasks", "--counts", "--split", str(path))
+    told = seal_ray("tasks", "--counts", "--split-scheme", str(path))
     assert told.returncode == 0
     row = next(line for line in told.stdout.splitlines() if "test" in line and "train" in line and "400" in line)
     assert re.findall(r"\d+", row) == ["400", str(between.scenario), str(between.ground_truth)]

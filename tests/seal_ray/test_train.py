@@ -56,7 +56,7 @@ SMALL = (
         (["--resume", "/nowhere"], "is no run"),
         (["--wandb", "maybe"], "'maybe' is not known"),
         (["solver.temperature=0.005"], "solver.temperature: 0.005"),
-        (["evaluation.temperature=0.005"], "evaluation.temperature: 0.005 is not possible; give 0, or 0.01 or more"),
+        (["evaluation.temperature=0.5"], "evaluation during training is greedy"),
         (["solver.lora_rank=600"], "solver.lora_rank: 600"),
         (["engine.num_engines=400"], "memory: the run needs at least"),
     ],
@@ -126,13 +126,20 @@ def test_dry_run_shows_brackets_as_they_are(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    words = ("train", "--dry-run", "--preset", "vanilla", "writer.recorded='runs/x[/y]'")
+    words = (
+        "train",
+        "--dry-run",
+        "--preset",
+        "vanilla",
+        "task_writer.kind=shuffled",
+        "task_writer.recorded='runs/x[/y]'",
+    )
     code, said = run_main(*words, capsys=capsys, monkeypatch=monkeypatch)
     assert code == 0
     assert "recorded: runs/x[/y]" in said
 
 
-def test_a_run_that_was_killed_before_its_first_checkpoint_begins_anew(
+def test_a_run_that_was_killed_before_its_first_checkpoint_starts_from_scratch(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun: list[tuple[object, ...]] = []
@@ -148,7 +155,8 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_begins_anew(
     RunFolder(tmp_path).write_config({"seed": 7, **make_config().to_sections()})
     code, said = run_main("train", "--resume", str(tmp_path), capsys=capsys, monkeypatch=monkeypatch)
     assert code == 0, said
-    assert "had come to no checkpoint; it begins anew" in said
+    assert "no checkpoint in" in said
+    assert "starting from scratch" in said
     assert begun == [(7, tmp_path, None)]
 
 
@@ -227,7 +235,7 @@ def test_killed_and_stopped_it_goes_on_as_if_undisturbed(undisturbed: Path, clus
     read_until(process, "round 4/6: success")
     process.send_signal(signal.SIGTERM)  # as a stopped job gets
     said = done(process)
-    stopped = re.search(r"stopped after round ([45]); go on with: seal-ray train --resume runs/whole", said)
+    stopped = re.search(r"stopped after round ([45]); resume with: seal-ray train --resume runs/whole", said)
     assert stopped, said
     last = int(stopped[1])
     assert (run / "checkpoints" / f"round_{last:06d}").is_dir(), "of no interval, but of the stop"
@@ -253,7 +261,7 @@ def test_a_run_can_be_evaluated(undisturbed: Path) -> None:
     found = subprocess.run(
         [
             *(sys.executable, "-c", "from seal_ray.cli import main; main()"),
-            *example("seal-ray", "evaluate", "--model", "runs/NAME", but={"NAME": "whole"}),
+            *example("seal-ray", "evaluate", "runs/NAME", but={"NAME": "whole"}),
             *("--limit", "4", "--context", "3072", "--response", "192", "--engine", "transformers"),
         ],
         cwd=folder,
@@ -274,7 +282,7 @@ def test_a_run_is_not_overwritten(
     monkeypatch.chdir(undisturbed.parent.parent)
     code, said = run_main("train", "--name", "whole", capsys=capsys, monkeypatch=monkeypatch)
     assert code == 2
-    assert "holds a run" in said
+    assert "is a run; resume it" in said
 
 
 @pytest.mark.parametrize(
@@ -288,7 +296,7 @@ def test_a_folder_of_another_command_is_left_alone(
         path = tmp_path / "runs" / "mine" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("{}", encoding="utf-8")
-    for words, sentence in (("--name mine", "holds something else than a run"), ("--resume runs/mine", "is no run")):
+    for words, sentence in (("--name mine", "has other content than a run"), ("--resume runs/mine", "is no run")):
         code, said = run_main("train", *words.split(), capsys=capsys, monkeypatch=monkeypatch)
         assert (code, sentence in said, said.count("\n")) == (2, True, 1), said
     found = {str(path.relative_to(tmp_path / "runs/mine")) for path in tmp_path.rglob("*") if path.is_file()}

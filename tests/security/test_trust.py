@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 import torch
 from rich.table import Table
-from seal_ray.algorithm.state import read_state, write_state
 
 from envs.errors import UserError
 from envs.task import JSON
@@ -26,6 +25,7 @@ from seal_ray.grpo.rewards import REWARDS
 from seal_ray.report.files import RunFolder
 from seal_ray.run.release import model_card
 from seal_ray.run.signature import FILE, KEY_VARIABLE, Signature, trust_signed_names
+from seal_ray.state import read_state, write_state
 from seal_ray.training.shards import ShardReader
 from tests.command_line import run_main
 from tests.policies.chat_models import random_chat_model

@@ -23,78 +23,72 @@ if TYPE_CHECKING:
     from tuning.comparison.plan import ComparisonPlan
 
 
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="section.key=value … | RUN …",
+        help="Settings of all arms, for instance training.groups=8; with --merge the folders to join.",
+    ),
+]
+Baseline = Annotated[
+    str | None, typer.Option(help="The arm that others are compared with; vanilla, or else the first.")
+]
+Threshold = Annotated[
+    float | None,
+    typer.Option(help="Success in % to which time is measured; by default the baseline's mean final.", min=0, max=100),
+]
+Start = Annotated[
+    Path | None, typer.Option(help="Comparison (a folder, or .tar.xz) whose evaluations before training are reused.")
+]
+Merge = Annotated[bool, typer.Option("--merge", help="Join comparisons that were run in pieces; nothing is run.")]
+
+
 def command(
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="section.key=value … | RUN …",
-            help="Settings of all arms, for instance training.groups=8; with --merge the folders to join.",
-        ),
-    ] = None,
+    words: Words = None,
     arms: Annotated[str | None, typer.Option(help="Method presets, for instance vanilla,fixed,mine.yaml.")] = None,
     seeds: Annotated[int | None, typer.Option(help="Runs of each arm, each with its own seed; 3 if not given.")] = None,
     first_seed: Annotated[int | None, typer.Option(help="The first of the seeds; 0 if not given.", min=0)] = None,
     rounds: Rounds = None,
     preset: Annotated[str | None, typer.Option(help="The model preset under all arms, or a YAML file.")] = None,
-    baseline: Annotated[
-        str | None, typer.Option(help="The arm that the others are compared with; vanilla, or else the first.")
-    ] = None,
-    threshold: Annotated[
-        float | None,
-        typer.Option(
-            help="Success in % to which rounds and rollouts are counted; the baseline's mean final one if not given.",
-            min=0,
-            max=100,
-        ),
-    ] = None,
-    start: Annotated[
-        Path | None,
-        typer.Option(help="Comparison (a folder, or .tar.xz) whose evaluations before training are reused."),
-    ] = None,
+    baseline: Baseline = None,
+    threshold: Threshold = None,
+    start: Start = None,
     name: Name = None,
     runs: Runs = Path("runs"),
     resume: Resume = None,
     storage: Storage = None,
     report: Report = None,
-    merge: Annotated[
-        bool, typer.Option("--merge", help="Join comparisons that were run in pieces; nothing is run.")
-    ] = False,
+    merge: Merge = False,
     dry_run: DryRun = False,
     _trust: Trust = False,
 ) -> None:
     """Compare methods: arms × seeds, with intervals and paired differences. Ctrl-C stops; --resume resumes."""
-    from tuning.comparison.collect import ComparisonManifest, collect, set_threshold
+    from tuning.comparison.collect import ComparisonManifest, set_threshold
     from tuning.comparison.report import write_results
 
-    console = make_console()
-    share = None if threshold is None else threshold / 100
-    of_trials = [arms, seeds, first_seed, rounds, preset, start]
+    console, share = make_console(), None if threshold is None else threshold / 100
+    trial_options = [arms, seeds, first_seed, rounds, preset, start]
     if merge:
-        from tuning.comparison.merge import merge as join
-
-        if any(value is not None for value in (*of_trials, resume, report, storage)):
+        if any(value is not None for value in (*trial_options, resume, report, storage)):
             raise UserError("--merge: it joins finished trials; only --baseline, --threshold, --name and --runs apply.")
-        folder, _ = open_folder(ComparisonManifest, name, runs)
-        join([Path(piece) for piece in words or []], folder, baseline=baseline, threshold=share)
-        _show(console, write_results(folder))
+        _merge(console, words or [], name, runs, baseline, share)
         return
-    new = [words or None, *of_trials, baseline, name]
+    new = [words or None, *trial_options, baseline, name]
     check_exclusive(resume, report, [*new, storage] if report else [*new, threshold])
     if report is not None:
         if share is not None:
             set_threshold(report, share)
         _show(console, write_results(report))
         return
-    from tuning.comparison.plan import check_plan, make_plan
-    from tuning.comparison.plan import start as start_plan
-
     folder, storage = open_folder(ComparisonManifest, name, runs, resume, storage)
-    starting = None
+    plan = None
     if resume is None:
+        from tuning.comparison.plan import make_plan
+
         plan = make_plan(
             [arm.strip() for arm in (arms or "").split(",") if arm.strip()],
-            seeds=3 if seeds is None else seeds,
-            first_seed=first_seed or 0,
+            seeds=seeds,
+            first_seed=first_seed,
             rounds=rounds,
             model=preset,
             baseline=baseline,
@@ -102,14 +96,34 @@ def command(
             overrides=words or [],
             like=start,
         )
+    _run(console, plan, folder, storage, dry_run=dry_run)
+
+
+def _merge(
+    console: Console, pieces: list[str], name: str | None, runs: Path, baseline: str | None, threshold: float | None
+) -> None:
+    from tuning.comparison.collect import ComparisonManifest
+    from tuning.comparison.merge import merge
+    from tuning.comparison.report import write_results
+
+    folder, _ = open_folder(ComparisonManifest, name, runs)
+    merge([Path(piece) for piece in pieces], folder, baseline=baseline, threshold=threshold)
+    _show(console, write_results(folder))
+
+
+def _run(console: Console, plan: ComparisonPlan | None, folder: Path, storage: str | None, *, dry_run: bool) -> None:
+    """Runs a plan, or without one resumes the folder."""
+    from tuning.comparison.collect import ComparisonManifest, collect
+    from tuning.comparison.plan import check_plan, start
+    from tuning.comparison.report import write_results
+
+    if plan is not None:
         check_plan(plan, memory=not dry_run)
         if dry_run:
             _show_plan(console, plan)
             return
-        starting = partial(start_plan, plan)
-    comparison = run_or_resume(
-        console, ComparisonManifest, starting, folder, storage, read=collect, write=write_results
-    )
+    job = None if plan is None else partial(start, plan)
+    comparison = run_or_resume(console, ComparisonManifest, job, folder, storage, read=collect, write=write_results)
     _show(console, comparison)
     print_end(console, comparison)
 

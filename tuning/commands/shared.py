@@ -13,7 +13,7 @@ from rich.console import Console
 
 from envs.errors import SealError, UserError
 from seal_ray.cli.console import print_line
-from seal_ray.cli.train import minutes, percent
+from seal_ray.cli.train import minutes, percent, success_text
 from tuning.record import State, TrialRecord, TrialSet, TrialsManifest
 
 if TYPE_CHECKING:
@@ -143,10 +143,7 @@ def event_printer(
 
 def _round(event: TrialEvent) -> str:
     metrics = event.metrics
-    text = (
-        f"round {metrics['round']:.0f}: success {percent(metrics, 'solver/success')} "
-        f"(plain {percent(metrics, 'solver/success_plain')}, shown {percent(metrics, 'solver/success_shown')})"
-    )
+    text = f"round {metrics['round']:.0f}: {success_text(metrics)}"
     if "perf/evaluation_seconds" in metrics:
         text += f", evaluation {percent(metrics, 'evaluation/success')}"
     return f"{text}; {metrics['perf/round_seconds']:.0f} s"

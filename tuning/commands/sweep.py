@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from seal_ray.cli.console import make_console, print_line
-from seal_ray.cli.options import DryRun, Name, Resume, Rounds, Runs, Storage, Trust
+from seal_ray.cli.options import DryRun, Name, Overrides, Presets, Resume, Rounds, Runs, RunSeed, Storage, Trust
 from tuning.commands.shared import Report, check_exclusive, open_folder, print_end, print_missing, run_or_resume
 from tuning.record import State
 
@@ -23,22 +23,20 @@ if TYPE_CHECKING:
     from tuning.sweep.results import Sweep
 
 
+Space = Annotated[
+    Path | None, typer.Option(help="YAML file of the parameters; reweighting, curator and lr if not given.")
+]
+
+
 def command(
-    overrides: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="section.key=value …", help="Settings of all trials, for instance training.groups=8."),
-    ] = None,
-    preset: Annotated[
-        list[str] | None, typer.Option(help="A model preset, a method preset, or both, under all trials.")
-    ] = None,
-    space: Annotated[
-        Path | None, typer.Option(help="YAML file of the parameters; reweighting, curator and lr if not given.")
-    ] = None,
+    overrides: Overrides = None,
+    preset: Presets = None,
+    space: Space = None,
     scheduler: Annotated[str | None, typer.Option(help="asha (if not given), pbt or none.")] = None,
     search: Annotated[str | None, typer.Option(help="random (if not given), optuna or grid.")] = None,
     trials: Annotated[int | None, typer.Option(help="Points that are tried; 16 if not given.")] = None,
     rounds: Rounds = None,
-    seed: Annotated[int | None, typer.Option(help="Repeats a sweep.", min=0)] = None,
+    seed: RunSeed = None,
     name: Name = None,
     runs: Runs = Path("runs"),
     resume: Resume = None,

@@ -53,8 +53,8 @@ class ComparisonPlan:
 def make_plan(
     arms: Sequence[str],
     *,
-    seeds: int,
-    first_seed: int = 0,
+    seeds: int | None = None,
+    first_seed: int | None = None,
     rounds: int | None = None,
     model: str | None = None,
     baseline: str | None = None,
@@ -66,6 +66,7 @@ def make_plan(
 
     Args:
         arms: Presets of the package, or YAML files, whose arms have the file's name without its ending.
+        seeds: Number of seeds, 3 if not given; the `first_seed` is 0 if not given.
         model: The model preset under all arms; `overrides` are settings on top of them.
         baseline: `vanilla` if it is an arm, else the first, if not given.
         like: A comparison whose evaluations before training are reused.
@@ -82,6 +83,7 @@ def make_plan(
         if arm in presets:
             raise UserError(f"--arms: {arm!r} is there twice; give each arm once.")
         presets[arm] = preset
+    first_seed, seeds = first_seed or 0, 3 if seeds is None else seeds
     if seeds < 1:
         raise UserError(f"--seeds: {seeds} is not possible; give at least 1, and at least 2 for intervals.")
     if model is not None:

@@ -30,6 +30,14 @@ from tuning.record import State, write_csv
 TABLE, REPORT, CURVES, LABELS, INTERFACES = "table.csv", "report.md", "curves.png", "labels.png", "interfaces.md"
 """Names of the files that are written."""
 
+_LEGEND = (
+    "Success in %, mean over seeds with Student's 95 % interval; n/a with one seed. **Final**: evaluation after "
+    "the last round. **Area**: mean evaluation success over the rounds, by trapezoids. **Hint-off**: training "
+    "rollouts on the plain interface, last quarter of the rounds. **Differences** are in points, paired by seed; "
+    "their intervals are Student's, over both seeds and evaluation tasks (hint-off: seeds, which differ in "
+    "tasks). **Seeds only**: results by task are missing, and no interval includes the choice of tasks."
+)
+
 
 def write_results(out: Path) -> Comparison:
     """Writes the files of a comparison, finished or not. Raises `UserError` if the folder holds none."""
@@ -67,11 +75,7 @@ def report_as_markdown(comparison: Comparison) -> str:
         "",
         *markdown_table(head, rows),
         "",
-        "Success in %, mean over seeds with Student's 95 % interval; n/a with one seed. **Final**: evaluation after "
-        "the last round. **Area**: mean evaluation success over the rounds, by trapezoids. **Hint-off**: training "
-        "rollouts on the plain interface, last quarter of the rounds. **Differences** are in points, paired by seed; "
-        "their intervals are Student's, over both seeds and evaluation tasks (hint-off: seeds, which differ in "
-        "tasks). **Seeds only**: results by task are missing, and no interval includes the choice of tasks.",
+        _LEGEND,
         "",
         *gain_lines(comparison),
         *turn_lines(comparison),

@@ -18,6 +18,7 @@ from envs.sources import find_task
 from seal_ray.algorithm.config import SealConfig
 from seal_ray.algorithm.report import RoundReport
 from seal_ray.grpo.advantages import REJECTION_STEP
+from seal_ray.proposing import arms
 from seal_ray.rollout.tasks import TaskStream
 from seal_ray.rollout.types import PLAIN
 from tests.seal_ray.algorithm.configs import ROUNDS_IN_RAY, small_config
@@ -29,6 +30,12 @@ from tests.seal_ray.algorithm.runs import assert_equal, built, measured, same
 pytestmark = [*ROUNDS_IN_RAY, pytest.mark.long]
 
 ROUNDS = 12
+
+
+@pytest.fixture
+def wide_prior(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that the few rollouts of these runs can distinguish arms; otherwise the curator writes nothing."""
+    monkeypatch.setattr(arms, "PRIOR", 1.0)
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +79,7 @@ def guidelines_of(row: Mapping[str, Any]) -> list[str]:
     return list(row.get("guidelines", ()))
 
 
+@pytest.mark.usefixtures("wide_prior")
 def test_a_curator_moves_from_any_cue_to_the_one_that_helps(curator: Path) -> None:
     first, last = Counter[str](), Counter[str]()
     incumbents = Counter[Interface]()
@@ -115,13 +123,15 @@ GARBAGE = (
 )
 
 
-def test_a_curator_that_writes_garbage_costs_its_reward_only() -> None:
+def test_a_curator_that_writes_garbage_costs_its_reward_only(request: pytest.FixtureRequest) -> None:
     def solvers(metrics: Mapping[str, float]) -> dict[str, float]:
         return {name: value for name, value in metrics.items() if not name.startswith("curator/")}
 
-    with built(small_config(Half())) as run:
+    with built(writing_config(*GARBAGE)) as run:
         dialogues, learnt = run.play(2), run.weights
         expected = list(map(measured, run.reports))
+        assert not any(report.curator.proposals for report in run.reports), "too few rollouts"
+    request.getfixturevalue("wide_prior")
     with built(writing_config(*GARBAGE)) as run:
         assert run.play(2) == dialogues
         for report, metrics in zip(run.reports, expected, strict=True):
@@ -133,6 +143,7 @@ def test_a_curator_that_writes_garbage_costs_its_reward_only() -> None:
         assert_equal(run.weights, learnt)
 
 
+@pytest.mark.usefixtures("wide_prior")
 def test_a_leak_of_a_training_task_is_rejected() -> None:
     spec = small_config(Half()).spec
     task = find_task(TaskStream(spec.environment, spec.seed).task_id(0))
@@ -153,6 +164,7 @@ WRITTEN: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.usefixtures("wide_prior")
 @pytest.mark.parametrize("name", WRITTEN)
 def test_a_restored_run_continues_in_the_middle_of_a_window(tmp_path: Path, name: str) -> None:
     def config() -> SealConfig:
@@ -180,6 +192,7 @@ def rules_config(**settings: Any) -> SealConfig:
     return small_config(Half()).curator(**{"pairs": False, **settings})
 
 
+@pytest.mark.usefixtures("wide_prior")
 def test_a_round_is_moves_of_the_game(curator: Path) -> None:
     with built(planted_config(curator, 0)) as run:
         groups = run.round().groups

@@ -73,7 +73,7 @@ def check_views(report: RoundReport) -> None:
 
 
 def test_rollouts_that_are_learnt_from_as_they_were_shown_have_no_views() -> None:
-    with built(writing_config(*TWO, plain_share=0.5).training(view="shown")) as run:
+    with built(writing_config(*TWO, plain_share=0.5, reward="transfer").training(view="shown")) as run:
         report = run.round()
     assert any(not member.arm.plain for group in report.groups for member in group.members)
     assert {member.view for group in report.groups for member in group.members} == {None}

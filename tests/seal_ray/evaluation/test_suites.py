@@ -9,7 +9,7 @@ from envs.diagnosis import Diagnosis, Label, TurnDiagnosis
 from envs.task import Task, sorted_categories
 from envs.verifier import Outcome, TurnVerdict
 from policies.trajectory import Trajectory
-from seal_ray.config.sections import Environment, Evaluation
+from seal_ray.config.schema import EnvironmentSection, EvaluationSection
 from seal_ray.evaluation.suites import PLAIN, PlainSuite, Suites
 from seal_ray.metrics import Metric
 
@@ -28,12 +28,12 @@ class FirstSuite(PlainSuite):
 
     name = "first"
 
-    def tasks(self, environment: Environment, evaluation: Evaluation) -> Sequence[Task]:
+    def tasks(self, environment: EnvironmentSection, evaluation: EvaluationSection) -> Sequence[Task]:
         return super().tasks(environment, evaluation)[:1]
 
 
 def test_every_task_has_its_outcome_and_a_lost_one_none() -> None:
-    suites = Suites([PlainSuite(), FirstSuite()], Environment(), Evaluation(tasks=8))
+    suites = Suites([PlainSuite(), FirstSuite()], EnvironmentSection(), EvaluationSection(tasks=8))
     first, lost, *others = suites.tasks
     played = [Played(first.id, 1.0), *(Played(task.id, 0.0) for task in others)]
     outcomes = suites.outcomes(cast(list[Trajectory], played))
@@ -56,7 +56,7 @@ class BackwardSuite(PlainSuite):
     name = "backward"
     metrics = (Metric("first_won", "share", "Whether the first of its dialogues was won."),)
 
-    def tasks(self, environment: Environment, evaluation: Evaluation) -> Sequence[Task]:
+    def tasks(self, environment: EnvironmentSection, evaluation: EvaluationSection) -> Sequence[Task]:
         return super().tasks(environment, evaluation)[::-1]
 
     def count(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
@@ -64,14 +64,14 @@ class BackwardSuite(PlainSuite):
 
 
 def test_a_suite_counts_its_dialogues_in_its_own_order() -> None:
-    suites = Suites([PlainSuite(), BackwardSuite()], Environment(), Evaluation(tasks=4))
+    suites = Suites([PlainSuite(), BackwardSuite()], EnvironmentSection(), EvaluationSection(tasks=4))
     *others, last = suites.tasks
     played = [*(Played(task.id, 0.0, task.category) for task in others), Played(last.id, 1.0, last.category)]
     assert suites.count(cast(list[Trajectory], played))["backward/first_won"] == 1.0
 
 
 def test_turns_are_counted_over_all_dialogues() -> None:
-    suites = Suites([PlainSuite()], Environment(), Evaluation(tasks=2))
+    suites = Suites([PlainSuite()], EnvironmentSection(), EvaluationSection(tasks=2))
     first, second = suites.tasks
     played = [
         Played(first.id, 0.0, first.category, Label.PASS, Label.CORRECT_ABSTENTION, Label.STATE_MISMATCH),

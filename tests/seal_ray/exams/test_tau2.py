@@ -14,7 +14,7 @@ import pytest
 
 from envs.errors import SealError, UserError
 from policies.models import open_model
-from seal_ray.cli.played import how_to_play
+from seal_ray.cli.tau2 import make_play
 from seal_ray.exams.sitting import Answer, choose_items
 from seal_ray.exams.tau2.inspecting import InspectJob, Interpreter, Sides, find_interpreter, inspecting
 from seal_ray.exams.tau2.servers import ServerProcess, Servers, endpoint_at
@@ -193,11 +193,11 @@ def test_an_interpreter_without_the_packages_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_run_that_plays_the_user_is_called_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seal_ray.cli.played.find_interpreter", lambda _: None)
+    monkeypatch.setattr("seal_ray.cli.tau2.find_interpreter", lambda _: None)
     checkpoint = tmp_path / "mine" / "checkpoints" / "round_000002"
     shutil.copytree(open_model("tiny").path, checkpoint / "model")
     for named, name in ((tmp_path / "mine", "mine"), (checkpoint, "round_000002"), ("tiny", "tiny")):
-        how = how_to_play(str(named), inspect=None, limit=None, categories=(), turns=4, at=2)
+        how = make_play(str(named), inspect=None, limit=None, categories=(), turns=4, concurrent=2)
         assert how.user.called == name
 
 

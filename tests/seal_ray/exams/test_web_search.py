@@ -15,7 +15,7 @@ from envs.task import ToolCall
 from policies.engine import GenRequest
 from policies.engine.scripted import ScriptedEngine
 from policies.solver import Budgets
-from seal_ray.cli.exam import _of_suite
+from seal_ray.cli.exam import exam_settings
 from seal_ray.exams.sitting import AnswerLog, choose_items
 from tests.command_line import Refusal
 from tests.envs.web_search.stand_in import StandIn, running
@@ -99,7 +99,7 @@ def test_a_script_that_reads_is_right_where_the_page_is_and_a_dead_service_is_no
 
 def test_answers_depend_on_the_service_that_searches(server: StandIn) -> None:
     exam = WebSearchExam(server.web())
-    settings = _of_suite(exam.name, exam, {"data": None})
+    settings = exam_settings(exam.name, exam, {"data": None})
     assert settings == {"suite": exam.name, "notes": list(exam.notes())}
     assert server.host in settings["notes"][0]
     exam.close()

@@ -9,25 +9,40 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from seal_ray.algorithm.curation.window import CuratorWindow, arms_as_rows
-from seal_ray.grpo.arms import ArmGroup
-from seal_ray.rollout.groups import number_arms
 
 from envs.errors import UserError
 from envs.interface import Interface
+from envs.interface.document import interface_to_dict
 from envs.text import visible
 from seal_ray.report.arms import draw_history, history_as_rows, history_table, incumbent_of, read_history
 from seal_ray.report.files import RunFolder
+from seal_ray.rollout.types import Arm, arms_of
 from tests.command_line import run_main
 
 GOOD, BAD = Interface(guidelines=("Ask $first.",)), Interface(guidelines=("Guess.",))
 HOSTILE = "\x1b[31mred\x1b]0;title\x07 \u202e \x9b2J \ud800"
 
 
-def row(interfaces: list[Interface], gains: dict[int, tuple[float, float]], before: Interface, after: Interface) -> Any:
-    window = CuratorWindow(number_arms(interfaces))
-    window.groups += [ArmGroup(arm.number, "base", 0.5, f"t{task}", 8) for arm in window.arms for task in range(4)]
-    return {"rounds": 2, "arms": arms_as_rows(window, gains, before=before, after=after)}
+def row(
+    interfaces: list[Interface], gains: dict[int, tuple[float, float]], before: Interface, after: Interface
+) -> dict[str, Any]:
+    """A window of these arms, as the curator's loop reports it."""
+
+    def arm_row(place: int, arm: Arm) -> dict[str, Any]:
+        gain, error = gains.get(place, (0.0, 0.0) if arm.plain else (None, None))
+        return {
+            "id": arm.id,
+            **interface_to_dict(arm.interface),
+            "groups": 4,
+            "rollouts": 32,
+            "success": 0.5,
+            "gain": gain,
+            "error": error,
+            "incumbent": arm.interface == before,
+            "promoted": arm.interface == after != before,
+        }
+
+    return {"rounds": 2, "arms": [arm_row(place, arm) for place, arm in enumerate(arms_of(interfaces))]}
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from envs.task import Category
 from envs.verifier import Outcome, TurnVerdict
 from seal_ray.metrics import METRICS, categories_of, check, describe
 
-PREFIXES = {"solver", "curator", "writer", "pool", "diagnosis", "interface", "perf", "evaluation"}
+PREFIXES = {"solver", "curator", "task_writer", "pool", "diagnosis", "interface", "perf", "evaluation"}
 
 
 def test_every_metric_has_a_unit_and_a_meaning_of_its_own() -> None:

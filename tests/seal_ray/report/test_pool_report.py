@@ -23,7 +23,7 @@ HOSTILE = "\x1b[31mred\x1b]0;title\x07 \u202e"
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     folder = RunFolder(tmp_path / "run")
-    folder.write_config({"writer": {}})
+    folder.write_config({"task_writer": {"kind": "random"}})
     pool = filled(6)
     folder.pool.append({"round": 2, "tasks": pool.rows()})
     play(pool, [0.0, 0.25, 0.5, 0.5, 0.75, 1.0])
@@ -87,7 +87,7 @@ def test_a_folder_without_a_pool_is_one_sentence(tmp_path: Path, run: Path) -> N
 def moving(folder: Path, rates: dict[int, tuple[float, float]]) -> Path:
     """A run whose pool has two tasks after each window, written in it, with these rates; the older ones go."""
     run = RunFolder(folder)
-    run.write_config({"writer": {}})
+    run.write_config({"task_writer": {"kind": "random"}})
     (row,) = filled(1).rows()
     for number, both in rates.items():
         tasks = [{**row, "p": p, "rollouts": 8, "played": number, "written": number - 2} for p in both]
@@ -123,5 +123,5 @@ def test_runs_of_several_seeds_show_whether_success_moves_towards_one_half(
 
 def test_runs_of_other_windows_are_one_sentence(tmp_path: Path, run: Path) -> None:
     other = moving(tmp_path / "other", {2: (0.0, 0.2)})
-    with pytest.raises(UserError, match="have not the same windows"):
+    with pytest.raises(UserError, match="windows; give runs of one length"):
         movement([read_pool(run), read_pool(other)])

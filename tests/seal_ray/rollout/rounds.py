@@ -96,7 +96,7 @@ class Solver:
             sampled=(),
             reward=float(succeeds),
             diagnosis=diagnosed(Label.PASS if succeeds else Label.STATE_MISMATCH),
-            trace=Trace(plan.task, ()),
+            trace=Trace(plan.task, ((),)),
             end=End.FINISHED,
         )
 

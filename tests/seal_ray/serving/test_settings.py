@@ -50,14 +50,14 @@ EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
         (["/nowhere"], "'/nowhere' is no folder"),
         (["tiny", "--adapter", "/nowhere"], "has no adapter_model.safetensors"),
         (["tiny", "--adapter", "a=/x", "--adapter", "a=/y"], "two are called 'a'"),
-        (["tiny", "--name", "a:b"], "without a colon"),
+        (["tiny", "--model-name", "a:b"], "without a colon"),
         (["tiny", "--adapter", "tiny=/x"], "'tiny' is the model's name"),
         (["tiny", "--dtype", "float8"], "'float8' is not known"),
         (["tiny", "--dialect", "qwem"], "did you mean 'qwen'"),
         (["tiny", "--context", "1000000"], "is more than the model's"),
         (["tiny", "--replicas", "2", "--max-replicas", "1"], "is less than"),
         (["tiny", "--host", "0.0.0.0"], "give --api-key-file FILE, or --no-key"),
-        (["tiny", "--host", "no.such.host.invalid", "--no-key"], "cannot be listened at"),
+        (["tiny", "--host", "no.such.host.invalid", "--no-key"], "cannot be used"),
         (["tiny", "--api-key-file", "/nowhere"], "api_key_file: /nowhere cannot be read (No such file"),
         (["tiny", "--api-key-file", "/dev/null"], "/dev/null: the key is empty"),
     ],
@@ -87,7 +87,7 @@ def test_a_key_file_holds_one_key_that_a_header_can_carry(content: bytes, tmp_pa
 
 
 def test_a_port_in_use_is_a_mistake() -> None:
-    refused = pytest.raises(UserError, match="cannot be listened at")
+    refused = pytest.raises(UserError, match="cannot be used")
     with socket.create_server(("127.0.0.1", 0)) as listener, refused:
         check_address("127.0.0.1", listener.getsockname()[1], key=None, no_key=False)
 

@@ -146,18 +146,18 @@ def test_the_dense_reward_is_vanilla_but_for_the_reward() -> None:
 def test_every_method_preset_can_be_an_arm() -> None:
     methods = [name for name in preset_names("method") if name != "genenv-placebo"]
     check_plan(make_plan(methods, seeds=1), memory=False)
-    with pytest.raises(UserError, match=r"writer.recorded: shuffled needs the folder of a run"):
+    with pytest.raises(UserError, match=r"task_writer.recorded: shuffled needs the folder of a run"):
         check_plan(make_plan(["vanilla", "genenv-placebo"], seeds=1), memory=False)
 
 
 def test_every_seed_of_a_placebo_has_a_run_to_replay(tmp_path: Path) -> None:
-    words = ["training.rounds=4", "writer.update_every=2", f"writer.recorded={tmp_path}/genenv-seed{{seed}}"]
+    words = ["training.rounds=4", "task_writer.update_every=2", f"task_writer.recorded={tmp_path}/genenv-seed{{seed}}"]
     plan = make_plan(["genenv-placebo"], seeds=2, first_seed=4, overrides=words)
     for seed in plan.seeds:
         with pytest.raises(UserError, match=rf"genenv-seed{seed}' is no folder of a run in which tasks were written"):
             check_plan(plan, memory=False)
         run = RunFolder(tmp_path / f"genenv-seed{seed}")
-        run.write_config({"writer": {"update_every": 2}})
+        run.write_config({"task_writer": {"kind": "llm", "update_every": 2}})
         for last in (2, 4):
             run.drafts.append({"round": last, "drafts": [{"specification": None}]})
     check_plan(plan, memory=False)

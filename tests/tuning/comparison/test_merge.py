@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from envs.errors import UserError
+from seal_ray.config.earlier import converted
 from seal_ray.report.files import RunFolder
 from tests.command_line import run_main
 from tests.tuning.comparison.folders import ROUNDS, constant, drawn, make_comparison, play
@@ -171,9 +172,9 @@ def test_a_piece_that_lacks_a_later_setting_has_its_default(tmp_path: Path) -> N
 
 
 def test_a_setting_that_had_another_name_is_the_same() -> None:
-    before, now = {"environment": {"bfcl_split": "category"}}, {"environment": {"division": "category"}}
-    assert list(differences(before, now)) == []
-    assert [name for name, _ in differences(before, {"environment": {}})] == ["environment.division"]
+    before, now = {"environment": {"division": "category"}}, {"environment": {"split_scheme": "category"}}
+    assert list(differences(converted(before), now)) == []
+    assert [name for name, _ in differences(now, {"environment": {}})] == ["environment.split_scheme"]
 
 
 def test_pieces_may_have_run_in_different_places_and_the_report_says_so(tmp_path: Path) -> None:

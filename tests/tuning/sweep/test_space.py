@@ -14,7 +14,6 @@ from seal_ray.algorithm.config import make_config
 from seal_ray.config.presets import preset_names
 from tuning.sweep.parameter import SweptParameter
 from tuning.sweep.space import DEFAULT_SPACE, Space, read_space, with_values
-from tuning.trial import _settings
 
 CONFIG = make_config(["seal"])
 
@@ -57,16 +56,14 @@ def drawn(space: Space, count: int, *, grid: bool = False) -> list[dict[str, obj
         ("training.rounds: {low: 1, high: 9}", "training.rounds: it must be the same in all trials"),
         ("evaluation.tasks: {low: 1, high: 9}", "evaluation.tasks: it must be the same in all trials"),
         ("environment.split: {values: [train, test]}", "environment.split: it must be the same in all trials"),
-        ("environment.bfcl_split: {values: [category]}", "environment.bfcl_split: it must be the same in all trials"),
-        ("curator.keep: {low: 0.5, high: 2}", "curator.keep: it takes whole numbers"),
-        ("curator.keep: {low: 1, high: 500}", "curator.keep: 500 does not fit"),
+        ("environment.split_scheme: {values: [category]}", "environment.split_scheme: it must be the same in all"),
+        ("curator.update_every: {low: 0.5, high: 2}", "curator.update_every: it takes whole numbers"),
+        ("solver.lora_rank: {low: 1, high: 600}", "solver.lora_rank: 600 does not fit"),
         ("reweighting.low: {low: 0, high: 1}", "reweighting.low: 0.0 does not fit"),
         ("curator.kind: {values: [rules, rulse]}", "'rulse' is not known"),
         ("curator.kind: {around: 2}", "it is 'rules', and around takes numbers above 0"),
-        ("reweighting.overrides: {values: [1]}", "reweighting.overrides is a table; write reweighting.overrides.NAME"),
-        ("reweighting.overrides.passs: {low: 1, high: 2}", "did you mean 'pass'"),
-        ("reweighting.low.pass: {low: 0.5, high: 1}", "reweighting.low is no table"),
-        ("curator.margin: {low: 0, high: 1, when: {curator.kind: [llm]}}", "has an effect on this config"),
+        ("curator.keep: {low: 1, high: 5}", "curator.keep: this setting of an earlier version is gone"),
+        ("curator.played: {low: 1, high: 3, when: {curator.kind: [llm]}}", "has an effect on this config"),
     ],
 )
 def test_a_mistake_is_one_sentence(entry: str, sentence: str, tmp_path: Path) -> None:
@@ -88,11 +85,9 @@ def test_points_lie_in_the_space_and_become_settings(tmp_path: Path) -> None:
     text = """
 parameters:
   training.lr: {around: 10}
-  curator.keep: {low: 1, high: 3}
-  curator.min_count: {low: 2, high: 32, log: true}
+  curator.update_every: {low: 1, high: 3}
+  training.warm_up: {low: 2, high: 32, log: true}
   reweighting.budget: {values: [null, 0.5]}
-  reweighting.overrides.pass: {low: 0.5, high: 2}
-  reweighting.overrides.state_mismatch: {values: [1.5]}
 """
     space = space_of(tmp_path, text)
     points = drawn(space, 200)
@@ -101,24 +96,21 @@ parameters:
     assert own / 10 <= min(rates) < own / 5
     assert own * 5 < max(rates) <= own * 10
     assert 0.4 < sum(rate < own for rate in rates) / len(rates) < 0.6, "even in the logarithm"
-    assert {each["curator_keep"] for each in points} == {1, 2, 3}, "both ends are included"
+    assert {each["curator_update_every"] for each in points} == {1, 2, 3}, "both ends are included"
     assert {each["reweighting_budget"] for each in points} == {None, 0.5}
-    file = tmp_path / "config.yaml"
-    file.write_text("seed: 3\nreweighting: {overrides: {pass: 0.7, response_mismatch: 0.4}}\n", encoding="utf-8")
+    assert {float(str(each["training_warm_up"])).is_integer() for each in points} == {True}
     for each in points[:20]:
-        settings = _settings({"config": str(file), **each})
-        table = settings["reweighting_overrides"]
-        assert set(table) == {"pass", "response_mismatch", "state_mismatch"}
-        assert (table["response_mismatch"], table["state_mismatch"]) == (0.4, 1.5)
-        assert 0.5 <= table["pass"] <= 2
+        config = make_config(["seal"]).update_from_dict(each)
+        config.validate()
+        assert config.spec.training.lr == each["lr"]
 
 
 def test_a_grid_is_every_point(tmp_path: Path) -> None:
-    text = "parameters: {curator.keep: {values: [1, 2]}, reweighting.mode: {values: [none, fixed, dynamic]}}"
+    text = "parameters: {curator.update_every: {values: [1, 2]}, reweighting.mode: {values: [none, fixed, dynamic]}}"
     space = space_of(tmp_path, text)
     assert space.grid_size == 6
     points = drawn(space, 6, grid=True)
-    assert len({(each["curator_keep"], each["reweighting_mode"]) for each in points}) == len(points) == 6
+    assert len({(each["curator_update_every"], each["reweighting_mode"]) for each in points}) == len(points) == 6
     assert space_of(tmp_path, "parameters: {training.lr: {around: 2}}").grid_size is None
 
 
@@ -133,21 +125,20 @@ def test_the_default_space_fits_every_method(method: str) -> None:
     names = {each.name for each in space.parameters}
     assert "training.lr" in names
     assert ("reweighting.beta" in names) == (config.to_sections()["reweighting"]["mode"] == "dynamic")
-    assert ("curator.min_count" in names) == (config.to_sections()["curator"]["kind"] == "rules")
+    kind = config.to_sections()["curator"]["kind"]
+    assert ("curator.plain_share" in names) == (kind in ("fixed", "rules", "llm"))
     assert names.isdisjoint(space.left_out)
 
 
 def test_values_are_set_on_a_copy() -> None:
-    changed = with_values(CONFIG, {"training.lr": 0.5, "reweighting.overrides.pass": 1.5, "curator.keep": 1})
-    sections = changed.to_sections()
-    assert SweptParameter("reweighting.overrides.pass").value_in(sections) == 1.5
-    assert SweptParameter("training.lr").value_in(sections) == 0.5
-    assert SweptParameter("curator.keep").value_in(sections) == 1
-    assert CONFIG.to_sections()["reweighting"]["overrides"] == {}
+    values = {"training.lr": 0.5, "reweighting.spurious_tool_call": 1.5, "curator.update_every": 1}
+    sections = with_values(CONFIG, values).to_sections()
+    assert {name: SweptParameter(name).value_in(sections) for name in values} == values
+    assert CONFIG.to_sections()["reweighting"]["spurious_tool_call"] is None
 
 
 def test_values_are_brought_back_into_the_space() -> None:
     assert SweptParameter("training.lr", low=0.1, high=1.0).clamped(1.2) == 1.0
-    assert SweptParameter("curator.keep", low=1, high=5, whole=True).clamped(5.7) == 5
-    assert SweptParameter("curator.keep", low=1, high=5, whole=True).clamped(2.4) == 2
+    assert SweptParameter("curator.update_every", low=1, high=5, whole=True).clamped(5.7) == 5
+    assert SweptParameter("curator.update_every", low=1, high=5, whole=True).clamped(2.4) == 2
     assert SweptParameter("reweighting.mode", choices=("none", "fixed")).clamped("fixed") == "fixed"

@@ -29,7 +29,7 @@ from tuning.sweep.results import (
 
 RATE = SweptParameter("training.lr", low=1e-5, high=1e-3, log=True)
 MODE = SweptParameter("reweighting.mode", choices=("none", "fixed", "dynamic"))
-KEEP = SweptParameter("curator.keep", low=1, high=5, whole=True)
+EVERY = SweptParameter("curator.update_every", low=1, high=5, whole=True)
 ROUNDS = 4
 
 
@@ -107,7 +107,7 @@ def test_the_decisive_parameter_is_above_chance_and_others_are_not() -> None:
         rate, mode, keep = 10 ** rng.uniform(-5, -3), rng.choice(["none", "fixed", "dynamic"]), rng.randint(1, 5)
         points.append([rate, mode, keep])
         scores.append(0.5 * (mode == "fixed") + 0.05 * rng.random())
-    values = importances([RATE, MODE, KEEP], points, scores)
+    values = importances([RATE, MODE, EVERY], points, scores)
     assert next(iter(values)) == "reweighting.mode"
     assert sum(value.share for value in values.values()) == pytest.approx(1.0)
     assert [name for name, value in values.items() if value.share > value.by_chance] == ["reweighting.mode"]
@@ -118,14 +118,14 @@ def test_importances_of_random_scores_are_rarely_above_chance() -> None:
     for seed in range(20):
         rng = random.Random(seed)
         points: list[list[Value]] = [[10 ** rng.uniform(-5, -3), "none", rng.randint(1, 5)] for _ in range(16)]
-        values = importances([RATE, MODE, KEEP], points, [rng.random() for _ in points])
+        values = importances([RATE, MODE, EVERY], points, [rng.random() for _ in points])
         above += sum(value.share > value.by_chance for value in values.values())
     assert above <= 6, "5 % of 40 are 2"
 
 
 def test_few_trials_or_equal_ones_say_nothing() -> None:
     points: list[list[Value]] = [[1e-4 * (i + 1), "none", 1] for i in range(6)]
-    assert importances([RATE, MODE, KEEP], points, [0.5] * 6) == {}
-    assert importances([RATE, MODE, KEEP], points[: FEWEST - 1], [0.1, 0.2, 0.3]) == {}
-    found = importances([RATE, MODE, KEEP], points, [0.1, 0.2, 0.3, 0.4, 0.5, 0.6], draws=5)
+    assert importances([RATE, MODE, EVERY], points, [0.5] * 6) == {}
+    assert importances([RATE, MODE, EVERY], points[: FEWEST - 1], [0.1, 0.2, 0.3]) == {}
+    found = importances([RATE, MODE, EVERY], points, [0.1, 0.2, 0.3, 0.4, 0.5, 0.6], draws=5)
     assert found["reweighting.mode"].share == 0.0, "a parameter that never changed explains nothing"

@@ -1,4 +1,4 @@
-"""Sweeps on Ray Tune: killed and gone on with; bad points are stopped early, and the best one's preset can be read."""
+"""Sweeps on Ray Tune: killed and resumed; bad points are stopped early, and the best one's preset can be read."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from seal_ray.algorithm.checks import check_config
+from seal_ray.algorithm.checks import check_run
 from seal_ray.algorithm.config import make_config
 from tests.processes import read_until
 from tests.tuning.processes import drive, ended, kill
@@ -44,7 +44,7 @@ def test_killed_it_goes_on_and_a_bad_point_is_still_stopped(cluster: str, tmp_pa
     assert [row["solver.steps"] for row in rows] == ["20", "1"]
     assert f"best: {good.name}; train it with: seal-ray train --preset {out / BEST}" in said.replace("\n", "")
     preset = make_config([str(out / BEST)])
-    check_config(preset)
+    check_run(preset.spec)
     assert preset.to_sections() == {name: values for name, values in good.config.items() if name != "seed"}
     assert (out / PARALLEL).stat().st_size > 10_000
     assert (out / IMPORTANCE).is_file()

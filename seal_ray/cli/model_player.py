@@ -1,4 +1,4 @@
-"""A model at work in `seal-ray play`: its completions of one dialogue, one after the other."""
+"""A model that plays one dialogue in `seal-ray play`, completion by completion."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from policies.token_dialogue import TokenDialogue
 from seal_ray.run.checkpoints import model_of
 
 RESPONSE = 256
-"""Tokens of one completion at most."""
+"""Largest number of tokens of a completion."""
 
 
 @dataclass(frozen=True, slots=True)
-class Speaker:
-    """A model that plays one dialogue: on a copy of its own, in step with the one that is shown."""
+class ModelPlayer:
+    """A model with its own copy of a dialogue, in step with the displayed one."""
 
     runner: asyncio.Runner
     solver: Solver
     played: TokenDialogue
     seed: int
 
-    def say(self) -> tuple[str, bool]:
-        """Its next completion, and whether it came to an end; one that did not is not acted on."""
+    def next_completion(self) -> tuple[str, bool]:
+        """The next completion, and whether it ended within its budget; otherwise it is not executed."""
         before = len(self.played.sampled)
         if before:
             self.played.act()
@@ -43,7 +43,7 @@ class Speaker:
 
 
 @contextmanager
-def speaking(
+def open_player(
     model: str,
     task: Task,
     engine: str,
@@ -53,18 +53,15 @@ def speaking(
     protocol: Protocol | str,
     temperature: float,
     seed: int,
-) -> Iterator[Speaker]:
-    """The model on an engine of that kind; `model` is a run, or a name that `open_model` knows.
-
-    Raises `UserError` for a model that cannot play.
-    """
-    found = open_model(model_of(model), dialect=dialect)
-    form = ChatFormat.load(found.path, found.dialect)
-    budgets = Budgets(prompt=found.context, response=min(RESPONSE, found.context), context=found.context)
+) -> Iterator[ModelPlayer]:
+    """Starts a model, by name or run, on an engine of that kind. Raises `UserError` for a model that cannot play."""
+    opened = open_model(model_of(model), dialect=dialect)
+    form = ChatFormat.load(opened.path, opened.dialect)
+    budgets = Budgets(prompt=opened.context, response=min(RESPONSE, opened.context), context=opened.context)
     with asyncio.Runner() as runner:
-        played = TokenDialogue(task, form, interface=interface, protocol=protocol, context=found.context)
-        started = runner.run(start_engine(engine, found, context=found.context, dtype=choose_dtype(), concurrent=1))
+        played = TokenDialogue(task, form, interface=interface, protocol=protocol, context=opened.context)
+        started = runner.run(start_engine(engine, opened, context=opened.context, dtype=choose_dtype(), concurrent=1))
         try:
-            yield Speaker(runner, Solver(started, form, budgets, temperature=temperature), played, seed)
+            yield ModelPlayer(runner, Solver(started, form, budgets, temperature=temperature), played, seed)
         finally:
             runner.run(started.close())
