@@ -19,8 +19,8 @@ from envs.diagnosis import Diagnosis
 from envs.dialects import DIALECTS, Dialect
 from envs.dialogue import Dialogue, Protocol
 from envs.errors import UserError, unknown_value
-from envs.interface.document import interface_from_json
 from envs.interface.guard import LeakGuard
+from envs.interface.json_form import interface_from_json
 from envs.interface.value import Interface
 from envs.profile import FailureProfile
 from envs.roles import CURATOR, SOLVER

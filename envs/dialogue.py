@@ -14,13 +14,13 @@ from gymnasium import spaces
 from envs.allowance import Allowance, Cost, first_part
 from envs.diagnosis import Diagnosis, Label, TurnDiagnosis, diagnose_turn
 from envs.dialects import DIALECTS, Dialect, ParsedCompletion
-from envs.documents import check_call
 from envs.errors import UserError, faults_of, unknown_value
 from envs.interface.show import render_tools, show_parse_error, show_result, show_system, show_tools
 from envs.interface.value import Interface
 from envs.spaces import UnicodeText
 from envs.task import Task, ToolCall, ToolDoc
 from envs.text import Marks, valid_text
+from envs.tool_documents import check_call
 from envs.trace import Availability, CallRecord, Step, Trace, text_digest
 from envs.verifier import State, Verifier, differing, freeze, prepare
 from envs.world import User

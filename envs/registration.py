@@ -6,7 +6,7 @@ import gymnasium
 
 from envs.dialects import get_dialect
 from envs.dialogue import Dialogue
-from envs.interface.document import interface_from_dict
+from envs.interface.json_form import interface_from_dict
 from envs.interface.value import Interface
 from envs.sources import find_task
 from envs.task import JSON

@@ -21,12 +21,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from envs.allowance import CALL, MAX_CALL_WORK, Cost, size
-from envs.documents import read_tool
 from envs.errors import UserError
 from envs.received import parse_json
 from envs.sources import TaskSet
 from envs.specifications import Rejected
 from envs.task import Task, ToolCall, ToolDoc, Turn
+from envs.tool_documents import read_tool
 from envs.world import CallResult
 
 # The tools, as a model is shown them.

@@ -9,7 +9,7 @@ from typing import Any
 
 from envs.diagnosis import Diagnosis
 from envs.interface import Interface
-from envs.interface.document import dump_interface
+from envs.interface.json_form import dump_interface
 from envs.text import map_texts, valid_text
 from envs.trace import Trace
 from policies.sample import Sample

@@ -9,12 +9,12 @@ from typing import Any
 import ray.util
 
 from envs.errors import SealError
-from policies.documents import Writing
 from policies.engine import BASE
 from policies.engine.choice import default_kind
 from policies.engine.requests import checkpoint_shapes
 from policies.models import ModelFolder, open_model
 from policies.prompting import ChatFormat
+from policies.proposal_sampling import Writing
 from seal_ray.config.resolve import AgentSpec, RunSpec
 from seal_ray.grpo.rows import Minibatch, Row
 from seal_ray.rollout.engine_actor import EngineSpec, Payload

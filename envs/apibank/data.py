@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from envs.apibank.simulators import Recorded, key_of
-from envs.documents import read_tool
 from envs.errors import UserError
 from envs.received import parse_json, read_text
 from envs.task import JSON, ToolCall, ToolDoc
+from envs.tool_documents import read_tool
 
 LEVELS: Mapping[str, str] = {"level-1": "level-1-given-desc", "level-2": "level-2-toolsearcher"}
 """Category → folder of its dialogues. Level 1 shows the APIs of a dialogue, level 2 only the search for APIs."""

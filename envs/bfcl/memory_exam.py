@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from envs.bfcl.agentic import converse, graded, tools_in
-from envs.bfcl.memory import BACKENDS, Memory, OpenMemory
+from envs.bfcl.memory_tools import BACKENDS, Memory, OpenMemory
 from envs.bfcl.tools import data_folder, read_rows
 from envs.bfcl.vectors import Embed, MemoryAPI_vector
 from envs.errors import UserError

@@ -16,9 +16,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from envs.documents import read_tool
 from envs.errors import EnvironmentFault, UserError
 from envs.task import ToolDoc
+from envs.tool_documents import read_tool
 
 VERSION = "2026.3.23"
 """The release that the tests compare with."""

@@ -14,9 +14,9 @@ from envs.bfcl.tools import DOCUMENT_FILES
 from envs.bfcl.world import Simulators
 from envs.task import JSON, Category, Task, Turn
 from envs.toolworld.difficulty import Difficulty, Range
-from envs.toolworld.documents import can_be_held_out, compact_tool, further_scenes, some_tools, whole_tools
 from envs.toolworld.scene import Beat
 from envs.toolworld.scenes import COMPANIONS, LARGE, MAIN
+from envs.toolworld.shown_tools import can_be_held_out, compact_tool, further_scenes, some_tools, whole_tools
 from envs.toolworld.words import Words
 from envs.toolworld.writing import CannotWriteTurn, Request, TurnWriter
 from envs.verifier import Prepared, differing, prepare

@@ -13,11 +13,11 @@ from envs.sources import Overlap, Split, TaskSource
 from envs.specifications import Apart, Rejected, Specification
 from envs.task import Category, Task, ToolDoc
 from envs.toolworld.difficulty import Difficulty, difficulty_of
-from envs.toolworld.documents import DESCRIPTIONS
 from envs.toolworld.generation import BLOCK, PREFIX, task_from_id, task_name
+from envs.toolworld.shown_tools import DESCRIPTIONS
 from envs.toolworld.specification.composing import PREFIX as WRITTEN
 from envs.toolworld.specification.composing import KnownTasks, compose, specification_in, specified_task
-from envs.toolworld.specification.document import read_specification, schema
+from envs.toolworld.specification.json_form import read_specification, schema
 from envs.toolworld.specification.value import TaskSpecification, draw_specification, help_text
 from envs.toolworld.words import SPLITS
 

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import BaseModel, BeforeValidator, ConfigDict, InstanceOf
 
 from envs.interface import CueKind, Interface, SchemaCue
-from envs.interface.document import load_interface
+from envs.interface.json_form import load_interface
 from envs.profile import FailureProfile
 from policies.curator.base import Curator
 from policies.proposer import Proposal

@@ -11,14 +11,14 @@ from dataclasses import replace
 
 from envs.dialogue import Message
 from envs.interface import Interface
-from envs.interface.document import interface_from_dict, interface_to_dict
+from envs.interface.json_form import interface_from_dict, interface_to_dict
 from envs.profile import FailureProfile
 from envs.task import JSON
 from policies.curator.base import Curator, Tried
 from policies.curator.proposal_text import PROPOSAL_SCHEMA, messages_for, read_proposal
-from policies.documents import DocumentSampler, Writing, both_ends
 from policies.engine import BASE, Engine
 from policies.prompting import ChatFormat
+from policies.proposal_sampling import ProposalSampler, Writing, both_ends
 from policies.proposer import Proposal
 
 _SHOWN = 4
@@ -51,7 +51,7 @@ class LLMCurator(Curator):
         check: Check,
         policy: str = BASE,
     ) -> None:
-        self._sampler = DocumentSampler(connect, form, writing, policy, "proposal", PROPOSAL_SCHEMA, read_proposal)
+        self._sampler = ProposalSampler(connect, form, writing, policy, "proposal", PROPOSAL_SCHEMA, read_proposal)
         self._check = check
         self._before = self._last = Interface.plain()
         self.tried: Sequence[Tried] = ()

@@ -12,11 +12,11 @@ from typing import Any
 
 from envs.dialogue import Message
 from envs.interface import CueKind, Interface, RecoveryLevel, interface_diff
-from envs.interface.document import interface_from_json, interface_to_dict
+from envs.interface.json_form import interface_from_json, interface_to_dict
 from envs.interface.value import MAX_GUIDELINE_CHARACTERS, MAX_GUIDELINES
 from envs.profile import FailureProfile
 from policies.curator.base import Tried
-from policies.documents import outermost_object
+from policies.proposal_sampling import outermost_object
 
 _FADE = "fade"
 """The key of an interface that no proposal sets: it is a setting of the run."""

@@ -12,9 +12,9 @@ from dataclasses import replace
 from envs.dialogue import Message
 from envs.profile import FailureProfile
 from envs.specifications import Specification, Writable
-from policies.documents import DocumentSampler, Writing, outermost_object
 from policies.engine import BASE, Engine
 from policies.prompting import ChatFormat
+from policies.proposal_sampling import ProposalSampler, Writing, outermost_object
 from policies.proposer import Proposal
 from policies.task_writer.base import Check, Known, TaskWriter
 from policies.task_writer.specification_text import messages_for, most_informative
@@ -51,7 +51,7 @@ class LLMTaskWriter(TaskWriter):
         self._source = source
         self._check = check
         name, schema = "specification", source.specification_schema
-        self._sampler = DocumentSampler(
+        self._sampler = ProposalSampler(
             connect, form, writing, policy, name, schema, lambda text: source.read(outermost_object(text, name=name))
         )
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from envs.dialogue import Message
 from envs.profile import FailureProfile
-from policies.documents import both_ends
+from policies.proposal_sampling import both_ends
 from policies.task_writer.base import Known
 
 INSTRUCTIONS = """\

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from envs.profile import FailureProfile
 from envs.sources import GENERATED
 from envs.specifications import Rejected, Specification, writable
-from policies.documents import Writing
 from policies.engine import Engine
 from policies.prompting import ChatFormat
+from policies.proposal_sampling import Writing
 from policies.proposer import Proposal
 from policies.rollouts import RolloutJob, Rollouts
 from policies.task_writer import Known

@@ -2,9 +2,9 @@
 
 from envs.toolworld.compose import Composition
 from envs.toolworld.difficulty import DEFAULT, Difficulty
-from envs.toolworld.documents import compact_signature
 from envs.toolworld.generation import generate_composition
 from envs.toolworld.scene import Beat
+from envs.toolworld.shown_tools import compact_signature
 from envs.toolworld.source import SOURCE
 
 NAME = SOURCE.name

@@ -12,7 +12,7 @@ from typing import Any
 
 from envs.dialects import DIALECTS
 from envs.errors import UserError, check_known
-from envs.interface.document import load_interface
+from envs.interface.json_form import load_interface
 from envs.sources import PARTS, SEEDS, get_source
 from envs.specifications import writable
 from policies.curator.choice import CURATORS

@@ -16,7 +16,7 @@ from envs.dialects import get_dialect
 from envs.dialogue import Dialogue, Protocol
 from envs.errors import UserError, check_known, unknown_value
 from envs.interface import Interface, interface_diff
-from envs.interface.document import dump_interface, load_interface
+from envs.interface.json_form import dump_interface, load_interface
 from envs.interface.show import show_tools
 from envs.sources import GENERATED, find_task, get_source
 from envs.task import Task, ToolDoc

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from envs.interface import Interface
-from envs.interface.document import interface_from_dict, interface_to_dict
+from envs.interface.json_form import interface_from_dict, interface_to_dict
 from envs.task import JSON
 from policies.curator.base import Tried
 from seal_ray.grpo.posterior import NOISE, PRIOR, Cell, Posterior, choose_by_posterior, max_distinguishable_arms

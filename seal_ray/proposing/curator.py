@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from envs.interface import Interface
-from envs.interface.document import interface_from_dict, interface_to_dict
 from envs.interface.guard import LeakGuard
+from envs.interface.json_form import interface_from_dict, interface_to_dict
 from envs.profile import FailureProfile
 from envs.roles import CURATOR
 from envs.task import JSON, Task

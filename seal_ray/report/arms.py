@@ -17,8 +17,8 @@ from rich.text import Text
 
 from envs.text import visible
 from seal_ray.config.schema import Share
-from seal_ray.report.drawing import BLACK, COLOURS, DPI, GREY, as_label, round_axis, save_picture
 from seal_ray.report.files import read_windows
+from seal_ray.report.pictures import BLACK, COLOURS, DPI, GREY, as_label, round_axis, save_picture
 
 _INTERVAL = 1.96
 """Standard errors on either side of a gain in an interval of 95 %."""

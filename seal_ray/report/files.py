@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from envs.errors import UserError
 from envs.interface import Interface
-from envs.interface.document import interface_to_dict
+from envs.interface.json_form import interface_to_dict
 from envs.received import MAX_JSON_BYTES, MIB, check_no_links, opened, parse_json, validated, write_new, write_yaml
 from envs.task import JSON
 from policies.trajectory import interface_id

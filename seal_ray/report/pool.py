@@ -20,8 +20,8 @@ from rich.text import Text
 from envs.task import sorted_categories
 from envs.text import visible
 from seal_ray.config.schema import Share
-from seal_ray.report.drawing import BLACK, BLUE, COLOURS, DPI, GREY, RED, as_label, round_axis, save_picture
 from seal_ray.report.files import read_windows
+from seal_ray.report.pictures import BLACK, BLUE, COLOURS, DPI, GREY, RED, as_label, round_axis, save_picture
 
 
 class PoolTask(BaseModel):

@@ -17,7 +17,7 @@ from scipy import stats  # type: ignore[import-untyped]
 
 from envs.errors import UserError
 from policies.task_writer.specification_text import SOUGHT
-from seal_ray.report.drawing import BLACK, BLUE, DPI, RED, round_axis, save_picture
+from seal_ray.report.pictures import BLACK, BLUE, DPI, RED, round_axis, save_picture
 from seal_ray.report.pool import PoolWindow
 
 KINDS = ("all played tasks", "written in the window")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from envs.interface.document import interface_from_dict
+from envs.interface.json_form import interface_from_dict
 from envs.task import JSON
 from envs.text import visible
 from seal_ray.metrics import bounds_of

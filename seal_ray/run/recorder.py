@@ -23,8 +23,8 @@ from policies.trajectory import Trajectory
 from seal_ray.algorithm.config import SealConfig
 from seal_ray.algorithm.report import EvaluationReport, RoundReport
 from seal_ray.algorithm.seal import Seal
-from seal_ray.report.drawing import draw_curves
 from seal_ray.report.files import RunFolder
+from seal_ray.report.pictures import draw_curves
 from seal_ray.report.trackers import Trackers
 from seal_ray.rollout.types import Group
 from seal_ray.run import checkpoints

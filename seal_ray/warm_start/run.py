@@ -35,7 +35,7 @@ from seal_ray.run.cluster import connected
 from seal_ray.run.export import export_adapter, export_model
 from seal_ray.training.learner_group import SealLearnerGroup
 from seal_ray.warm_start.card import card
-from seal_ray.warm_start.drawing import draw, totals
+from seal_ray.warm_start.curves import draw, totals
 from seal_ray.warm_start.plan import WarmStart
 from seal_ray.warm_start.rows import batches, held_out_rows
 

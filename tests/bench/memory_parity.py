@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from envs.bfcl.agentic import is_answer
-from envs.bfcl.memory import Memory
 from envs.bfcl.memory_exam import MemoryExam, VectorMemoryExam
+from envs.bfcl.memory_tools import Memory
 from envs.task import ToolCall
 from policies.embedding import Embedder
 from tests.bench import single_turn_parity as single_turn

@@ -154,7 +154,7 @@ def _first_rounds(path: Path) -> list[str]:
 
 
 def served(tree: Path, folder: Path) -> dict[str, Any]:
-    """Answers of a server of the small model, whole and streamed, without ids, times and vLLM's fingerprint of its start."""
+    """Answers of a server of the small model, whole and streamed, without ids, times and fingerprints."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command, environment = _command(tree, "serve", "tiny", "--port", str(port), "--no-key")
@@ -191,7 +191,9 @@ def chunks(text: str) -> list[Any]:
 
 def _without_ids(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _without_ids(each) for key, each in value.items() if key not in ("id", "created", "system_fingerprint")}
+        return {
+            key: _without_ids(each) for key, each in value.items() if key not in ("id", "created", "system_fingerprint")
+        }
     return [_without_ids(each) for each in value] if isinstance(value, list) else value
 
 

@@ -9,8 +9,8 @@ from typing import Any
 from envs.allowance import CALL, Cost, size
 from envs.dialects import get_dialect
 from envs.dialogue import Dialogue, Protocol
-from envs.documents import read_tool
 from envs.task import Task, ToolCall, Turn
+from envs.tool_documents import read_tool
 from envs.world import CallResult
 
 DIALECT = get_dialect("toolace")

@@ -26,7 +26,7 @@ from envs.interface.value import MAX_GUIDELINE_CHARACTERS, MAX_GUIDELINES
 from envs.interface.vocabulary import is_ordinary, is_public, parts
 from envs.task import JSON, Task
 from envs.toolworld import tasks
-from envs.toolworld.documents import DESCRIPTIONS
+from envs.toolworld.shown_tools import DESCRIPTIONS
 from policies.curator.rules import GUIDELINE_FOR
 from policies.tiny.behaviours import BOTH_ABSTENTIONS, GUIDELINES, HARMFUL, IDLE
 from tests.conftest import TABLE

@@ -17,7 +17,7 @@ from envs.dialects import DIALECTS, get_dialect
 from envs.dialogue import Dialogue, Protocol
 from envs.errors import UserError
 from envs.interface import CueKind, Interface, RecoveryLevel, SchemaCue, interface_diff
-from envs.interface.document import (
+from envs.interface.json_form import (
     dump_interface,
     interface_from_dict,
     interface_from_json,

@@ -15,8 +15,8 @@ from envs.diagnosis import Diagnosis, Label, TurnDiagnosis
 from envs.dialogue import Protocol
 from envs.errors import EnvironmentFault, UserError
 from envs.interface import CueKind, Interface, SchemaCue
-from envs.interface.document import interface_from_dict
 from envs.interface.guard import LeakGuard
+from envs.interface.json_form import interface_from_dict
 from envs.interface.vocabulary import is_ordinary, is_public, is_public_number, tool_names
 from envs.profile import FailureProfile
 from envs.sources import (

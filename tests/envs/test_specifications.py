@@ -22,7 +22,7 @@ from envs.toolworld.compose import Composition
 from envs.toolworld.phrases import phrases
 from envs.toolworld.specification import TaskSpecification, Withheld, compose, read_specification, specified_task
 from envs.toolworld.specification.composing import KnownTasks, specification_in, task_name
-from envs.toolworld.specification.document import (
+from envs.toolworld.specification.json_form import (
     MOST_CHARACTERS,
     code_of,
     specification_from_dict,

@@ -18,18 +18,18 @@ from envs.bfcl.tools import DOCUMENT_FILES, all_tools
 from envs.bfcl.world import simulators_of
 from envs.diagnosis import Flag, Label
 from envs.dialects import DIALECTS, Dialect
-from envs.documents import check_call
 from envs.errors import UserError
 from envs.interface import CueKind, Interface, SchemaCue
 from envs.interface.show import show_tools
 from envs.sources import find_task
 from envs.task import JSON, Category, Task, ToolCall
+from envs.tool_documents import check_call
 from envs.toolworld import Difficulty, generate, tasks
 from envs.toolworld.compose import mentions
-from envs.toolworld.documents import DESCRIPTIONS, SUBSTITUTES, compact_signature, compact_tool
 from envs.toolworld.generation import generate_composition, task_from_id
 from envs.toolworld.phrases import phrases
 from envs.toolworld.scenes import MAIN
+from envs.toolworld.shown_tools import DESCRIPTIONS, SUBSTITUTES, compact_signature, compact_tool
 from envs.toolworld.words import SPLITS, owner
 from envs.toolworld.writing import MAX_WORDS
 from envs.verifier import Outcome, prepare

@@ -22,8 +22,8 @@ from envs.task import JSON, Category, Task
 from envs.toolworld import LONG, Difficulty, tasks
 from envs.toolworld.compose import Composition, mentions
 from envs.toolworld.difficulty import difficulty_of
-from envs.toolworld.documents import SUBSTITUTES
 from envs.toolworld.generation import generate_composition, task_from_id
+from envs.toolworld.shown_tools import SUBSTITUTES
 from envs.toolworld.words import _POOLS, BENCHMARK, SPLITS, owner
 from envs.toolworld.writing import owned_values, values_of
 from envs.verifier import prepare

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from envs.documents import read_tool
 from envs.interface.vocabulary import is_public_number, tool_names
 from envs.task import ToolDoc
+from envs.tool_documents import read_tool
 
 
 class Foreign:

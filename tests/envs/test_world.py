@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import mpmath
 import pytest
 
-from envs.bfcl.memory import BACKENDS, Memory
+from envs.bfcl.memory_tools import BACKENDS, Memory
 from envs.bfcl.tasks import get_task, load_tasks
 from envs.bfcl.tools import DOCUMENT_FILES, all_tools
 from envs.bfcl.world import ERROR, Simulators, SimulatorWorld, simulators_of

@@ -9,7 +9,7 @@ import pytest
 
 from envs.errors import UserError
 from envs.specifications import Writable, likeness, writable
-from envs.toolworld.specification.document import schema
+from envs.toolworld.specification.json_form import schema
 from envs.toolworld.specification.value import SCENES, intents_of
 from tests.envs.test_specifications import GOOD, made
 

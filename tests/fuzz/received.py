@@ -26,7 +26,7 @@ from safetensors.torch import save_file
 
 from envs.bfcl.splits import load_split
 from envs.errors import UserError
-from envs.interface.document import load_interface
+from envs.interface.json_form import load_interface
 from envs.task import JSON
 from envs.trusting import restricted
 from policies.engine.adapters import read_adapter

@@ -16,7 +16,7 @@ import pytest
 from envs.diagnosis import Diagnosis, Label, TurnDiagnosis
 from envs.errors import UserError
 from envs.interface import CueKind, Interface, RecoveryLevel, SchemaCue
-from envs.interface.document import dump_interface, interface_from_json
+from envs.interface.json_form import dump_interface, interface_from_json
 from envs.interface.value import MAX_GUIDELINES
 from envs.profile import FailureProfile
 from envs.verifier import Outcome, TurnVerdict

@@ -22,11 +22,11 @@ from policies import tiny
 from policies.curator import Tried
 from policies.curator.llm import LLMCurator
 from policies.curator.proposal_text import PROPOSAL_SCHEMA, read_proposal, write_proposal
-from policies.documents import Writing
 from policies.engine import BASE, EngineDead, GenRequest
 from policies.engine.scripted import ScriptedEngine
 from policies.models import open_model
 from policies.prompting import ChatFormat
+from policies.proposal_sampling import Writing
 from policies.proposer import Proposal
 
 MODEL = open_model(tiny.NAME)

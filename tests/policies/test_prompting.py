@@ -17,7 +17,7 @@ from envs.interface import Interface
 from envs.interface.value import CueKind, SchemaCue
 from envs.task import Task
 from envs.toolworld import tasks
-from envs.toolworld.documents import compact_signature
+from envs.toolworld.shown_tools import compact_signature
 from policies import tiny
 from policies.prompting import ChatFormat
 from policies.tiny.demonstrations import Demonstration, demonstrations

@@ -21,11 +21,11 @@ from envs.profile import FailureProfile
 from envs.specifications import Rejected, Specification, writable
 from envs.verifier import Outcome, TurnVerdict
 from policies import tiny
-from policies.documents import Writing
 from policies.engine import GenRequest
 from policies.engine.scripted import ScriptedEngine
 from policies.models import open_model
 from policies.prompting import ChatFormat
+from policies.proposal_sampling import Writing
 from policies.proposer import Proposal
 from policies.task_writer import Known, TaskWriter
 from policies.task_writer.choice import TASK_WRITERS, is_model

@@ -12,7 +12,7 @@ import pytest
 from envs.diagnosis import Label
 from envs.dialects import DIALECTS
 from envs.interface import Interface
-from envs.interface.document import dump_interface, interface_from_json
+from envs.interface.json_form import dump_interface, interface_from_json
 from envs.interface.value import RecoveryLevel
 from envs.toolworld.generation import task_from_id
 from policies import tiny

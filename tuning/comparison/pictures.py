@@ -10,7 +10,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from seal_ray.report.drawing import (
+from seal_ray.report.files import Row
+from seal_ray.report.pictures import (
     BLACK,
     BLUE,
     GREEN,
@@ -24,7 +25,6 @@ from seal_ray.report.drawing import (
     save_picture,
     stack,
 )
-from seal_ray.report.files import Row
 from tuning.comparison.collect import EVALUATION, ArmTrial, Comparison
 from tuning.comparison.threshold import Cost, rollouts_until, tasks_until
 from tuning.record import State

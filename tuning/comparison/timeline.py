@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from envs.interface import Interface, interface_diff
-from envs.interface.document import interface_from_dict
+from envs.interface.json_form import interface_from_dict
 from seal_ray.report.files import Row
 from tuning.comparison.collect import Comparison
 

@@ -10,7 +10,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from seal_ray.report.drawing import BLUE, save_picture
+from seal_ray.report.pictures import BLUE, save_picture
 from tuning.sweep.importance import FEWEST, Importance, study_of
 from tuning.sweep.parameter import SweptParameter, Value
 

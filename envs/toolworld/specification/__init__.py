@@ -7,7 +7,7 @@ the simulators do the rest, so that a composed task is never wrong.
 """
 
 from envs.toolworld.specification.composing import compose, specified_task
-from envs.toolworld.specification.document import read_specification
+from envs.toolworld.specification.json_form import read_specification
 from envs.toolworld.specification.value import TaskSpecification, Withheld
 
 __all__ = ["TaskSpecification", "Withheld", "compose", "read_specification", "specified_task"]

@@ -21,10 +21,10 @@ from envs.errors import UserError, unknown_value
 from envs.specifications import Rejected
 from envs.task import Category, Task
 from envs.toolworld.compose import LONGER, Composition, assemble, fault_of, mentions
-from envs.toolworld.documents import can_be_held_out
 from envs.toolworld.phrases import request, supply
 from envs.toolworld.scene import Beat, NotNow, Scene
-from envs.toolworld.specification.document import code_of, specification_of
+from envs.toolworld.shown_tools import can_be_held_out
+from envs.toolworld.specification.json_form import code_of, specification_of
 from envs.toolworld.specification.value import SCENES, TaskSpecification, slots_of
 from envs.toolworld.words import SPLITS, UsedUp, Words
 from envs.toolworld.writing import Request, calls_as_text, is_anchored, owned_values, values_of

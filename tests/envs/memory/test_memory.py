@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from envs.bfcl.memory import BACKENDS, MAX_TEXT, Memory
 from envs.bfcl.memory_exam import MemoryExam, MemorySession
+from envs.bfcl.memory_tools import BACKENDS, MAX_TEXT, Memory
 from envs.dialects import DIALECTS, Dialect
 from envs.dialogue import MAX_STEPS, Message
 from envs.exams import EXAMS, Conversation, Mark, Said

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from envs.bfcl.memory import Memory
 from envs.bfcl.memory_exam import VectorMemoryExam
+from envs.bfcl.memory_tools import Memory
 from envs.bfcl.vectors import MemoryAPI_vector
 from envs.errors import UserError
 from envs.exams import EXAMS

@@ -12,7 +12,7 @@ import pytest
 from envs.co_evolution import CoEvolutionGame
 from envs.dialogue import Protocol
 from envs.interface import Interface
-from envs.interface.document import dump_interface
+from envs.interface.json_form import dump_interface
 from envs.roles import CURATOR, SOLVER
 from envs.sources import find_task
 from seal_ray.algorithm.config import SealConfig

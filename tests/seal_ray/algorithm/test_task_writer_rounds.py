@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from envs.interface import Interface
-from envs.interface.document import dump_interface
+from envs.interface.json_form import dump_interface
 from envs.roles import CURATOR, SOLVER, TASK_WRITER
 from envs.specifications import Rejected, writable
 from policies.trajectory import derive_seed

@@ -12,7 +12,7 @@ import pytest
 from envs.bfcl.splits import get_split
 from envs.errors import UserError
 from envs.interface import Interface
-from envs.interface.document import dump_interface
+from envs.interface.json_form import dump_interface
 from seal_ray.algorithm.checks import check_run
 from seal_ray.algorithm.config import make_config
 from seal_ray.config.schema import EnvironmentSection, EvaluationSection

@@ -11,9 +11,9 @@ from envs.interface import Interface
 from envs.profile import FailureProfile
 from envs.task import Task
 from policies.curator.llm import LLMCurator
-from policies.documents import Writing
 from policies.models import open_model
 from policies.prompting import ChatFormat
+from policies.proposal_sampling import Writing
 from policies.proposer import Proposal
 from policies.sample import Sample
 from seal_ray.config.schema import CuratorSection

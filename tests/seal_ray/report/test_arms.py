@@ -12,7 +12,7 @@ from rich.console import Console
 
 from envs.errors import UserError
 from envs.interface import Interface
-from envs.interface.document import interface_to_dict
+from envs.interface.json_form import interface_to_dict
 from envs.text import visible
 from seal_ray.report.arms import draw_history, history_as_rows, history_table, incumbent_of, read_history
 from seal_ray.report.files import RunFolder

@@ -15,8 +15,8 @@ from PIL import Image
 
 from seal_ray.metrics import categories_of, describe
 from seal_ray.report import drawing
-from seal_ray.report.drawing import LABEL_COLOURS, draw_curves
 from seal_ray.report.files import JsonLines
+from seal_ray.report.pictures import LABEL_COLOURS, draw_curves
 
 Row = dict[str, Any]
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from envs.errors import UserError
 from envs.interface import CueKind, Interface, RecoveryLevel, SchemaCue
-from envs.interface.document import interface_from_dict
+from envs.interface.json_form import interface_from_dict
 from envs.profile import FailureProfile
 from policies.trajectory import interface_id
 from seal_ray.report.files import JsonLines, RunFolder, replace_folder, settle_folder
@@ -217,7 +217,7 @@ def test_the_report_loads_neither_ray_nor_what_only_some_need() -> None:
     program = (
         "import sys, seal_ray.report.files, seal_ray.report.trackers\n"
         "print([name for name in ('ray', 'torch', 'wandb', 'matplotlib') if name in sys.modules])\n"
-        "import seal_ray.report.drawing\n"
+        "import seal_ray.report.pictures\n"
         "print([name for name in ('ray', 'torch', 'wandb') if name in sys.modules])"
     )
     root = Path(__file__).parents[3]

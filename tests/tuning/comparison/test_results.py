@@ -211,7 +211,7 @@ def test_the_timeline_is_a_difference_where_something_changed(partial: Path) -> 
 
 
 def shown(*rounds: tuple[Interface, ...]) -> list[dict[str, Any]]:
-    from envs.interface.document import interface_to_dict
+    from envs.interface.json_form import interface_to_dict
 
     return [
         {"round": number, "interfaces": [{"id": "x", **interface_to_dict(each)} for each in interfaces]}

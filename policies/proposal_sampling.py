@@ -42,7 +42,7 @@ class Writing:
 
 
 @dataclass(frozen=True, slots=True)
-class DocumentSampler(Generic[T]):
+class ProposalSampler(Generic[T]):
     """Samples documents of one kind.
 
     `connect` returns the engine, `policy` is the adapter that writes. `read` returns a document's value or raises

@@ -9,7 +9,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from seal_ray.report.drawing import BLUE, DPI, GREEN, GREY, ORANGE, PINK, RED, as_share, save_picture
+from seal_ray.report.pictures import BLUE, DPI, GREEN, GREY, ORANGE, PINK, RED, as_share, save_picture
 
 _COLOURS = (GREEN, ORANGE, PINK, BLUE)
 
