@@ -17,7 +17,7 @@ PARSE_ERROR = "parse_error"
 
 
 class Label(StrEnum):
-    """What a turn shows about the solver."""
+    """The diagnosis of a turn."""
 
     PASS = "pass"
     CORRECT_ABSTENTION = "correct_abstention"

@@ -120,7 +120,7 @@ class Dialogue(gymnasium.Env[str, str]):
         self.context = context
         self.render_mode = render_mode
         self.user_text: str | None = None
-        """What the user says in the current turn; None in a turn that reveals tools."""
+        """The user's text in the current turn; None in a turn that reveals tools."""
         self._running = False
         self._diagnosis: Diagnosis | None = None
         self._last_observation = ""

@@ -112,7 +112,7 @@ class Exam(Protocol):
 
     name: str
     about: str
-    """What it tests, as a phrase: "API calls in …"."""
+    """The subject of the exam, as a phrase: "API calls in …"."""
 
     def items(self) -> Sequence[Item]:
         """All items, in a fixed order, each behind the one that it comes after."""

@@ -131,15 +131,15 @@ class Mixture(TaskSource):
         self,
         part: str,
         *,
-        division: str | None = None,
+        split_scheme: str | None = None,
         difficulty: str | None = None,
         categories: Sequence[str] | None = None,
     ) -> MixedPool:
         if part not in self.parts:
             raise unknown_value("split part", part, self.parts)
-        if division is not None:
+        if split_scheme is not None:
             raise UserError(
-                f"environment.split_scheme: {division!r:.80} is given; the sources of a mixture use their defaults."
+                f"environment.split_scheme: {split_scheme!r:.80} is given; the sources of a mixture use their defaults."
             )
         pools = []
         for source in self._sources:
@@ -152,7 +152,7 @@ class Mixture(TaskSource):
         counts = tuple(sum(which == index for which, _ in self._cycle) for index in range(len(pools)))
         return MixedPool(tuple(pools), self._cycle, counts)
 
-    def split(self, division: str | None = None, *, seed: int = 0) -> NoReturn:  # noqa: ARG002 - there is none
+    def split(self, split_scheme: str | None = None, *, seed: int = 0) -> NoReturn:  # noqa: ARG002 - there is none
         raise UserError(f"split: {self.name} is a mixture without end, which cannot be listed.")
 
     def overlaps(self, split: Split) -> list[Overlap]:  # noqa: ARG002 - as above

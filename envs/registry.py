@@ -51,7 +51,7 @@ class Registry(Generic[T]):
         return self._found[name]
 
     def make(self, name: str, known: Mapping[str, Any] | None = None) -> Any:
-        """What has this name; of a class, an instance.
+        """The object of this name; for a class, an instance.
 
         A class with a pydantic model as its attribute `Settings` is made with one, whose values are those of `known`
         that it has, else its defaults; other classes are made with nothing. Raises `UserError` for a value that does

@@ -81,7 +81,7 @@ class TaskPool(Protocol):
 
 
 class TaskSource(Protocol):
-    """What a run needs of a benchmark; it holds no state of a run. The defaults suit sources that have an end."""
+    """A benchmark as a run uses it; it holds no state of a run. The defaults suit sources that have an end."""
 
     name: str
     """Its name in tables and titles."""
@@ -120,19 +120,19 @@ class TaskSource(Protocol):
         self,
         part: str,
         *,
-        division: str | None = None,
+        split_scheme: str | None = None,
         difficulty: str | None = None,  # noqa: ARG002 - `takes_difficulty` says that there is none
         categories: Sequence[str] | None = None,
     ) -> TaskPool:
         """The tasks of a part in these categories, the categories in turn. Raises `UserError` for bad names."""
-        tasks = self.split(division).part(part)
+        tasks = self.split(split_scheme).part(part)
         return FinitePool(tuple(alternating_categories(tasks, self.categories if categories is None else categories)))
 
     @abstractmethod
-    def split(self, division: str | None = None, *, seed: int = 0) -> Split:
-        """All tasks, divided by `division` (None: the default). `seed` is for random divisions.
+    def split(self, split_scheme: str | None = None, *, seed: int = 0) -> Split:
+        """All tasks, divided by `split_scheme` (None: the default). `seed` is for random divisions.
 
-        Raises `UserError` if the division is unknown, or if there is no end.
+        Raises `UserError` if the split_scheme is unknown, or if there is no end.
         """
 
     def overlaps(self, split: Split) -> list[Overlap]:
@@ -258,9 +258,11 @@ class TaskSet(TaskSource):
             raise unknown_value("task", task_id, self._tasks)
         return self._tasks[task_id]
 
-    def split(self, division: str | None = None, *, seed: int = 0) -> Split:  # noqa: ARG002 - it is fixed
-        if division is not None:
-            raise UserError(f"split: {division!r:.80} is not known; {self.name} is divided in one way, leave it out.")
+    def split(self, split_scheme: str | None = None, *, seed: int = 0) -> Split:  # noqa: ARG002 - it is fixed
+        if split_scheme is not None:
+            raise UserError(
+                f"split: {split_scheme!r:.80} is not known; {self.name} is divided in one way, leave it out."
+            )
         return self._split
 
 

@@ -27,7 +27,7 @@ Run = tuple[str, ...]
 
 
 class CueDependence(StrEnum):
-    """What a completion has from a cue alone."""
+    """A part of a completion that comes from a cue alone."""
 
     QUOTE = "crutch_quote"
     """`RUN_OF_WORDS` consecutive words, in its text or an argument, that were shown before it, but not in the plain

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Proposal(Generic[T]):
-    """What a proposer wrote: a `value`, or the reason in `rejection`.
+    """A proposal: its `value`, or the reason in `rejection`.
 
     The value of a rejected proposal is None if it could not be read. `sample` is set if a language model wrote it.
     """

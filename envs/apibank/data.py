@@ -75,7 +75,7 @@ def folder_of(named: str | Path | None = None) -> Path:
 
 def read_dialogues(folder: Path) -> tuple[RecordedDialogue, ...]:
     """All dialogues by level and name, without empty files. Raises `UserError` for a file that is no dialogue."""
-    return tuple(dialogue for level in LEVELS for dialogue in _of_level(folder, level) if dialogue.rows)
+    return tuple(dialogue for level in LEVELS for dialogue in _dialogues_at_level(folder, level) if dialogue.rows)
 
 
 def recorded_results(dialogues: Sequence[RecordedDialogue]) -> dict[str, JSON]:
@@ -129,7 +129,7 @@ def _schema(parameter: Mapping[str, str]) -> dict[str, JSON]:
     return schema
 
 
-def _of_level(folder: Path, level: str) -> Iterator[RecordedDialogue]:
+def _dialogues_at_level(folder: Path, level: str) -> Iterator[RecordedDialogue]:
     for path in sorted((folder / "lv1-lv2-samples" / LEVELS[level]).glob("*.jsonl")):
         rows = []
         for number, line in enumerate(read_text(path, "api-bank").splitlines(), 1):

@@ -113,8 +113,8 @@ class ApiBank(TaskSource):
     def task(self, task_id: str) -> Task:
         return self._tasks.task(task_id)
 
-    def split(self, division: str | None = None, *, seed: int = 0) -> Split:
-        return self._tasks.split(division, seed=seed)
+    def split(self, split_scheme: str | None = None, *, seed: int = 0) -> Split:
+        return self._tasks.split(split_scheme, seed=seed)
 
     @cached_property
     def _tasks(self) -> TaskSet:

@@ -49,8 +49,8 @@ class Bfcl(TaskSource):
     def task(self, task_id: str) -> Task:
         return get_task(task_id)
 
-    def split(self, division: str | None = None, *, seed: int = 0) -> Split:
-        return splits.get_split("scenario" if division is None else division, seed=seed)
+    def split(self, split_scheme: str | None = None, *, seed: int = 0) -> Split:
+        return splits.get_split("scenario" if split_scheme is None else split_scheme, seed=seed)
 
     def overlaps(self, split: Split) -> list[Overlap]:
         return splits.overlaps(split)
@@ -116,14 +116,16 @@ class Renamed(Bfcl):
         self,
         part: str,
         *,
-        division: str | None = None,
+        split_scheme: str | None = None,
         difficulty: str | None = None,
         categories: Sequence[str] | None = None,
     ) -> TaskPool:
         if part != "train":
-            return super().pool(part, division=division, difficulty=difficulty, categories=categories)
-        if division is not None:
-            raise UserError(f"split: {division!r:.80} is given; {self.name} has the default division, leave it out.")
+            return super().pool(part, split_scheme=split_scheme, difficulty=difficulty, categories=categories)
+        if split_scheme is not None:
+            raise UserError(
+                f"split: {split_scheme!r:.80} is given; {self.name} has the default split_scheme, leave it out."
+            )
         kinds = self.categories if categories is None else categories
         return RenamedPool(FinitePool(tuple(alternating_categories(_stories(), kinds))))
 

@@ -203,7 +203,7 @@ class ForbiddenAnswers:
 
 def _counts(span: Sequence[Word], forms: set[str], *, turned: bool) -> bool:
     """Whether words that spell a value are a leak, or an accident. `forms` are ways to write the value."""
-    # Single letters beside whole words are prose ("a, b and c"); letters alone spell something.
+    # Single letters next to whole words are prose ("a, b and c"); letters alone spell something.
     if any(not word.ordinary and len(word.text) > 1 for word in span) or all(len(word.text) == 1 for word in span):
         return True
     if turned and all(word.ordinary for word in span):

@@ -97,7 +97,7 @@ def _show_tool(interface: Interface, tool: ToolDoc) -> ToolDoc:
         if CueKind.ENUM in cues and parameter.enum:
             schema = properties[parameter.name]
             _append(schema, f"Allowed values: {', '.join(parameter.enum)}.")
-            # Those of an array are about its items.
+            # The allowed values of an array are about its items.
             (schema["items"] if parameter.items else schema)["enum"] = list(parameter.enum)
     return ToolDoc(tool.name, tool.class_name, document, tool.parameters)
 

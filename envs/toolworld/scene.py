@@ -23,7 +23,7 @@ Values = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SceneRow:
     """A kind of request, as a row of a scene's table.
 
     Args:
@@ -41,7 +41,7 @@ class Row:
         bulk: Whether the result grows with the state.
 
     Example:
-        `Row("any_file name:file", "mv(source=file, destination=name)", "rename")`
+        `SceneRow("any_file name:file", "mv(source=file, destination=name)", "rename")`
     """
 
     draws: str
@@ -63,7 +63,7 @@ class Beat:
         intent: Key of its phrases, such as "files.show".
         slots: Texts that are put into the phrases.
         clause: Key of the phrases of a second sentence, which says who the user is.
-        helpers, bulk, reads: As in `Row`.
+        helpers, bulk, reads: As in `SceneRow`.
     """
 
     intent: str
@@ -111,7 +111,7 @@ class Scene(ABC):
     """One simulator with its start state, drawn at construction. With `rich` its results are long."""
 
     class_name: ClassVar[str]
-    rows: ClassVar[Mapping[str, Row]]
+    rows: ClassVar[Mapping[str, SceneRow]]
     requests: ClassVar[str]
     """Rows that a turn can ask for; a name that appears twice is drawn twice as often."""
     referring_requests: ClassVar[str] = ""
@@ -196,7 +196,7 @@ class Scene(ABC):
     def is_logged_out(self, _values: Values) -> None:
         require(not self.logged_in)
 
-    def _draw(self, row: Row, values: Values) -> None:
+    def _draw(self, row: SceneRow, values: Values) -> None:
         for draw in row.draws.split():
             name, sign, kind = re.split(r"([:<]|$)", draw, maxsplit=1)
             method, _, limits = kind.partition("(")
@@ -210,7 +210,7 @@ class Scene(ABC):
                 values |= getattr(self, name)(values) or {}
 
     @staticmethod
-    def _calls(row: Row, values: Values) -> tuple[ToolCall, ...]:
+    def _calls(row: SceneRow, values: Values) -> tuple[ToolCall, ...]:
         calls: list[ToolCall] = []
         for node in _templates(row.calls):
             if isinstance(node, ast.Call):
@@ -221,11 +221,11 @@ class Scene(ABC):
         return tuple(calls)
 
     @staticmethod
-    def _said(row: Row, values: Values) -> dict[str, str]:
+    def _said(row: SceneRow, values: Values) -> dict[str, str]:
         hidden = {*row.reads.split(), *row.hides.split()}
         return {name: str(value) for name, value in values.items() if name[0] != "_" and name not in hidden}
 
-    def _run(self, row: Row, values: Values, before: Sequence[Callable[[], None]]) -> None:
+    def _run(self, row: SceneRow, values: Values, before: Sequence[Callable[[], None]]) -> None:
         for effect in before:
             effect()
         for change in row.effect.split():

@@ -72,7 +72,7 @@ class Toolworld(TaskSource):
         self,
         part: str,
         *,
-        division: str | None = None,  # noqa: ARG002 - parts are disjoint in one way
+        split_scheme: str | None = None,  # noqa: ARG002 - parts are disjoint in one way
         difficulty: str | None = None,
         categories: Sequence[str] | None = None,
     ) -> SplitPool:
@@ -81,7 +81,7 @@ class Toolworld(TaskSource):
         pool.task_id(0)  # a part that there is not is one sentence, here
         return pool
 
-    def split(self, division: str | None = None, *, seed: int = 0) -> Split:  # noqa: ARG002 - there is none
+    def split(self, split_scheme: str | None = None, *, seed: int = 0) -> Split:  # noqa: ARG002 - there is none
         raise UserError("split: the toolworld generates tasks without end, which cannot be listed.")
 
     def overlaps(self, split: Split) -> list[Overlap]:  # noqa: ARG002 - as above

@@ -42,7 +42,7 @@ def calls_as_text(beat: Beat) -> str:
     return "; ".join(str(call) for call in beat.calls)
 
 
-def is_anchored(beat: Beat) -> bool:
+def is_owned_by_split(beat: Beat) -> bool:
     """Whether both the request and its calls contain a value that the split owns."""
     said = owned_values(beat)
     return any(text.lstrip("#@") in said for call in beat.calls for text in values_of(call))
@@ -134,7 +134,7 @@ class TurnWriter:
     def requests(self, category: Category) -> tuple[list[Request], int]:
         """The user's requests, one per turn, and the index of the one that makes the category.
 
-        The first is anchored.
+        The first contains a value that the split owns.
         """
         count = self._rng.randint(*self._difficulty.turns)
         special = self._rng.randrange(count)
@@ -144,7 +144,7 @@ class TurnWriter:
             if category is Category.LONG_CONTEXT and self._rng.random() < _BULKY:
                 wish = replace(wish, likes=(attrgetter("bulk"),))
             if index == 0:
-                wish = replace(wish, needs=(*wish.needs, is_anchored))
+                wish = replace(wish, needs=(*wish.needs, is_owned_by_split))
             written.append(self._request(wish, opens=index == 0))
         return written, special
 

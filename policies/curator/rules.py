@@ -58,7 +58,7 @@ class RulesCurator(Curator):
     kind = "rules"
 
     class Settings(BaseModel):
-        """What the guidelines are added to."""
+        """The interface that the guidelines are added to."""
 
         model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
         interface: GivenInterface = None

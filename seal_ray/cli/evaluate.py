@@ -96,8 +96,10 @@ def command(
         model=opened,
         environment=env,
         split=split,
-        tasks=choose_tasks(env, split, limit=limit, categories=category or (), difficulty=difficulty, division=scheme),
-        division=scheme,
+        tasks=choose_tasks(
+            env, split, limit=limit, categories=category or (), difficulty=difficulty, split_scheme=scheme
+        ),
+        split_scheme=scheme,
         budgets=_budgets(opened, context or source.context, response),
         engine=engine or default_kind(),
         dtype=choose_dtype(dtype),
@@ -164,7 +166,7 @@ def _evaluate(
 
         done = asyncio.run(evaluate(plan, form, records, report=show))
     by_category = groups(done.records, source.categories)
-    split = plan.split if plan.division is None else f"{plan.split} ({plan.division})"
+    split = plan.split if plan.split_scheme is None else f"{plan.split} ({plan.split_scheme})"
     title = f"{name} on {source.name} {split}, plain interface, {plan.protocol} protocol"
     console.print(success_table(by_category, title))
     console.print(label_table(by_category))

@@ -43,9 +43,9 @@ from seal_ray.cli.options import (
 )
 from seal_ray.cli.tau2 import check_playable, make_play, model_party, play_all, suite_settings
 from seal_ray.evaluation.plan import MAX_CONTEXT
+from seal_ray.exams.exam_run import Answer, AnswerLog, ExamProgress, ExamRun, ModelUnderTest, choose_items
 from seal_ray.exams.logs import write_log
 from seal_ray.exams.report import ExamRow, exam_rows, exam_table, write
-from seal_ray.exams.sitting import Answer, AnswerLog, ExamProgress, ExamRun, ModelUnderTest, choose_items
 from seal_ray.exams.tau2.inspecting import VARIABLE
 from seal_ray.exams.tau2.playing import TURNS, Play
 from seal_ray.exams.tau2.suites import SUITES

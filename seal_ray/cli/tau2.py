@@ -11,7 +11,7 @@ from envs.errors import UserError
 from policies.models import open_model
 from seal_ray.cli.options import Update
 from seal_ray.evaluation.plan import MAX_CONTEXT
-from seal_ray.exams.sitting import AnswerLog, ExamProgress, ModelUnderTest
+from seal_ray.exams.exam_run import AnswerLog, ExamProgress, ModelUnderTest
 from seal_ray.exams.tau2.inspecting import find_interpreter
 from seal_ray.exams.tau2.playing import Party, Play, play
 from seal_ray.exams.tau2.servers import Servers, endpoint_at

@@ -35,7 +35,7 @@ class EvaluationPlan:
     budgets: Budgets
     engine: str
     dtype: str
-    division: str | None = None
+    split_scheme: str | None = None
     seeds: int = 1
     seed: int = 0
     temperature: float = 0.0
@@ -60,7 +60,7 @@ class EvaluationPlan:
             "dialect": self.model.dialect.name,
             "environment": self.environment,
             "split": self.split,
-            **({} if self.division is None else {"division": self.division}),
+            **({} if self.split_scheme is None else {"division": self.split_scheme}),
             "tasks": [task.id for task in self.tasks],
             "interface": "plain",
             "protocol": str(self.protocol),
@@ -102,7 +102,7 @@ def choose_tasks(
     limit: int | None = None,
     categories: Sequence[str] = (),
     difficulty: str | None = None,
-    division: str | None = None,
+    split_scheme: str | None = None,
 ) -> tuple[Task, ...]:
     """The first tasks of a source's split, the categories in turn. Raises `UserError` for unknown names."""
     source = get_source(environment, key="env")
@@ -110,7 +110,9 @@ def choose_tasks(
     check_known("category", source.categories, *categories)
     if difficulty is not None and not source.takes_difficulty:
         raise UserError(f"difficulty: {source.name} has none; leave it out.")
-    ids = chosen_ids(source, split, division=division, difficulty=difficulty, categories=categories, limit=limit)
+    ids = chosen_ids(
+        source, split, split_scheme=split_scheme, difficulty=difficulty, categories=categories, limit=limit
+    )
     return tuple(map(source.task, ids))
 
 
@@ -118,13 +120,13 @@ def chosen_ids(
     source: TaskSource,
     part: str,
     *,
-    division: str | None = None,
+    split_scheme: str | None = None,
     difficulty: str | None = None,
     categories: Sequence[str] = (),
     limit: int | None = None,
 ) -> tuple[str, ...]:
     """The ids of the first tasks of a split. A task's number does not depend on the chosen categories."""
-    pool = source.pool(part, division=division, difficulty=difficulty)
+    pool = source.pool(part, split_scheme=split_scheme, difficulty=difficulty)
     if pool.size is None and limit is None:
         limit = ENDLESS_TASKS
     numbers = itertools.count() if pool.size is None else range(pool.size)
@@ -152,7 +154,7 @@ def evaluation_ids(environment: EnvironmentSection, evaluation: EvaluationSectio
     return chosen_ids(
         source,
         evaluation.split,
-        division=environment.split_scheme if source is get_source(environment.source) else None,
+        split_scheme=environment.split_scheme if source is get_source(environment.source) else None,
         difficulty=environment.difficulty if source.takes_difficulty else None,
         limit=evaluation.tasks,
     )

@@ -74,7 +74,7 @@ def success_interval(records: Sequence[Record]) -> Interval:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class SuccessGroup:
     """The counts of one category, or of all. `labels` counts turns, `ends` dialogues."""
 
     name: str
@@ -85,7 +85,7 @@ class Group:
     ends: Counter[str]
 
     @classmethod
-    def counted(cls, name: str, records: Sequence[Record]) -> Group:
+    def counted(cls, name: str, records: Sequence[Record]) -> SuccessGroup:
         return cls(
             name,
             len({record.task for record in records}),
@@ -113,16 +113,19 @@ class Group:
         }
 
 
-def groups(records: Sequence[Record], categories: Sequence[str] = ()) -> list[Group]:
+def groups(records: Sequence[Record], categories: Sequence[str] = ()) -> list[SuccessGroup]:
     """A group for each category that occurs, in the order of `categories`, and one for all at the end."""
     by_category: dict[str, list[Record]] = {}
     for record in records:
         by_category.setdefault(record.category, []).append(record)
     occurring = [category for category in sorted_categories([*categories, *by_category]) if category in by_category]
-    return [*(Group.counted(category, by_category[category]) for category in occurring), Group.counted("all", records)]
+    return [
+        *(SuccessGroup.counted(category, by_category[category]) for category in occurring),
+        SuccessGroup.counted("all", records),
+    ]
 
 
-def success_table(counted: Sequence[Group], title: str) -> Table:
+def success_table(counted: Sequence[SuccessGroup], title: str) -> Table:
     table = Table("category", title=title, title_justify="left")
     for name in ("tasks", "dialogues", "success %", "95 % interval", "turns done %"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -133,7 +136,7 @@ def success_table(counted: Sequence[Group], title: str) -> Table:
     return table
 
 
-def label_table(counted: Sequence[Group]) -> Table:
+def label_table(counted: Sequence[SuccessGroup]) -> Table:
     """Label shares by category, in percent of the turns."""
     table = Table("label", title="labels, % of turns", title_justify="left")
     for group in counted:

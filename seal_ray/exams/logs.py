@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from envs.received import read_json_object
-from seal_ray.exams.sitting import AnswerLog
+from seal_ray.exams.exam_run import AnswerLog
 from seal_ray.report.files import replace_file
 
 _SCORER = "right"

@@ -12,14 +12,14 @@ from typing import Any
 from rich.table import Table
 
 from seal_ray.evaluation.intervals import Interval, mcnemar, paired_difference, wilson
-from seal_ray.exams.sitting import Answer
+from seal_ray.exams.exam_run import Answer
 from seal_ray.report.files import replace_file
 
 ALL = "all"
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class ExamComparison:
     """The base's share, the model's share less the base's, and McNemar's p."""
 
     base: Interval
@@ -37,7 +37,7 @@ class ExamRow:
     groups: int
     model: Interval
     ends: Counter[str]
-    compared: Comparison | None = None
+    compared: ExamComparison | None = None
 
     def to_dict(self) -> dict[str, Any]:
         row: dict[str, Any] = {"items": self.items, "groups": self.groups, "model": asdict(self.model)}
@@ -68,7 +68,7 @@ def _row(suite: str, category: str, answers: Sequence[Answer], base: Mapping[str
         for answer, change in zip(answers, changes, strict=True):
             differences.setdefault(answer.group, []).append(float(change))
         p = mcnemar(changes.count(1), changes.count(-1))
-        compared = Comparison(_share(before, groups), paired_difference(differences), p)
+        compared = ExamComparison(_share(before, groups), paired_difference(differences), p)
     return ExamRow(suite, category, len(answers), groups, model, Counter(answer.end for answer in answers), compared)
 
 
@@ -117,7 +117,7 @@ def write(
     cells = _cells(rows)
     head, *body = ("| " + " | ".join(row) + " |" for row in cells)
     lines = [
-        f"# Exam of {model}" + (f", beside {base}" if base else ""),
+        f"# Exam of {model}" + (f", next to {base}" if base else ""),
         "",
         *(head, "| --- | --- |" + " ---: |" * (len(cells[0]) - 2), *body),
         "",

@@ -312,9 +312,9 @@ def choose_by_posterior(
 
 
 def max_distinguishable_arms(
-    posterior: Posterior, rollouts: int, most: int, *, beside: int, margin: float, promote_at: float
+    posterior: Posterior, rollouts: int, most: int, *, others: int, margin: float, promote_at: float
 ) -> int:
-    """Largest number of new arms, up to `most`, that a window can distinguish; `beside` arms share its `rollouts` too.
+    """Largest number of new arms, up to `most`, that a window can distinguish; `others` arms share its `rollouts` too.
 
     With n rollouts an arm, the difference of two has the standard error s = √(2σ²/n). Arms are distinguishable if an
     arm that is better by two deviations of the prior would be promoted: Φ((2τ · τ²/(τ² + s²) − margin) /
@@ -322,7 +322,7 @@ def max_distinguishable_arms(
     """
     prior = posterior.prior
     for new in range(most, 0, -1):
-        squared = 2 * posterior.variance * (new + beside) / max(1, rollouts)
+        squared = 2 * posterior.variance * (new + others) / max(1, rollouts)
         mean = 2 * prior * prior**2 / (prior**2 + squared)
         deviation = prior * math.sqrt(squared / (prior**2 + squared))
         if normal_cdf((mean - margin) / deviation) > promote_at:

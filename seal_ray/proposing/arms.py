@@ -128,7 +128,7 @@ class ArmStatistics:
     def room(self, rollouts: int, most: int, *, others: int) -> int:
         """Number of new arms, at most `most`, that a window with so many rollouts under arms can distinguish."""
         return max_distinguishable_arms(
-            self.posterior, rollouts, most, beside=others, margin=MARGIN, promote_at=PROMOTE_AT
+            self.posterior, rollouts, most, others=others, margin=MARGIN, promote_at=PROMOTE_AT
         )
 
     def allocate(self, window: CuratorWindow, slots: int, seed: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""`TaskPool`: the written tasks, with their provenance and present difficulty."""
+"""`WrittenTaskPool`: the written tasks, with their provenance and present difficulty."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Written:
         return difficulty(self.successes, self.counted)
 
 
-class TaskPool:
+class WrittenTaskPool:
     """Written tasks, `CAPACITY` at most, each specification once.
 
     Counts of rollouts are discounted, since the solver learns. If there are too many tasks, the easiest and hardest are

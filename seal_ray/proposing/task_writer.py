@@ -24,7 +24,7 @@ from seal_ray.proposing import task_rewards
 from seal_ray.proposing.held_out import HeldOut, Play
 from seal_ray.proposing.loop import ProposalLoop
 from seal_ray.proposing.recorded import recorded_windows
-from seal_ray.proposing.task_pool import IN_POOL, Provenance, TaskPool, written_slots
+from seal_ray.proposing.task_pool import IN_POOL, Provenance, WrittenTaskPool, written_slots
 from seal_ray.proposing.task_rewards import HeldOutOutcome, TaskOutcome, WindowOutcomes
 from seal_ray.rollout.types import PLAIN, Group
 
@@ -58,7 +58,7 @@ class TaskWriterLoop(ProposalLoop[Specification]):
         source = writable(spec.environment.source)
         categories = spec.environment.categories
         self.source: Writable = source if categories is None else CategoryFilter(source, categories)
-        self.pool = TaskPool()
+        self.pool = WrittenTaskPool()
         reward = section.reward if isinstance(section, LLMTaskWriterSection) else "alpha"
         self.reward: task_rewards.TaskReward = task_rewards.TASK_REWARDS.make(reward)
         self._apart: Apart = self.source.apart(tested)

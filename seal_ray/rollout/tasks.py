@@ -20,7 +20,7 @@ def training_pool(environment: EnvironmentSection) -> TaskPool:
     chosen = source.categories if environment.categories is None else environment.categories
     return source.pool(
         environment.split,
-        division=environment.split_scheme,
+        split_scheme=environment.split_scheme,
         difficulty=environment.difficulty if source.takes_difficulty else None,
         categories=[category for category in source.categories if category in chosen],
     )

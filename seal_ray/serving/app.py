@@ -81,7 +81,7 @@ class ServingSettings(BaseModel):
     dialect: str | None = None
     """How the model writes calls; None is what it says or suggests (docs/solver.md)."""
     dtype: str | None = None
-    """What it computes in; None is bfloat16 on GPUs and float32 elsewhere."""
+    """Dtype of the computation; None is bfloat16 on GPUs and float32 elsewhere."""
     context: Count | None = None
     """Tokens of prompt and answer together at most; None is the model's, 32,768 at most."""
     response: Count = 4_096

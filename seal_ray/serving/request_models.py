@@ -376,7 +376,7 @@ class CompletionFields(CommonFields, total=False):
     echo: bool
     logprobs: Annotated[Whole, Field(ge=0, le=MAX_LOGPROBS)]
     add_special_tokens: bool
-    # Of vLLM's best_of only as many answers are left as are asked for.
+    # vLLM's best_of keeps only `n` answers.
     best_of: Annotated[Whole, Field(ge=1, le=1)]
 
 

@@ -212,7 +212,7 @@ class _Run:
                 plan,
                 check_plan(plan),
                 records,
-                report=lambda at: self._report(f"{source} dev, dialogues", len(at.records), at.total, ""),
+                report=lambda done: self._report(f"{source} dev, dialogues", len(done.records), done.total, ""),
             )
         )
         shares = {group.name: group.to_dict()["success"] for group in groups(played.records, tasks.categories)}

@@ -83,7 +83,7 @@ def test_a_mixture_is_for_training_alone() -> None:
     with pytest.raises(UserError, match="split part: 'dev' is not known"):
         source.pool("dev")
     with pytest.raises(UserError, match="divided by their defaults"):
-        source.pool("train", division="random")
+        source.pool("train", split_scheme="random")
     with pytest.raises(UserError, match="cannot be listed"):
         source.split()
     with pytest.raises(UserError, match="toolworld of the mixture has no task of them"):

@@ -118,7 +118,7 @@ def test_only_tasks_to_train_on_have_variants() -> None:
         with pytest.raises(UserError, match=sentence):
             SOURCE.task(bad)
     with pytest.raises(UserError, match="default division"):
-        SOURCE.pool("train", division="category")
+        SOURCE.pool("train", split_scheme="category")
 
 
 def test_no_variant_has_a_text_of_a_dev_or_test_task() -> None:

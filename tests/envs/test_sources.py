@@ -137,7 +137,7 @@ def test_a_set_of_tasks_is_a_source() -> None:
     assert (pool.size, pool.task_id(0), pool.task_id(0, seed=3), pool.category(0)) == (1, "own_1", "own_1", "slow")
     assert source.pool("train", categories=["slow"]).size == 0
     with pytest.raises(UserError, match="split: 'scenario' is not known; own is divided in one way, leave it out"):
-        source.pool("train", division="scenario")
+        source.pool("train", split_scheme="scenario")
     with pytest.raises(UserError, match="split part: 'trian' is not known; did you mean 'train'"):
         source.pool("trian")
 

@@ -194,7 +194,7 @@ def test_what_is_shown_of_a_model_does_nothing_to_the_terminal() -> None:
 def test_a_checkpoint_is_evaluated_on_the_tasks_of_its_run(tmp_path: Path) -> None:
     checkpoint = tmp_path / "checkpoints" / "round_000020"
     checkpoint.mkdir(parents=True)
-    written = "environment: {difficulty: t1-2_c1-2_d1-3_s2-4, division: category, tasks: 3}\n"
+    written = "environment: {difficulty: t1-2_c1-2_d1-3_s2-4, split_scheme: category, tasks: 3}\n"
     (tmp_path / "config.yaml").write_text(written, "utf-8")
     expected = {"difficulty": "t1-2_c1-2_d1-3_s2-4", "split_scheme": "category"}
     assert _environment_of(str(tmp_path)) == _environment_of(str(checkpoint)) == expected
@@ -211,7 +211,7 @@ def test_the_split_scheme_of_a_run_is_that_of_the_source_that_it_was_trained_on(
         ({"source": "toolworld+bfcl"}, bfcl, False),
     ):
         assert _is_source(trained, source) is same, trained
-    leaky = choose_tasks("bfcl", "test", division="category")
+    leaky = choose_tasks("bfcl", "test", split_scheme="category")
     trained_on = {task.id for task in bfcl.split("category").train}
     assert not {task.id for task in leaky} & trained_on
     assert {task.id for task in choose_tasks("bfcl", "test")} & trained_on

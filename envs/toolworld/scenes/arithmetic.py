@@ -7,7 +7,7 @@ from functools import partial
 from typing import ClassVar
 
 from envs.task import JSON
-from envs.toolworld.scene import Intent, Row, Scene, Values
+from envs.toolworld.scene import Intent, Scene, SceneRow, Values
 
 _OF_TWO = ("add", "subtract", "multiply")
 _OF_MANY = ("mean", "max_value", "min_value", "sum_values")
@@ -15,30 +15,32 @@ _OF_MANY = ("mean", "max_value", "min_value", "sum_values")
 
 class Arithmetic(Scene):
     class_name = "MathAPI"
-    rows: ClassVar[Mapping[str, Row]] = {
+    rows: ClassVar[Mapping[str, SceneRow]] = {
         **{
-            tool: Row(f"a:number(100,900) b:number(10,99) {tool}_them", f"{tool}(a=a, b=b)", "last=_result")
+            tool: SceneRow(f"a:number(100,900) b:number(10,99) {tool}_them", f"{tool}(a=a, b=b)", "last=_result")
             for tool in _OF_TWO
         },
-        **{tool: Row("three_numbers", f"{tool}(numbers=_numbers)", "last=") for tool in _OF_MANY},
-        "times_result": Row(
+        **{tool: SceneRow("three_numbers", f"{tool}(numbers=_numbers)", "last=") for tool in _OF_MANY},
+        "times_result": SceneRow(
             "_last<last b:number(10,99) multiply_it", "multiply(a=_last, b=b)", "last=_result", reads="_last"
         ),
-        "plus_result": Row("_last<last b:number(10,99) add_it", "add(a=_last, b=b)", "last=_result", reads="_last"),
-        "sum_times": Row(
+        "plus_result": SceneRow(
+            "_last<last b:number(10,99) add_it", "add(a=_last, b=b)", "last=_result", reads="_last"
+        ),
+        "sum_times": SceneRow(
             "a:number(100,900) b:number(10,99) add_them factor",
             "add(a=a, b=b); multiply(a=_first, b=c)",
             "last=_result",
             reads="_first",
         ),
-        "difference_times": Row(
+        "difference_times": SceneRow(
             "a:number(100,900) b:number(10,99) subtract_them factor",
             "subtract(a=a, b=b); multiply(a=_first, b=c)",
             "last=_result",
             reads="_first",
         ),
-        "mean_prices": Row("", "_read; mean(numbers=_value)", "last=", reads="_value"),
-        "mean_pressures": Row("", "_read; mean(numbers=_value)", "last=", reads="_value"),
+        "mean_prices": SceneRow("", "_read; mean(numbers=_value)", "last=", reads="_value"),
+        "mean_pressures": SceneRow("", "_read; mean(numbers=_value)", "last=", reads="_value"),
     }
     requests = " ".join((*_OF_TWO, *_OF_MANY))
     recalling_requests = "times_result plus_result"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from envs.task import JSON
-from envs.toolworld.scene import Row, Scene, Values, known, require
+from envs.toolworld.scene import Scene, SceneRow, Values, known, require
 from envs.toolworld.words import Words
 
 Folder = dict[str, str]
@@ -17,49 +17,57 @@ _KEEP = "touch(file_name=name); echo(content=text, file_name=name)"
 
 class Files(Scene):
     class_name = "GorillaFileSystem"
-    rows: ClassVar[Mapping[str, Row]] = {
-        "show": Row("any_file", "cat(file_name=file)", bulk=True),
-        "open_in": Row("elsewhere", _OPEN, "enter", bulk=True),
-        "lost": Row("elsewhere", _OPEN, "enter", hides="folder", helpers=("find",), bulk=True),
-        "write": Row("file:file text:sentence", "touch(file_name=file); echo(content=text, file_name=file)", "put"),
-        "replace": Row("any_file text:sentence", "echo(content=text, file_name=file)", "put"),
-        "new_folder": Row("at_root folder:folder", "mkdir(dir_name=folder)", "add_folder"),
-        "file_away": Row("at_root any_file any_folder", "mv(source=file, destination=folder)", "move"),
-        "new_home": Row(
+    rows: ClassVar[Mapping[str, SceneRow]] = {
+        "show": SceneRow("any_file", "cat(file_name=file)", bulk=True),
+        "open_in": SceneRow("elsewhere", _OPEN, "enter", bulk=True),
+        "lost": SceneRow("elsewhere", _OPEN, "enter", hides="folder", helpers=("find",), bulk=True),
+        "write": SceneRow(
+            "file:file text:sentence", "touch(file_name=file); echo(content=text, file_name=file)", "put"
+        ),
+        "replace": SceneRow("any_file text:sentence", "echo(content=text, file_name=file)", "put"),
+        "new_folder": SceneRow("at_root folder:folder", "mkdir(dir_name=folder)", "add_folder"),
+        "file_away": SceneRow("at_root any_file any_folder", "mv(source=file, destination=folder)", "move"),
+        "new_home": SceneRow(
             "at_root any_file folder:folder", "mkdir(dir_name=folder); mv(source=file, destination=folder)", "move"
         ),
-        "rename": Row("any_file name:file", "mv(source=file, destination=name)", "change_name"),
-        "copy": Row("any_file name:file", "cp(source=file, destination=name)", "duplicate"),
-        "delete": Row("any_file", "rm(file_name=file)", "discard"),
-        "delete_in": Row("elsewhere", "cd(folder=folder); rm(file_name=file)", "enter discard"),
-        "list_here": Row("bulk_at_root", "ls()"),
-        "list_in": Row("elsewhere", "cd(folder=folder); ls()", "enter listed=folder", hides="file"),
-        "go_up": Row("below_root", "cd(folder='..'); ls()", "leave", bulk=True),
-        "count": Row("any_file any_unit", "wc(file_name=file, mode=_mode)"),
-        "search": Row("any_file any_word", "grep(file_name=file, pattern=word)"),
-        "tail": Row("any_file lines:integer(2,3)", "tail(file_name=file, lines=lines)"),
-        "where": Row("elsewhere", "find(name=file)", "note_found", hides="folder"),
-        "sort": Row("any_file", "sort(file_name=file)", bulk=True),
-        "find_and_open": Row("elsewhere", f"find(name=file); {_OPEN}", "enter", reads="folder", bulk=True),
-        "open_only": Row("only_file", "cd(folder=folder); ls(); cat(file_name=file)", "enter", reads="file", bulk=True),
-        "rename_only": Row(
+        "rename": SceneRow("any_file name:file", "mv(source=file, destination=name)", "change_name"),
+        "copy": SceneRow("any_file name:file", "cp(source=file, destination=name)", "duplicate"),
+        "delete": SceneRow("any_file", "rm(file_name=file)", "discard"),
+        "delete_in": SceneRow("elsewhere", "cd(folder=folder); rm(file_name=file)", "enter discard"),
+        "list_here": SceneRow("bulk_at_root", "ls()"),
+        "list_in": SceneRow("elsewhere", "cd(folder=folder); ls()", "enter listed=folder", hides="file"),
+        "go_up": SceneRow("below_root", "cd(folder='..'); ls()", "leave", bulk=True),
+        "count": SceneRow("any_file any_unit", "wc(file_name=file, mode=_mode)"),
+        "search": SceneRow("any_file any_word", "grep(file_name=file, pattern=word)"),
+        "tail": SceneRow("any_file lines:integer(2,3)", "tail(file_name=file, lines=lines)"),
+        "where": SceneRow("elsewhere", "find(name=file)", "note_found", hides="folder"),
+        "sort": SceneRow("any_file", "sort(file_name=file)", bulk=True),
+        "find_and_open": SceneRow("elsewhere", f"find(name=file); {_OPEN}", "enter", reads="folder", bulk=True),
+        "open_only": SceneRow(
+            "only_file", "cd(folder=folder); ls(); cat(file_name=file)", "enter", reads="file", bulk=True
+        ),
+        "rename_only": SceneRow(
             "only_file name:file",
             "cd(folder=folder); ls(); mv(source=file, destination=name)",
             "enter change_name",
             reads="file",
         ),
-        "line": Row("one_line", "cat(file_name=file)", reads="text"),
-        "keep_text": Row("one_line name:file", f"cat(file_name=file); {_KEEP}", "keep", reads="text"),
-        "keep_count": Row("word_count name:file", f"wc(file_name=file, mode='w'); {_KEEP}", "keep", reads="text"),
-        "keep_line": Row(
+        "line": SceneRow("one_line", "cat(file_name=file)", reads="text"),
+        "keep_text": SceneRow("one_line name:file", f"cat(file_name=file); {_KEEP}", "keep", reads="text"),
+        "keep_count": SceneRow("word_count name:file", f"wc(file_name=file, mode='w'); {_KEEP}", "keep", reads="text"),
+        "keep_line": SceneRow(
             "last_line", "tail(file_name=file, lines=1); echo(content=text, file_name=name)", "keep", reads="text"
         ),
-        "keep_price": Row("name:file value_as_text", f"_read; {_KEEP}", "keep", reads="text"),
-        "open_found": Row("found_before", _OPEN, "enter", reads="folder", bulk=True),
-        "delete_found": Row("found_before", "cd(folder=folder); rm(file_name=file)", "enter discard", reads="folder"),
-        "open_listed": Row("listed_file", "cat(file_name=file)", reads="file", bulk=True),
-        "delete_listed": Row("listed_file", "rm(file_name=file)", "discard", reads="file"),
-        "rename_listed": Row("listed_file name:file", "mv(source=file, destination=name)", "change_name", reads="file"),
+        "keep_price": SceneRow("name:file value_as_text", f"_read; {_KEEP}", "keep", reads="text"),
+        "open_found": SceneRow("found_before", _OPEN, "enter", reads="folder", bulk=True),
+        "delete_found": SceneRow(
+            "found_before", "cd(folder=folder); rm(file_name=file)", "enter discard", reads="folder"
+        ),
+        "open_listed": SceneRow("listed_file", "cat(file_name=file)", reads="file", bulk=True),
+        "delete_listed": SceneRow("listed_file", "rm(file_name=file)", "discard", reads="file"),
+        "rename_listed": SceneRow(
+            "listed_file name:file", "mv(source=file, destination=name)", "change_name", reads="file"
+        ),
     }
     requests = (
         "show open_in lost write replace new_folder file_away new_home rename copy delete delete_in list_here list_in "

@@ -7,22 +7,22 @@ from functools import partial
 from typing import ClassVar
 
 from envs.task import JSON
-from envs.toolworld.scene import Row, Scene, Values, known, require
+from envs.toolworld.scene import Scene, SceneRow, Values, known, require
 from envs.toolworld.words import Words
 
-_login = partial(Row, login=True)
+_login = partial(SceneRow, login=True)
 _SEND = "send_message(receiver_id=_id, message=text)"
 
 
 class Messages(Scene):
     class_name = "MessageAPI"
     login_clause = "id"
-    rows: ClassVar[Mapping[str, Row]] = {
-        "login": Row("is_logged_out credentials", "message_login(user_id=user_id)", "log_in"),
+    rows: ClassVar[Mapping[str, SceneRow]] = {
+        "login": SceneRow("is_logged_out credentials", "message_login(user_id=user_id)", "log_in"),
         "send": _login("letter_to_stranger", f"get_user_id(user=name); {_SEND}", "write note_known"),
         "send_known": _login("letter_to_acquaintance", _SEND, "write note_known"),
         "send_id": _login("letter_to_id", "send_message(receiver_id=id, message=text)", "write"),
-        "add": Row("name:person new_id", "add_contact(user_name=name)", "add"),
+        "add": SceneRow("name:person new_id", "add_contact(user_name=name)", "add"),
         "add_and_send": _login(
             "name:person text:sentence new_id", f"add_contact(user_name=name); {_SEND}", "add write"
         ),
@@ -30,11 +30,11 @@ class Messages(Scene):
             "unknown_receiver", "get_user_id(user=name); delete_message(receiver_id=_id)", "note_known delete"
         ),
         "unsend_id": _login("any_message", "delete_message(receiver_id=id)", "delete"),
-        "people": Row("", "list_users()", bulk=True),
+        "people": SceneRow("", "list_users()", bulk=True),
         "sent": _login("", "view_messages_sent()", bulk=True),
         "search": _login("any_word", "search_messages(keyword=word)"),
         "stats": _login("", "get_message_stats()"),
-        "id_of": Row("stranger", "get_user_id(user=name)", "note_known"),
+        "id_of": SceneRow("stranger", "get_user_id(user=name)", "note_known"),
         "send_added": _login("added text:sentence", _SEND, "write", reads="_id", hides="name"),
         "send_both": _login(
             "letter_to_stranger other_stranger",

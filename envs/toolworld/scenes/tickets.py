@@ -7,10 +7,10 @@ from functools import partial
 from typing import ClassVar
 
 from envs.task import JSON
-from envs.toolworld.scene import Row, Scene, Values, require
+from envs.toolworld.scene import Scene, SceneRow, Values, require
 from envs.toolworld.words import Words
 
-_login = partial(Row, login=True)
+_login = partial(SceneRow, login=True)
 _CREATE = "create_ticket(title=title)"
 _CLOSE = "close_ticket(ticket_id=_id)"
 _RESOLVE = "resolve_ticket(ticket_id=_id, resolution=text)"
@@ -19,21 +19,21 @@ _RAISE = "edit_ticket(ticket_id=_id, updates={'priority': priority})"
 
 class Tickets(Scene):
     class_name = "TicketAPI"
-    rows: ClassVar[Mapping[str, Row]] = {
-        "login": Row("is_logged_out credentials", "ticket_login(username=username, password=password)", "log_in"),
-        "logout": Row("is_logged_in", "logout()", "log_out"),
+    rows: ClassVar[Mapping[str, SceneRow]] = {
+        "login": SceneRow("is_logged_out credentials", "ticket_login(username=username, password=password)", "log_in"),
+        "logout": SceneRow("is_logged_in", "logout()", "log_out"),
         "create": _login("title:title", _CREATE, "create"),
         "create_urgent": _login(
             "title:title priority:integer(2,5)", "create_ticket(title=title, priority=priority)", "create"
         ),
-        "read": Row("any_ticket", "get_ticket(ticket_id=_id)"),
-        "close": Row("open_ticket", _CLOSE, "finish"),
-        "close_created": Row("_id<created any_open", _CLOSE, "finish"),
-        "resolve": Row("text:sentence open_ticket", _RESOLVE, "finish"),
-        "resolve_created": Row("_id<created text:sentence any_open", _RESOLVE, "finish"),
-        "priority": Row("any_ticket priority:integer(4,5)", _RAISE),
-        "priority_created": Row("_id<created priority:integer(4,5)", _RAISE),
-        "retitle": Row("any_ticket title:title", "edit_ticket(ticket_id=_id, updates={'title': title})"),
+        "read": SceneRow("any_ticket", "get_ticket(ticket_id=_id)"),
+        "close": SceneRow("open_ticket", _CLOSE, "finish"),
+        "close_created": SceneRow("_id<created any_open", _CLOSE, "finish"),
+        "resolve": SceneRow("text:sentence open_ticket", _RESOLVE, "finish"),
+        "resolve_created": SceneRow("_id<created text:sentence any_open", _RESOLVE, "finish"),
+        "priority": SceneRow("any_ticket priority:integer(4,5)", _RAISE),
+        "priority_created": SceneRow("_id<created priority:integer(4,5)", _RAISE),
+        "retitle": SceneRow("any_ticket title:title", "edit_ticket(ticket_id=_id, updates={'title': title})"),
         "mine": _login("", "get_user_tickets()", "note_listed", bulk=True),
         "create_and_close": _login("title:title next_id", f"{_CREATE}; {_CLOSE}", "create created=", reads="_id"),
         "create_and_resolve": _login(
@@ -48,10 +48,10 @@ class Tickets(Scene):
         "raise_first": _login(
             "first priority:integer(4,5)", f"get_user_tickets(); {_RAISE}", "note_listed", reads="_id", bulk=True
         ),
-        "read_created": Row("_id<created", "get_ticket(ticket_id=_id)", reads="_id"),
-        "close_listed": Row("first is_listed first_is_open", _CLOSE, "close_it", reads="_id"),
-        "raise_listed": Row("is_listed first priority:integer(4,5)", _RAISE, reads="_id"),
-        "resolve_with_file": Row(
+        "read_created": SceneRow("_id<created", "get_ticket(ticket_id=_id)", reads="_id"),
+        "close_listed": SceneRow("first is_listed first_is_open", _CLOSE, "close_it", reads="_id"),
+        "raise_listed": SceneRow("is_listed first priority:integer(4,5)", _RAISE, reads="_id"),
+        "resolve_with_file": SceneRow(
             "open_ticket", "_read; resolve_ticket(ticket_id=_id, resolution=_value)", "close_it", reads="_value"
         ),
     }

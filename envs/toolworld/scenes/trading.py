@@ -7,10 +7,10 @@ from functools import partial
 from typing import ClassVar
 
 from envs.task import JSON
-from envs.toolworld.scene import Row, Scene, Values, require
+from envs.toolworld.scene import Scene, SceneRow, Values, require
 from envs.toolworld.words import Words
 
-_login = partial(Row, login=True)
+_login = partial(SceneRow, login=True)
 _INFO = "get_stock_info(symbol=symbol)"
 _BUY = "place_order(order_type='Buy', symbol=symbol, price=price, amount=shares)"
 _UNWATCH = "remove_stock_from_watchlist(symbol=symbol)"
@@ -20,32 +20,32 @@ _DETAILS = "get_order_details(order_id=order)"
 class Trading(Scene):
     class_name = "TradingBot"
     makers: ClassVar[Mapping[str, str]] = {"buy": "order", "sell": "order"}
-    rows: ClassVar[Mapping[str, Row]] = {
-        "login": Row("is_logged_out credentials", "trading_login(username=username, password=password)", "log_in"),
-        "logout": Row("is_logged_in", "trading_logout()", "log_out"),
-        "quote": Row("any_stock", _INFO, "quoted=symbol"),
-        "watch": Row("unwatched_stock", "add_to_watchlist(stock=symbol)", "watch", bulk=True),
+    rows: ClassVar[Mapping[str, SceneRow]] = {
+        "login": SceneRow("is_logged_out credentials", "trading_login(username=username, password=password)", "log_in"),
+        "logout": SceneRow("is_logged_in", "trading_logout()", "log_out"),
+        "quote": SceneRow("any_stock", _INFO, "quoted=symbol"),
+        "watch": SceneRow("unwatched_stock", "add_to_watchlist(stock=symbol)", "watch", bulk=True),
         "unwatch": _login("watched_stock", _UNWATCH, "unwatch"),
         "order": _login(
             "any_stock price:decimal(10,100) shares:integer(11,90) any_kind",
             "place_order(order_type=_kind, symbol=symbol, price=price, amount=shares)",
             "place",
         ),
-        "cancel": Row("open_order", "cancel_order(order_id=order)", "cancel"),
-        "cancel_placed": Row("order<placed one_order", "cancel_order(order_id=order)", "cancel", hides="order"),
-        "details": Row("any_order", _DETAILS),
-        "details_placed": Row("order<placed", _DETAILS, hides="order"),
+        "cancel": SceneRow("open_order", "cancel_order(order_id=order)", "cancel"),
+        "cancel_placed": SceneRow("order<placed one_order", "cancel_order(order_id=order)", "cancel", hides="order"),
+        "details": SceneRow("any_order", _DETAILS),
+        "details_placed": SceneRow("order<placed", _DETAILS, hides="order"),
         "fund": _login("amount:number(100,2000)", "fund_account(amount=amount)"),
         "withdraw": _login("amount:number(100,2000)", "withdraw_funds(amount=amount)"),
         "account": _login("", "get_account_info()"),
         "watchlist": _login("", "get_watchlist()", "note_watch_list", bulk=True),
         "history": _login("last_order", "get_order_history()", "last_listed=order", hides="order", bulk=True),
-        "between": Row(
+        "between": SceneRow(
             "low:number(20,90) high:number(120,280) two_stocks",
             "filter_stocks_by_price(stocks=_both, min_price=low, max_price=high)",
         ),
-        "price": Row("any_stock its_price", _INFO, "quoted=symbol", reads="price"),
-        "two_prices": Row(
+        "price": SceneRow("any_stock its_price", _INFO, "quoted=symbol", reads="price"),
+        "two_prices": SceneRow(
             "two_stocks",
             "get_stock_info(symbol=first); get_stock_info(symbol=second)",
             "quoted=second",
@@ -70,9 +70,9 @@ class Trading(Scene):
             "first_watched", f"get_watchlist(); {_INFO}", "quoted=symbol", reads="symbol", bulk=True
         ),
         "unwatch_first": _login("first_watched", f"get_watchlist(); {_UNWATCH}", "unwatch", reads="symbol", bulk=True),
-        "quote_listed": Row("first_listed", _INFO, "quoted=symbol", reads="symbol"),
+        "quote_listed": SceneRow("first_listed", _INFO, "quoted=symbol", reads="symbol"),
         "unwatch_listed": _login("first_listed", _UNWATCH, "unwatch", reads="symbol"),
-        "details_listed": Row("order<last_listed", _DETAILS, reads="order"),
+        "details_listed": SceneRow("order<last_listed", _DETAILS, reads="order"),
     }
     requests = (
         "quote watch unwatch order order cancel cancel_placed details details_placed fund withdraw account watchlist "

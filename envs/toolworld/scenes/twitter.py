@@ -7,10 +7,10 @@ from functools import partial
 from typing import ClassVar
 
 from envs.task import JSON
-from envs.toolworld.scene import Row, Scene, Values, require
+from envs.toolworld.scene import Scene, SceneRow, Values, require
 from envs.toolworld.words import Words
 
-_login = partial(Row, login=True)
+_login = partial(SceneRow, login=True)
 _POST = "post_tweet(content=text)"
 _COMMENT = "comment(tweet_id=_id, comment_content=text)"
 _MENTION = "mention(tweet_id=_id, mentioned_usernames=[name])"
@@ -23,8 +23,8 @@ _UNFOLLOW = "unfollow_user(username_to_unfollow=author)"
 
 class Twitter(Scene):
     class_name = "TwitterAPI"
-    rows: ClassVar[Mapping[str, Row]] = {
-        "login": Row(
+    rows: ClassVar[Mapping[str, SceneRow]] = {
+        "login": SceneRow(
             "is_logged_out credentials", "authenticate_twitter(username=username, password=password)", "log_in"
         ),
         "post": _login("text:sentence", _POST, "post"),
@@ -34,15 +34,15 @@ class Twitter(Scene):
         "comment_posted": _login("_id<posted text:sentence", _COMMENT),
         "retweet": _login("new_tweet", _RETWEET, "retweet"),
         "retweet_author": _login("new_single_tweet", f"{_TWEETS}; {_RETWEET}", "retweet shown="),
-        "mention": Row("any_tweet any_name", _MENTION),
+        "mention": SceneRow("any_tweet any_name", _MENTION),
         "follow": _login("author:account", _FOLLOW, "follow"),
         "unfollow": _login("followed", _UNFOLLOW, "unfollow"),
         "following": _login("", "list_all_following()", "note_listed", bulk=True),
-        "read": Row("any_tweet", _TWEET, "shown=_author"),
-        "posts_of": Row("any_author", _TWEETS, "shown=", bulk=True),
-        "search": Row("any_word", "search_tweets(keyword=word)", "shown="),
-        "stats": Row("any_author", "get_user_stats(username=author)"),
-        "mention_posted": Row("_id<posted any_name", _MENTION, reads="_id"),
+        "read": SceneRow("any_tweet", _TWEET, "shown=_author"),
+        "posts_of": SceneRow("any_author", _TWEETS, "shown=", bulk=True),
+        "search": SceneRow("any_word", "search_tweets(keyword=word)", "shown="),
+        "stats": SceneRow("any_author", "get_user_stats(username=author)"),
+        "mention_posted": SceneRow("_id<posted any_name", _MENTION, reads="_id"),
         "post_and_comment": _login(
             "text:sentence reply:sentence next_id",
             f"{_POST}; comment(tweet_id=_id, comment_content=reply)",
@@ -54,7 +54,7 @@ class Twitter(Scene):
             "single_tweet text:sentence", f"{_TWEETS}; {_COMMENT}", "shown=", reads="_id", bulk=True
         ),
         "follow_author": _login("tweet_of_stranger", f"{_TWEET}; {_FOLLOW}", "shown=_author follow", reads="author"),
-        "stats_author": Row(
+        "stats_author": SceneRow(
             "authored_tweet", f"{_TWEET}; get_user_stats(username=author)", "shown=_author", reads="author"
         ),
         "unfollow_first": _login(
@@ -62,7 +62,7 @@ class Twitter(Scene):
         ),
         "unfollow_listed": _login("first_listed", _UNFOLLOW, "unfollow", reads="author"),
         "follow_shown": _login("author<shown is_stranger", _FOLLOW, "follow", reads="author"),
-        "posts_shown": Row("author<shown", _TWEETS, reads="author", bulk=True),
+        "posts_shown": SceneRow("author<shown", _TWEETS, reads="author", bulk=True),
         "retweet_posted": _login("_id<posted is_new", _RETWEET, "retweet", reads="_id"),
         "post_file": _login("", "_read; post_tweet(content=_value)", "post", reads="_value"),
     }

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from envs.task import JSON, ToolCall
-from envs.toolworld.scene import Row, Scene, Values, known, require
+from envs.toolworld.scene import Scene, SceneRow, Values, known, require
 from envs.toolworld.words import Words
 
 _DOORS = ("driver", "passenger", "rear_left", "rear_right")
@@ -28,37 +28,41 @@ _LOCK_ALL = ToolCall("lockDoors", {"unlock": False, "door": list(_DOORS)})
 class Vehicle(Scene):
     class_name = "VehicleControlAPI"
     makers: ClassVar[Mapping[str, str]] = {"lock": "one_door", "unlock": "one_door", "climate_mode": "cooler"}
-    rows: ClassVar[Mapping[str, Row]] = {
-        "start": Row("is_stopped", "_start", "start"),
-        "start_and_drive": Row("is_stopped place:place", "_start; set_navigation(destination=place)", "start"),
-        "navigate": Row("place:place", "set_navigation(destination=place)"),
-        "fill": Row("any_gallons fits", "fillFuelTank(fuelAmount=_gallons)", "fill"),
-        "fill_liters": Row(
+    rows: ClassVar[Mapping[str, SceneRow]] = {
+        "start": SceneRow("is_stopped", "_start", "start"),
+        "start_and_drive": SceneRow("is_stopped place:place", "_start; set_navigation(destination=place)", "start"),
+        "navigate": SceneRow("place:place", "set_navigation(destination=place)"),
+        "fill": SceneRow("any_gallons fits", "fillFuelTank(fuelAmount=_gallons)", "fill"),
+        "fill_liters": SceneRow(
             "any_liters fits", "liter_to_gallon(liter=liters); fillFuelTank(fuelAmount=_gallons)", "fill"
         ),
-        "lock_all": Row("is_unlocked", "_lock", "lock_all"),
-        "one_door": Row("any_door", "lockDoors(unlock=_unlock, door=[_door])", "turn_lock"),
-        "climate": Row("degrees:decimal(16,29)", "adjustClimateControl(temperature=degrees)"),
-        "cooler": Row(
+        "lock_all": SceneRow("is_unlocked", "_lock", "lock_all"),
+        "one_door": SceneRow("any_door", "lockDoors(unlock=_unlock, door=[_door])", "turn_lock"),
+        "climate": SceneRow("degrees:decimal(16,29)", "adjustClimateControl(temperature=degrees)"),
+        "cooler": SceneRow(
             "degrees:decimal(16,29) any_climate", "adjustClimateControl(temperature=degrees, fanSpeed=fan, mode=mode)"
         ),
-        "lights": Row("other_light", "setHeadlights(mode=mode)", "switch_lights"),
-        "parking_brake": Row("other_brake", "activateParkingBrake(mode=mode)", "switch_parking"),
-        "cruise": Row(
+        "lights": SceneRow("other_light", "setHeadlights(mode=mode)", "switch_lights"),
+        "parking_brake": SceneRow("other_brake", "activateParkingBrake(mode=mode)", "switch_parking"),
+        "cruise": SceneRow(
             "any_cruise",
             "_start; setCruiseControl(speed=speed, activate=True, distanceToNextVehicle=meters)",
             "start",
         ),
-        "status": Row("any_part", "displayCarStatus(option=_option)"),
-        "tires": Row("", "check_tire_pressure()"),
-        "reach": Row("miles:number(50,400)", "estimate_drive_feasibility_by_mileage(distance=miles)"),
-        "liters": Row("gallons:number(2,40)", "gallon_to_liter(gallon=gallons)"),
-        "gallons": Row("any_liters", "liter_to_gallon(liter=liters)", "converted=_gallons"),
-        "fill_converted": Row("_gallons<converted fits", "fillFuelTank(fuelAmount=_gallons)", "fill", reads="_gallons"),
-        "fuel_in_liters": Row("fuel", "displayCarStatus(option='fuel'); gallon_to_liter(gallon=_fuel)", reads="_fuel"),
-        "gauge": Row("", "displayCarStatus(option='fuel')", "note_gauge"),
-        "gauge_in_liters": Row("gauge_is_right fuel", "gallon_to_liter(gallon=_fuel)", reads="_fuel"),
-        "pressures": Row("pressures", "check_tire_pressure()", reads="_pressures"),
+        "status": SceneRow("any_part", "displayCarStatus(option=_option)"),
+        "tires": SceneRow("", "check_tire_pressure()"),
+        "reach": SceneRow("miles:number(50,400)", "estimate_drive_feasibility_by_mileage(distance=miles)"),
+        "liters": SceneRow("gallons:number(2,40)", "gallon_to_liter(gallon=gallons)"),
+        "gallons": SceneRow("any_liters", "liter_to_gallon(liter=liters)", "converted=_gallons"),
+        "fill_converted": SceneRow(
+            "_gallons<converted fits", "fillFuelTank(fuelAmount=_gallons)", "fill", reads="_gallons"
+        ),
+        "fuel_in_liters": SceneRow(
+            "fuel", "displayCarStatus(option='fuel'); gallon_to_liter(gallon=_fuel)", reads="_fuel"
+        ),
+        "gauge": SceneRow("", "displayCarStatus(option='fuel')", "note_gauge"),
+        "gauge_in_liters": SceneRow("gauge_is_right fuel", "gallon_to_liter(gallon=_fuel)", reads="_fuel"),
+        "pressures": SceneRow("pressures", "check_tire_pressure()", reads="_pressures"),
     }
     requests = (
         "start start start_and_drive start_and_drive navigate fill fill_liters lock_all one_door climate cooler lights "

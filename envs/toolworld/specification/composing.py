@@ -6,7 +6,7 @@ number of the lexicon. A composed task **shares** something with another task if
 * a user text that contains one of the composed task's own values, or all user texts in order;
 * a ground-truth call with one of these values, or all ground-truth calls in order.
 
-Other texts and calls ("List the files here.", `ls()`) are nobody's.
+Other texts and calls ("List the files here.", `ls()`) may occur in any task.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from envs.toolworld.shown_tools import can_be_held_out
 from envs.toolworld.specification.json_form import code_of, specification_of
 from envs.toolworld.specification.value import SCENES, TaskSpecification, slots_of
 from envs.toolworld.words import SPLITS, UsedUp, Words
-from envs.toolworld.writing import Request, calls_as_text, is_anchored, owned_values, values_of
+from envs.toolworld.writing import Request, calls_as_text, is_owned_by_split, owned_values, values_of
 
 PREFIX = "toolworld_written_"
 """Prefix of every id of a composed task; its split follows."""
@@ -106,7 +106,7 @@ def _composed(specification: TaskSpecification, rng: random.Random, name: str, s
     beats = [beat for said in requests for beat in said.beats]
     if long and not any(beat.bulk for beat in beats):
         raise _Misfit("long_context needs an intent whose result grows with the state, as a list or a whole file", 1)
-    if not any(map(is_anchored, beats)):
+    if not any(map(is_owned_by_split, beats)):
         raise _Misfit("no request names a value of its own, such as a file or a person", 1)
     special = None if specification.withheld is None else specification.withheld.turn
     made = assemble(
@@ -201,7 +201,7 @@ class KnownTasks:
         self._stories.update(_stories(task))
 
     def shared(self, made: Composition) -> str | None:
-        """What the task shares with one of these, as a phrase; None if nothing."""
+        """A phrase that names the shared texts or values of the task and one of these; None if there are none."""
         own = {value for beats in made.beats for beat in beats for value in owned_values(beat)}
         for text in _texts(made.task):
             if text in self._texts and any(mentions(text, value) for value in own):

@@ -126,7 +126,7 @@ class Inspecting:
                 case "failed":
                     check()
                     whose = "the user model" if said["who"] == "user" else "the model"
-                    raise SealError(f"{whose} could not be asked any more ({said['why']})")
+                    raise SealError(f"{whose} did not answer any more ({said['why']})")
                 case "broken":
                     raise SealError(f"Inspect cannot play ({said['why']}); its log is {self._log}")
 
@@ -149,7 +149,7 @@ def _send(process: subprocess.Popen[str], line: Mapping[str, Any]) -> None:
 
 
 def inspect_cache(folder: Path) -> Path:
-    """The folder of Inspect's cached answers of a job: pickles, which must not come with somebody else's folder."""
+    """The folder of Inspect's cached answers of a job: pickles, which must not come with a received folder."""
     return cache_folder() / "inspect" / hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:24]
 
 

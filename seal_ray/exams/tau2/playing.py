@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from envs.errors import SealError, UserError, check_known
-from seal_ray.exams.sitting import AnswerLog, ExamProgress, choose_items
+from seal_ray.exams.exam_run import AnswerLog, ExamProgress, choose_items
 from seal_ray.exams.tau2.inspecting import LOG, InspectJob, Interpreter, Sides, inspecting
 from seal_ray.exams.tau2.servers import Endpoint, ServerProcess, Servers
 from seal_ray.exams.tau2.suites import PREFIX, Tau2Dialogue, dialogue_row, task_of

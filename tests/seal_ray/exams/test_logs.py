@@ -8,8 +8,8 @@ from pathlib import Path
 
 from envs.exams import Exam
 from policies.engine.scripted import ScriptedEngine
+from seal_ray.exams.exam_run import AnswerLog
 from seal_ray.exams.logs import write_log
-from seal_ray.exams.sitting import AnswerLog
 from seal_ray.exams.tau2.inspecting import environment
 from tests.seal_ray.exams.tau2_script import interpreter, needs_inspect
 from tests.seal_ray.exams.test_sitting import EXAM, adds, sit

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from seal_ray.evaluation.intervals import Interval, mcnemar, paired_difference, wilson
+from seal_ray.exams.exam_run import Answer
 from seal_ray.exams.report import exam_rows, exam_table, write
-from seal_ray.exams.sitting import Answer
 
 
 def answers(right: Sequence[bool], *, category: str = "c", per_group: int = 1, end: str = "stop") -> list[Answer]:

@@ -18,7 +18,7 @@ from policies.engine.scripted import ScriptedEngine
 from policies.models import open_model
 from policies.prompting import ChatFormat
 from policies.solver import Budgets
-from seal_ray.exams.sitting import Answer, AnswerLog, ExamProgress, ExamRun, ModelUnderTest, choose_items
+from seal_ray.exams.exam_run import Answer, AnswerLog, ExamProgress, ExamRun, ModelUnderTest, choose_items
 from tests.seal_ray.exams.arithmetic import Arithmetic, Sum
 
 MODEL = open_model("tiny")

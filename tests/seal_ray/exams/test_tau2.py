@@ -15,7 +15,7 @@ import pytest
 from envs.errors import SealError, UserError
 from policies.models import open_model
 from seal_ray.cli.tau2 import make_play
-from seal_ray.exams.sitting import Answer, choose_items
+from seal_ray.exams.exam_run import Answer, choose_items
 from seal_ray.exams.tau2.inspecting import InspectJob, Interpreter, Sides, find_interpreter, inspecting
 from seal_ray.exams.tau2.servers import ServerProcess, Servers, endpoint_at
 from seal_ray.exams.tau2.suites import Tau2Dialogue, dialogue_row, task_of

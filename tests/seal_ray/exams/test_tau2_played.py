@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from seal_ray.exams.sitting import choose_items
+from seal_ray.exams.exam_run import choose_items
 from seal_ray.exams.tau2.inspecting import environment
 from seal_ray.exams.tau2.suites import Tau2Dialogue
 from tests.command_line import run_main

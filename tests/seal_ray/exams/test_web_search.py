@@ -16,7 +16,7 @@ from policies.engine import GenRequest
 from policies.engine.scripted import ScriptedEngine
 from policies.solver import Budgets
 from seal_ray.cli.exam import exam_settings
-from seal_ray.exams.sitting import AnswerLog, choose_items
+from seal_ray.exams.exam_run import AnswerLog, choose_items
 from tests.command_line import Refusal
 from tests.envs.web_search.stand_in import StandIn, running
 from tests.seal_ray.exams.test_sitting import FORM, SITTER, sit

@@ -234,7 +234,7 @@ def test_groups_go_to_those_that_may_be_best_and_to_all() -> None:
 
 def test_fewer_rollouts_tell_fewer_arms_apart() -> None:
     found = [
-        max_distinguishable_arms(EMPTY, rollouts, 4, beside=1, margin=0.05, promote_at=0.8)
+        max_distinguishable_arms(EMPTY, rollouts, 4, others=1, margin=0.05, promote_at=0.8)
         for rollouts in (0, 32, 64, 128, 256, 512)
     ]
     assert found == sorted(found)

@@ -13,7 +13,7 @@ from envs.specifications import Rejected, Specification, writable
 from envs.task import Task
 from seal_ray.proposing import task_pool
 from seal_ray.proposing.difficulty import difficulty
-from seal_ray.proposing.task_pool import DISCOUNT, Provenance, TaskPool, story_of, written_slots
+from seal_ray.proposing.task_pool import DISCOUNT, Provenance, WrittenTaskPool, story_of, written_slots
 from tests.envs.test_toolworld import content
 
 SOURCE = writable("toolworld")
@@ -32,20 +32,20 @@ def some(count: int, *, seed: int = 0) -> list[tuple[Task, Specification]]:
     return found
 
 
-def filled(count: int) -> TaskPool:
-    pool = TaskPool()
+def filled(count: int) -> WrittenTaskPool:
+    pool = WrittenTaskPool()
     for place, (task, specification) in enumerate(some(count)):
         assert pool.add(task, specification, Provenance("random", "none", place // 10)) is None
     return pool
 
 
-def play(pool: TaskPool, rates: list[float], rollouts: int = 8, round_number: int = 0) -> None:
+def play(pool: WrittenTaskPool, rates: list[float], rollouts: int = 8, round_number: int = 0) -> None:
     for entry, rate in zip(pool.entries, rates, strict=True):
         pool.observe(entry.task, successes=rate * rollouts, rollouts=rollouts, round_number=round_number)
 
 
 def test_a_task_is_added_once_with_where_it_comes_from() -> None:
-    pool = TaskPool()
+    pool = WrittenTaskPool()
     (task, specification), (other, another) = some(2)
     assert pool.add(task, specification, Provenance("llm", "abc", 3)) is None
     again = pool.add(task, specification, Provenance("llm", "abc", 4))
@@ -125,7 +125,7 @@ def test_a_pool_continues_from_its_state_and_its_tasks_replay_bit_equal() -> Non
     play(pool, [place % 9 / 8 for place in range(100)])
     pool.age()
     state = json.loads(json.dumps(pool.get_state()))
-    again = TaskPool()
+    again = WrittenTaskPool()
     again.set_state(state, SOURCE)
     assert again.get_state() == pool.get_state()
     assert again.entries == pool.entries
@@ -141,7 +141,7 @@ def test_a_pool_continues_from_its_state_and_its_tasks_replay_bit_equal() -> Non
         assert content(task) == tasks[entry.task]
         assert story_of(task) == entry.story
         assert SOURCE.specification_in(entry.task) == entry.specification
-    empty = TaskPool()
+    empty = WrittenTaskPool()
     empty.set_state({}, SOURCE)
     assert len(empty) == 0
     assert empty.metrics()["pool/tasks"] == 0

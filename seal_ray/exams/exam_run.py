@@ -1,4 +1,4 @@
-"""Running an exam: the items of a suite are asked concurrently, and every answer is stored for a resumption."""
+"""Running an exam: the items of a suite are sent concurrently, and every answer is stored for a resumption."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ class ExamProgress:
         """The error of a suite that cannot continue, with the number of stored answers."""
         return SealError(
             f"{self.suite}: {str(error).rstrip('.')}; {len(self.answers)} of {self.total} items are kept and no score "
-            "was written; the same command goes on from there."
+            "was written; the same command resumes from there."
         )
 
 
