@@ -61,7 +61,8 @@ def command(
         source = folder / "config.yaml"
         if not source.is_file() or (folder / TRIALS).exists():
             raise UserError(f"--resume: {folder} is no run; give a folder that seal-ray train has made.")
-        trust_signed_names(read_yaml(source, "config"), source, run=folder)  # before a custom kind is imported
+        if not dry_run:  # a plan imports nothing but custom kinds, which `make_config` has trusted
+            trust_signed_names(read_yaml(source, "config"), source, run=folder)
         made = make_config(None, file=source)
     else:
         words = [*(overrides or []), *([] if rounds is None else [f"training.rounds={rounds}"])]
