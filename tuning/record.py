@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -164,19 +164,6 @@ class TrialsManifest(BaseModel):
         if not path.is_file():
             raise UserError(f"{out} is no {cls.WHAT}; give a folder that seal-ray {cls.COMMAND} has made.")
         return validated(cls, read_yaml_as_json(path), f"{path} cannot be read as a {cls.WHAT}")
-
-
-class TrialSet(Protocol):
-    """The trials of a comparison or a sweep; `planned` is the number of all, started or not."""
-
-    @property
-    def folder(self) -> Path: ...
-    @property
-    def manifest(self) -> TrialsManifest: ...
-    @property
-    def trials(self) -> Sequence[TrialRecord]: ...
-    @property
-    def planned(self) -> int: ...
 
 
 def write_csv(path: Path, rows: Iterable[Sequence[object]]) -> None:

@@ -18,26 +18,9 @@ from policies import tiny
 from policies.engine.choice import choose_dtype, default_kind
 from policies.models import ModelFolder, open_model
 from policies.solver import Budgets
+from seal_ray.cli import options as opt
 from seal_ray.cli.console import make_console, print_line
-from seal_ray.cli.options import (
-    Category,
-    Concurrent,
-    Context,
-    Dialect,
-    Dtype,
-    EngineKind,
-    Env,
-    Fresh,
-    Model,
-    Response,
-    Seed,
-    Temperature,
-    TopP,
-    Trust,
-    check_engine,
-    check_sampling,
-    progress,
-)
+from seal_ray.cli.options import check_engine, check_sampling, progress
 from seal_ray.evaluation.plan import MAX_CONTEXT, EvaluationPlan, check_plan, choose_tasks
 from seal_ray.evaluation.records import (
     EvaluationProgress,
@@ -61,29 +44,29 @@ Official = Annotated[Path | None, typer.Option(help="Folder for result files of 
 
 
 def command(
-    model: Model = tiny.NAME,
-    env: Env = GENERATED,
+    model: opt.Model = tiny.NAME,
+    env: opt.Env = GENERATED,
     split: Annotated[str, typer.Option(help="train, dev or test.")] = "dev",
     limit: Annotated[int | None, typer.Option(help="Largest number of tasks, the categories in turn.", min=1)] = None,
-    category: Category = None,
+    category: opt.Category = None,
     difficulty: Difficulty = None,
     split_scheme: SplitScheme = None,
     seeds: Annotated[int, typer.Option(help="Dialogues of each task, for sampling.", min=1)] = 1,
-    seed: Seed = 0,
-    temperature: Temperature = 0.0,
-    top_p: TopP = 1.0,
-    context: Context = None,
-    response: Response = 4096,
-    dialect: Dialect = None,
-    engine: EngineKind = None,
-    dtype: Dtype = None,
-    concurrent: Concurrent = 64,
+    seed: opt.Seed = 0,
+    temperature: opt.Temperature = 0.0,
+    top_p: opt.TopP = 1.0,
+    context: opt.Context = None,
+    response: opt.Response = 4096,
+    dialect: opt.Dialect = None,
+    engine: opt.EngineKind = None,
+    dtype: opt.Dtype = None,
+    concurrent: opt.Concurrent = 64,
     threads: Annotated[int | None, typer.Option(help="CPU threads of the engine.", min=1)] = None,
     gpu_memory_share: Share = 0.9,
     out: Annotated[Path | None, typer.Option(help="Folder of the results.")] = None,
-    fresh: Fresh = False,
+    fresh: opt.Fresh = False,
     official_results: Official = None,
-    _trust: Trust = False,
+    _trust: opt.Trust = False,
 ) -> None:
     """Evaluate a model on the plain benchmark. After Ctrl-C, the same command resumes."""
     check_sampling(temperature, top_p)

@@ -21,26 +21,9 @@ from policies.engine.choice import choose_dtype, default_kind, start_engine
 from policies.models import open_model
 from policies.prompting import ChatFormat
 from policies.solver import Budgets
+from seal_ray.cli import options as opt
 from seal_ray.cli.console import make_console, print_line
-from seal_ray.cli.options import (
-    Category,
-    Concurrent,
-    Context,
-    Dialect,
-    Dtype,
-    EngineKind,
-    Fresh,
-    Model,
-    Response,
-    Seed,
-    Temperature,
-    TopP,
-    Trust,
-    Update,
-    check_engine,
-    check_sampling,
-    progress,
-)
+from seal_ray.cli.options import Update, check_engine, check_sampling, progress
 from seal_ray.cli.tau2 import check_playable, make_play, model_party, play_all, suite_settings
 from seal_ray.evaluation.plan import MAX_CONTEXT
 from seal_ray.exams.exam_run import Answer, AnswerLog, ExamProgress, ExamRun, ModelUnderTest, choose_items
@@ -71,29 +54,29 @@ Inspect = Annotated[
 
 
 def command(
-    model: Model,
+    model: opt.Model,
     suite: Annotated[list[str], typer.Option(help=_SUITES)],
     data: Data = None,
     embeddings: Embeddings = None,
     base: Base = None,
     limit: Annotated[int | None, typer.Option(help="Largest number of items, the categories in turn.", min=1)] = None,
-    category: Category = None,
-    seed: Seed = 0,
-    temperature: Temperature = 0.0,
-    top_p: TopP = 1.0,
-    context: Context = None,
-    response: Response = 1024,
-    dialect: Dialect = None,
-    engine: EngineKind = None,
-    dtype: Dtype = None,
-    concurrent: Concurrent = 64,
+    category: opt.Category = None,
+    seed: opt.Seed = 0,
+    temperature: opt.Temperature = 0.0,
+    top_p: opt.TopP = 1.0,
+    context: opt.Context = None,
+    response: opt.Response = 1024,
+    dialect: opt.Dialect = None,
+    engine: opt.EngineKind = None,
+    dtype: opt.Dtype = None,
+    concurrent: opt.Concurrent = 64,
     out: Annotated[Path | None, typer.Option(help="Folder of answers and tables.")] = None,
-    fresh: Fresh = False,
+    fresh: opt.Fresh = False,
     user_model: UserModel = None,
     turns: Turns = TURNS,
     server: Server = None,
     inspect: Inspect = None,
-    _trust: Trust = False,
+    _trust: opt.Trust = False,
 ) -> None:
     """Examine a model on benchmarks that it was not trained on. After Ctrl-C or a kill, the same command resumes."""
     check_engine(engine, dtype)

@@ -23,8 +23,9 @@ from envs.task import Task, ToolDoc
 from envs.text import visible
 from policies.engine.choice import default_kind
 from policies.models import open_model
+from seal_ray.cli import options as opt
 from seal_ray.cli.console import make_console
-from seal_ray.cli.options import Dialect, EngineKind, Env, Seed, Temperature, Trust, check_engine, check_sampling
+from seal_ray.cli.options import check_engine, check_sampling
 from seal_ray.run.checkpoints import model_of
 
 _Answer = Callable[[Dialogue], tuple[str, bool]]
@@ -40,18 +41,18 @@ def command(
     task: Annotated[str, typer.Argument(help="Task id, for instance multi_turn_base_0; seal-ray tasks lists them.")],
     oracle: Annotated[bool, typer.Option("--oracle", help="Replay the ground truth.")] = False,
     model: Annotated[str | None, typer.Option(help="A model that plays: a name, a model folder or a run.")] = None,
-    temperature: Temperature = 0.0,
-    seed: Seed = 0,
-    engine: EngineKind = "transformers",
+    temperature: opt.Temperature = 0.0,
+    seed: opt.Seed = 0,
+    engine: opt.EngineKind = "transformers",
     interface: Annotated[
         Path | None, typer.Option(help="JSON file of an interface, whose changes are shown first.")
     ] = None,
     protocol: Annotated[
         str, typer.Option(help="official (evaluation); seal or until-failure (training).")
     ] = "official",
-    dialect: Dialect = None,
-    env: Env = GENERATED,
-    _trust: Trust = False,
+    dialect: opt.Dialect = None,
+    env: opt.Env = GENERATED,
+    _trust: opt.Trust = False,
 ) -> None:
     """Play one dialogue of the two-agent game as the solver; the verifier judges every turn."""
     get_source(env, key="env")

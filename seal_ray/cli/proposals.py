@@ -12,14 +12,16 @@ import typer
 
 from envs.errors import UserError
 from envs.text import visible
+from seal_ray.cli import options as opt
 from seal_ray.cli.console import make_console, print_line
-from seal_ray.cli.options import AsJson
 
 Picture = Annotated[Path | None, typer.Option(help="The picture to draw; by default in the folder of the (first) run.")]
 
 
 def curator(
-    run: Annotated[Path, typer.Argument(help="The folder of a run.")], picture: Picture = None, as_json: AsJson = False
+    run: Annotated[Path, typer.Argument(help="The folder of a run.")],
+    picture: Picture = None,
+    as_json: opt.AsJson = False,
 ) -> None:
     """Show the history of a run's arms: gain with interval, rounds, promotions, text; and draw it (arms.png)."""
     from seal_ray.report.arms import draw_history, history_as_rows, history_table, read_history
@@ -43,7 +45,7 @@ def pool(
     runs: Annotated[list[Path], typer.Argument(help="The folder of a run, or of several that differ in their seed.")],
     picture: Picture = None,
     limit: Annotated[int, typer.Option(help="Tasks in the table, the newest first; 0 for all.", min=0)] = 30,
-    as_json: AsJson = False,
+    as_json: opt.AsJson = False,
 ) -> None:
     """Show the pool of written tasks: difficulty, rollouts, provenance, specification; and draw it (pool.png).
 

@@ -16,8 +16,8 @@ import typer
 
 from envs.errors import SealError, UserError
 from policies import tiny
+from seal_ray.cli import options as opt
 from seal_ray.cli.console import make_console, print_line
-from seal_ray.cli.options import Concurrent, Context, Dialect, Dtype, Model, Response
 
 if TYPE_CHECKING:
     from seal_ray.serving.app import Served
@@ -34,7 +34,7 @@ KeyFile = Annotated[
 
 
 def command(
-    model: Model = tiny.NAME,
+    model: opt.Model = tiny.NAME,
     adapter: Adapters = None,
     model_name: Annotated[str | None, typer.Option(help="The model's name for clients; else its folder's.")] = None,
     host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
@@ -45,11 +45,11 @@ def command(
     replicas: Annotated[int, typer.Option(help="Copies of the model, at least.", min=1)] = 1,
     max_replicas: Annotated[int | None, typer.Option(help="Copies at most, under load.", min=1)] = None,
     gpus: Annotated[int | None, typer.Option(help="GPUs of each copy; 1 if there are any.", min=0)] = None,
-    context: Context = None,
-    response: Response = 4_096,
-    concurrent: Concurrent = 64,
-    dialect: Dialect = None,
-    dtype: Dtype = None,
+    context: opt.Context = None,
+    response: opt.Response = 4_096,
+    concurrent: opt.Concurrent = 64,
+    dialect: opt.Dialect = None,
+    dtype: opt.Dtype = None,
 ) -> None:
     """Serve a model to OpenAI's clients, with tools and streaming. Ctrl-C stops. On a cluster, use serve deploy."""
     from seal_ray.serving.app import KEY_VARIABLE, ServingSettings, read_key, resolve

@@ -13,12 +13,12 @@ from rich.table import Table
 from envs.errors import UserError, check_known
 from envs.sources import BENCHMARK, PARTS, Overlap, Split, TaskSource, class_counts, get_source
 from envs.task import JSON, Task
+from seal_ray.cli import options as opt
 from seal_ray.cli.console import make_console
-from seal_ray.cli.options import AsJson, Category, Env
 
 
 def command(
-    category: Category = None,
+    category: opt.Category = None,
     involves: Annotated[
         list[str] | None, typer.Option("--class", help="Only tasks that involve this simulator class.")
     ] = None,
@@ -29,8 +29,8 @@ def command(
     seed: Annotated[int, typer.Option(help="Seed of the split scheme.")] = 0,
     limit: Annotated[int, typer.Option(help="Rows to list; 0 lists all.", min=0)] = 20,
     counts: Annotated[bool, typer.Option("--counts", help="Count instead of listing.")] = False,
-    as_json: AsJson = False,
-    env: Env = BENCHMARK,
+    as_json: opt.AsJson = False,
+    env: opt.Env = BENCHMARK,
 ) -> None:
     """List the tasks, filtered by category, simulator class or split, or count them."""
     source = get_source(env, key="env")

@@ -15,9 +15,10 @@ from rich.table import Table
 
 from envs.diagnosis import Label
 from envs.errors import UserError, check_known
+from envs.received import read_yaml
 from envs.trusting import import_names, require_trust, trust_names, untrusted
+from seal_ray.cli import options as opt
 from seal_ray.cli.console import make_console, print_line
-from seal_ray.cli.options import DryRun, Name, Overrides, Presets, Resume, Rounds, Runs, RunSeed, Storage, Trust
 from seal_ray.metrics import categories_of
 from seal_ray.report.files import TRIALS
 
@@ -26,23 +27,24 @@ if TYPE_CHECKING:
 
 
 def command(
-    overrides: Overrides = None,
-    preset: Presets = None,
+    overrides: opt.Overrides = None,
+    preset: opt.Presets = None,
     config: Annotated[Path | None, typer.Option(help="YAML file of settings, on top of the presets.")] = None,
-    rounds: Rounds = None,
-    seed: RunSeed = None,
-    name: Name = None,
-    runs: Runs = Path("runs"),
-    resume: Resume = None,
-    storage: Storage = None,
+    rounds: opt.Rounds = None,
+    seed: opt.RunSeed = None,
+    name: opt.Name = None,
+    runs: opt.Runs = Path("runs"),
+    resume: opt.Resume = None,
+    storage: opt.Storage = None,
     wandb: Annotated[str, typer.Option(help="off, auto (offline without a key), online or offline.")] = "auto",
-    dry_run: DryRun = False,
+    dry_run: opt.DryRun = False,
     presets: Annotated[bool, typer.Option("--presets", help="List the presets.")] = False,
-    _trust: Trust = False,
+    _trust: opt.Trust = False,
 ) -> None:
     """Train a solver: play, diagnose, reweight, learn. Ctrl-C writes a checkpoint; --resume resumes."""
     from seal_ray.algorithm.config import make_config
     from seal_ray.report.trackers import WANDB
+    from seal_ray.run.signature import trust_signed_names
     from seal_ray.run.storage import fetched, is_stored
 
     console = make_console()
@@ -59,6 +61,8 @@ def command(
         source = folder / "config.yaml"
         if not source.is_file() or (folder / TRIALS).exists():
             raise UserError(f"--resume: {folder} is no run; give a folder that seal-ray train has made.")
+        if not dry_run:  # a plan imports nothing but custom kinds, which `make_config` has trusted
+            trust_signed_names(read_yaml(source, "config"), source, run=folder)
         made = make_config(None, file=source)
     else:
         words = [*(overrides or []), *([] if rounds is None else [f"training.rounds={rounds}"])]
@@ -80,15 +84,13 @@ def _train(
     from seal_ray.run import checkpoints
     from seal_ray.run.cluster import check_fits, connected
     from seal_ray.run.recorder import train
-    from seal_ray.run.signature import Signature, trust_signed_names
+    from seal_ray.run.signature import Signature
     from seal_ray.run.storage import mirrored
 
     sections, spec = made.to_sections(), made.spec
     if new:
         _check_new(path)
         trust_names(sections, source)
-    else:
-        trust_signed_names(sections, source, run=path)
     check_memory(spec, check_run(spec))
     for place in ("wandb/settings", ".wandb/settings") if wandb != "off" else ():
         if Path(place).is_file():

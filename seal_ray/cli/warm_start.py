@@ -9,12 +9,13 @@ import typer
 
 from envs.sources import GENERATED
 from policies import tiny
+from seal_ray.cli import options as opt
 from seal_ray.cli.console import make_console, print_line
-from seal_ray.cli.options import Overrides, progress
+from seal_ray.cli.options import progress
 
 
 def command(
-    overrides: Overrides = None,
+    overrides: opt.Overrides = None,
     model: Annotated[str, typer.Option(help="A model by name or folder.")] = tiny.NAME,
     out: Annotated[Path, typer.Option(help="Folder of the new model; the same command resumes it.")] = ...,  # type: ignore[assignment]
     source: Annotated[

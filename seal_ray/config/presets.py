@@ -14,11 +14,11 @@ import yaml  # type: ignore[import-untyped]
 
 from envs.errors import UserError, check_known, unknown_value
 from envs.received import parse_yaml, problem_of, read_yaml, read_yaml_as_json
-from envs.trusting import allow, config_folder, import_names
+from envs.trusting import allow, config_folder, import_names, trust_names
 from seal_ray.config.earlier import check_current, converted
 from seal_ray.config.fields import takes_text
 from seal_ray.config.schema import KINDS, SECTIONS
-from seal_ray.config.sections import check_key, fields_of, make_section, section_class
+from seal_ray.config.sections import check_key, fields_of, is_custom_kind, make_section, section_class
 
 FOLDER = Path(__file__).parent.parent / "presets"
 DEFAULT = "tiny"
@@ -93,6 +93,8 @@ def read_sections(
     for section in KINDS:
         default = SECTIONS[section].model_fields["kind"].default
         kind = own.get(section, {}).get("kind", under.get(section, {}).get("kind", default))
+        if is_custom_kind(section, kind):  # its class says which settings it has
+            trust_names(kind, file or Path(", ".join(presets or ())))
         fields = section_class(section, kind).model_fields
         for values in (under, own) if shared else (under,):
             values[section] = {key: value for key, value in values.get(section, {}).items() if key in fields}
@@ -137,7 +139,8 @@ def _read_file(path: Path) -> tuple[Values, Any]:
 def read_settings(path: Path) -> dict[str, Any]:
     """The recorded config of a run: `seed`, and the settings by section.
 
-    Present settings are checked, settings of an earlier version are `converted`. Raises `UserError`.
+    Present settings are checked, settings of an earlier version are `converted`. Nothing that it names is imported.
+    Raises `UserError`.
     """
     document = read_yaml_as_json(path, "config")
     if not isinstance(document, dict):
@@ -149,7 +152,9 @@ def read_settings(path: Path) -> dict[str, Any]:
     for name in SECTIONS:
         values = document.get(name, {})
         try:
-            known = section_class(name, values.get("kind")).model_fields if "kind" in values else fields_of(name)
+            if is_custom_kind(name, values.get("kind")):  # not imported: its settings are checked as a model's are
+                values = {**values, "kind": "llm"}
+            known = section_class(name, values.get("kind")).model_fields
             make_section(name, {key: value for key, value in values.items() if key in known})
         except UserError as error:
             raise UserError(f"config: {path}: {error}") from None

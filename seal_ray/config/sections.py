@@ -41,6 +41,11 @@ def section_class(name: str, kind: Any = None) -> type[Section]:
     return schema.LLMTaskWriterSection if task_writer_is_model(kind) else schema.WritingTaskWriterSection
 
 
+def is_custom_kind(name: str, kind: Any) -> bool:
+    """Whether the kind of a union is none of the package: its class is known once it is imported."""
+    return name in KINDS and isinstance(kind, str) and kind not in KINDS[name]
+
+
 def fields_of(name: str) -> dict[str, FieldInfo]:
     """All settings of a section, of a union the settings of all kinds."""
     fields: dict[str, FieldInfo] = {}

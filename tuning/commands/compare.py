@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.table import Table
 
 from envs.errors import UserError
+from seal_ray.cli import options as opt
 from seal_ray.cli.console import make_console, print_line
-from seal_ray.cli.options import DryRun, Name, Resume, Rounds, Runs, Storage, Trust
 from tuning.commands.shared import Report, check_exclusive, open_folder, print_end, print_missing, run_or_resume
 
 if TYPE_CHECKING:
@@ -48,19 +48,19 @@ def command(
     arms: Annotated[str | None, typer.Option(help="Method presets, for instance vanilla,fixed,mine.yaml.")] = None,
     seeds: Annotated[int | None, typer.Option(help="Runs of each arm, each with its own seed; 3 if not given.")] = None,
     first_seed: Annotated[int | None, typer.Option(help="The first of the seeds; 0 if not given.", min=0)] = None,
-    rounds: Rounds = None,
+    rounds: opt.Rounds = None,
     preset: Annotated[str | None, typer.Option(help="The model preset under all arms, or a YAML file.")] = None,
     baseline: Baseline = None,
     threshold: Threshold = None,
     start: Start = None,
-    name: Name = None,
-    runs: Runs = Path("runs"),
-    resume: Resume = None,
-    storage: Storage = None,
+    name: opt.Name = None,
+    runs: opt.Runs = Path("runs"),
+    resume: opt.Resume = None,
+    storage: opt.Storage = None,
     report: Report = None,
     merge: Merge = False,
-    dry_run: DryRun = False,
-    _trust: Trust = False,
+    dry_run: opt.DryRun = False,
+    _trust: opt.Trust = False,
 ) -> None:
     """Compare methods: arms × seeds, with intervals and paired differences. Ctrl-C stops; --resume resumes."""
     from tuning.comparison.collect import ComparisonManifest, set_threshold

@@ -14,10 +14,14 @@ from rich.console import Console
 from envs.errors import SealError, UserError
 from seal_ray.cli.console import print_line
 from seal_ray.cli.train import minutes, percent, success_text
-from tuning.record import State, TrialRecord, TrialSet, TrialsManifest
+from tuning.record import State, TrialRecord, TrialsManifest
 
 if TYPE_CHECKING:
+    from tuning.comparison.collect import Comparison
     from tuning.running import OnEvent, TrialEvent
+    from tuning.sweep.results import Sweep
+
+    TrialSet = Comparison | Sweep
 
 
 T = TypeVar("T")

@@ -13,8 +13,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from seal_ray.cli import options as opt
 from seal_ray.cli.console import make_console, print_line
-from seal_ray.cli.options import DryRun, Name, Overrides, Presets, Resume, Rounds, Runs, RunSeed, Storage, Trust
 from tuning.commands.shared import Report, check_exclusive, open_folder, print_end, print_missing, run_or_resume
 from tuning.record import State
 
@@ -29,21 +29,21 @@ Space = Annotated[
 
 
 def command(
-    overrides: Overrides = None,
-    preset: Presets = None,
+    overrides: opt.Overrides = None,
+    preset: opt.Presets = None,
     space: Space = None,
     scheduler: Annotated[str | None, typer.Option(help="asha (if not given), pbt or none.")] = None,
     search: Annotated[str | None, typer.Option(help="random (if not given), optuna or grid.")] = None,
     trials: Annotated[int | None, typer.Option(help="Points that are tried; 16 if not given.")] = None,
-    rounds: Rounds = None,
-    seed: RunSeed = None,
-    name: Name = None,
-    runs: Runs = Path("runs"),
-    resume: Resume = None,
-    storage: Storage = None,
+    rounds: opt.Rounds = None,
+    seed: opt.RunSeed = None,
+    name: opt.Name = None,
+    runs: opt.Runs = Path("runs"),
+    resume: opt.Resume = None,
+    storage: opt.Storage = None,
     report: Report = None,
-    dry_run: DryRun = False,
-    _trust: Trust = False,
+    dry_run: opt.DryRun = False,
+    _trust: opt.Trust = False,
 ) -> None:
     """Sweep settings: reweighting, curator, learning rate. Ctrl-C stops; --resume resumes."""
     from tuning.sweep.results import SweepManifest, collect, write_results

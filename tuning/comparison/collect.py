@@ -158,7 +158,7 @@ class ArmTrial(TrialRecord):
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The plan and the trials of a comparison; a `TrialSet`."""
+    """The plan and the trials of a comparison."""
 
     folder: Path
     manifest: ComparisonManifest

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from envs.errors import UserError
 from envs.task import sorted_categories
 from tuning.comparison.collect import ArmTrial, Comparison
 from tuning.comparison.measures import Measure
 from tuning.comparison.results import results_by_arm
-from tuning.comparison.texts import markdown_table, shown_with_difference
+from tuning.comparison.texts import markdown_table, section, shown_with_difference
 from tuning.record import State
 
 
@@ -58,18 +58,15 @@ def _check(suite: str, trials: Sequence[ArmTrial]) -> None:
                 )
 
 
-def exam_lines(comparison: Comparison) -> Iterator[str]:
-    """The section of the report; nothing if no trial was examined."""
+def exam_lines(comparison: Comparison) -> list[str]:
+    """The section of the report; empty if no trial was examined."""
     measures = exam_measures(comparison)
     if not measures:
-        return
+        return []
     rows = [[results[0].arm, *map(shown_with_difference, results)] for results in results_by_arm(comparison, *measures)]
-    yield from (
+    return section(
         "## Exams",
-        "",
-        *markdown_table(["arm", *(f"{measure.name} %" for measure in measures)], rows),
-        "",
+        markdown_table(["arm", *(f"{measure.name} %" for measure in measures)], rows),
         "Benchmarks that were not trained on, after the last round: means over the examined trials, and below them the "
         "paired difference to the baseline, over seeds and the groups of the exam's items.",
-        "",
     )

@@ -10,12 +10,13 @@ from tuning.comparison.results import ArmResult, regressions, results_by_arm, re
 from tuning.comparison.texts import (
     counted,
     markdown_table,
+    section,
     shown,
     shown_difference,
     shown_given_seeds,
     shown_number,
 )
-from tuning.comparison.threshold import Cost, Threshold, counts_tasks, rollouts_until, tasks_until, threshold_of
+from tuning.comparison.threshold import Cost, counts_tasks, rollouts_until, tasks_until, threshold_of
 from tuning.record import State
 from tuning.statistics import LEVEL, mean_estimate, remark
 
@@ -82,16 +83,13 @@ def gain_lines(comparison: Comparison) -> list[str]:
         ]
         for gain, final in results
     ]
-    return [
+    return section(
         "## What training did",
-        "",
-        *markdown_table(["arm", "gain", "gain, these trials alone", alone], rows),
-        "",
+        markdown_table(["arm", "gain", "gain, these trials alone", alone], rows),
         "**Gain**: success after the last round minus before training, in points, over seeds and evaluation tasks. "
         "**These trials alone**: over the tasks only. It says how well the success of these trained models is known on "
         "other tasks, and nothing about other seeds.",
-        "",
-    ]
+    )
 
 
 def turn_lines(comparison: Comparison) -> list[str]:
@@ -103,15 +101,12 @@ def turn_lines(comparison: Comparison) -> list[str]:
         [turns.arm, shown(turns.estimate), shown(gain.estimate, sign=True), shown_difference(turns)]
         for turns, gain in results
     ]
-    return [
+    return section(
         "## Turns",
-        "",
-        *markdown_table(["arm", "turns done %", "gain", f"− {comparison.manifest.baseline}"], rows),
-        "",
+        markdown_table(["arm", "turns done %", "gain", f"− {comparison.manifest.baseline}"], rows),
         "Turns of the last evaluation that passed, or in which the solver rightly called nothing, of all turns of its "
         "tasks: they separate models that rarely complete a whole dialogue. Intervals are over seeds.",
-        "",
-    ]
+    )
 
 
 def threshold_lines(comparison: Comparison) -> list[str]:
@@ -133,24 +128,17 @@ def threshold_lines(comparison: Comparison) -> list[str]:
             restricted = shown(result.estimate, unit=result.measure.unit)
             rows[-1] += [shown_number(median), restricted, shown_difference(result)]
     never = [name for arm in manifest.arms for name in threshold.reached(comparison, arm).never]
-    return [
+    censored = f"**{len(never)} never reached it, and are censored at their last round:** {', '.join(never)}."
+    return section(
         "## To the threshold",
-        "",
         "Rounds and training rollouts to the first evaluation with a success of "
         f"{100 * threshold.level:.1f} %, {source}.",
-        "",
-        *markdown_table(head, rows),
-        "",
-        *(
-            [f"**{len(never)} never reached it, and are censored at their last round:** {', '.join(never)}.", ""]
-            if never
-            else []
-        ),
+        markdown_table(head, rows),
+        *([censored] if never else []),
         "Medians are Kaplan and Meier's; – if less than half reach it. Restricted means count a trial that did not "
         "reach it with the time that all trials have, and have Student's interval over seeds. An arm that is earlier "
         "has a difference below 0.",
-        "",
-    ]
+    )
 
 
 def efficiency_lines(comparison: Comparison) -> list[str]:
@@ -171,29 +159,20 @@ def efficiency_lines(comparison: Comparison) -> list[str]:
         ]
         for final, tasks in results_by_arm(comparison, FINAL, threshold.tasks)
     ]
-    return [
+    tasks = [count for trial in comparison.trials if (count := value_of(trial, threshold.tasks)) is not None]
+    fewest = threshold.fewest_tasks
+    never = (
+        f"**No run reached it within fewer than {fewest:.0f} tasks**, as many as the run with the fewest was trained "
+        "on: restricted means and their differences mean nothing here."
+    )
+    return section(
         "## Data efficiency",
-        "",
         f"![evaluation success over different tasks and over rollouts]({EFFICIENCY})",
-        "",
-        *markdown_table(head, rows),
-        "",
+        markdown_table(head, rows),
         "**Tasks** are the different tasks of training rollouts, **rollouts** all rollouts, both to the end of a run, "
         f"mean over seeds. The threshold is {100 * threshold.level:.1f} % here too.",
-        "",
-        *_warning(comparison, threshold),
-    ]
-
-
-def _warning(comparison: Comparison, threshold: Threshold) -> Iterator[str]:
-    """A warning if no run has reached the threshold within the tasks that all have seen."""
-    tasks = [count for trial in comparison.trials if (count := value_of(trial, threshold.tasks)) is not None]
-    if tasks and min(tasks) >= threshold.fewest_tasks:
-        yield (
-            f"**No run reached it within fewer than {threshold.fewest_tasks:.0f} tasks**, as many as the run with the "
-            "fewest was trained on: restricted means and their differences mean nothing here."
-        )
-        yield ""
+        *([never] if tasks and min(tasks) >= fewest else []),
+    )
 
 
 def _mean_cost(comparison: Comparison, arm: str, cost: Cost) -> str:

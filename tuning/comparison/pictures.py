@@ -11,26 +11,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from seal_ray.report.files import Row
-from seal_ray.report.pictures import (
-    BLACK,
-    BLUE,
-    GREEN,
-    LABEL_COLOURS,
-    ORANGE,
-    PINK,
-    RED,
-    SKY,
-    as_share,
-    finish,
-    save_picture,
-    stack,
-)
+from seal_ray.report.pictures import BLACK, COLOURS, LABEL_COLOURS, as_share, finish, save_picture, stack
 from tuning.comparison.collect import EVALUATION, ArmTrial, Comparison
 from tuning.comparison.threshold import Cost, rollouts_until, tasks_until
 from tuning.record import State
 from tuning.statistics import Estimate, mean_estimate
 
-_COLOURS = (BLACK, BLUE, RED, GREEN, ORANGE, PINK, SKY)
+_COLOURS = (BLACK, *COLOURS[:6])
 _LINES = ("solid", "dashed", "dotted")
 """If there are more arms than colours, colours repeat with another line."""
 _DPI = 100

@@ -21,7 +21,15 @@ from tuning.comparison.measures import AREA, FINAL, HINT_OFF, Measure, categorie
 from tuning.comparison.pictures import draw_efficiency, draw_labels, draw_success
 from tuning.comparison.results import results_by_arm
 from tuning.comparison.table import table_of
-from tuning.comparison.texts import cell, counted, markdown_table, shown, shown_difference, shown_with_difference
+from tuning.comparison.texts import (
+    cell,
+    counted,
+    markdown_table,
+    section,
+    shown,
+    shown_difference,
+    shown_with_difference,
+)
 from tuning.comparison.threshold import counts_tasks
 from tuning.comparison.timeline import timeline_as_markdown
 from tuning.recipe import place_differences
@@ -58,59 +66,46 @@ def report_as_markdown(comparison: Comparison) -> str:
     arms, finished = list(manifest.arms), [trial for trial in comparison.trials if trial.state is State.FINISHED]
     head, *rows = short_table(comparison)
     up_to = "up to " if manifest.fewer_seeds else ""
+    trials = [
+        [f"[{trial.name}](trials/{trial.name})", trial.state, str(trial.rounds), cell(trial.failure or "")]
+        for trial in comparison.trials
+    ]
     lines = [
-        f"# Comparison: {', '.join(arms)}",
-        "",
-        f"{counted(len(arms), 'arm')} × {up_to}{counted(len(manifest.seeds), 'seed')}, "
-        f"{counted(manifest.rounds, 'round')} each; "
-        f"{len(finished)} of {len(comparison.trials)} trials are finished. The baseline is {manifest.baseline}.",
-        "",
-        *([f"Merged from {', '.join(manifest.merged)}.", ""] if manifest.merged else []),
-        *_missing(comparison),
-        "## Result",
-        "",
-        *verdicts(comparison),
-        "",
-        f"![evaluation success over rounds]({CURVES})",
-        "",
-        *markdown_table(head, rows),
-        "",
-        _LEGEND,
-        "",
+        *section(
+            f"# Comparison: {', '.join(arms)}",
+            f"{counted(len(arms), 'arm')} × {up_to}{counted(len(manifest.seeds), 'seed')}, "
+            f"{counted(manifest.rounds, 'round')} each; "
+            f"{len(finished)} of {len(comparison.trials)} trials are finished. The baseline is {manifest.baseline}.",
+            *([f"Merged from {', '.join(manifest.merged)}."] if manifest.merged else []),
+            *_missing(comparison),
+        ),
+        *section(
+            "## Result",
+            list(verdicts(comparison)),
+            f"![evaluation success over rounds]({CURVES})",
+            markdown_table(head, rows),
+            _LEGEND,
+        ),
         *gain_lines(comparison),
         *turn_lines(comparison),
         *threshold_lines(comparison),
         *efficiency_lines(comparison),
         *exam_lines(comparison),
-        "## By category",
-        "",
-        *_category_table(comparison, FINAL),
-        "",
-        *_category_table(comparison, AREA),
-        "",
-        *regression_lines(comparison),
-        "",
-        "## Labels of turns",
-        "",
-        f"![label shares over rounds]({LABELS})",
-        "",
-        f"Interfaces by round are in [{INTERFACES}]({INTERFACES}), all numbers in [{TABLE}]({TABLE}).",
-        "",
-        "## Arms",
-        "",
-        *_arms(comparison),
-        "",
-        "## Trials",
-        "",
-        *markdown_table(
-            ["trial", "state", "rounds", "why"],
-            [
-                [f"[{trial.name}](trials/{trial.name})", trial.state, str(trial.rounds), cell(trial.failure or "")]
-                for trial in comparison.trials
-            ],
+        *section(
+            "## By category",
+            _category_table(comparison, FINAL),
+            _category_table(comparison, AREA),
+            list(regression_lines(comparison)),
         ),
+        *section(
+            "## Labels of turns",
+            f"![label shares over rounds]({LABELS})",
+            f"Interfaces by round are in [{INTERFACES}]({INTERFACES}), all numbers in [{TABLE}]({TABLE}).",
+        ),
+        *section("## Arms", _arms(comparison)),
+        *section("## Trials", markdown_table(["trial", "state", "rounds", "why"], trials)),
     ]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
 def short_table(comparison: Comparison) -> list[list[str]]:
@@ -127,31 +122,26 @@ def short_table(comparison: Comparison) -> list[list[str]]:
 def _missing(comparison: Comparison) -> Iterator[str]:
     """Names the trials that the table lacks, before any number."""
     trials, arms = comparison.trials, comparison.manifest.arms
-    for state, words in (
-        (State.FAILED, "failed after retries"),
-        (State.UNFINISHED, "not finished"),
-        (State.NOT_STARTED, "not started"),
-    ):
-        names = [trial.name for trial in trials if trial.state is state]
-        if names:
-            yield from (f"**{len(names)} {words}, and in no number below:** {', '.join(names)}.", "")
+    words = {
+        State.FAILED: "failed after retries",
+        State.UNFINISHED: "not finished",
+        State.NOT_STARTED: "not started",
+    }
+    for state, text in words.items():
+        if names := [trial.name for trial in trials if trial.state is state]:
+            yield f"**{len(names)} {text}, and in no number below:** {', '.join(names)}."
     if any(trial.state is State.FAILED for trial in trials):
-        yield from ("An arm whose runs fail is compared by those that survived, which can flatter it.", "")
+        yield "An arm whose runs fail is compared by those that survived, which can flatter it."
     elif len({len(comparison.arm_trials(arm, State.FINISHED)) for arm in arms}) > 1:
         yield "Arms have different numbers of finished runs; differences use the seeds that both arms finished."
-        yield ""
-    places = place_differences(trial.config for trial in trials if trial.config)
-    if places:
+    if places := place_differences(trial.config for trial in trials if trial.config):
         texts = (
             f"{name} " + ", ".join(f"{value} in {count}" for value, count in values.items())
             for name, values in places.items()
         )
         yield f"**Trials ran in different places**, which changes results by rounding alone: {'; '.join(texts)}."
-        yield ""
-    names = [trial.name for trial in trials if trial.state is State.FINISHED and not trial.rows_by_task]
-    if names:
+    if names := [trial.name for trial in trials if trial.state is State.FINISHED and not trial.rows_by_task]:
         yield f"**Without results by task:** {', '.join(names)}; differences with these have intervals over seeds only."
-        yield ""
 
 
 def _category_table(comparison: Comparison, measure: Measure) -> list[str]:
@@ -167,17 +157,17 @@ def _arms(comparison: Comparison) -> list[str]:
     lines = [f"* **{arm}**: {about or 'custom settings'}" for arm, about in arms.items()]
     configs = {arm: next((each.config for each in comparison.arm_trials(arm) if each.config), {}) for arm in arms}
     names = dict.fromkeys(
-        (section, key)
+        (group, key)
         for config in configs.values()
-        for section, values in config.items()
+        for group, values in config.items()
         if isinstance(values, dict)
         for key in values
     )
     rows = []
-    for section, key in names:
-        values = [str((config.get(section) or {}).get(key)) for config in configs.values()]
+    for group, key in names:
+        values = [str((config.get(group) or {}).get(key)) for config in configs.values()]
         if len(set(values)) > 1:
-            rows.append([f"`{section}.{key}`", *map(cell, values)])
+            rows.append([f"`{group}.{key}`", *map(cell, values)])
     if not rows:
         return lines
     return [*lines, "", "All settings in which they differ:", "", *markdown_table(["setting", *configs], rows)]

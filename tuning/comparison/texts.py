@@ -61,6 +61,14 @@ def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[s
     return [f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows)]
 
 
+def section(title: str, *blocks: str | Sequence[str]) -> list[str]:
+    """The lines of a section: its title, and blocks of one or more lines, all followed by an empty line."""
+    lines = [title, ""]
+    for block in blocks:
+        lines += [*([block] if isinstance(block, str) else block), ""]
+    return lines
+
+
 def cell(text: str) -> str:
     """A text without the characters that end a cell."""
     return text.replace("|", "\\|").replace("\n", " ")

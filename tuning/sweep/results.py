@@ -45,7 +45,7 @@ class SweepManifest(TrialsManifest):
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """The plan of a sweep and the trials that have started, the best first; a `TrialSet`."""
+    """The plan of a sweep and the trials that have started, the best first."""
 
     folder: Path
     manifest: SweepManifest

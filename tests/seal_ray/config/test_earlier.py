@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from envs.errors import UserError
+from envs.trusting import restricted
 from seal_ray.algorithm.config import SealConfig, make_config
 from seal_ray.config.earlier import REPLACED, converted
 from seal_ray.config.presets import read_settings
@@ -143,3 +145,36 @@ def test_a_model_card_is_the_same_for_earlier_and_present_configs(tmp_path: Path
         "multi-turn tasks of BFCL V3, split `train`, categories base, miss_func, miss_param, long_context."
         in cards.pop()
     )
+
+
+def test_reading_the_config_of_a_run_imports_nothing(tmp_path: Path) -> None:
+    """The reports of another person's run are read in any process."""
+    file = tmp_path / "config.yaml"
+    for section in KINDS:
+        file.write_text(f"{section}: {{kind: 'evil_module:Kind', update_every: 3}}\n", encoding="utf-8")
+        assert read_settings(file)[section] == {"kind": "evil_module:Kind", "update_every": 3}
+        file.write_text(f"{section}: {{kind: 'evil_module:Kind', update_every: 0}}\n", encoding="utf-8")
+        with pytest.raises(UserError, match=rf"{section}.update_every: 0 does not fit"):
+            read_settings(file)
+
+
+def test_a_kind_that_a_file_names_needs_trust(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_curator.py").write_text(MY_CURATOR, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    file = tmp_path / "config.yaml"
+    file.write_text("curator: {kind: 'my_curator:Mine'}\n", encoding="utf-8")
+    with restricted([]), pytest.raises(UserError, match=r"brings code that would run \(my_curator:Mine\)"):
+        make_config(file=file)
+    assert "my_curator" not in sys.modules
+    with restricted([], ask=lambda _: True):
+        # What the preset sets for a language model is left out: this kind has none of it.
+        assert make_config(file=file).to_sections()["curator"]["kind"] == "my_curator:Mine"
+
+
+MY_CURATOR = """
+from policies.curator.fixed import NoCurator
+
+
+class Mine(NoCurator):
+    kind = "mine"
+"""

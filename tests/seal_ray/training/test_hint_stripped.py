@@ -130,7 +130,7 @@ def test_the_gradient_of_a_pair_is_that_of_a_computation_by_hand(pairs: Pairs) -
     assert distance(moments_of(pairs.group, "exp_avg"), by_hand) < 1e-4
 
 
-@pytest.mark.parametrize("pairs", [{}], indirect=True)
+@pytest.mark.parametrize("pairs", [{"off_policy_weight": "sqrt"}], indirect=True)
 def test_internalisation_is_measured_before_and_after_a_round(pairs: Pairs) -> None:
     rows = pairs.pair(3)
     guided = rows[3]
