@@ -140,7 +140,8 @@ class Mixture(TaskSource):
             raise unknown_value("split part", part, self.parts)
         if division is not None:
             raise UserError(
-                f"environment.split_scheme: {division!r:.80} is given; a mixture's sources are divided by their defaults."
+                f"environment.split_scheme: {division!r:.80} is given; a mixture's sources are divided by their "
+                "defaults."
             )
         pools = []
         for source in self._sources:
