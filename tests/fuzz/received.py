@@ -187,9 +187,8 @@ def _sweep(root: Path) -> object:
     """The results of a sweep without pictures."""
     sweep = collect_sweep(root / "sweep")
     points = [[each.value_in(trial.config) for each in sweep.manifest.parameters] for trial in evaluated_trials(sweep)]
-    found = importances(
-        sweep.manifest.parameters, points, [score(trial) or 0.0 for trial in evaluated_trials(sweep)], draws=2
-    )
+    scores = [score(trial) or 0.0 for trial in evaluated_trials(sweep)]
+    found = importances(sweep.manifest.parameters, points, scores, draws=2)
     return list(table_of(sweep)), found
 
 

@@ -179,7 +179,7 @@ def test_play_lets_a_model_solve(capsys: pytest.CaptureFixture[str], monkeypatch
 def test_play_ends_where_a_model_does_not(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     code, shown = run_main("play", "base_0", "--model", str(small_model()), capsys=capsys, monkeypatch=monkeypatch)
     assert code == 0
-    assert "did not come to an end, which ends the dialogue" in shown
+    assert "was cut off, which ends the dialogue" in shown
     assert "failure, reward 0: the dialogue did not end" in shown
 
 
@@ -225,7 +225,7 @@ def test_options_of_players_are_refused_where_a_model_only_writes(check_refused:
             "--model",
             "tiny-writer",
             *options,
-            sentence="tiny-writer only writes, and plays no tasks",
+            sentence="tiny-writer writes tasks and plays none",
         )
     check_refused("tiny", "build", "--writer", "--tasks", "5", sentence="--tasks: the card of a model that only writes")
 
@@ -258,7 +258,7 @@ def test_a_folder_that_cannot_be_made_is_one_sentence(arguments: tuple[str, ...]
         ("train", "--resume", LONG),
         ("compare", "--resume", LONG),
         ("compare", "--report", LONG),
-        ("compare", "--arms", "vanilla", "--out", LONG),
+        ("compare", "--arms", "vanilla", "--name", LONG),
         ("sweep", "--resume", LONG),
         ("curator", LONG),
         ("pool", LONG),

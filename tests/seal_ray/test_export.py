@@ -192,8 +192,8 @@ def test_what_cannot_be_exported_is_one_sentence_and_nothing_is_written(
         (tmp_path / "nowhere", tmp_path / "out", "is no run"),
         (there, tmp_path / "out", "is no run"),
         (bare, tmp_path / "out", "has no checkpoint"),
-        (full, there, "exists; give a folder that does not"),
-        (full, file, "exists; give a folder that does not"),
+        (full, there, "exists; give a new folder"),
+        (full, file, "exists; give a new folder"),
         (full, file / "out", "cannot be written"),
         (older, tmp_path / "out", "holds no adapter; give --merge"),
     ):

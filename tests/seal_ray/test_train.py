@@ -126,17 +126,10 @@ def test_dry_run_shows_brackets_as_they_are(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    words = (
-        "train",
-        "--dry-run",
-        "--preset",
-        "vanilla",
-        "task_writer.kind=shuffled",
-        "task_writer.recorded='runs/x[/y]'",
-    )
+    words = ("train", "--dry-run", "--preset", "vanilla", "environment.split_scheme='runs/x[/y]'")
     code, said = run_main(*words, capsys=capsys, monkeypatch=monkeypatch)
     assert code == 0
-    assert "recorded: runs/x[/y]" in said
+    assert "split_scheme: runs/x[/y]" in said
 
 
 def test_a_run_that_was_killed_before_its_first_checkpoint_starts_from_scratch(

@@ -116,7 +116,7 @@ def test_an_arm_is_a_plain_name(tmp_path: Path, arm: str) -> None:
         ("evaluations.jsonl", '{"round": 1, "suites": {"plain": {"base": {"t": 3}}}}', "is not from 0 to 1"),
         ("evaluations.jsonl", '{"round": 1, "suites": [1]}', "suites is no object"),
         ("interfaces.jsonl", '{"round": 1, "interfaces": [{"guidelines": 5}]}', "guidelines"),
-        ("exams/exam.json", '{"groups": {"s": {"g": [3, 2]}}}', "more answers are right than were given"),
+        ("exams/exam.json", '{"groups": {"s": {"g": [3, 2]}}}', "there are more right answers than answers"),
         ("config.yaml", "training: {rounds: 1, rounds: 2}", "is given twice"),
         ("config.yaml", "a: &a [1, 1]\nb: &b [*a, *a]\nc: [*b, *b]", "aliases are not allowed"),
         ("config.yaml", "solver: {model: 2020-13-45, context: !!timestamp 2020-13-45}", "could not determine"),

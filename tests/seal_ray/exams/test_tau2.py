@@ -204,7 +204,7 @@ def test_a_run_that_plays_the_user_is_called_by_its_name(tmp_path: Path, monkeyp
 AIRLINE = ("tiny", "--suite", "tau2-airline")
 AGAINST = (*AIRLINE, "--user-model", "openai/gpt-4.1")
 REFUSED: dict[tuple[str, ...], str] = {
-    AIRLINE: "--user-model: none is given",
+    AIRLINE: "--user-model: none given",
     ("tiny", "--suite", "tau2-airlin"): "suite: 'tau2-airlin' is not known; did you mean 'tau2-airline'",
     (*AIRLINE, "--user-model", "nowhere"): "model: 'nowhere' is no folder",
     (*AGAINST, "--inspect", "nowhere"): "inspect: nowhere is no Python interpreter; `make inspect` makes one",
