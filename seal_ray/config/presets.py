@@ -18,7 +18,7 @@ from envs.trusting import allow, config_folder, import_names, trust_names
 from seal_ray.config.earlier import check_current, converted
 from seal_ray.config.fields import takes_text
 from seal_ray.config.schema import KINDS, SECTIONS
-from seal_ray.config.sections import check_key, fields_of, is_custom_kind, make_section, section_class
+from seal_ray.config.sections import check_key, check_kind_has, fields_of, is_custom_kind, make_section, section_class
 
 FOLDER = Path(__file__).parent.parent / "presets"
 DEFAULT = "tiny"
@@ -96,6 +96,8 @@ def read_sections(
         if is_custom_kind(section, kind):  # its class says which settings it has
             trust_names(kind, file or Path(", ".join(presets or ())))
         fields = section_class(section, kind).model_fields
+        for key in () if shared else own.get(section, {}):
+            check_kind_has(section, kind, key)
         for values in (under, own) if shared else (under,):
             values[section] = {key: value for key, value in values.get(section, {}).items() if key in fields}
     return merged(under, own), seed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -50,6 +51,9 @@ class RunGuard:
 
     def _guard(self, tasks: Iterable[Task]) -> LeakGuard:
         return LeakGuard(tasks, max_tokens=GUIDELINE_TOKENS, count_tokens=lambda text: len(self._form.tokens(text)))
+
+
+_log = logging.getLogger("seal_ray")
 
 
 class CuratorLoop(ProposalLoop[Interface]):
@@ -150,6 +154,8 @@ class CuratorLoop(ProposalLoop[Interface]):
         room = self._llm.played
         if rollouts is not None and self.reward.by == "success":
             room = self.statistics.room(rollouts, room, others=int(not self.incumbent.plain))
+            if not room:
+                _log.warning("the curator is not called: %d rollouts under arms cannot tell a new arm apart", rollouts)
         earlier = self.statistics.challenger(self.incumbent) if room else None
         if earlier is None or (self._guard is not None and self._guard.check(earlier) is not None):
             return [], room

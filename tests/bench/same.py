@@ -64,6 +64,11 @@ class Case:
 
 
 FADE = ("curator.plain_share=0.0", "curator.plain_share_end=0.5")
+LARGE = (
+    *("training.rounds=4", "training.groups=12", "training.group_size=8", "training.minibatch_groups=4"),
+    "curator.proposals=4",
+)
+"""Windows with enough rollouts for new arms."""
 LORA_NOW = ("solver.lora_rank=4",)
 LORA_BEFORE = ("solver.lora_rank=4", "solver.lora_alpha=8")
 CASES: Mapping[str, Case] = {
@@ -71,12 +76,12 @@ CASES: Mapping[str, Case] = {
     "seal": Case.of("--preset", "seal"),
     "fixed": Case.of("--preset", "fixed", *FADE),
     "rules": Case.of("--preset", "rules", *FADE),
-    "frozen": Case(("--preset", "llm-frozen", *FADE), ("--preset", "llm-frozen", *FADE, "curator.advantage=centred")),
+    "frozen": Case(("--preset", "llm-frozen", *LARGE), ("--preset", "llm-frozen", *LARGE, "curator.advantage=centred")),
     "coevolved": Case.of("--preset", "coevolved", *FADE),
     "varied": Case.of("--preset", "coevolved-varied", *FADE),
     "tasks": Case.of("--preset", "genenv"),
-    "lora": Case(("--preset", "coevolved", *FADE, *LORA_NOW), ("--preset", "coevolved", *FADE, *LORA_BEFORE)),
-    "killed": Case.of("--preset", "coevolved", *FADE, killed=True),
+    "lora": Case(("--preset", "coevolved", *LARGE, *LORA_NOW), ("--preset", "coevolved", *LARGE, *LORA_BEFORE)),
+    "killed": Case.of("--preset", "coevolved", *LARGE, killed=True),
 }
 OTHERS = ("compare", "sweep", "evaluate", "serve")
 
@@ -131,10 +136,10 @@ def outcome(name: str, tree: Path, folder: Path, *, side: str) -> dict[str, Any]
         }
     case = CASES[name]
     arguments = case.before if side == "before" else case.now
-    command = ("train", *arguments, *SMALL, "--seed", "7", "--name", "run", "--wandb", "off")
+    command = ("train", *SMALL, *arguments, "--seed", "7", "--name", "run", "--wandb", "off")
     run = folder / "runs" / "run"
     if case.killed:
-        kill_after(4, tree, folder, run, command)
+        kill_after(2, tree, folder, run, command)
         seal_ray(tree, folder, "train", "--resume", str(run), "--wandb", "off")
     else:
         seal_ray(tree, folder, *command)
