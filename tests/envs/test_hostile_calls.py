@@ -21,7 +21,8 @@ from envs.toolworld import generate
 from envs.trace import Availability, CallRecord, Step
 from envs.verifier import Outcome, TruthTurn, TurnVerdict, prepare
 from envs.world import World
-from tests.bench.hostile_calls import COMPACT, FEEDBACK, INTO_ITSELF, call, everything, filled
+from tests.bench.hostile_calls import COMPACT, FEEDBACK, everything, filled
+from tests.bench.hostile_states import INTO_ITSELF, call
 from tests.envs.players import play_ground_truth, results_shown
 
 STEP_S = 1.0

@@ -20,7 +20,7 @@ from envs.interface.value import RecoveryLevel
 from envs.task import Task, ToolCall
 from envs.toolworld import generate
 from policies.prompting import ChatFormat
-from tests.bench.hostile_calls import VALUES, hostile, usual
+from tests.bench.hostile_states import VALUES, hostile, usual
 from tests.fuzz.attacks import EXPRESSIONS, MARK, written
 from tests.fuzz.pieces import FRAGMENTS, REFERENCES, known_values, mutated, observations, sensible_call
 from tests.policies.chat_models import FAMILIES, control_ids, family_tokenizer

@@ -17,7 +17,7 @@ from envs.task import ToolCall
 from envs.text import map_texts, valid_text
 from policies.embedding import Embedder
 from seal_ray.exams.exam_run import choose_items
-from tests.bench.hostile_calls import VALUES
+from tests.bench.hostile_states import VALUES
 from tests.envs.apibank.fake import write_folder
 from tests.envs.web_search.stand_in import running
 from tests.fuzz.attacks import EXPRESSIONS, written
