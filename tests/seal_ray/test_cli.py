@@ -227,7 +227,7 @@ def test_options_of_players_are_refused_where_a_model_only_writes(check_refused:
             *options,
             sentence="tiny-writer writes tasks and plays none",
         )
-    check_refused("tiny", "build", "--writer", "--tasks", "5", sentence="--tasks: the card of a model that only writes")
+    check_refused("tiny", "build", "--writer", "--tasks", "5", sentence="--tasks: the card of tiny-writer has no tables")
 
 
 def test_quitting_a_game_is_an_interruption() -> None:
@@ -258,7 +258,6 @@ def test_a_folder_that_cannot_be_made_is_one_sentence(arguments: tuple[str, ...]
         ("train", "--resume", LONG),
         ("compare", "--resume", LONG),
         ("compare", "--report", LONG),
-        ("compare", "--arms", "vanilla", "--name", LONG),
         ("sweep", "--resume", LONG),
         ("curator", LONG),
         ("pool", LONG),

@@ -50,7 +50,7 @@ class ServerProcess:
         self.endpoint = Endpoint(f"http://127.0.0.1:{port}/v1", name, secrets.token_hex(16))
         self.options = tuple(options)
         self._log = log
-        command = ["serve", model, "--name", name, "--port", str(port), *options]
+        command = ["serve", model, "--model-name", name, "--port", str(port), *options]
         log.parent.mkdir(parents=True, exist_ok=True)
         replace_file(log, b"")
         with log.open("w", encoding="utf-8") as file:

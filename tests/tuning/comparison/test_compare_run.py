@@ -78,8 +78,8 @@ def test_ctrl_c_lets_the_round_end_and_says_how_to_go_on(tmp_path: Path) -> None
     read_until(process, "cues-seed0 round 1")
     process.send_signal(signal.SIGINT)
     said = ended(process)
-    assert "stopping after the rounds under way" in said
-    assert f"go on with: seal-ray compare --resume {out}" in said.replace("\n", "")
+    assert "stopping after the current rounds" in said
+    assert f"resume with: seal-ray compare --resume {out}" in said.replace("\n", "")
     assert [each.state for each in collect(out).trials] == [State.UNFINISHED, State.NOT_STARTED]
     assert "in no number below" in (out / REPORT).read_text("utf-8")
     check_resumable(out, ComparisonManifest)
