@@ -12,6 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from envs.errors import UserError
+from seal_ray.algorithm.checks import check_run
+from seal_ray.algorithm.config import make_config
+from seal_ray.config.presets import preset_names
 from tests.seal_ray.test_cli import seal_ray
 
 ROOT = Path(__file__).parent.parent
@@ -80,13 +84,26 @@ def test_a_benchmark_of_one_s_own_needs_no_line_elsewhere(cluster: str, tmp_path
     assert list(summary["results"]) == ["told", "cannot", "asked", "all"]
     assert summary["results"]["all"]["tasks"] == 3
 
-    said("compare", "--arms", "vanilla,rules", "--rounds", "1", "--seeds", "1", "--out", "compared", *settings)
-    report = (tmp_path / "compared" / "report.md").read_text("utf-8")
+    said("compare", "--arms", "vanilla,rules", "--rounds", "1", "--seeds", "1", "--name", "compared", *settings)
+    report = (tmp_path / "runs" / "compared" / "report.md").read_text("utf-8")
     assert "2 of 2 trials are finished" in report
     assert "| told | cannot |" in report
     assert "long_context" not in report
 
 
-@pytest.mark.parametrize("example", [ROUND, OWN], ids=lambda path: path.stem)
-def test_a_reader_takes_it_in_at_one_go(example: Path) -> None:
-    assert len(example.read_text(encoding="utf-8").splitlines()) <= 150
+@pytest.mark.parametrize("preset", [*preset_names("method"), "tiny-rare", "smollm2-135m-rare"])
+def test_every_preset_takes_the_benchmark_by_its_import_path_alone(
+    preset: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(OWN.parent)
+    spec = make_config([preset], overrides=[f"environment.source={OWN.stem}:SOURCE"]).spec
+    if preset == "genenv-placebo":
+        with pytest.raises(UserError, match=r"^task_writer.recorded: shuffled needs the folder of a run"):
+            check_run(spec)
+    else:
+        check_run(spec)
+
+
+@pytest.mark.parametrize(("example", "most"), [(ROUND, 150), (OWN, 240)], ids=lambda each: getattr(each, "stem", None))
+def test_a_reader_takes_it_in_at_one_go(example: Path, most: int) -> None:
+    assert len(example.read_text(encoding="utf-8").splitlines()) <= most

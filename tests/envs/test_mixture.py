@@ -82,7 +82,7 @@ def test_a_mixture_is_for_training_alone() -> None:
     source = get_source(NAME)
     with pytest.raises(UserError, match="split part: 'dev' is not known"):
         source.pool("dev")
-    with pytest.raises(UserError, match="divided by their defaults"):
+    with pytest.raises(UserError, match="the sources of a mixture use their defaults"):
         source.pool("train", split_scheme="random")
     with pytest.raises(UserError, match="cannot be listed"):
         source.split()

@@ -117,7 +117,7 @@ def test_only_tasks_to_train_on_have_variants() -> None:
     ):
         with pytest.raises(UserError, match=sentence):
             SOURCE.task(bad)
-    with pytest.raises(UserError, match="default division"):
+    with pytest.raises(UserError, match="has the default split_scheme"):
         SOURCE.pool("train", split_scheme="category")
 
 

@@ -84,7 +84,7 @@ def test_what_cannot_be_extracted_is_refused(base: Path, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("tuned", "--base", "tiny", "--out", ".."), "is there already"),
+        (("tuned", "--base", "tiny", "--out", ".."), "exists"),
         (("tuned", "--base", "tiny", "--out", "new"), "'tuned' is no folder"),
     ],
 )

@@ -227,7 +227,9 @@ def test_options_of_players_are_refused_where_a_model_only_writes(check_refused:
             *options,
             sentence="tiny-writer writes tasks and plays none",
         )
-    check_refused("tiny", "build", "--writer", "--tasks", "5", sentence="--tasks: the card of tiny-writer has no tables")
+    check_refused(
+        "tiny", "build", "--writer", "--tasks", "5", sentence="--tasks: the card of tiny-writer has no tables"
+    )
 
 
 def test_quitting_a_game_is_an_interruption() -> None:

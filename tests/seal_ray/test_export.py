@@ -195,7 +195,7 @@ def test_what_cannot_be_exported_is_one_sentence_and_nothing_is_written(
         (full, there, "exists; give a new folder"),
         (full, file, "exists; give a new folder"),
         (full, file / "out", "cannot be written"),
-        (older, tmp_path / "out", "holds no adapter; give --merge"),
+        (older, tmp_path / "out", "has no adapter; gi"),
     ):
         code, said = run_main("export", str(run), "--out", str(out), capsys=capsys, monkeypatch=monkeypatch)
         assert (code, said.count("\n")) == (2, 1), said

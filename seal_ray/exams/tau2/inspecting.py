@@ -126,7 +126,7 @@ class Inspecting:
                 case "failed":
                     check()
                     whose = "the user model" if said["who"] == "user" else "the model"
-                    raise SealError(f"{whose} did not answer any more ({said['why']})")
+                    raise SealError(f"{whose} can no longer be reached ({said['why']})")
                 case "broken":
                     raise SealError(f"Inspect cannot play ({said['why']}); its log is {self._log}")
 

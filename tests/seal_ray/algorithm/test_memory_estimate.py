@@ -228,7 +228,7 @@ def test_a_cluster_may_hold_what_this_machine_does_not(monkeypatch: pytest.Monke
 
 
 def test_the_process_itself_learns_on_no_gpu() -> None:
-    with pytest.raises(UserError, match=r"learners.num_learners: 0 sets no GPU aside"):
+    with pytest.raises(UserError, match=r"learners.num_learners: 0 reserves no GPU for learning"):
         check_fits(make_config(overrides=["learners.num_gpus_per_learner=1"]).spec)
 
 

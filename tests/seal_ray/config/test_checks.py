@@ -100,7 +100,7 @@ def refusal(*words: str) -> str:
         ),
         (
             ["environment.source=toolworld+bfcl", "evaluation.source=bfcl", "environment.split_scheme=category"],
-            "environment.split_scheme: 'category' is given; a mixture's sources are divided by their defaults.",
+            "environment.split_scheme: 'category' is given; the sources of a mixture use their defaults.",
         ),
         (["evaluation.source=bfc"], "evaluation.source: 'bfc' is not known; did you mean 'bfcl'?"),
         (["environment.categories=[bse]"], "environment.categories: 'bse' is not known; did you mean 'base'?"),

@@ -98,7 +98,7 @@ def test_only_items_that_both_answered_are_paired(tmp_path: Path) -> None:
     assert document["suites"]["t"]["c"]["difference"]["share"] == 0.5
     assert document["suites"]["t"]["c"]["ends"] == {"response": 2}
     text = (tmp_path / "exam.md").read_text()
-    assert text.startswith("# Exam of new, beside old\n\n| suite | category | items |")
+    assert text.startswith("# Exam of new, next to old\n\n| suite | category | items |")
     assert "| t | c | 2 | 2 | 50.0 |" in text
     assert "2 answers did not come to an end, and count as wrong (response 2)." in text
     assert "s: a note." in text

@@ -112,7 +112,7 @@ def test_a_process_that_ends_early_is_no_result(tmp_path: Path) -> None:
 def test_a_side_that_cannot_be_asked_is_named(who: str, named: str, tmp_path: Path) -> None:
     failed = json.dumps({"kind": "failed", "who": who, "why": "Connection error"})
     started = time.monotonic()
-    with pytest.raises(SealError, match=rf"^{named} could not be asked any more \(Connection error\)$"):
+    with pytest.raises(SealError, match=rf"^{named} can no longer be reached \(Connection error\)$"):
         play(tmp_path, [SAMPLE, failed], ending="import time; time.sleep(100)")
     assert time.monotonic() - started < 60
 

@@ -115,7 +115,7 @@ def test_with_lora_the_adapter_lies_beside_the_merged_model_and_can_be_extracted
 ) -> None:
     from peft import PeftModel
 
-    overrides = (*plan().overrides, "solver.lora_rank=4", "solver.lora_alpha=64")
+    overrides = (*plan().overrides, "solver.lora_rank=4", "training.lr=2e-2")
     out = warm_start(plan(tokens=2000, overrides=overrides), tmp_path / "out", quiet)
     base = AutoModelForCausalLM.from_pretrained(small_model(), dtype=torch.float32)
     tokens = torch.arange(100, 140)[None]
