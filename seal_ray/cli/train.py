@@ -186,7 +186,7 @@ def _show_presets(console: Console) -> None:
 
 
 def _show_plan(console: Console, made: SealConfig) -> None:
-    """Shows settings, placement and memory, and whether this machine is too small: a plan may be for another one."""
+    """Shows settings, agents, placement and memory, and whether this machine is too small: a plan may be for another one."""
     from envs.received import write_yaml
     from seal_ray.algorithm.checks import check_memory, check_model, check_run
     from seal_ray.algorithm.memory_estimate import Place, parts
@@ -199,6 +199,12 @@ def _show_plan(console: Console, made: SealConfig) -> None:
     else:
         model = check_run(made.spec, weights=False)
     print_line(console, write_yaml({"seed": made.seed, **sections}))
+    agents = Table("agent", "model", "adapter's rank", "engines", "learning rate", title="agents")
+    for name, agent in made.spec.agents.items():
+        engines = f"{agent.num_engines} {agent.engine_kind}" if agent.owns_engines else f"the {agent.host}'s"
+        rate = f"{agent.training.lr:g}" if agent.trainable else "frozen"
+        agents.add_row(name, agent.model, str(agent.lora_rank) if agent.has_adapter else "none", engines, rate)
+    console.print(agents)
     placement = Table("actors", "CPUs", "GPUs", title="placement")
     for actors, request in resources(made.spec).items():
         placement.add_row(actors, f"{request['CPU']:g}", f"{request['GPU']:g}")

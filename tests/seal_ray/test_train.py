@@ -107,17 +107,17 @@ def test_dry_run_of_a_large_model_needs_neither_its_weights_nor_this_machine(
     assert "not on this machine: memory: the run needs at least" in said
 
 
-def test_dry_run_shows_config_placement_and_memory(
+def test_dry_run_shows_config_agents_placement_and_memory(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     code, said = run_main(
-        "train", "--dry-run", "--preset", "vanilla", "training.lr=2e-4", capsys=capsys, monkeypatch=monkeypatch
+        "train", "--dry-run", "--preset", "llm-frozen", "training.lr=2e-4", capsys=capsys, monkeypatch=monkeypatch
     )
     assert code == 0
     assert "lr: 0.0002" in said
-    assert "kind: none" in said
-    assert "engines" in said
+    assert re.search(r"│ solver +│ tiny +│ none +│ 1 auto +│ 0.0002 +│", said)
+    assert re.search(r"│ curator +│ tiny +│ none +│ .* +│ frozen +│", said)
     assert "engine cache" in said
     assert list(tmp_path.iterdir()) == []
 
