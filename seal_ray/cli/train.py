@@ -186,7 +186,7 @@ def _show_presets(console: Console) -> None:
 
 
 def _show_plan(console: Console, made: SealConfig) -> None:
-    """Shows settings, agents, placement and memory, and whether this machine is too small; a plan may be for another."""
+    """Shows settings, agents, placement and memory, and whether this machine is too small; plans may be for others."""
     from envs.received import write_yaml
     from seal_ray.algorithm.checks import check_memory, check_model, check_run
     from seal_ray.algorithm.memory_estimate import Place, parts
