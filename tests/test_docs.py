@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import typer
 
-from seal_ray.cli.app import _add_commands_of_other_floors, app
+from seal_ray.cli.app import add_commands_of_other_floors, app
 from seal_ray.config.presets import parse_words, preset_names
 
 ROOT = Path(__file__).parent.parent
@@ -68,7 +68,7 @@ WITH_COMMANDS = [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").g
 @pytest.mark.parametrize("page", WITH_COMMANDS, ids=lambda page: page.stem)
 def test_every_command_can_be_given(page: Path) -> None:
     """Its command and options are there, its presets and settings too; it is not run."""
-    _add_commands_of_other_floors()
+    add_commands_of_other_floors()
     program: Any = typer.main.get_command(app)
     for words in commands(page):
         command, name, rest = program, "seal-ray", words

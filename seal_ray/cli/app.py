@@ -67,7 +67,7 @@ app.add_typer(tiny.app, name="tiny")
 
 
 @cache
-def _add_commands_of_other_floors() -> None:
+def add_commands_of_other_floors() -> None:
     """Adds the commands of packages with the entry point `seal_ray.commands`."""
     for point in entry_points(group="seal_ray.commands"):
         app.command(point.name)(point.load())
@@ -88,7 +88,7 @@ def main() -> None:
     logging.setLogRecordFactory(HarmlessRecord)
     sys.excepthook = lambda *error: sys.stderr.write(harmless("".join(traceback.format_exception(*error))))
     try:
-        _add_commands_of_other_floors()
+        add_commands_of_other_floors()
         with restricted(sys.argv[1:], ask=ask if is_interactive() else None):
             app()
     except UserError as error:

@@ -88,7 +88,7 @@ def command(
     say(f"starting {served.name}: a minute or two on CPU")
     with connected() as own:
         logging.disable(logging.WARNING)  # Serve and vLLM log every step
-        _serve_until_interrupted(served, host=host, port=port, key=key, say=say, own=own)
+        serve_until_interrupted(served, host=host, port=port, key=key, say=say, own=own)
     say("stopped")
 
 
@@ -120,7 +120,7 @@ def check_address(host: str, port: int, *, key: str | None, no_key: bool) -> Non
         raise UserError(f"--port: {host}:{port} cannot be used ({error.strerror or error}).") from None
 
 
-def _serve_until_interrupted(
+def serve_until_interrupted(
     served: Served, *, host: str, port: int, key: str | None, say: Callable[[str], None], own: bool
 ) -> None:
     """Serves until Ctrl-C. Ray must be connected.

@@ -102,8 +102,8 @@ class ServedFormat(ChatFormat):
                 heard.append(self._heard(message, index))
                 continue
             self._ask(prompt, heard, shown, index)
-            known = self._answers.find(prompt, self._said(message, index))
-            prompt.add(self.completion(self._said(message, index, self.disarmed)) if known is None else known)
+            known = self._answers.find(prompt, self.as_written(message, index))
+            prompt.add(self.completion(self.as_written(message, index, self.disarmed)) if known is None else known)
             heard = []
             if len(prompt.token_ids) > most:
                 raise TooLong(most)
@@ -169,13 +169,13 @@ class ServedFormat(ChatFormat):
         if calls and len(self.dialect.parse(self.text(token_ids)).calls) > len(calls):
             return
         try:
-            text = self._said(message, 0)
+            text = self.as_written(message, 0)
         except UserError:  # a call without valid arguments, which its client could not send back either
             return
         ended = token_ids and token_ids[-1] in self.stop_token_ids
         self._answers.keep(prompt, text, [*token_ids, *(() if ended else self.completion(""))])
 
-    def _said(self, message: Mapping[str, Any], index: int, shown: Callable[[str], str] = str) -> str:
+    def as_written(self, message: Mapping[str, Any], index: int, shown: Callable[[str], str] = str) -> str:
         """An earlier answer as the model wrote it, from its parts, each changed by `shown`.
 
         In an answer of unknown origin text, names and arguments are disarmed, but not the markup around them.

@@ -75,8 +75,8 @@ class Server(LLMServer):
         # It does not need them any more, and would go through all of them.
         request.messages = request.messages[-1:]
         show_tokens, request.return_token_ids = bool(request.return_token_ids), True
-        return _remember_answers(
-            self._read_first([token_ids], request, partial(super().chat, request, raw_request_info)),
+        return remember_answers(
+            self.read_first([token_ids], request, partial(super().chat, request, raw_request_info)),
             lambda answer: self._format.keep(token_ids, answer.message(), answer.token_ids),
             show_tokens=show_tokens,
         )
@@ -87,7 +87,7 @@ class Server(LLMServer):
             self._bound(request, request.max_tokens or self._response)
         except UserError as error:
             return _refused(error, "prompt")
-        return self._read_first(prompts, request, partial(super().completions, request, raw_request_info))
+        return self.read_first(prompts, request, partial(super().completions, request, raw_request_info))
 
     async def _rendered(self, request: ChatCompletionRequest) -> tuple[int, ...]:
         messages = request.messages
@@ -112,7 +112,7 @@ class Server(LLMServer):
         request.prompt = [list(each) for each in tokens]
         return tokens
 
-    async def _read_first(
+    async def read_first(
         self, prompts: Sequence[Sequence[int]], request: Any, ask: Callable[[], Awaitable[AsyncGenerator[Any, None]]]
     ) -> AsyncGenerator[Any, None]:
         """Has the engine read long prompts into its cache, few at a time, and then answer: `ask` starts a stream."""
@@ -168,7 +168,7 @@ class _Answer:
         return {"role": "assistant", "content": self.content, "tool_calls": calls}
 
 
-async def _remember_answers(
+async def remember_answers(
     stream: AsyncGenerator[Any, None], keep: Callable[[_Answer], None], *, show_tokens: bool
 ) -> AsyncGenerator[Any, None]:
     """Passes on the answers of an engine, in parts or whole, and calls `keep` with each at its end.

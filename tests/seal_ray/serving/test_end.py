@@ -10,7 +10,7 @@ from ray.serve.config import HTTPOptions
 from ray.serve.exceptions import RayServeException
 
 from envs.errors import UserError
-from seal_ray.cli.serve import _serve_until_interrupted
+from seal_ray.cli.serve import serve_until_interrupted
 from seal_ray.serving.app import ServingSettings, resolve
 from tests.processes import free_port
 
@@ -32,9 +32,9 @@ def port() -> Iterator[int]:
     serve.shutdown()
 
 
-def serve_until_interrupted(port: int, say: Callable[[str], None]) -> None:
+def run_server(port: int, say: Callable[[str], None]) -> None:
     served = resolve(ServingSettings(no_key=True))
-    _serve_until_interrupted(served, host="127.0.0.1", port=port, key=None, say=say, own=False)
+    serve_until_interrupted(served, host="127.0.0.1", port=port, key=None, say=say, own=False)
 
 
 @pytest.fixture
@@ -52,12 +52,12 @@ def test_applications_of_others_go_on(port: int) -> None:
         raise KeyboardInterrupt
 
     serve.run(Hello.bind(), name="other", route_prefix="/other")  # type: ignore[attr-defined]
-    serve_until_interrupted(port, interrupted)
+    run_server(port, interrupted)
     assert running == [{"other", "seal-ray"}]
     assert set(serve.status().applications) == {"other"}
     assert serve.get_app_handle("other").remote().result() == "Hello."
     serve.delete("other")
-    serve_until_interrupted(port, interrupted)
+    run_server(port, interrupted)
     assert running[1:] == [{"seal-ray"}]
     with pytest.raises(RayServeException, match="no Serve instance"):
         serve.get_app_handle("other")
@@ -70,7 +70,7 @@ def test_what_serves_already_is_left_alone(port: int) -> None:
         (port, "another `seal-ray serve` runs"),
     ):
         with pytest.raises(UserError, match=why):
-            serve_until_interrupted(asked, print)
+            run_server(asked, print)
     assert serve.get_app_handle("seal-ray").remote().result() == "Hello."
 
 
@@ -80,6 +80,6 @@ def test_serve_that_somebody_else_has_ended_is_no_fault(port: int) -> None:
         serve.shutdown()
         raise KeyboardInterrupt
 
-    serve_until_interrupted(port, interrupted)
+    run_server(port, interrupted)
     with pytest.raises(RayServeException, match="no Serve instance"):
         serve.get_app_handle("seal-ray")

@@ -116,7 +116,7 @@ def test_tokens_of_more_calls_than_the_message_has_are_not_remembered() -> None:
     form = served_format("tiny")
     before = form.prompt([HELLO], [TOOL])
     (call,) = [{"id": "a", "type": "function", "function": {"name": "ls", "arguments": "{}"}}]
-    one, two = (form._said({"content": None, "tool_calls": [call] * count}, 0) for count in (1, 2))
+    one, two = (form.as_written({"content": None, "tool_calls": [call] * count}, 0) for count in (1, 2))
     message = {"role": "assistant", "content": None, "tool_calls": [call]}
     messages: list[dict[str, Any]] = [HELLO, message, {"role": "tool", "content": "x"}]
     for text, remembered in ((two, False), (one, True)):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from seal_ray.serving.queues import SHORT_PROMPT, ReadingQueue
-from seal_ray.serving.server import Server, _remember_answers
+from seal_ray.serving.server import Server, remember_answers
 
 
 class Asked:
@@ -40,7 +40,7 @@ class Asked:
         return said()
 
     def answers(self, length: int) -> AsyncGenerator[Any, None]:
-        read_first: Any = Server._read_first
+        read_first: Any = Server.read_first
         answers: AsyncGenerator[Any, None] = read_first(self, [[1] * length], SimpleNamespace(model="m"), self.ask)
         return answers
 
@@ -92,7 +92,7 @@ def test_an_answer_that_a_text_cut_is_not_remembered(stop: str, kept: list[str])
     found: list[str] = []
 
     async def run() -> list[Any]:
-        heard = _remember_answers(said(), lambda answer: found.append(answer.content), show_tokens=False)
+        heard = remember_answers(said(), lambda answer: found.append(answer.content), show_tokens=False)
         return [part async for part in heard]
 
     assert "token_ids" not in str(asyncio.run(run()))
