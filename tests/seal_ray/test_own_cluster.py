@@ -35,8 +35,7 @@ COMMAND = "from seal_ray.cli import main; main()"
 SMALL = (
     *("training.rounds=1", "training.groups=2", "training.group_size=2", "training.minibatch_groups=1"),
     *("evaluation.interval=0", "engine.kind=transformers", "learners.num_learners=2", "learners.threads=1"),
-    *(f"{each}=0.1" for each in ("learners.num_cpus_per_learner", "engine.num_cpus_per_engine")),
-    "env_runners.num_cpus_per_env_runner=0.1",
+    *("engine.num_cpus_per_engine=0", "env_runners.num_cpus_per_env_runner=0"),
 )
 
 

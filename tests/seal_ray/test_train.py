@@ -89,7 +89,7 @@ def test_a_cluster_that_gives_no_answer_may_ask_for_a_token(mode: str | None, mo
         monkeypatch.setenv("RAY_AUTH_MODE", mode)
     with pytest.raises(UserError) as found, connected():
         pass
-    hint = "" if mode else "; where it asks for a token, export RAY_AUTH_MODE=token"
+    hint = "" if mode else "; if it requires a token, export RAY_AUTH_MODE=token"
     assert str(found.value) == f"RAY_ADDRESS: the cluster at 10.0.0.1:6379 cannot be joined (Failed to connect.){hint}."
 
 

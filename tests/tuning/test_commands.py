@@ -41,15 +41,13 @@ def run(folder: Path, *words: str, cluster: str) -> str:
 def test_a_fixed_curator_is_compared_with_one_that_learns(cluster: str, tmp_path: Path) -> None:
     command = example("seal-ray", "compare", "--arms", "fixed,coevolved")
     engines = ("engine.kind=transformers", "curator.engine=transformers")
-    proposals = ("curator.proposals=2", "curator.prior=1.0")  # so that few rollouts tell arms apart
-    said = run(tmp_path, *command, *SMALL, "--seeds", "1", "--name", "two", *proposals, *engines, cluster=cluster)
+    said = run(tmp_path, *command, *SMALL, "--seeds", "1", "--name", "two", *engines, cluster=cluster)
     assert "2 of 2 trials done" in said
     for arm in ("fixed", "coevolved"):
         folder = RunFolder(tmp_path / "runs" / "two" / "trials" / f"{arm}-seed0")
         before, after = folder.metrics.rows()
         assert "evaluation/success" in before
         assert after["solver/rollouts"] == 8
-    assert after["curator/proposals"] == 2
 
 
 def test_a_sweep_leaves_a_preset_to_train(cluster: str, tmp_path: Path) -> None:
