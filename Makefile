@@ -2,7 +2,6 @@
 .DEFAULT_GOAL := help
 N ?= 20000
 TRL := trl==1.16.0 datasets==5.2.0 multiprocess==0.70.19 dill==0.4.1 xxhash==4.1.0
-BEFORE := a780687
 .PHONY: help setup demo test lint format bench fuzz secrets inspect warm
 
 BIN := .venv/bin
@@ -56,6 +55,6 @@ bench: setup ## measure the learner against TRL's, the world against the officia
 	$(BIN)/python -m tests.bench.world
 	$(BIN)/python -m tests.bench.engines
 	$(BIN)/python -m tests.bench.deliveries
-	$(BIN)/python -m tests.bench.rounds --against $(BEFORE)
+	$(BIN)/python -m tests.bench.rounds
 	$(BIN)/python -m tests.bench.threads
 	$(BIN)/python -m tests.bench.curator

@@ -5,19 +5,17 @@ delivered after a stretch is waited for. After a stretch the requests of its rou
 kind alone, with the same weights, no environment, no Ray and no order among them but a dialogue's own: what that takes
 is the engine's own time. Overhead is the share of the rounds that is neither this nor the learner's update, without the
 first stretch.
-
-`--against COMMIT` plays rounds of that commit too, in turn with these, in a process of its own.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import statistics
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -32,8 +30,6 @@ from seal_ray.algorithm.seal import Seal
 from seal_ray.run.cluster import connected
 from seal_ray.training.weights import full_weights
 from tests.bench.memory import Memory
-from tests.bench.other_rounds import OtherRounds, phases_of
-from tests.bench.same import checked_out
 
 ROUNDS = 9
 STRETCH = 3
@@ -94,6 +90,15 @@ class _Alone:
         self._runner.close()
 
 
+def phases_of(result: Mapping[str, Any]) -> dict[str, float]:
+    """Phase of a round → seconds, of what `train()` returned."""
+    return {
+        name.removeprefix("perf/").removesuffix("_seconds"): float(value)
+        for name, value in result.items()
+        if name.startswith("perf/") and name.endswith("_seconds")
+    }
+
+
 @dataclass(frozen=True)
 class _Round:
     """A round, with the weights that it was sampled with."""
@@ -123,13 +128,12 @@ def _stretch(algorithm: Seal, rounds: int) -> list[_Round]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--against", metavar="COMMIT", help="play rounds of this commit too, in turn with these")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     given = parser.parse_args()
     if given.rounds <= STRETCH:
         parser.error(f"--rounds: {given.rounds} is too few; the first {STRETCH} do not count.")
     config = make_config(["tiny"], overrides=["evaluation.interval=0"])
-    took, others, outside = [], [], []
+    took, outside = [], []
     with ExitStack() as stack:
         memory = stack.enter_context(Memory())
         stack.enter_context(connected())
@@ -138,16 +142,8 @@ def main() -> None:
         stack.callback(algorithm.stop)
         alone = _Alone(algorithm)
         stack.callback(alone.close)
-        other = None
-        if given.against:
-            other = stack.enter_context(OtherRounds(stack.enter_context(checked_out(given.against))))
         for first in range(0, given.rounds, STRETCH):
             numbers = range(first, min(first + STRETCH, given.rounds))
-            if other is not None:
-                for number in numbers:
-                    before, phases = other.next()
-                    others.append(before)
-                    print(f"round {number + 1} of {given.against}: {before:.1f} s: {_said(phases)}", flush=True)
             for played in _stretch(algorithm, len(numbers)):
                 engine = alone.seconds(played.trajectories, played.weights)
                 took.append(played.seconds)
@@ -157,16 +153,9 @@ def main() -> None:
                     flush=True,
                 )
     overhead = sum(outside[STRETCH:]) / sum(took[STRETCH:])
-    if others:
-        now, before = statistics.median(took[STRETCH:]), statistics.median(others[STRETCH:])
-        print(
-            f"medians without the first stretch: now {now:.1f} s, at {given.against} {before:.1f} s: "
-            f"{before / now:.2f} to 1"
-        )
     print(
         f"overhead outside engine and learner, without the first stretch: {overhead:.1%} (goal {GOAL_OVERHEAD:.0%}); "
-        f"memory of all processes at most {memory.peak / 2**30:.2f} GiB"
-        + ("" if others else f" (goal {GOAL_GIB:g}, without the second engine)")
+        f"memory of all processes at most {memory.peak / 2**30:.2f} GiB (goal {GOAL_GIB:g}, without the second engine)"
     )
 
 
