@@ -151,11 +151,11 @@ def resume_trials(out: Path, kind: type[TrialsManifest], *, on_event: OnEvent) -
     check_resumable(out, kind)
     with _tune_environment():
         path = str(out.resolve() / TUNE)
-        _check_fit(tune.ExperimentAnalysis(path).get_all_configs())
+        check_fit(tune.ExperimentAnalysis(path).get_all_configs())
         _fit(tune.Tuner.restore(path, SealTrial, resume_unfinished=True, restart_errored=True), on_event, out)
 
 
-def _check_fit(configs: Mapping[str, Mapping[str, Any]]) -> None:
+def check_fit(configs: Mapping[str, Mapping[str, Any]]) -> None:
     """Raises `UserError` if the cluster, which may have shrunk, can never hold a trial that is left.
 
     `configs` has the config of each trial by its id.

@@ -38,11 +38,11 @@ class SealTrial(Seal):
         self._folder = run_folder(config, str(trial.trial_id) if trial else "default")
         self._recorder: Recorder | None = None
         self._evaluated: Metrics = {}
-        super().__init__(_settings(config), **kwargs)  # type: ignore[arg-type] # RLlib takes dicts too
+        super().__init__(trial_settings(config), **kwargs)  # type: ignore[arg-type] # RLlib takes dicts too
 
     @classmethod
     def default_resource_request(cls, config: Any) -> PlacementGroupFactory:
-        request = super().default_resource_request(_settings(config))
+        request = super().default_resource_request(trial_settings(config))
         return with_main(request, config[MAIN]) if MAIN in config else request
 
     def step(self) -> Metrics:
@@ -97,7 +97,7 @@ def with_main(request: PlacementGroupFactory, cpus: float) -> PlacementGroupFact
     return PlacementGroupFactory([{**main, "CPU": cpus}, *others], strategy=request.strategy)
 
 
-def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
+def trial_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """The flat settings of a trial: its file's, and its own on top of them."""
     file = Path(config[CONFIG]) if CONFIG in config else Path(config[RUN]) / "config.yaml"
     base = make_config(None, file=file)

@@ -118,8 +118,8 @@ def _task_options(
     """Split scheme and difficulty; by default the training run's, if it has the same source."""
     if scheme is not None and source.endless:
         raise UserError(f"--split-scheme: {source.name} has none; leave it out.")
-    trained = _environment_of(model)
-    if scheme is None and not source.endless and _is_source(trained, source):
+    trained = environment_of_run(model)
+    if scheme is None and not source.endless and trained_on_source(trained, source):
         scheme = trained.get("split_scheme")
     return scheme, difficulty or (trained.get("difficulty") if source.takes_difficulty else None)
 
@@ -165,7 +165,7 @@ def _budgets(model: ModelFolder, context: int | None, response: int) -> Budgets:
     return Budgets(prompt=tokens, response=min(response, tokens), context=tokens)
 
 
-def _environment_of(model: str) -> Mapping[str, str]:
+def environment_of_run(model: str) -> Mapping[str, str]:
     """The environment settings of a run, or a checkpoint's run; empty for other models."""
     run = run_of(Path(model))
     if not (run / "checkpoints").is_dir():
@@ -174,7 +174,7 @@ def _environment_of(model: str) -> Mapping[str, str]:
     return {key: value for key, value in environment.items() if isinstance(value, str)}
 
 
-def _is_source(trained: Mapping[str, str], source: TaskSource) -> bool:
+def trained_on_source(trained: Mapping[str, str], source: TaskSource) -> bool:
     """Whether a run trained on this source; another split scheme may have training tasks in its splits."""
     try:
         return bool(trained) and get_source(trained.get("source", GENERATED)) is source

@@ -104,7 +104,7 @@ def _play_solver(console: Console, game: CoEvolutionGame, next_completion: _Answ
             announced = turn
             _show_turn(console, dialogue)
         completion, whole = next_completion(dialogue)
-        console.print(f"[cyan]solver[/cyan]  {_safe(_short(completion)) or '[dim](ends the turn)[/dim]'}")
+        console.print(f"[cyan]solver[/cyan]  {escaped(_short(completion)) or '[dim](ends the turn)[/dim]'}")
         if not whole:
             console.print("[red]unread[/red]  the completion was cut off, which ends the dialogue")
             return
@@ -113,9 +113,11 @@ def _play_solver(console: Console, game: CoEvolutionGame, next_completion: _Answ
         for step in dialogue.trace.turns[turn][steps_before:]:
             for record in step.calls:
                 style = "red" if record.is_error else "green"
-                console.print(f"[{style}]result[/{style}]  {_safe(record.call.name)}: {_safe(_short(record.result))}")
+                console.print(
+                    f"[{style}]result[/{style}]  {escaped(record.call.name)}: {escaped(_short(record.result))}"
+                )
             for error in step.parse_errors:
-                console.print(f"[red]unread[/red]  at character {error.position}: {_safe(error.message)}")
+                console.print(f"[red]unread[/red]  at character {error.position}: {escaped(error.message)}")
         if dialogue.turn > turn or dialogue.over:
             _show_verdict(console, dialogue.turn_diagnoses[turn])
 
@@ -199,7 +201,7 @@ def _show_turn(console: Console, dialogue: Dialogue) -> None:
     turn = dialogue.task.turns[dialogue.turn]
     console.print(f"\n[bold]turn {dialogue.turn + 1} of {len(dialogue.task.turns)}[/bold]")
     if dialogue.user_text is not None:
-        console.print(f"[yellow]user[/yellow]    {_safe(dialogue.user_text)}")
+        console.print(f"[yellow]user[/yellow]    {escaped(dialogue.user_text)}")
     else:
         names = ", ".join(tool.name for tool in turn.revealed)
         console.print(f"[yellow]user[/yellow]    (reveals {names}) I have updated some more functions. What about now?")
@@ -209,7 +211,7 @@ def _show_verdict(console: Console, turn: TurnDiagnosis) -> None:
     tool, argument = turn.tool and f"tool {turn.tool}", turn.argument and f"argument {turn.argument}"
     flags, colour = ", ".join(sorted(turn.flags)), "red" if turn.label.is_failure else "green"
     parts = (str(turn.verdict.outcome), f"label {turn.label}", turn.detail, tool, argument, flags)
-    console.print(f"[{colour}]verdict[/] {_safe(' · '.join(filter(None, parts)))}")
+    console.print(f"[{colour}]verdict[/] {escaped(' · '.join(filter(None, parts)))}")
 
 
 def _show_outcome(console: Console, game: CoEvolutionGame) -> None:
@@ -221,7 +223,7 @@ def _show_outcome(console: Console, game: CoEvolutionGame) -> None:
     console.print(f"\n[bold]{ended}[/bold], reward {outcome.reward:g}: {', '.join(outcome.diagnosis.labels)}")
 
 
-def _safe(text: str) -> str:
+def escaped(text: str) -> str:
     """The text without terminal controls and rich's markup; line ends stay."""
     return escape("\n".join(map(visible, text.split("\n"))))
 

@@ -47,7 +47,7 @@ INCHES, DPI = (12.0, 9.0), 100
 _LONGEST_MEAN = 10
 """Longest trailing mean, in rounds."""
 _CATEGORY_COLOURS = (BLUE, RED, GREEN, ORANGE, PINK, SKY, YELLOW, GREY)
-_PHASES: Mapping[str, str] = {
+PHASES: Mapping[str, str] = {
     "rollout": BLUE,
     "learn": RED,
     "sync": ORANGE,
@@ -172,7 +172,7 @@ def _draw_labels(axes: Axes, rows: Sequence[Row]) -> None:
 
 def _draw_time(axes: Axes, rows: Sequence[Row]) -> None:
     axes.set_title("Time by phase")
-    stack(axes, rows, {f"perf/{phase}_seconds": (phase, colour) for phase, colour in _PHASES.items()})
+    stack(axes, rows, {f"perf/{phase}_seconds": (phase, colour) for phase, colour in PHASES.items()})
     axes.set_ylim(bottom=0)
     axes.set_ylabel("time (s)")
 
@@ -182,7 +182,7 @@ def as_label(text: str) -> str:
     return visible(text).replace("$", r"\$").lstrip("_")
 
 
-def _trailing_mean(values: NDArray[np.float64], span: int) -> NDArray[np.float64]:
+def trailing_mean(values: NDArray[np.float64], span: int) -> NDArray[np.float64]:
     """Mean of each value and its predecessors, `span` in all, without NaN."""
     means = np.full_like(values, math.nan)
     for end in range(1, len(values) + 1):
@@ -196,7 +196,7 @@ def _trailing_mean(values: NDArray[np.float64], span: int) -> NDArray[np.float64
 def _line(
     axes: Axes, rows: Sequence[Row], name: str, label: str | None, *, width: float, span: int = 1, **style: Any
 ) -> None:
-    values = _trailing_mean(metric_values(rows, name), span)
+    values = trailing_mean(metric_values(rows, name), span)
     known = ~np.isnan(values)
     if not known.any():
         return

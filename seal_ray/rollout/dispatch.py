@@ -21,7 +21,7 @@ from seal_ray.rollout.types import Group, GroupPlan, Member
 
 _PULSE = 0.2
 """Seconds between two checks of runners and engines."""
-_DEATHS = 3
+MAX_DEATHS = 3
 """Deaths of runners until the groups of a chunk are played one by one, and until a single group is lost."""
 
 R = TypeVar("R")
@@ -51,17 +51,17 @@ def check_faults(groups: Sequence[Group], *, max_share: float) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Chunk:
+class Chunk:
     """Groups that are sent to a runner together, and the number of runners that died with them."""
 
     plans: Sequence[GroupPlan]
     deaths: int = 0
 
-    def after_death(self) -> list[_Chunk]:
+    def after_death(self) -> list[Chunk]:
         """The chunks to play after another runner died with this one; none for a single group that is given up."""
-        if self.deaths + 1 < _DEATHS:
+        if self.deaths + 1 < MAX_DEATHS:
             return [replace(self, deaths=self.deaths + 1)]
-        return [_Chunk([plan]) for plan in self.plans] if len(self.plans) > 1 else []
+        return [Chunk([plan]) for plan in self.plans] if len(self.plans) > 1 else []
 
 
 def play(
@@ -93,8 +93,8 @@ def _play_here(runner: Any, plans: Sequence[GroupPlan], target: Target, heal: Ca
 def _play_remotely(
     group: Any, plans: Sequence[GroupPlan], target: Target, heal: Callable[[], None], timeout: float
 ) -> list[Group]:
-    queue = deque(_Chunk(part) for part in _parts(plans, group.num_remote_env_runners()))
-    under_way: dict[int, _Chunk] = {}
+    queue = deque(Chunk(part) for part in _parts(plans, group.num_remote_env_runners()))
+    under_way: dict[int, Chunk] = {}
     played: list[Group] = []
     lost: list[Fault] = []
     alive_at = time.monotonic()

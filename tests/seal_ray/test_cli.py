@@ -22,8 +22,8 @@ from policies.models import open_model
 from policies.prompting import ChatFormat
 from policies.solver import Budgets, Solver
 from policies.trajectory import Trajectory
-from seal_ray.cli.evaluate import _environment_of, _is_source
-from seal_ray.cli.play import _safe
+from seal_ray.cli.evaluate import environment_of_run, trained_on_source
+from seal_ray.cli.play import escaped
 from seal_ray.evaluation.plan import choose_tasks
 from tests.command_line import Refusal, run_main
 from tests.seal_ray.algorithm.configs import small_model
@@ -185,7 +185,7 @@ def test_play_ends_where_a_model_does_not(capsys: pytest.CaptureFixture[str], mo
 
 def test_what_is_shown_of_a_model_does_nothing_to_the_terminal() -> None:
     hostile = "\x1b]0;owned\x07\x1b[2J[bold]\u202e\x9b31m\nsecond line"
-    shown = Text.from_markup(_safe(hostile)).plain
+    shown = Text.from_markup(escaped(hostile)).plain
     assert all(line.isprintable() for line in shown.split("\n"))
     assert shown.endswith("\nsecond line")
     assert "[bold]" in shown
@@ -197,8 +197,8 @@ def test_a_checkpoint_is_evaluated_on_the_tasks_of_its_run(tmp_path: Path) -> No
     written = "environment: {difficulty: t1-2_c1-2_d1-3_s2-4, split_scheme: category, tasks: 3}\n"
     (tmp_path / "config.yaml").write_text(written, "utf-8")
     expected = {"difficulty": "t1-2_c1-2_d1-3_s2-4", "split_scheme": "category"}
-    assert _environment_of(str(tmp_path)) == _environment_of(str(checkpoint)) == expected
-    assert _environment_of("tiny") == {}
+    assert environment_of_run(str(tmp_path)) == environment_of_run(str(checkpoint)) == expected
+    assert environment_of_run("tiny") == {}
 
 
 def test_the_split_scheme_of_a_run_is_that_of_the_source_that_it_was_trained_on() -> None:
@@ -210,7 +210,7 @@ def test_the_split_scheme_of_a_run_is_that_of_the_source_that_it_was_trained_on(
         ({"source": "bfcl"}, bfcl, True),
         ({"source": "toolworld+bfcl"}, bfcl, False),
     ):
-        assert _is_source(trained, source) is same, trained
+        assert trained_on_source(trained, source) is same, trained
     leaky = choose_tasks("bfcl", "test", split_scheme="category")
     trained_on = {task.id for task in bfcl.split("category").train}
     assert not {task.id for task in leaky} & trained_on

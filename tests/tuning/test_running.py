@@ -13,7 +13,7 @@ from envs.errors import UserError
 from seal_ray.algorithm.config import make_config
 from seal_ray.report.files import TRIALS, RunFolder
 from tuning.record import mark_ended
-from tuning.running import MemoryFault, _check_fit, run_trials
+from tuning.running import MemoryFault, check_fit, run_trials
 from tuning.trial import MAIN, RUN
 
 
@@ -42,9 +42,9 @@ def test_trials_that_a_smaller_cluster_can_never_hold_are_not_waited_for(
     folder.write_config({"seed": 0, **make_config(["coevolved"]).to_sections()})
     configs = {"an id": {RUN: str(folder.path), MAIN: 1.0}}
     monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 4.0})
-    _check_fit(configs)
+    check_fit(configs)
     monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 2.0})
     with pytest.raises(UserError, match=r"the trial coevolved-seed0 asks for 2\.2 CPUs and the cluster has 2"):
-        _check_fit(configs)
+        check_fit(configs)
     mark_ended(folder.path)
-    _check_fit(configs)
+    check_fit(configs)

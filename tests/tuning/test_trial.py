@@ -9,7 +9,7 @@ import yaml  # type: ignore[import-untyped]
 
 from envs.errors import UserError
 from seal_ray.algorithm.config import make_config
-from tuning.trial import CONFIG, MAIN, RUN, SealTrial, _settings
+from tuning.trial import CONFIG, MAIN, RUN, SealTrial, trial_settings
 
 
 @pytest.fixture
@@ -21,13 +21,13 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_its_own_settings_win_over_the_files(file: Path) -> None:
-    found = _settings({CONFIG: str(file), "lr": 0.25, "reweighting_alpha": 2.0, "__trial_info__": "kept"})
+    found = trial_settings({CONFIG: str(file), "lr": 0.25, "reweighting_alpha": 2.0, "__trial_info__": "kept"})
     assert (found["lr"], found["reweighting_alpha"], found["seed"]) == (0.25, 2.0, 4)
     assert (found["curator_kind"], found["training_rounds"]) == ("none", 32)
     assert found["__trial_info__"] == "kept"
     assert CONFIG not in found
-    assert _settings({RUN: str(file.parent)})["lr"] == 0.5
-    assert _settings({RUN: str(file.parent), "seed": 9})["seed"] == 9
+    assert trial_settings({RUN: str(file.parent)})["lr"] == 0.5
+    assert trial_settings({RUN: str(file.parent), "seed": 9})["seed"] == 9
 
 
 def test_it_asks_for_what_a_run_needs(file: Path) -> None:

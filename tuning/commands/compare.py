@@ -78,7 +78,7 @@ def command(
     if report is not None:
         if share is not None:
             set_threshold(report, share)
-        _show(console, write_results(report))
+        print_comparison(console, write_results(report))
         return
     folder, storage = open_folder(ComparisonManifest, name, runs, resume, storage)
     plan = None
@@ -108,7 +108,7 @@ def _merge(
 
     folder, _ = open_folder(ComparisonManifest, name, runs)
     merge([Path(piece) for piece in pieces], folder, baseline=baseline, threshold=threshold)
-    _show(console, write_results(folder))
+    print_comparison(console, write_results(folder))
 
 
 def _run(console: Console, plan: ComparisonPlan | None, folder: Path, storage: str | None, *, dry_run: bool) -> None:
@@ -124,7 +124,7 @@ def _run(console: Console, plan: ComparisonPlan | None, folder: Path, storage: s
             return
     job = None if plan is None else partial(start, plan)
     comparison = run_or_resume(console, ComparisonManifest, job, folder, storage, read=collect, write=write_results)
-    _show(console, comparison)
+    print_comparison(console, comparison)
     print_end(console, comparison)
 
 
@@ -146,7 +146,7 @@ def _show_plan(console: Console, plan: ComparisonPlan) -> None:
     console.print(table)
 
 
-def _show(console: Console, comparison: Comparison) -> None:
+def print_comparison(console: Console, comparison: Comparison) -> None:
     from tuning.comparison.report import CURVES, REPORT, short_table
 
     head, *rows = short_table(comparison)

@@ -52,7 +52,7 @@ def command(
     new = [overrides or None, preset or None, space, scheduler, search, trials, rounds, seed, name]
     check_exclusive(resume, report, [*new, storage] if report else new)
     if report is not None:
-        _show(console, write_results(report))
+        print_sweep(console, write_results(report))
         return
     from tuning.sweep.plan import check_plan, make_plan, start
 
@@ -83,7 +83,7 @@ def command(
     sweep = run_or_resume(
         console, SweepManifest, starting, folder, storage, read=collect, write=write_results, on_end=show_table
     )
-    _show(console, sweep)
+    print_sweep(console, sweep)
     print_end(console, sweep)
 
 
@@ -113,7 +113,7 @@ def trials_table(sweep: Sweep) -> Table:
     return table
 
 
-def _show(console: Console, sweep: Sweep) -> None:
+def print_sweep(console: Console, sweep: Sweep) -> None:
     from tuning.sweep.results import BEST, IMPORTANCE, PARALLEL, TABLE
 
     console.print(trials_table(sweep))

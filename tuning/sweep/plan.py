@@ -64,8 +64,8 @@ def make_plan(
     seed: int | None = None,
 ) -> SweepPlan:
     """The plan for a config and a space file. Raises `UserError` for what cannot be swept."""
-    check_known("--scheduler", _SCHEDULERS, scheduler)
-    check_known("--search", _SEARCHES, search)
+    check_known("--scheduler", SCHEDULERS, scheduler)
+    check_known("--search", SEARCHES, search)
     if trials is not None and trials < 1:
         raise UserError(f"--trials: {trials} is not possible; give at least 1.")
     words = [*overrides, *([] if rounds is None else [f"training.rounds={rounds}"])]
@@ -103,7 +103,7 @@ def check_plan(plan: SweepPlan, *, memory: bool = True) -> None:
         )
 
 
-def _costliest(plan: SweepPlan) -> dict[str, SealConfig]:
+def costliest(plan: SweepPlan) -> dict[str, SealConfig]:
     """The configs with a parameter at the edge that requests most resources, and with all parameters there."""
     edges: dict[str, Value] = {}
     for parameter in plan.space.parameters:
@@ -125,7 +125,7 @@ def start(plan: SweepPlan, out: Path, *, on_event: OnEvent, retries: int = RETRI
     Raises `UserError` if the folder exists, or the cluster can never hold a trial.
     """
     check_new_folder(out)
-    main_cpus = main_process_cpus(_costliest(plan))
+    main_cpus = main_process_cpus(costliest(plan))
     make_folder(out)
     file = out.resolve() / CONFIG_FILE
     replace_yaml(file, {"seed": plan.config.seed, **plan.config.to_sections()})
@@ -154,8 +154,8 @@ def start(plan: SweepPlan, out: Path, *, on_event: OnEvent, retries: int = RETRI
         retries=retries,
         checkpoint_every=every,
         checkpoints=kept,
-        search=_SEARCHES[plan.search](plan),
-        scheduler=_SCHEDULERS[plan.scheduler](plan),
+        search=SEARCHES[plan.search](plan),
+        scheduler=SCHEDULERS[plan.scheduler](plan),
         samples=1 if plan.search == "grid" else plan.trials,
     )
 
@@ -178,12 +178,12 @@ def _pbt(plan: SweepPlan) -> TrialScheduler:
         mode="max",
         perturbation_interval=plan.config.spec.evaluation.interval,
         hyperparam_mutations=plan.space.for_tune(choices=list),
-        custom_explore_fn=partial(_clamped, plan.space),
+        custom_explore_fn=partial(clamp_config, plan.space),
         log_config=False,
     )
 
 
-def _clamped(space: Space, config: dict[str, Any]) -> dict[str, Any]:
+def clamp_config(space: Space, config: dict[str, Any]) -> dict[str, Any]:
     """The settings after PBT has perturbed them, within the space."""
     settings = copy.deepcopy(config)
     for parameter in space.parameters:
@@ -196,12 +196,12 @@ def _variants(plan: SweepPlan) -> Any:
     return BasicVariantGenerator(constant_grid_search=True, random_state=plan.config.seed)
 
 
-_SCHEDULERS: Mapping[str, Callable[[SweepPlan], TrialScheduler | None]] = {
+SCHEDULERS: Mapping[str, Callable[[SweepPlan], TrialScheduler | None]] = {
     "asha": _asha,
     "pbt": _pbt,
     "none": lambda _: None,
 }
-_SEARCHES: Mapping[str, Callable[[SweepPlan], Any]] = {
+SEARCHES: Mapping[str, Callable[[SweepPlan], Any]] = {
     "random": _variants,
     "optuna": lambda plan: OptunaSearch(metric=METRIC, mode="max", seed=plan.config.seed),
     "grid": _variants,

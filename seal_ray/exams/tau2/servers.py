@@ -108,7 +108,7 @@ class Servers:
         if model not in self._running:
             starting()
             log = self.folder / "servers" / f"{name}.log"
-            self._running[model] = ServerProcess(model, name, options, self._port(model), log)
+            self._running[model] = ServerProcess(model, name, options, self.port_of(model), log)
             self._running[model].wait()
         return self._running[model]
 
@@ -117,7 +117,7 @@ class Servers:
         for model in [each for each in self._running if each not in keep]:
             self._running.pop(model).close()
 
-    def _port(self, model: str) -> int:
+    def port_of(self, model: str) -> int:
         path = self.folder / "ports.json"
         known = read_json_object(path) if path.exists() else {}
         port = known.get(model, 0)

@@ -138,12 +138,12 @@ def test_a_server_that_does_not_start_is_a_sentence(tmp_path: Path) -> None:
 
 
 def test_a_model_keeps_its_port_unless_it_is_taken(tmp_path: Path) -> None:
-    port = Servers(tmp_path)._port("a")
-    assert Servers(tmp_path)._port("a") == port
+    port = Servers(tmp_path).port_of("a")
+    assert Servers(tmp_path).port_of("a") == port
     with serving(Script(()), port):
-        other = Servers(tmp_path)._port("a")
+        other = Servers(tmp_path).port_of("a")
     assert other != port
-    assert Servers(tmp_path)._port("a") == other
+    assert Servers(tmp_path).port_of("a") == other
 
 
 def test_what_is_examined_has_a_server_with_its_own_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

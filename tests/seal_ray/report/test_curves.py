@@ -151,8 +151,8 @@ def test_lines_hold_the_values_and_bridge_what_is_missing(figures: list[Figure],
 
 def test_a_trailing_mean_is_taken_over_what_is_there() -> None:
     values = np.array([math.nan, 1.0, 3.0, math.nan, 5.0])
-    assert np.array_equal(pictures._trailing_mean(values, 2), [math.nan, 1.0, 2.0, 3.0, 5.0], equal_nan=True)
-    assert np.array_equal(pictures._trailing_mean(values, 1), values, equal_nan=True)
+    assert np.array_equal(pictures.trailing_mean(values, 2), [math.nan, 1.0, 2.0, 3.0, 5.0], equal_nan=True)
+    assert np.array_equal(pictures.trailing_mean(values, 1), values, equal_nan=True)
 
 
 def test_every_drawn_metric_is_defined() -> None:
@@ -160,7 +160,7 @@ def test_every_drawn_metric_is_defined() -> None:
         describe(f"evaluation/success/{category}")
     for label in LABEL_COLOURS:
         describe(f"diagnosis/share/{label}")
-    for phase in pictures._PHASES:
+    for phase in pictures.PHASES:
         describe(f"perf/{phase}_seconds")
     for name in row(1):
         describe(name)

@@ -17,7 +17,7 @@ from policies.rollouts import Fault
 from policies.watchdog import Watchdog
 from seal_ray.algorithm.config import SealConfig
 from seal_ray.rollout import dispatch
-from seal_ray.rollout.dispatch import _Chunk
+from seal_ray.rollout.dispatch import Chunk
 from seal_ray.rollout.runner import STEP_TIMEOUT, StuckDialogue, run_with_watchdog
 from tests.seal_ray.algorithm.configs import ROUNDS_IN_RAY, small_config
 from tests.seal_ray.algorithm.engines import Half
@@ -70,7 +70,7 @@ def test_without_runners_of_its_own_a_run_goes_on_too() -> None:
 
 
 def test_a_group_that_kills_each_runner_is_lost_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatch, "_DEATHS", 1)
+    monkeypatch.setattr(dispatch, "MAX_DEATHS", 1)
     expected = rounds_of(hanging("fault", runners=0, share=0.04), 1)
     dialogues, _, faults, restarts = rounds_of(hanging("die", runners=1, share=0.04), 1)
     groups = {fault.task for fault in expected[2]}
@@ -83,7 +83,7 @@ def test_a_group_that_kills_each_runner_is_lost_and_no_other(monkeypatch: pytest
 
 def test_a_chunk_is_split_before_a_group_is_given_up() -> None:
     plans: Any = ["a", "b", "c"]
-    whole = _Chunk(plans)
+    whole = Chunk(plans)
     (again,) = whole.after_death()
     (again,) = again.after_death()
     assert again.plans == plans

@@ -55,7 +55,7 @@ def main() -> int:
             check_plan(planned, memory=False)
             start(planned, out, on_event=on_event, retries=1, engine_factory=engine)
     comparison = write_results(out)
-    cli._show(console, comparison)
+    cli.print_comparison(console, comparison)
     try:
         print_end(console, comparison)
     except SealError as error:

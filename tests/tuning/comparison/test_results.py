@@ -233,7 +233,7 @@ def test_the_command_lists_what_failed_and_ends_with_a_fault(partial: Path, whol
     console = Console(width=300, record=True, quiet=False, file=None)
     comparison = collect(partial)
     with console.capture() as said:
-        cli._show(console, comparison)
+        cli.print_comparison(console, comparison)
         with pytest.raises(SealError, match=r"1 of 6 trials were given up \(rules-seed1\)") as raised:
             print_end(console, comparison)
     assert not isinstance(raised.value, UserError)

