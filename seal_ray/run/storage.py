@@ -130,14 +130,14 @@ class Mirror:
                     if self._pushed.get(name) != stats:
                         target = f"{self._path}/{name}"
                         self._system.create_dir(str(PurePosixPath(target).parent), recursive=True)
-                        self._replace(target, partial(self._copy, path))
+                        self._replace(target, partial(self.copy_file, path))
                 except FileNotFoundError:
                     if path.exists():
                         raise
                     continue  # the run has removed it
                 pushed[name] = stats
-            self._replace(f"{self._path}/{LIST}", partial(self._write, sorted(pushed)))
-            self._remove(self._own - pushed.keys())
+            self._replace(f"{self._path}/{LIST}", partial(self.write_names, sorted(pushed)))
+            self.remove_files(self._own - pushed.keys())
         except SealError:
             raise
         except _FAILURES as error:
@@ -151,7 +151,7 @@ class Mirror:
         """Lists our files before they are written, so that a later push can remove them after a kill."""
         if names - self._own:
             self._own |= names
-            self._replace(f"{self._path}/{OWN}", partial(self._write, sorted(self._own)))
+            self._replace(f"{self._path}/{OWN}", partial(self.write_names, sorted(self._own)))
 
     def _replace(self, target: str, write: Callable[[str], None]) -> None:
         """Writes a file atomically; writes to S3 and GCS are atomic already."""
@@ -163,10 +163,10 @@ class Mirror:
         write(part)
         self._system.move(part, target)
 
-    def _copy(self, path: Path, target: str) -> None:
+    def copy_file(self, path: Path, target: str) -> None:
         fs.copy_files(str(path), target, fs.LocalFileSystem(), self._system)
 
-    def _write(self, names: Sequence[str], target: str) -> None:
+    def write_names(self, names: Sequence[str], target: str) -> None:
         with self._system.open_output_stream(target) as stream:
             stream.write(json.dumps(names).encode("utf-8"))
 
@@ -178,7 +178,7 @@ class Mirror:
             paths += [Path(folder, name) for name in names if not name.endswith(_UNFINISHED)]
         return sorted(path for path in paths if path.is_file() and not path.is_symlink())
 
-    def _remove(self, names: set[str]) -> None:
+    def remove_files(self, names: set[str]) -> None:
         """Removes these files, and parts of ours that an incomplete push has left."""
         gone = names | {f"{name}{_UNFINISHED[0]}" for name in self._own}
         for info in self._system.get_file_info(fs.FileSelector(self._path, recursive=True)):

@@ -145,8 +145,8 @@ def test_a_push_that_is_cut_off_leaves_the_files_of_the_one_before(
 
         return write
 
-    monkeypatch.setattr(mirror, "_copy", cut_off(mirror._copy))
-    monkeypatch.setattr(mirror, "_write", cut_off(mirror._write))
+    monkeypatch.setattr(mirror, "copy_file", cut_off(mirror.copy_file))
+    monkeypatch.setattr(mirror, "write_names", cut_off(mirror.write_names))
     with pytest.raises(KeyboardInterrupt):
         mirror.push()
     found = tree(tmp_path / "storage" / "mine")
@@ -210,7 +210,7 @@ def test_a_copy_of_another_run_or_of_a_later_state_is_kept(run: Path, tmp_path: 
 
 def test_a_push_that_was_cut_off_is_gone_on_with(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = str(tmp_path / "storage")
-    for at in ("_copy", "_write"):
+    for at in ("copy_file", "write_names"):
         with monkeypatch.context() as patched:
             patched.setattr(Mirror, at, killed)
             with pytest.raises(KeyboardInterrupt):
@@ -267,7 +267,7 @@ def test_what_no_push_has_written_stays(run: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "storage/mine/metrics.jsonl").exists(), "what an earlier process has pushed is known"
 
 
-@pytest.mark.parametrize("at", ["_copy", "_remove"])
+@pytest.mark.parametrize("at", ["copy_file", "remove_files"])
 def test_what_a_push_that_was_killed_has_left_is_removed(
     at: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -279,7 +279,7 @@ def test_what_a_push_that_was_killed_has_left_is_removed(
     later.write_text("two", encoding="utf-8")
 
     def killed(self: Mirror, *arguments: Any) -> None:
-        if at == "_copy":
+        if at == "copy_file":
             Path(arguments[1]).write_text("half", encoding="utf-8")
         raise KeyboardInterrupt
 
