@@ -4,8 +4,6 @@ Model text reaches it as data only. The program limits itself (see `envs/line_se
 the length of an answer, gives the process an empty folder and an empty environment, and ends it together with itself.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import selectors

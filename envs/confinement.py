@@ -4,8 +4,6 @@ A seccomp filter refuses every system call that computing does not need: no file
 Landlock, if the kernel has it, refuses files and connections a second time. Neither can be undone by the process.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import socket

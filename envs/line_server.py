@@ -1,7 +1,5 @@
 """The program side of a `BoundedProcess`: answers one JSON value per line, within limits of its own."""
 
-from __future__ import annotations
-
 import json
 import os
 import resource

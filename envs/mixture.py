@@ -1,7 +1,5 @@
 """A mixture of task sources, to train on several at once: `ONE:0.75+OTHER:0.25`."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

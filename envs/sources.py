@@ -5,8 +5,6 @@ tool documents. `toolworld` and `bfcl` are built in. A custom source is an objec
 simply a `TaskSet`; a setting names it as `package.module:NAME`, or by an entry point in the group `seal_ray.sources`.
 """
 
-from __future__ import annotations
-
 import itertools
 from abc import abstractmethod
 from collections import Counter

@@ -4,8 +4,6 @@ The process has one template and is confined by the kernel (`envs/confinement.py
 processor time and `MEMORY` bytes, and returns the text of transformers' `apply_chat_template`.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import resource

@@ -1,7 +1,5 @@
 """JSON documents that a language model writes: sampled through an engine, kept as tokens, and read as hostile text."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

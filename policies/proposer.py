@@ -1,7 +1,5 @@
 """Proposers: curators propose interfaces, task writers propose task specifications."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar

@@ -3,8 +3,6 @@
 The converters' regular expressions can take for ever; a request that takes too long ends the process.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

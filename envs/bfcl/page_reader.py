@@ -3,8 +3,6 @@
 Encodings, html2text and Beautiful Soup process a stranger's bytes; a page that takes too long ends the process.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """BFCL V3 as a task source: 800 tasks, their variants, and files for the official grader."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -8,8 +8,6 @@
   listed in `Split.ignored`.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Tool-call dialects by name: `qwen` (Qwen2.5), `llama3_json` (Llama 3.1), `toolace` (ToolACE-2, prompting)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from envs.dialects.base import Dialect, ParsedCompletion, tool_documents

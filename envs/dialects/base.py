@@ -3,8 +3,6 @@
 A dialect is a value chosen from the model's configuration. Its functions are pure and never raise, whatever the text.
 """
 
-from __future__ import annotations
-
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence

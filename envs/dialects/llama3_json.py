@@ -1,7 +1,5 @@
 """The Llama 3.1 dialect: a completion that is a JSON object with name and parameters, or several of them."""
 
-from __future__ import annotations
-
 import bisect
 import itertools
 import json

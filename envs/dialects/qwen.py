@@ -1,7 +1,5 @@
 """The Qwen2.5 (hermes) dialect: `<tool_call>` blocks that each hold one JSON object with name and arguments."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

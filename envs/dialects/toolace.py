@@ -1,7 +1,5 @@
 """The ToolACE dialect, the official prompt format: a Python list of calls, `[f(a=1), g()]`, read as syntax only."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

@@ -1,7 +1,5 @@
 """`LeakGuard`: rejects proposed interfaces that contain answers of tasks."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 

@@ -4,12 +4,11 @@
 (φ_err) and guidelines (φ_cap). The plain interface is the identity, and the only one that evaluation uses.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Self
 
 MAX_GUIDELINES = 8
 """Guidelines of an interface."""
@@ -65,7 +64,7 @@ class Interface:
     fade: float = 0.0
 
     @classmethod
-    def plain(cls) -> Interface:
+    def plain(cls) -> Self:
         """The identity: the benchmark as published."""
         return cls()
 
@@ -74,7 +73,7 @@ class Interface:
         """Whether this interface changes nothing."""
         return not self.schema_cues and self.recovery is RecoveryLevel.NONE and not self.guidelines
 
-    def merged_with(self, other: Interface) -> Interface:
+    def merged_with(self, other: Self) -> Self:
         """The union with another interface: cues, the fuller feedback, and the other's guidelines behind these.
 
         If there are too many guidelines, the first ones go. Cues and tools are sorted, so that the value equals its

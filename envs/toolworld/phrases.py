@@ -4,8 +4,6 @@ The varied register makes them longer and more varied by the grammar in `registe
 never into it; what it adds names no value and requests nothing.
 """
 
-from __future__ import annotations
-
 import random
 import re
 import tomllib

@@ -4,8 +4,6 @@ A scene keeps a small picture of its simulator and proposes `Beat`s: a request w
 beat's `effect` changes the picture, so that a beat that does not fit can be thrown away.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from abc import ABC, abstractmethod

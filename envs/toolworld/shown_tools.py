@@ -1,7 +1,5 @@
 """Tools of generated tasks: their compact documents, and which ones a task shows or holds out."""
 
-from __future__ import annotations
-
 import random
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
@@ -67,11 +65,7 @@ def compact_signature(tool: ToolDoc) -> str:
 
 
 def some_tools(
-    rng: random.Random,
-    requests: Sequence[Request],
-    classes: Sequence[str],
-    hidden: str | None,
-    distractors: Range,
+    rng: random.Random, requests: Sequence[Request], classes: Sequence[str], hidden: str | None, distractors: Range
 ) -> tuple[ToolDoc, ...]:
     """Needed tools, helpers and distractors, in random order."""
     needed = _needed(requests)
@@ -84,11 +78,7 @@ def some_tools(
 
 
 def whole_tools(
-    rng: random.Random,
-    requests: Sequence[Request],
-    classes: Sequence[str],
-    hidden: str | None,
-    most: int,
+    rng: random.Random, requests: Sequence[Request], classes: Sequence[str], hidden: str | None, most: int
 ) -> tuple[ToolDoc, ...]:
     """All tools of these simulators, one simulator after the other, without some if they are more than `most`.
 

@@ -1,7 +1,5 @@
 """The lexicon: names, titles, messages and numbers, each the property of exactly one split."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import random

@@ -1,7 +1,5 @@
 """`Curator`: the interface of curators, and the values that they return."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Protocol

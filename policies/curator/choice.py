@@ -1,7 +1,5 @@
 """The kinds of curators, by the name in `curator.kind`."""
 
-from __future__ import annotations
-
 from envs.registry import Registry
 from policies.curator.base import Curator
 

@@ -4,8 +4,6 @@ Its output is hostile input: it is read as JSON, checked against the interface's
 otherwise rejected. In any case the solver's training continues with the incumbent.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -43,13 +41,7 @@ class LLMCurator(Curator):
     is_model = True
 
     def __init__(
-        self,
-        connect: Callable[[], Engine],
-        form: ChatFormat,
-        writing: Writing,
-        *,
-        check: Check,
-        policy: str = BASE,
+        self, connect: Callable[[], Engine], form: ChatFormat, writing: Writing, *, check: Check, policy: str = BASE
     ) -> None:
         self._sampler = ProposalSampler(connect, form, writing, policy, "proposal", PROPOSAL_SCHEMA, read_proposal)
         self._check = check

@@ -1,7 +1,5 @@
 """LoRA adapters: which ones fit a model, their scaling, and their files."""
 
-from __future__ import annotations
-
 import json
 import math
 import tempfile

@@ -1,7 +1,5 @@
 """Checks that all engines share: of requests, and of the weights in an update."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path

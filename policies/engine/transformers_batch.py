@@ -4,8 +4,6 @@ A row's cache holds all its tokens but the last, which the next step feeds. Join
 the weights, are therefore the same computation: the cache of a row's tokens so far. Caches are padded on the left.
 """
 
-from __future__ import annotations
-
 from asyncio import Future
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field

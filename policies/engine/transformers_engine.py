@@ -4,15 +4,13 @@ It has no prefix cache and no grammar. One worker thread owns the model; every d
 job of that thread, so that they never overlap and updates fall between two tokens.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import torch
 
@@ -71,7 +69,7 @@ class TransformersEngine:
         self._thread: ThreadPoolExecutor | None = None
 
     @classmethod
-    async def start(cls, settings: TransformersSettings) -> TransformersEngine:
+    async def start(cls, settings: TransformersSettings) -> Self:
         """Loads the model; all work on it runs in a thread of the engine's own."""
         engine = cls(settings)
         await engine._launch()

@@ -1,7 +1,5 @@
 """The model inside the transformers engine: its forward pass, its adapters, and weights in with proof of delivery."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """vLLM's arguments on this machine: of an engine by its settings, and of a request."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -1,7 +1,5 @@
 """Models by name."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from pathlib import Path, PurePath

@@ -1,7 +1,5 @@
 """`TaskWriter`: the interface of task writers, and the values that they take and return."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The kinds of task writers, by the name in `task_writer.kind`."""
 
-from __future__ import annotations
-
 from envs.registry import Registry
 from policies.task_writer.base import TaskWriter
 

@@ -4,8 +4,6 @@ Its output is hostile input: it is read as JSON under the grammar of the source,
 otherwise rejected. In any case training continues with the tasks that exist.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The three tool-call dialects: what they render, and exactly what they read out of a completion."""
 
-from __future__ import annotations
-
 import json
 import warnings
 from collections.abc import Sequence

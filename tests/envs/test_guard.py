@@ -1,7 +1,5 @@
 """The leak guard: what it turns down, however it is hidden, what it lets pass, and how fast it is."""
 
-from __future__ import annotations
-
 import base64
 import gc
 import itertools
@@ -33,11 +31,7 @@ from tests.conftest import TABLE
 from tests.envs.advice import ADVICE
 from tests.envs.hiding import HIDING, encoded
 
-SHIPPED = (
-    *GUIDELINE_FOR.values(),
-    *itertools.chain(*GUIDELINES.values()),
-    *(*BOTH_ABSTENTIONS, *HARMFUL, *IDLE),
-)
+SHIPPED = (*GUIDELINE_FOR.values(), *itertools.chain(*GUIDELINES.values()), *(*BOTH_ABSTENTIONS, *HARMFUL, *IDLE))
 AAPL = base64.b64encode(b"AAPL").decode()
 DERIVED = settings(max_examples=100, derandomize=True, database=None, deadline=None)
 T = TypeVar("T")

@@ -1,7 +1,5 @@
 """The leak guard and scripts other than Latin: what it turns down of them, and what it lets pass."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

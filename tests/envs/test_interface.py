@@ -1,7 +1,5 @@
 """The interface Ω: what it shows, what it never touches, its JSON form, and what it refuses."""
 
-from __future__ import annotations
-
 import copy
 import json
 import re

@@ -1,7 +1,5 @@
 """The failure profile: its counts against a recount, its JSON form, and what a curator may read in it."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Splits: sizes and balance, no story on two sides, determinism, and split files."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

@@ -1,7 +1,5 @@
 """Generated tasks: the same everywhere, disjoint by split, sound under the verifier, and what their category says."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

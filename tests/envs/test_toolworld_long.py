@@ -1,7 +1,5 @@
 """Long generated tasks: codes, whole simulators, varied language, values from earlier results; apart from BFCL."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

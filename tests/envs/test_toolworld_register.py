@@ -1,7 +1,5 @@
 """The language of long generated tasks: the grammar of the varied register, and phrases that refer to results."""
 
-from __future__ import annotations
-
 import random
 import re
 import string

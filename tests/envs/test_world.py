@@ -1,7 +1,5 @@
 """The executor: what it dispatches, what it isolates, and what it bounds."""
 
-from __future__ import annotations
-
 import decimal
 import json
 import pickle

@@ -1,7 +1,5 @@
 """What every engine keeps: tests that run for each, with a module's fixture `served`."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from pathlib import Path

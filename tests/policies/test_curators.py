@@ -1,7 +1,5 @@
 """The curators without a model: what they propose from which window, and that it can be stored."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import subprocess
@@ -23,13 +21,7 @@ from envs.verifier import Outcome, TurnVerdict
 from policies.curator import Curator
 from policies.curator.choice import CURATORS, is_model
 from policies.curator.fixed import IDLE, STATIC_CUES, FixedCurator, NoCurator
-from policies.curator.rules import (
-    GUIDELINE_FOR,
-    RULES_BASE,
-    RulesCurator,
-    pressures,
-    select_guidelines,
-)
+from policies.curator.rules import GUIDELINE_FOR, RULES_BASE, RulesCurator, pressures, select_guidelines
 from policies.proposer import Proposal
 from policies.tiny import behaviours
 from policies.tiny.behaviours import BOTH_ABSTENTIONS, GUIDELINES, HARMFUL, RATES, Behaviour

@@ -1,7 +1,5 @@
 """Half a surrogate pair, which JSON can spell and nothing can encode, harms no dialogue, record, proposal or game."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Task writers: what they read and write, that hostile answers are rejected, and what the tiny base is shown."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import json

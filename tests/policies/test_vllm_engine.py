@@ -1,7 +1,5 @@
 """The vLLM engine on tiny random models: exact tokens and log-probs, seeds, weight delivery, faults."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

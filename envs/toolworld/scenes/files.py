@@ -1,7 +1,5 @@
 """The file system: a few folders below a root, and files with a few lines each."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar
 

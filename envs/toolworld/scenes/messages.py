@@ -1,7 +1,5 @@
 """The message workspace: contacts have ids that must be looked up, and writing needs a login."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """The help desk: tickets with a title, a priority and a status; opening and listing them needs a login."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 from typing import ClassVar

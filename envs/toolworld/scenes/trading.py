@@ -1,7 +1,5 @@
 """The trading account: stocks, orders, a watch list; most of it needs a login."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """The social network: posts, comments, people to follow; writing needs a login."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """The car: an engine that starts only with locked doors and a pressed brake, and settings to change and read."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -45,9 +43,7 @@ class Vehicle(Scene):
         "lights": SceneRow("other_light", "setHeadlights(mode=mode)", "switch_lights"),
         "parking_brake": SceneRow("other_brake", "activateParkingBrake(mode=mode)", "switch_parking"),
         "cruise": SceneRow(
-            "any_cruise",
-            "_start; setCruiseControl(speed=speed, activate=True, distanceToNextVehicle=meters)",
-            "start",
+            "any_cruise", "_start; setCruiseControl(speed=speed, activate=True, distanceToNextVehicle=meters)", "start"
         ),
         "status": SceneRow("any_part", "displayCarStatus(option=_option)"),
         "tires": SceneRow("", "check_tire_pressure()"),

@@ -1,7 +1,5 @@
 """The process of the simulators: what it answers, what it refuses, and that nothing comes out of it but answers."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """BFCL's web search: as the official class, call by call; hostile models and pages; a service that is dead."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging
