@@ -56,7 +56,7 @@ class BoundedProcess:
         self._seconds = seconds
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
-        self._end: weakref.finalize[..., Any] = weakref.finalize(self, _nothing)
+        self._end: Callable[[], object] = lambda: None
         self.ended = 0
         """Processes that ended over a request."""
 
@@ -140,7 +140,3 @@ def _end(process: subprocess.Popen[bytes], home: tempfile.TemporaryDirectory[str
             with suppress(OSError):  # what was not read yet
                 pipe.close()
     home.cleanup()
-
-
-def _nothing() -> None:
-    """The finalizer before a process is started."""

@@ -61,6 +61,10 @@ class Overlap:
     ground_truth: int
 
 
+Categories = Sequence[str] | None
+"""The categories of a pool; None for all of the source."""
+
+
 class TaskPool(Protocol):
     """The tasks of one part in their order, by number from 0."""
 
@@ -120,7 +124,7 @@ class TaskSource(Protocol):
         *,
         split_scheme: str | None = None,
         difficulty: str | None = None,  # noqa: ARG002 - `takes_difficulty` says that there is none
-        categories: Sequence[str] | None = None,
+        categories: Categories = None,
     ) -> TaskPool:
         """The tasks of a part in these categories, the categories in turn. Raises `UserError` for bad names."""
         tasks = self.split(split_scheme).part(part)

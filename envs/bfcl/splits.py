@@ -37,11 +37,6 @@ def get_split(name: str = "scenario", *, seed: int = 0) -> Split:
     raise UserError(f"split: {name!r} is not known; allowed are 'scenario', 'category' or a JSON file.")
 
 
-def linked_scenarios() -> tuple[frozenset[str], ...]:
-    """Groups of scenarios that share a task's config, user turns or ground-truth calls."""
-    return tuple(group for group in _scenario_groups() if len(group) > 1)
-
-
 @cache
 def scenario_split(seed: int = 0) -> Split:
     """The scenario-disjoint split. Deterministic in `seed`."""

@@ -80,11 +80,6 @@ class Dialect(ABC):
         """Parses a completion. Never raises."""
 
 
-def tool_documents(tools: Sequence[ToolDoc]) -> list[dict[str, JSON]]:
-    """The tools' JSON documents, for chat templates."""
-    return [dict(tool.document) for tool in tools]
-
-
 def too_deep(text: str, most: int = MAX_NESTING, brackets: str = "([{)]}") -> bool:
     """Whether brackets are nested more than `most` levels deep, by counting: checked before a parser recurses.
 

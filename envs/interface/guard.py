@@ -47,10 +47,6 @@ class LeakGuard:
         """Why the interface is rejected, in one sentence that repeats nothing of it, or None."""
         return next(self._faults(interface), None)
 
-    def check_text(self, text: str) -> str | None:
-        """Why a guideline is rejected, in half a sentence, or None. The token limit does not apply."""
-        return guideline_fault(text) or self._leak(text)
-
     def _faults(self, interface: Interface) -> Iterator[str]:
         if not 0.0 <= interface.fade <= 1.0:
             yield "fade: it is no number from 0 to 1."

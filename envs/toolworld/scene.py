@@ -129,6 +129,10 @@ class Scene(ABC):
         self.logged_in = True
         self.facts: dict[str, Any] = {}
         self._proposers: dict[str, Intent] = {}
+        self.draw_start()
+
+    def draw_start(self) -> None:  # noqa: B027 - arithmetic has no state
+        """Draws the start state."""
 
     @abstractmethod
     def start_config(self) -> Mapping[str, JSON]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from envs.errors import UserError
 from envs.received import check_no_links, followed, read_json_object
-from policies.engine.types import Adapter, BadRequest
+from policies.engine import Adapter, BadRequest
 
 CONFIG_FILE = "adapter_config.json"
 TENSOR_FILE = "adapter_model.safetensors"

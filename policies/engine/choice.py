@@ -6,8 +6,8 @@ import os
 from collections.abc import Mapping
 
 from envs.errors import UserError, unknown_value
+from policies.engine import Engine
 from policies.engine.requests import checkpoint_shapes
-from policies.engine.types import Engine
 from policies.engine.vllm_setup import BLOCK, MOST_BATCHED, prepare_environment
 from policies.models import ModelFolder
 

@@ -7,7 +7,7 @@ from typing import Self
 
 from envs.errors import UserError
 from envs.received import followed, read_json_object
-from policies.engine.types import LEAST_TEMPERATURE, BadRequest, GenRequest
+from policies.engine import LEAST_TEMPERATURE, BadRequest, GenRequest
 
 Shapes = Mapping[str, tuple[int, ...]]
 """Tensor name → shape."""

@@ -12,8 +12,8 @@ import torch
 from torch.nn.functional import pad
 from transformers import DynamicCache
 
+from policies.engine import Finish, GenRequest, GenResult
 from policies.engine.transformers_model import ServedModel
-from policies.engine.types import Finish, GenRequest, GenResult
 
 _PREFILL_TOKENS = 8192
 """Tokens, padding included, that are prefilled at once; more would need memory for their attention masks."""

@@ -14,21 +14,12 @@ from typing import Self, TypeVar
 
 import torch
 
+from policies.engine import BASE, Adapter, BadRequest, DeliveryError, EngineDead, EngineReport, GenRequest, GenResult
 from policies.engine.adapters import check_adapter, copy_adapter
 from policies.engine.requests import RequestChecker, check_shapes, checkpoint_shapes
 from policies.engine.stored import StoredWeights, store
 from policies.engine.transformers_batch import BatchRow, RunningBatch, Slot
 from policies.engine.transformers_model import BASE_SLOT, ServedModel
-from policies.engine.types import (
-    BASE,
-    Adapter,
-    BadRequest,
-    DeliveryError,
-    EngineDead,
-    EngineReport,
-    GenRequest,
-    GenResult,
-)
 
 T = TypeVar("T")
 

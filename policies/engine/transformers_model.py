@@ -9,8 +9,8 @@ import torch
 from torch import nn
 from transformers import AutoModelForCausalLM, DynamicCache
 
+from policies.engine import Adapter, DeliveryError
 from policies.engine.delivery import stale_modules
-from policies.engine.types import Adapter, DeliveryError
 from policies.models.folder import DATA_ONLY
 
 BASE_SLOT = "__base__"

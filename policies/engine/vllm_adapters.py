@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from policies.engine.types import Adapter, BadRequest, DeliveryError
+from policies.engine import Adapter, BadRequest, DeliveryError
 
 
 @dataclass(slots=True, eq=False)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from policies.engine import GenRequest
 from policies.engine.requests import linear_layers
-from policies.engine.types import GenRequest
 
 _log = logging.getLogger("seal_ray")
 

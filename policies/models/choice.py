@@ -17,7 +17,6 @@ class NamedModel(Protocol):
 
     def folder(self) -> Path:
         """The Hugging Face model folder, made if needed. Raises `UserError` with the remedy if that is impossible."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

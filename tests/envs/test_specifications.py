@@ -65,10 +65,7 @@ def test_what_is_the_same_has_one_form_and_one_key() -> None:
     different = [
         made(category="miss_param", withheld={"turn": 0}),
         made(turns=[["files.write", "trading.quote"], ["files.show"]], withheld={"turn": 0, "what": None}),
-        made(distractors=2),
-        made(state=5),
-        made(withheld={"turn": 1}),
-        made(withheld={"turn": 0}),
+        *(made(distractors=2), made(state=5), made(withheld={"turn": 1}), made(withheld={"turn": 0})),
     ]
     assert len({each.key for each in (made(), *different)}) == 7
     short = {"category": "base", "scenes": ["files"], "turns": [["files.show"]]}

@@ -5,7 +5,6 @@ from typing import ClassVar
 
 from envs.task import JSON, ToolCall
 from envs.toolworld.scene import Scene, SceneRow, Values, known, require
-from envs.toolworld.words import Words
 
 _DOORS = ("driver", "passenger", "rear_left", "rear_right")
 _LITER = 0.264172
@@ -67,9 +66,8 @@ class Vehicle(Scene):
     referring_requests = "fill_liters gallons gauge fuel_in_liters"
     recalling_requests = "fill_converted gauge_in_liters"
 
-    def __init__(self, words: Words, size: int, *, rich: bool = False) -> None:
-        super().__init__(words, size, rich=rich)
-        self._destination = words.draw("place")
+    def draw_start(self) -> None:
+        self._destination = self.words.draw("place")
         self._fuel = self.rng.randrange(20, 200) / 10
         self._running = self.rng.random() < 0.3
         self._unlocked = set() if self._running else set(_DOORS[: self.rng.choice((0, 0, 0, 1, 2, 4))])
