@@ -33,7 +33,7 @@ NOT_EXECUTED = "not executed"
 
 
 @pytest.mark.parametrize(
-    ("part", "measure", "every"), [("arguments", "time", 64), ("grown", "time", 24), ("accumulated", "memory", 7)]
+    ("part", "measure", "every"), [("arguments", "time", 128), ("grown", "time", 40), ("accumulated", "memory", 7)]
 )
 def test_the_search_finds_no_step_that_costs_too_much(
     part: str, measure: str, every: int, record_property: Callable[[str, object], None]
