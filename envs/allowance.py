@@ -3,8 +3,6 @@
 The same completions give the same results on every machine and under any load.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

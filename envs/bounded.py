@@ -4,8 +4,6 @@ Model text reaches it as data only. The program limits itself (see `envs/line_se
 the length of an answer, gives the process an empty folder and an empty environment, and ends it together with itself.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import selectors
@@ -58,7 +56,7 @@ class BoundedProcess:
         self._seconds = seconds
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
-        self._end: weakref.finalize[..., Any] = weakref.finalize(self, _nothing)
+        self._end: Callable[[], object] = lambda: None
         self.ended = 0
         """Processes that ended over a request."""
 
@@ -142,7 +140,3 @@ def _end(process: subprocess.Popen[bytes], home: tempfile.TemporaryDirectory[str
             with suppress(OSError):  # what was not read yet
                 pipe.close()
     home.cleanup()
-
-
-def _nothing() -> None:
-    """The finalizer before a process is started."""

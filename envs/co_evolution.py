@@ -5,8 +5,6 @@ one dialogue under that interface, one completion per move. If a proposal is inv
 incumbent interface is played instead, and the curator's reward is 0.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ JSON. The task source composes and verifies the task. If the specification is in
 tasks is played instead, and the writer's reward is 0. The rest is as in `CoEvolutionGame`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar

@@ -3,8 +3,6 @@
 `tasks` default to the benchmark's training tasks. All other arguments are those of `CoEvolutionGame`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Diagnosis Ψ: one label for every user turn, by fixed rules over the trace. Labels never change the reward."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """`Dialogue`: one task as a Gymnasium environment. Text in, text out; it never sees tokens."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum

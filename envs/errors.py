@@ -7,8 +7,6 @@
   `EnvironmentFault`. Callers may retry it and must count it.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager

@@ -5,8 +5,6 @@ A suite defines its items, their questions and how answers are judged. It is ind
 entry point in the group `seal_ray.exams`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol

@@ -1,7 +1,5 @@
 """Folders that a user names."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

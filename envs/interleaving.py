@@ -1,7 +1,5 @@
 """One of each in turn: the order in which the first few are of all kinds."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from itertools import zip_longest
 from typing import TypeVar

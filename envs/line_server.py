@@ -1,7 +1,5 @@
 """The program side of a `BoundedProcess`: answers one JSON value per line, within limits of its own."""
 
-from __future__ import annotations
-
 import json
 import os
 import resource
@@ -9,6 +7,8 @@ import signal
 import sys
 from collections.abc import Callable
 from typing import Any, NoReturn, TextIO
+
+from envs.task import JSON
 
 MEMORY = 1 << 30
 """Bytes of address space."""
@@ -26,6 +26,20 @@ def limit() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def or_error(answer: Callable[[Any], JSON]) -> Callable[[Any], str]:
+    """The answer as JSON text, or `{"error": …}` if it raises; without memory the process ends."""
+
+    def text(request: Any) -> str:
+        try:
+            return json.dumps(answer(request))
+        except MemoryError:
+            sys.exit(1)
+        except Exception as error:  # noqa: BLE001 - the other side decides what any error means
+            return json.dumps({"error": f"{error}"[:1000] or type(error).__name__})
+
+    return text
 
 
 def serve(answer: Callable[[Any], str], replies: TextIO, *, seconds: int) -> NoReturn:

@@ -1,7 +1,5 @@
 """A mixture of task sources, to train on several at once: `ONE:0.75+OTHER:0.25`."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +8,7 @@ from types import MappingProxyType
 from typing import NoReturn
 
 from envs.errors import UserError, unknown_value
-from envs.sources import BETWEEN, SOURCES, Overlap, Split, TaskPool, TaskSource, get_source
+from envs.sources import BETWEEN, SOURCES, Categories, Overlap, Split, TaskPool, TaskSource, get_source
 from envs.task import Task, ToolDoc, sorted_categories
 
 _CYCLE = 1000
@@ -133,7 +131,7 @@ class Mixture(TaskSource):
         *,
         split_scheme: str | None = None,
         difficulty: str | None = None,
-        categories: Sequence[str] | None = None,
+        categories: Categories = None,
     ) -> MixedPool:
         if part not in self.parts:
             raise unknown_value("split part", part, self.parts)

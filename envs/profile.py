@@ -3,12 +3,10 @@
 Counts are kept twice: for the window since the last interface update, and in total.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass, field
-from typing import Literal
+from typing import Literal, Self
 
 from envs.diagnosis import Diagnosis, Label
 from envs.errors import UserError
@@ -98,7 +96,7 @@ class FailureProfile:
         }
 
     @classmethod
-    def from_dict(cls, value: JSON) -> FailureProfile:
+    def from_dict(cls, value: JSON) -> Self:
         """The inverse of `to_dict`. Raises `UserError` for anything else."""
         profile = cls()
         try:

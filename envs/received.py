@@ -4,8 +4,6 @@ Every reader raises `UserError` with one sentence. Nothing is imported, unpickle
 option or setting that named the file, for messages.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import lzma
@@ -16,7 +14,7 @@ import stat
 import tarfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, Self, TypeVar
 
 import yaml  # type: ignore[import-untyped]
 from pydantic import BaseModel, ValidationError
@@ -275,7 +273,7 @@ class _PlainMember(tarfile.TarInfo):
     """The header of a regular file or a folder; others, and long extended headers, are refused."""
 
     @classmethod
-    def frombuf(cls, *args: Any, **kwargs: Any) -> _PlainMember:
+    def frombuf(cls, *args: Any, **kwargs: Any) -> Self:
         member = super().frombuf(*args, **kwargs)
         describes = member.type in (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME)
         if describes and member.size > _MAX_HEADER:

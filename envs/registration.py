@@ -1,7 +1,5 @@
 """Registers the dialogue with Gymnasium as "seal_ray/Dialogue-v0"; importing this module is enough."""
 
-from __future__ import annotations
-
 import gymnasium
 
 from envs.dialects import get_dialect

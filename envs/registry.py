@@ -1,7 +1,5 @@
 """`Registry`: objects by name: built in, from an installed package, or `package.module:Name`."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field

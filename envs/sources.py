@@ -5,8 +5,6 @@ tool documents. `toolworld` and `bfcl` are built in. A custom source is an objec
 simply a `TaskSet`; a setting names it as `package.module:NAME`, or by an entry point in the group `seal_ray.sources`.
 """
 
-from __future__ import annotations
-
 import itertools
 from abc import abstractmethod
 from collections import Counter
@@ -61,6 +59,10 @@ class Overlap:
     tasks: int
     scenario: int
     ground_truth: int
+
+
+Categories = Sequence[str] | None
+"""The categories of a pool; None for all of the source."""
 
 
 class TaskPool(Protocol):
@@ -122,7 +124,7 @@ class TaskSource(Protocol):
         *,
         split_scheme: str | None = None,
         difficulty: str | None = None,  # noqa: ARG002 - `takes_difficulty` says that there is none
-        categories: Sequence[str] | None = None,
+        categories: Categories = None,
     ) -> TaskPool:
         """The tasks of a part in these categories, the categories in turn. Raises `UserError` for bad names."""
         tasks = self.split(split_scheme).part(part)

@@ -1,7 +1,5 @@
 """The space of texts that agents exchange: any Unicode, as models write it and tools return it."""
 
-from __future__ import annotations
-
 import string
 from typing import Any
 

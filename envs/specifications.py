@@ -4,8 +4,6 @@ A specification is a value of the source without texts or ground truth. The sour
 verifies that it is sound, or returns the reason why there is none.
 """
 
-from __future__ import annotations
-
 import random
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Text handling at the borders: valid Unicode out, and no markup inside content."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 

@@ -1,7 +1,5 @@
 """Reads tool documents (JSON) into typed values, and checks calls against them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """The record of a dialogue: every step, call, result and error. Diagnosis reads nothing else."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
 from enum import StrEnum

@@ -4,8 +4,6 @@ A command runs in `restricted`: only names on its command line, and names that t
 processes are not restricted: their imports come from code, or the command has checked them.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import sys

@@ -5,8 +5,6 @@ state after the ground truth, and every result of the ground truth's calls in th
 dialogue succeeds if every such turn passes. A task with a goal is judged by it alone, at the end of its last turn.
 """
 
-from __future__ import annotations
-
 import copy
 import threading
 import weakref

@@ -1,7 +1,5 @@
 """The interface of worlds that tools act on: structured calls, results, and the judged state."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol

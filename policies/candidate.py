@@ -1,7 +1,5 @@
 """`EngineCandidate`: a model that answers an exam's items through an engine. Its answers stay as they were sampled."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from envs.dialects import Dialect

@@ -4,22 +4,20 @@ The process has one template and is confined by the kernel (`envs/confinement.py
 processor time and `MEMORY` bytes, and returns the text of transformers' `apply_chat_template`.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import resource
-import signal
 import sys
 from codecs import lookup
 from collections.abc import Mapping
 from datetime import datetime
-from functools import lru_cache
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 from envs.bounded import BoundedProcess, program_of
 from envs.confinement import confine
+from envs.line_server import or_error, serve, take_stdout
 
 SECONDS = 1
 """Processor time of a rendering."""
@@ -45,7 +43,7 @@ def _process(template: str) -> BoundedProcess:
 
 def main() -> NoReturn:
     """Answers requests until the input ends."""
-    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    replies = take_stdout()
     now, environment = [datetime.now()], _environment()
     environment.globals["strftime_now"] = lambda form: now[0].strftime(form)
     os.rmdir(os.getcwd())  # it needs no folder, and the process that made it may be killed
@@ -53,22 +51,13 @@ def main() -> NoReturn:
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     confine()
-    source, template = json.loads(sys.stdin.readline())["template"], None
-    for line in sys.stdin:
-        signal.setitimer(signal.ITIMER_PROF, SECONDS)
-        try:
-            request = json.loads(line)
-            now[0] = datetime.fromisoformat(request["now"])
-            template = template or environment.from_string(source)
-            reply = json.dumps({"text": template.render(request["values"])})
-        except MemoryError:
-            sys.exit(1)
-        except Exception as error:  # noqa: BLE001 - whatever a template raises, it refuses the values
-            reply = json.dumps({"error": f"{error}"[:1000] or type(error).__name__})
-        replies.write(reply + "\n")
-        replies.flush()
-        signal.setitimer(signal.ITIMER_PROF, 0)
-    sys.exit(0)
+    template = cache(partial(environment.from_string, json.loads(sys.stdin.readline())["template"]))
+
+    def answer(request: dict[str, Any]) -> dict[str, str]:
+        now[0] = datetime.fromisoformat(request["now"])
+        return {"text": template().render(request["values"])}
+
+    serve(or_error(answer), replies, seconds=SECONDS)
 
 
 def _environment() -> Any:

@@ -5,8 +5,6 @@ texts are decoded from the token ids that the policy read and wrote, so that eve
 linear in their length.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field

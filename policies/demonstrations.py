@@ -1,7 +1,5 @@
 """Demonstrations for supervised learning: a task's ground truth, played and tokenised like a solver's dialogue."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from envs.dialogue import Protocol

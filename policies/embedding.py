@@ -1,7 +1,5 @@
 """`Embedder`: texts as vectors, by an encoder model in the layout of sentence-transformers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path

@@ -5,8 +5,6 @@ replayed without them: a fresh plain dialogue of its task, with the very complet
 the same results, and only the texts between the completions differ. A rollout with `CueDependence` has no plain view.
 """
 
-from __future__ import annotations
-
 from dataclasses import astuple, dataclass
 from enum import StrEnum
 from itertools import zip_longest

@@ -5,8 +5,6 @@ appended to the sampled tokens. Content that spells a control token, which would
 loses that meaning.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

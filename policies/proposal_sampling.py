@@ -1,10 +1,8 @@
 """JSON documents that a language model writes: sampled through an engine, kept as tokens, and read as hostile text."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from envs.dialogue import Message
@@ -46,7 +44,7 @@ class ProposalSampler(Generic[T]):
     """Samples documents of one kind.
 
     `connect` returns the engine, `policy` is the adapter that writes. `read` returns a document's value or raises
-    `UserError`; `name` is the document's name in rejections.
+    `UserError`; `check` returns why a value is rejected, or None. `name` is the document's name in rejections.
     """
 
     connect: Callable[[], Engine]
@@ -56,10 +54,11 @@ class ProposalSampler(Generic[T]):
     name: str
     schema: Mapping[str, Any]
     read: Callable[[str], T]
+    check: Callable[[T], str | None]
 
     async def sample(
         self, messages_with: Callable[[int], Sequence[Message]], most: int, *, n: int, seed: int
-    ) -> list[Proposal[T]]:
+    ) -> tuple[Proposal[T], ...]:
         """`n` documents to one prompt: that of `messages_with(most)`, or with fewer examples if there is no room.
 
         The same arguments give the same tokens. Raises `EngineDead` if the engine keeps dying.
@@ -69,7 +68,11 @@ class ProposalSampler(Generic[T]):
             if len(prompt) + self.writing.max_tokens + self.writing.scored <= self.writing.context:
                 break
         engine = self.connect()
-        return await asyncio.gather(*(self._document(engine, prompt, derive_seed(seed, place)) for place in range(n)))
+        written = (self._document(engine, prompt, derive_seed(seed, place)) for place in range(n))
+        return tuple(
+            proposal if proposal.value is None else replace(proposal, rejection=self.check(proposal.value))
+            for proposal in await asyncio.gather(*written)
+        )
 
     async def _document(self, engine: Engine, prompt: tuple[int, ...], seed: int) -> Proposal[T]:
         writing = self.writing

@@ -1,12 +1,11 @@
 """Proposers: curators propose interfaces, task writers propose task specifications."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from envs.errors import UserError
+from envs.registry import Registry
 from envs.task import JSON
 from policies.sample import Sample
 
@@ -46,3 +45,8 @@ class Proposer(Protocol):
         if (given := state.get("kind")) != self.kind:
             role = self.role
             raise UserError(f"{role}: a state of kind {given!r:.80} was given to a {role} of kind {self.kind!r}.")
+
+
+def is_model(kinds: Registry[T], kind: str) -> bool:
+    """Whether proposers of this kind are language models. Raises `UserError` for an unknown kind."""
+    return bool(getattr(kinds.find(kind), "is_model", False))

@@ -1,7 +1,5 @@
 """Many dialogues at once on one engine. A dead engine is restarted, and its dialogues are played again."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """`Sample`: tokens of which a policy sampled some, with their log-probs. Nothing is tokenised again."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """The solver: a model that plays dialogues through an engine, token by token."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from envs.dialogue import Protocol
@@ -59,12 +57,7 @@ class Solver:
     watch: Watchdog = field(default_factory=Watchdog)
 
     async def play(
-        self,
-        task: Task,
-        *,
-        seed: int,
-        interface: Interface = Interface.plain(),
-        protocol: Protocol = Protocol.OFFICIAL,
+        self, task: Task, *, seed: int, interface: Interface = Interface.plain(), protocol: Protocol = Protocol.OFFICIAL
     ) -> Trajectory:
         """Plays one dialogue to its end. The same seed gives the same trajectory, whatever else the engine does.
 

@@ -1,7 +1,5 @@
 """`TokenDialogue`: a dialogue in tokens, completion by completion. A solver plays one; a plain view replays one."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from envs.dialogue import Dialogue, Protocol

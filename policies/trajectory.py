@@ -1,7 +1,5 @@
 """`Trajectory`: one dialogue in tokens, with its verdict and diagnosis."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """`Watchdog`: the dialogue that is being computed, for a thread that guards against hanging ones."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager

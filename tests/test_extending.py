@@ -27,7 +27,7 @@ from envs.interface import Interface, RecoveryLevel
 from envs.profile import FailureProfile
 from envs.registry import Registry
 from envs.toolworld import generate
-from policies.curator.choice import CURATORS
+from policies.curator.base import CURATORS
 from policies.engine.scripted import ScriptedEngine
 from policies.models import open_model
 from policies.prompting import ChatFormat

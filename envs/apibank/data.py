@@ -1,7 +1,5 @@
 """The dialogues of an API-Bank folder as typed values."""
 
-from __future__ import annotations
-
 import ast
 import os
 from collections.abc import Iterator, Mapping, Sequence

@@ -16,16 +16,7 @@ from functools import cached_property
 
 from pydantic import BaseModel
 
-from envs.apibank.data import (
-    RecordedDialogue,
-    Row,
-    Text,
-    folder_of,
-    read_dialogues,
-    read_tools,
-    recorded_results,
-    typed,
-)
+from envs.apibank import data
 from envs.apibank.simulators import ApiSimulators, Recorded
 from envs.dialects import Dialect
 from envs.dialogue import Message
@@ -48,9 +39,9 @@ class ApiBankExam:
         data: str | None = None
 
     def __init__(self, settings: Settings) -> None:
-        folder = folder_of(settings.data)
-        self._dialogues = read_dialogues(folder)
-        self.simulators = ApiSimulators(folder, recorded_results(self._dialogues))
+        folder = data.folder_of(settings.data)
+        self._dialogues = data.read_dialogues(folder)
+        self.simulators = ApiSimulators(folder, data.recorded_results(self._dialogues))
 
     @cached_property
     def _described(self) -> dict[str, dict[str, JSON]]:
@@ -59,7 +50,7 @@ class ApiBankExam:
     @cached_property
     def tools(self) -> Mapping[str, ToolDoc]:
         """Every API's document, by its name."""
-        return read_tools(self._described)
+        return data.read_tools(self._described)
 
     def items(self) -> Sequence[ApiCall]:
         return [
@@ -90,7 +81,7 @@ class ApiCall:
     """The call in row `place` of a dialogue, its `number`-th from 0."""
 
     exam: ApiBankExam
-    dialogue: RecordedDialogue
+    dialogue: data.RecordedDialogue
     place: int
     number: int
     after: str | None = field(default=None, init=False)
@@ -134,7 +125,7 @@ class ApiCall:
         return Mark(bool(judged.correct), "" if judged.correct else (judged.error or "the API's rule says no")[:200])
 
 
-def history(rows: Sequence[Row], tools: Mapping[str, ToolDoc], dialect: Dialect) -> list[Entry]:
+def history(rows: Sequence[data.Row], tools: Mapping[str, ToolDoc], dialect: Dialect) -> list[Entry]:
     """Rows of a dialogue as a conversation; a text of the assistant and the call after it are one answer."""
     entries: list[Entry] = []
 
@@ -146,11 +137,11 @@ def history(rows: Sequence[Row], tools: Mapping[str, ToolDoc], dialect: Dialect)
             last = Past(text)
             entries.append(last)
         if calls:
-            made = tuple(typed(each.call, tools.get(each.call.name)) for each in calls)
+            made = tuple(data.typed(each.call, tools.get(each.call.name)) for each in calls)
             entries[-1] = Past(last.text, (*last.calls, *made))
 
     for row in rows:
-        if isinstance(row, Text):
+        if isinstance(row, data.Text):
             if row.user:
                 entries.append(Message("user", row.text))
             else:

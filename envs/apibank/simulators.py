@@ -1,7 +1,5 @@
 """The simulators of an API-Bank folder: a child process that is ended if it does not answer."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence

@@ -15,17 +15,7 @@ from functools import cached_property
 from typing import Any
 
 from envs.allowance import CALL, MAX_CALL_WORK, Cost, size
-from envs.apibank.data import (
-    ID_PREFIX,
-    LEVELS,
-    RecordedDialogue,
-    Text,
-    folder_of,
-    read_dialogues,
-    read_tools,
-    recorded_results,
-    typed,
-)
+from envs.apibank import data
 from envs.apibank.exam import result_text
 from envs.apibank.simulators import ApiSimulators, Recorded
 from envs.sources import Split, TaskSet, TaskSource
@@ -102,13 +92,13 @@ class ApiBank(TaskSource):
     name = "api-bank"
     about = "dialogues of API-Bank"
     parts = ("test",)
-    categories = tuple(LEVELS)
+    categories = tuple(data.LEVELS)
 
     def tools(self) -> Mapping[str, ToolDoc]:
         return self._tasks.tools()
 
     def owns(self, task_id: str) -> bool:
-        return task_id.startswith(ID_PREFIX)
+        return task_id.startswith(data.ID_PREFIX)
 
     def task(self, task_id: str) -> Task:
         return self._tasks.task(task_id)
@@ -118,17 +108,17 @@ class ApiBank(TaskSource):
 
     @cached_property
     def _tasks(self) -> TaskSet:
-        folder = folder_of()
-        dialogues = read_dialogues(folder)
-        simulators = ApiSimulators(folder, recorded_results(dialogues))
-        tools = read_tools(simulators.describe())
+        folder = data.folder_of()
+        dialogues = data.read_dialogues(folder)
+        simulators = ApiSimulators(folder, data.recorded_results(dialogues))
+        tools = data.read_tools(simulators.describe())
         played = [task_of(dialogue, simulators, tools) for dialogue in dialogues if dialogue.calls]
         return TaskSet(self.name, self.about, {"test": [task for task in played if task is not None]})
 
 
-def task_of(dialogue: RecordedDialogue, simulators: ApiSimulators, tools: Mapping[str, ToolDoc]) -> Task | None:
+def task_of(dialogue: data.RecordedDialogue, simulators: ApiSimulators, tools: Mapping[str, ToolDoc]) -> Task | None:
     """The task of a dialogue; None unless all of its recorded calls, made in order, are correct."""
-    truths = tuple(Recorded(typed(each.call, tools.get(each.call.name)), each.result) for each in dialogue.calls)
+    truths = tuple(Recorded(data.typed(each.call, tools.get(each.call.name)), each.result) for each in dialogue.calls)
     bank = Bank(simulators, frozenset(tools), truths)
     world = bank.ready()()
     for place, truth in enumerate(truths):
@@ -147,7 +137,7 @@ def task_of(dialogue: RecordedDialogue, simulators: ApiSimulators, tools: Mappin
     )
 
 
-def _turns(dialogue: RecordedDialogue, truths: tuple[Recorded, ...]) -> tuple[Turn, ...]:
+def _turns(dialogue: data.RecordedDialogue, truths: tuple[Recorded, ...]) -> tuple[Turn, ...]:
     """A turn for each text of the user, with the calls up to the next one."""
     waiting = list(truths)
     said: list[str] = []
@@ -155,7 +145,7 @@ def _turns(dialogue: RecordedDialogue, truths: tuple[Recorded, ...]) -> tuple[Tu
     for row in dialogue.rows:
         if isinstance(row, Recorded):
             calls[-1].append(waiting.pop(0))
-        elif isinstance(row, Text) and row.user:
+        elif isinstance(row, data.Text) and row.user:
             said.append(row.text)
             calls.append([])
     return tuple(Turn(text, tuple(each.call for each in made)) for text, made in zip(said, calls, strict=True))

@@ -6,8 +6,6 @@ loaded, Python too refuses files, processes, sockets and the execution of text; 
 arguments of calls come as JSON and are never put into code. A request that takes too long ends the process.
 """
 
-from __future__ import annotations
-
 import copy
 import importlib
 import importlib.abc

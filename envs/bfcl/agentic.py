@@ -1,7 +1,5 @@
 """The dialogue loop and the grading of final answers in BFCL V4's agentic categories."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path

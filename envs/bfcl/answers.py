@@ -5,8 +5,6 @@ argument optional. Types are compared first: Python's in most categories. In Jav
 text, which `convert` reads as the official converters do. If the official code raises, the answer is wrong.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

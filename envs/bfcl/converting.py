@@ -3,12 +3,9 @@
 The converters' regular expressions can take for ever; a request that takes too long ends the process.
 """
 
-from __future__ import annotations
-
-import json
 from typing import Any
 
-from envs.line_server import limit, serve, take_stdout
+from envs.line_server import limit, or_error, serve, take_stdout
 
 SECONDS = 2
 """Processor time per request."""
@@ -22,12 +19,9 @@ def main() -> None:
 
     converters = {"java": java_type_converter, "javascript": js_type_converter}
 
-    def answer(request: dict[str, Any]) -> str:
+    def answer(request: dict[str, Any]) -> dict[str, Any]:
         items = [] if request["items"] is None else [request["items"]]
-        try:
-            return json.dumps({"value": converters[request["language"]](request["text"], request["type"], *items)})
-        except Exception as error:  # noqa: BLE001 - any error means that the value cannot be read
-            return json.dumps({"error": f"{type(error).__name__}: {error}"[:200]})
+        return {"value": converters[request["language"]](request["text"], request["type"], *items)}
 
     limit()
-    serve(answer, replies, seconds=SECONDS)
+    serve(or_error(answer), replies, seconds=SECONDS)

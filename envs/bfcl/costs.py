@@ -5,8 +5,6 @@ are tools that read less or do more. (`send_message` draws ids until one of 90,0
 up, the state is too large to read.)
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -5,8 +5,6 @@ call's error result. Results of ordinary calls never change. If Python itself wo
 long to print), the text is Python's.
 """
 
-from __future__ import annotations
-
 import decimal
 import re
 import sys

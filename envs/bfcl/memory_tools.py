@@ -4,8 +4,6 @@ Results are byte-identical to those of the official classes, whose names appear 
 made from a snapshot and returns one; nothing is kept in files.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

@@ -3,13 +3,10 @@
 Encodings, html2text and Beautiful Soup process a stranger's bytes; a page that takes too long ends the process.
 """
 
-from __future__ import annotations
-
 import base64
-import json
 from typing import Any
 
-from envs.line_server import limit, serve, take_stdout
+from envs.line_server import limit, or_error, serve, take_stdout
 
 SECONDS = 5
 """Processor time per page."""
@@ -56,12 +53,9 @@ def main() -> None:
     """Answers requests until there are none."""
     replies = take_stdout()
     limit()
-    serve(_answer, replies, seconds=SECONDS)
+    serve(or_error(_answer), replies, seconds=SECONDS)
 
 
-def _answer(request: dict[str, Any]) -> str:
-    try:
-        text = text_of(base64.b64decode(request["body"]), request["encoding"])
-        return json.dumps({"content": content_of(text, request["mode"])[:MAX_TEXT]})
-    except Exception as error:  # noqa: BLE001 - any error means that the page cannot be read
-        return json.dumps({"error": str(error)[:1000]})
+def _answer(request: dict[str, Any]) -> dict[str, str]:
+    text = text_of(base64.b64decode(request["body"]), request["encoding"])
+    return {"content": content_of(text, request["mode"])[:MAX_TEXT]}

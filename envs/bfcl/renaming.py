@@ -5,8 +5,6 @@ tools. A name can be exchanged if a user says it, the start config or a call con
 truth returns the same result apart from the exchanged names. New names have the length of the old ones.
 """
 
-from __future__ import annotations
-
 import random
 import re
 from collections import Counter

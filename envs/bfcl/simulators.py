@@ -1,7 +1,5 @@
 """The eight BFCL simulator classes: import, instances, and the state of an instance."""
 
-from __future__ import annotations
-
 import copy
 import importlib
 import inspect

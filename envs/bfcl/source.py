@@ -1,7 +1,5 @@
 """BFCL V3 as a task source: 800 tasks, their variants, and files for the official grader."""
 
-from __future__ import annotations
-
 import json
 import random
 import re
@@ -18,7 +16,7 @@ from envs.diagnosis import Label
 from envs.dialects import get_dialect
 from envs.errors import UserError
 from envs.folders import make_folder
-from envs.sources import FinitePool, Overlap, Played, Split, TaskPool, TaskSource, alternating_categories
+from envs.sources import Categories, FinitePool, Overlap, Played, Split, TaskPool, TaskSource, alternating_categories
 from envs.task import Category, Task, ToolDoc
 
 REGISTERED = {
@@ -118,7 +116,7 @@ class Renamed(Bfcl):
         *,
         split_scheme: str | None = None,
         difficulty: str | None = None,
-        categories: Sequence[str] | None = None,
+        categories: Categories = None,
     ) -> TaskPool:
         if part != "train":
             return super().pool(part, split_scheme=split_scheme, difficulty=difficulty, categories=categories)

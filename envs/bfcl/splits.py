@@ -8,8 +8,6 @@
   listed in `Split.ignored`.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from collections import defaultdict
@@ -37,11 +35,6 @@ def get_split(name: str = "scenario", *, seed: int = 0) -> Split:
     if name.endswith(".json") or _is_file(name):
         return load_split(Path(name))
     raise UserError(f"split: {name!r} is not known; allowed are 'scenario', 'category' or a JSON file.")
-
-
-def linked_scenarios() -> tuple[frozenset[str], ...]:
-    """Groups of scenarios that share a task's config, user turns or ground-truth calls."""
-    return tuple(group for group in _scenario_groups() if len(group) > 1)
 
 
 @cache

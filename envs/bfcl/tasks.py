@@ -1,7 +1,5 @@
 """All 800 BFCL V3 multi-turn tasks as typed values."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Mapping, Sequence
 from functools import cache

@@ -5,8 +5,6 @@ the converters of Java and JavaScript values. Other modules of the package have 
 folders, lock files, seconds of imports), and its evaluators execute model text.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import importlib.util
 import json

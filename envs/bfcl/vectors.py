@@ -1,7 +1,5 @@
 """BFCL V4's vector memory: numbered texts that are retrieved by the similarity of their vectors to a query's."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

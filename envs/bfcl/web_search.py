@@ -4,8 +4,6 @@ For the same answers of the service and the same pages, results are those of the
 search service that is dead, or refuses the key, ends the exam instead of returning an error to the model.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json
@@ -14,7 +12,7 @@ import os
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlencode, urlsplit
 
 from envs.bfcl import page_reader, pages
@@ -57,7 +55,7 @@ class Service:
     private: frozenset[str] = frozenset()
 
     @classmethod
-    def from_environment(cls) -> Service:
+    def from_environment(cls) -> Self:
         """Reads the environment variables. Raises `UserError` if the key is missing or an address is invalid."""
         key, address = os.environ.get(KEY, "").strip(), os.environ.get(ADDRESS, "").strip() or OFFICIAL
         if not key:

@@ -3,8 +3,6 @@
 A dialect is a value chosen from the model's configuration. Its functions are pure and never raise, whatever the text.
 """
 
-from __future__ import annotations
-
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -80,11 +78,6 @@ class Dialect(ABC):
     @abstractmethod
     def parse(self, completion: str) -> ParsedCompletion:
         """Parses a completion. Never raises."""
-
-
-def tool_documents(tools: Sequence[ToolDoc]) -> list[dict[str, JSON]]:
-    """The tools' JSON documents, for chat templates."""
-    return [dict(tool.document) for tool in tools]
 
 
 def too_deep(text: str, most: int = MAX_NESTING, brackets: str = "([{)]}") -> bool:

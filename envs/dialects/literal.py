@@ -1,7 +1,5 @@
 """Python literals in model text: parsed to a syntax tree, never evaluated."""
 
-from __future__ import annotations
-
 import ast
 import re
 import warnings

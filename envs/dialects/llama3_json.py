@@ -1,23 +1,12 @@
 """The Llama 3.1 dialect: a completion that is a JSON object with name and parameters, or several of them."""
 
-from __future__ import annotations
-
 import bisect
 import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from envs.dialects.base import (
-    Dialect,
-    ParsedCompletion,
-    call_from,
-    check_depth,
-    check_size,
-    first_errors,
-    tool_documents,
-    without_mark,
-)
+from envs.dialects.base import Dialect, ParsedCompletion, call_from, check_depth, check_size, first_errors, without_mark
 from envs.dialects.literal import literal_value, parse_expression
 from envs.task import JSON, ToolCall, ToolDoc
 from envs.trace import ParseError
@@ -49,7 +38,7 @@ class Llama3Json(Dialect):
     own_words: tuple[str, ...] = (_BARE_TAG,)
 
     def render_tools(self, tools: Sequence[ToolDoc]) -> str:
-        return _INTRODUCTION + "".join(f"{json.dumps(document, indent=4)}\n\n" for document in tool_documents(tools))
+        return _INTRODUCTION + "".join(f"{json.dumps(dict(tool.document), indent=4)}\n\n" for tool in tools)
 
     def render_calls(self, calls: Sequence[ToolCall]) -> str:
         objects = [

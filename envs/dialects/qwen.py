@@ -1,7 +1,5 @@
 """The Qwen2.5 (hermes) dialect: `<tool_call>` blocks that each hold one JSON object with name and arguments."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,7 +11,6 @@ from envs.dialects.base import (
     call_from,
     first_errors,
     read_json,
-    tool_documents,
     without_mark,
 )
 from envs.task import ToolCall, ToolDoc
@@ -51,7 +48,7 @@ class Qwen(Dialect):
     own_words: tuple[str, ...] = (_CALL_FORMAT, _STRAY)
 
     def render_tools(self, tools: Sequence[ToolDoc]) -> str:
-        return _HEADER + "".join(f"\n{json.dumps(document)}" for document in tool_documents(tools)) + _FOOTER
+        return _HEADER + "".join(f"\n{json.dumps(dict(tool.document))}" for tool in tools) + _FOOTER
 
     def render_calls(self, calls: Sequence[ToolCall]) -> str:
         objects = (without_mark(json.dumps(call.to_dict()), _THOUGHTS_END) for call in calls)

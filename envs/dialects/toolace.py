@@ -1,14 +1,12 @@
 """The ToolACE dialect, the official prompt format: a Python list of calls, `[f(a=1), g()]`, read as syntax only."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from envs.dialects.base import Dialect, ParsedCompletion, tool_documents
+from envs.dialects.base import Dialect, ParsedCompletion
 from envs.dialects.literal import literal_value, parse_expression
 from envs.task import JSON, ToolCall, ToolDoc
 from envs.trace import ParseError
@@ -39,7 +37,7 @@ class ToolAce(Dialect):
     call_format: str = "Answer with nothing but a list of calls with named arguments: [tool(argument=value, …), …]."
 
     def render_tools(self, tools: Sequence[ToolDoc]) -> str:
-        return f"{_SYSTEM}{json.dumps(tool_documents(tools), indent=4)}\n"
+        return f"{_SYSTEM}{json.dumps([dict(tool.document) for tool in tools], indent=4)}\n"
 
     def render_calls(self, calls: Sequence[ToolCall]) -> str:
         return f"[{', '.join(str(call) for call in calls)}]" if calls else ""

@@ -1,7 +1,5 @@
 """`LeakGuard`: rejects proposed interfaces that contain answers of tasks."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 
@@ -48,10 +46,6 @@ class LeakGuard:
     def check(self, interface: Interface) -> str | None:
         """Why the interface is rejected, in one sentence that repeats nothing of it, or None."""
         return next(self._faults(interface), None)
-
-    def check_text(self, text: str) -> str | None:
-        """Why a guideline is rejected, in half a sentence, or None. The token limit does not apply."""
-        return guideline_fault(text) or self._leak(text)
 
     def _faults(self, interface: Interface) -> Iterator[str]:
         if not 0.0 <= interface.fade <= 1.0:

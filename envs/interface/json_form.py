@@ -1,7 +1,5 @@
 """Interfaces as JSON, with validation: the only way in for files and curators' proposals."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`ForbiddenAnswers`: the answers of some tasks, indexed for quick search in texts."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import math
@@ -9,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Self
 
 from envs.interface.readings import ValueReading, Word, read_words
 from envs.interface.vocabulary import EVERYDAY, is_public, is_public_number, plain_letters, tokens, tool_names
@@ -64,7 +63,7 @@ class Signs:
     """Digests of runs of words."""
 
     @classmethod
-    def of(cls, reading: ValueReading) -> Signs:
+    def of(cls, reading: ValueReading) -> Self:
         named = _tools_named(reading.words)
         # "find", "add" and others are everyday words, too: a list may be interrupted by them, or may consist of them.
         lists = [named, [name for name in named if name not in EVERYDAY]]

@@ -4,8 +4,6 @@ A reading consists of words without lookalike letters, accents, invisible marks 
 kept apart, so that "A A P L", "A-A-P-L" and "ＡＡＰＬ" read as "aapl". Nothing is executed, and the work is bounded.
 """
 
-from __future__ import annotations
-
 import base64
 import html
 import re

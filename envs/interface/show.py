@@ -4,8 +4,6 @@ The plain interface changes nothing. Additions come from public documentation, t
 guidelines, never from a ground truth.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping
 from functools import lru_cache

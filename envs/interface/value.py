@@ -4,12 +4,11 @@
 (φ_err) and guidelines (φ_cap). The plain interface is the identity, and the only one that evaluation uses.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import Self
 
 MAX_GUIDELINES = 8
 """Guidelines of an interface."""
@@ -65,7 +64,7 @@ class Interface:
     fade: float = 0.0
 
     @classmethod
-    def plain(cls) -> Interface:
+    def plain(cls) -> Self:
         """The identity: the benchmark as published."""
         return cls()
 
@@ -73,26 +72,6 @@ class Interface:
     def is_plain(self) -> bool:
         """Whether this interface changes nothing."""
         return not self.schema_cues and self.recovery is RecoveryLevel.NONE and not self.guidelines
-
-    def merged_with(self, other: Interface) -> Interface:
-        """The union with another interface: cues, the fuller feedback, and the other's guidelines behind these.
-
-        If there are too many guidelines, the first ones go. Cues and tools are sorted, so that the value equals its
-        JSON form read back. `fade` stays.
-        """
-        tools: dict[CueKind, tuple[str, ...]] = {}
-        for cue in (*self.schema_cues, *other.schema_cues):
-            known = tools.get(cue.kind)
-            everywhere = not cue.tools or known == ()
-            tools[cue.kind] = () if everywhere else tuple(dict.fromkeys((*(known or ()), *cue.tools)))
-        levels = list(RecoveryLevel)
-        guidelines = tuple(dict.fromkeys((*self.guidelines, *other.guidelines)))[-MAX_GUIDELINES:]
-        return replace(
-            self,
-            schema_cues=tuple(sorted(SchemaCue(kind, tuple(sorted(names))) for kind, names in tools.items())),
-            recovery=max(self.recovery, other.recovery, key=levels.index),
-            guidelines=guidelines,
-        )
 
     def has_cue(self, kind: CueKind, tool: str = "") -> bool:
         """Whether a cue of that kind is on, for that tool if one is named."""

@@ -1,7 +1,5 @@
 """Words of any script, lookalikes of ASCII letters, and words that reveal nothing: public or everyday ones."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Mapping

@@ -17,8 +17,6 @@ joins them to turns, `compose.py` makes and checks tasks, `documents.py` shorten
 `difficulty.py` has codes, `generation.py` seeds and ids.
 """
 
-from __future__ import annotations
-
 from envs.toolworld.difficulty import LONG, Difficulty
 from envs.toolworld.generation import generate, tasks
 

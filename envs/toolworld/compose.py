@@ -3,8 +3,6 @@
 `fault_of` checks that the ground truth executes and that every one of its calls is needed.
 """
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Mapping, Sequence

@@ -1,10 +1,9 @@
 """The difficulty of generated tasks: checked ranges and switches, with a short code for task ids."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Self
 
 from envs.errors import UserError
 
@@ -70,7 +69,7 @@ class Difficulty:
         return "_".join((*parts, *(["r1"] if self.referring else []), *(["v1"] if self.varied else [])))
 
     @classmethod
-    def from_code(cls, code: str) -> Difficulty:
+    def from_code(cls, code: str) -> Self:
         """The difficulty of a code. Raises `UserError` for any other text."""
         match = _CODE.fullmatch(code)
         if match is None:

@@ -1,7 +1,5 @@
 """Generates tasks from seeds: ids and draws. `compose.py` makes and checks each draw."""
 
-from __future__ import annotations
-
 import random
 import re
 

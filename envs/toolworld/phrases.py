@@ -4,18 +4,15 @@ The varied register makes them longer and more varied by the grammar in `registe
 never into it; what it adds names no value and requests nothing.
 """
 
-from __future__ import annotations
-
 import random
 import re
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from envs.toolworld.scene import Beat
+from envs.toolworld.words import read_table
 
 _CONNECTORS = ("Then {}", "After that, {}", "Also, {}", "Next, {}")
 
@@ -29,30 +26,19 @@ class Phrases:
 
 
 @cache
-def _book() -> Mapping[str, Mapping[str, Any]]:
-    return tomllib.loads((Path(__file__).parent / "phrases.toml").read_text(encoding="utf-8"))
-
-
-@cache
-def _referring() -> Mapping[str, Phrases]:
-    book = tomllib.loads((Path(__file__).parent / "referring.toml").read_text(encoding="utf-8"))
-    return _by_intent(book)
-
-
-def _by_intent(book: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Phrases]:
-    return {f"{scene}.{name}": Phrases(**entry) for scene, entries in book.items() for name, entry in entries.items()}
+def phrases(table: str = "phrases") -> Mapping[str, Phrases]:
+    """The paraphrases of every request by intent; those that refer to earlier results are in the table "referring"."""
+    return {
+        f"{scene}.{name}": Phrases(**entry)
+        for scene, entries in read_table(table).items()
+        if scene not in ("clause", "supply")
+        for name, entry in entries.items()
+    }
 
 
 def phrases_of(beat: Beat) -> Phrases:
     """The paraphrases of a beat, also if it refers to earlier results."""
-    found = phrases().get(beat.intent)
-    return _referring()[beat.intent] if found is None else found
-
-
-@cache
-def phrases() -> Mapping[str, Phrases]:
-    """The paraphrases of every request by intent, without requests that refer to earlier results."""
-    return _by_intent({scene: entries for scene, entries in _book().items() if scene not in ("clause", "supply")})
+    return phrases().get(beat.intent) or phrases("referring")[beat.intent]
 
 
 def omittable(beat: Beat) -> tuple[str, ...]:
@@ -76,13 +62,13 @@ def request(rng: random.Random, beat: Beat, *, first: bool, without: str | None 
         text = connected(rng, text) if varied else rng.choice(_CONNECTORS).format(lowered(text))
     if beat.clause is None:
         return text
-    clause = rng.choice(_book()["clause"][beat.clause]).format_map(beat.slots)
+    clause = rng.choice(read_table("phrases")["clause"][beat.clause]).format_map(beat.slots)
     return f"{clause} {text}" if first and rng.random() < 0.5 else f"{text} {clause}"
 
 
 def supply(rng: random.Random, beat: Beat, slot: str, *, varied: bool = False) -> str:
     """The user's text that supplies the value that was left out."""
-    text: str = rng.choice(_book()["supply"][slot]).format_map(beat.slots)
+    text: str = rng.choice(read_table("phrases")["supply"][slot]).format_map(beat.slots)
     return recalled(rng, text) if varied else text
 
 
@@ -98,9 +84,9 @@ _REASON = 0.25
 _CLOSED = 0.2
 
 
-@cache
 def grammar() -> Mapping[str, Any]:
-    return tomllib.loads((Path(__file__).parent / "register.toml").read_text(encoding="utf-8"))
+    """The table of the varied register."""
+    return read_table("register")
 
 
 @cache

@@ -4,8 +4,6 @@ A scene keeps a small picture of its simulator and proposes `Beat`s: a request w
 beat's `effect` changes the picture, so that a beat that does not fit can be thrown away.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from abc import ABC, abstractmethod
@@ -131,6 +129,10 @@ class Scene(ABC):
         self.logged_in = True
         self.facts: dict[str, Any] = {}
         self._proposers: dict[str, Intent] = {}
+        self.draw_start()
+
+    def draw_start(self) -> None:  # noqa: B027 - arithmetic has no state
+        """Draws the start state."""
 
     @abstractmethod
     def start_config(self) -> Mapping[str, JSON]:

@@ -1,26 +1,21 @@
 """Tools of generated tasks: their compact documents, and which ones a task shows or holds out."""
 
-from __future__ import annotations
-
 import random
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from pathlib import Path
 
 from envs.bfcl.tools import all_tools, tool_names, tools_of
 from envs.task import JSON, Parameter, ToolDoc
 from envs.toolworld.difficulty import Range
 from envs.toolworld.scene import Scene
 from envs.toolworld.scenes import COMPANIONS
+from envs.toolworld.words import read_table
 from envs.toolworld.writing import Request
 
-_TABLES = tomllib.loads((Path(__file__).parent / "tools.toml").read_text(encoding="utf-8"))
-
-DESCRIPTIONS: Mapping[str, str] = _TABLES["descriptions"]
+DESCRIPTIONS: Mapping[str, str] = read_table("tools")["descriptions"]
 """Tool → its description, in eight words at most."""
 SUBSTITUTES: Mapping[str, frozenset[str]] = {
-    tool: frozenset(others.split()) for tool, others in _TABLES["substitutes"].items()
+    tool: frozenset(others.split()) for tool, others in read_table("tools")["substitutes"].items()
 }
 """Tool → tools that could do a part of its work. They are not shown if it is held out, so that it is missed."""
 
@@ -67,11 +62,7 @@ def compact_signature(tool: ToolDoc) -> str:
 
 
 def some_tools(
-    rng: random.Random,
-    requests: Sequence[Request],
-    classes: Sequence[str],
-    hidden: str | None,
-    distractors: Range,
+    rng: random.Random, requests: Sequence[Request], classes: Sequence[str], hidden: str | None, distractors: Range
 ) -> tuple[ToolDoc, ...]:
     """Needed tools, helpers and distractors, in random order."""
     needed = _needed(requests)
@@ -84,11 +75,7 @@ def some_tools(
 
 
 def whole_tools(
-    rng: random.Random,
-    requests: Sequence[Request],
-    classes: Sequence[str],
-    hidden: str | None,
-    most: int,
+    rng: random.Random, requests: Sequence[Request], classes: Sequence[str], hidden: str | None, most: int
 ) -> tuple[ToolDoc, ...]:
     """All tools of these simulators, one simulator after the other, without some if they are more than `most`.
 

@@ -1,7 +1,5 @@
 """The toolworld as a task source: endless generated tasks, with parts that are disjoint by construction."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

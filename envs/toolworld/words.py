@@ -1,7 +1,5 @@
 """The lexicon: names, titles, messages and numbers, each the property of exactly one split."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import random
@@ -9,6 +7,7 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
+from typing import Any
 
 SPLITS = ("train", "dev", "test")
 
@@ -16,9 +15,15 @@ _TENTHS = ("train",) * 6 + ("dev",) * 2 + ("test",) * 2
 _DRAWS = 400
 """Draws for one value. A split owns at least a fifth of all values, so that this many misses mean an empty pool."""
 
+
+@cache
+def read_table(name: str) -> Mapping[str, Any]:
+    """The table `NAME.toml` of this folder."""
+    return tomllib.loads((Path(__file__).parent / f"{name}.toml").read_text(encoding="utf-8"))
+
+
 _PARTS: Mapping[str, tuple[str, ...]] = {
-    name: tuple(texts.split() if isinstance(texts, str) else texts)
-    for name, texts in tomllib.loads((Path(__file__).parent / "words.toml").read_text(encoding="utf-8")).items()
+    name: tuple(texts.split() if isinstance(texts, str) else texts) for name, texts in read_table("words").items()
 }
 """The parts that values are joined from."""
 
@@ -39,7 +44,7 @@ def _numbers(start: int, end: int) -> tuple[str, ...]:
     return tuple(map(str, range(start, end)))
 
 
-_POOLS: Mapping[str, tuple[str, ...]] = {
+POOLS: Mapping[str, tuple[str, ...]] = {
     "file": _joined(_joined("marks", "stems"), "extensions", between="."),
     "folder": _joined("folders", "folder_ends"),
     "sentence": _joined("subjects", "predicates", "whens", between=" "),
@@ -61,7 +66,7 @@ BENCHMARK = frozenset(_PARTS["benchmark"])
 @cache
 def _owned(kind: str, split: str, apart: bool) -> tuple[str, ...]:
     barred = BENCHMARK if apart else frozenset()
-    return tuple(value for value in _POOLS[kind] if owner(value) == split and value not in barred)
+    return tuple(value for value in POOLS[kind] if owner(value) == split and value not in barred)
 
 
 class UsedUp(Exception):
@@ -86,7 +91,7 @@ class Words:
         return self.rng.randrange(10 ** (digits - 1), 10**digits)
 
     def draw(self, kind: str) -> str:
-        """A value of a kind, a key of `_POOLS`."""
+        """A value of a kind, a key of `POOLS`."""
         pool = _owned(kind, self.split, self._apart)
         return self._new(lambda: self.pick(pool))
 

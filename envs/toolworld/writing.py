@@ -1,7 +1,5 @@
 """Writes the requests of a task: beats are chosen one by one, put into words and joined to turns."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence

@@ -1,13 +1,12 @@
 """`Curator`: the interface of curators, and the values that they return."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Protocol
 
 from envs.interface import Interface
 from envs.profile import FailureProfile
+from envs.registry import Registry
 from policies.proposer import Proposal, Proposer
 
 
@@ -33,3 +32,19 @@ class Curator(Proposer, Protocol):
 
         The same arguments and state give the same proposals. `round_number` is the round that they are for.
         """
+
+
+CURATORS: Registry[type[Curator]] = Registry(
+    "curator.kind",
+    "seal_ray.curators",
+    {
+        "none": "policies.curator.fixed:NoCurator",
+        "fixed": "policies.curator.fixed:FixedCurator",
+        "placebo": "policies.curator.fixed:PlaceboCurator",
+        "rules": "policies.curator.rules:RulesCurator",
+        "rules-static": "policies.curator.rules:StaticRulesCurator",
+        "llm": "policies.curator.llm:LLMCurator",
+    },
+)
+"""A class without a model takes its `Settings` from the curator section. One with `is_model` is a subclass of
+`LLMCurator` and made like it: it writes through an engine, and its proposals are tried out."""

@@ -1,7 +1,5 @@
 """Curators with one static interface: `NoCurator`, `FixedCurator` and `PlaceboCurator`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

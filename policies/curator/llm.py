@@ -4,10 +4,7 @@ Its output is hostile input: it is read as JSON, checked against the interface's
 otherwise rejected. In any case the solver's training continues with the incumbent.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 from envs.dialogue import Message
 from envs.interface import Interface
@@ -43,16 +40,11 @@ class LLMCurator(Curator):
     is_model = True
 
     def __init__(
-        self,
-        connect: Callable[[], Engine],
-        form: ChatFormat,
-        writing: Writing,
-        *,
-        check: Check,
-        policy: str = BASE,
+        self, connect: Callable[[], Engine], form: ChatFormat, writing: Writing, *, check: Check, policy: str = BASE
     ) -> None:
-        self._sampler = ProposalSampler(connect, form, writing, policy, "proposal", PROPOSAL_SCHEMA, read_proposal)
-        self._check = check
+        self._sampler = ProposalSampler(
+            connect, form, writing, policy, "proposal", PROPOSAL_SCHEMA, read_proposal, check
+        )
         self._before = self._last = Interface.plain()
         self.tried: Sequence[Tried] = ()
         """Interfaces of earlier windows, the best first; set by the caller before `propose`."""
@@ -69,10 +61,7 @@ class LLMCurator(Curator):
             tried = both_ends(self.tried, most)
             return messages_for(profile, incumbent=incumbent, before=self._before, tried=tried)
 
-        return tuple(
-            replace(proposal, rejection=self._check(proposal.value)) if proposal.value is not None else proposal
-            for proposal in await self._sampler.sample(messages_with, _SHOWN, n=n, seed=seed)
-        )
+        return await self._sampler.sample(messages_with, _SHOWN, n=n, seed=seed)
 
     def get_state(self) -> dict[str, JSON]:
         return {**super().get_state(), "before": interface_to_dict(self._before), "last": interface_to_dict(self._last)}

@@ -3,8 +3,6 @@
 The answer is not trusted.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -68,11 +66,7 @@ def read_proposal(text: str) -> Interface:
 
 
 def messages_for(
-    profile: FailureProfile,
-    *,
-    incumbent: Interface,
-    before: Interface,
-    tried: Sequence[Tried] = (),
+    profile: FailureProfile, *, incumbent: Interface, before: Interface, tried: Sequence[Tried] = ()
 ) -> tuple[Message, ...]:
     """The messages that ask for a proposal: the window's profile, the interface in force, and its last change.
 

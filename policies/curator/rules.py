@@ -3,8 +3,6 @@
 The wording of the guidelines is our own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """LoRA adapters: which ones fit a model, their scaling, and their files."""
 
-from __future__ import annotations
-
 import json
 import math
 import tempfile
@@ -12,7 +10,7 @@ from typing import Any
 
 from envs.errors import UserError
 from envs.received import check_no_links, followed, read_json_object
-from policies.engine.types import Adapter, BadRequest
+from policies.engine import Adapter, BadRequest
 
 CONFIG_FILE = "adapter_config.json"
 TENSOR_FILE = "adapter_model.safetensors"

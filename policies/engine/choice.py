@@ -1,25 +1,20 @@
 """The choice of an engine for a model on this machine, and the size of its cache."""
 
-from __future__ import annotations
-
 import importlib.util
 import math
 import os
 from collections.abc import Mapping
 
 from envs.errors import UserError, unknown_value
+from policies.engine import Engine
 from policies.engine.requests import checkpoint_shapes
-from policies.engine.types import Engine
 from policies.engine.vllm_setup import BLOCK, MOST_BATCHED, prepare_environment
 from policies.models import ModelFolder
 
 KINDS = ("vllm", "transformers")
 DTYPES: Mapping[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
 """Computing type → bytes a value."""
-_INSTRUCTIONS = {
-    "bfloat16": ("amx_bf16", "avx512_bf16", "bf16"),
-    "float16": ("amx_fp16", "avx512_fp16", "fp16_arith"),
-}
+_INSTRUCTIONS = {"bfloat16": ("amx_bf16", "avx512_bf16", "bf16"), "float16": ("amx_fp16", "avx512_fp16", "fp16_arith")}
 """Half type → CPU capabilities, named as in PyTorch, of which one is needed for products in it (x86 and ARM)."""
 _LEAST_CACHE = 64 << 20
 _WORKING = 2 << 30

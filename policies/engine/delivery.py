@@ -6,8 +6,6 @@ must map a dense probe to the same bits as a layer freshly packed from the sende
 straight from the buffer of their slot, so that comparing the buffer is enough.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Checks that all engines share: of requests, and of the weights in an update."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +7,7 @@ from typing import Self
 
 from envs.errors import UserError
 from envs.received import followed, read_json_object
-from policies.engine.types import LEAST_TEMPERATURE, BadRequest, GenRequest
+from policies.engine import LEAST_TEMPERATURE, BadRequest, GenRequest
 
 Shapes = Mapping[str, tuple[int, ...]]
 """Tensor name → shape."""

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from policies.engine import BASE, Adapter, BadRequest, EngineDead, EngineReport, Finish, GenRequest, GenResult
 from policies.engine.requests import RequestChecker
-from policies.engine.types import BASE, Adapter, BadRequest, EngineDead, EngineReport, Finish, GenRequest, GenResult
 
 if TYPE_CHECKING:
     import torch

@@ -4,8 +4,6 @@ A row's cache holds all its tokens but the last, which the next step feeds. Join
 the weights, are therefore the same computation: the cache of a row's tokens so far. Caches are padded on the left.
 """
 
-from __future__ import annotations
-
 from asyncio import Future
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -14,8 +12,8 @@ import torch
 from torch.nn.functional import pad
 from transformers import DynamicCache
 
+from policies.engine import Finish, GenRequest, GenResult
 from policies.engine.transformers_model import ServedModel
-from policies.engine.types import Finish, GenRequest, GenResult
 
 _PREFILL_TOKENS = 8192
 """Tokens, padding included, that are prefilled at once; more would need memory for their attention masks."""

@@ -4,33 +4,22 @@ It has no prefix cache and no grammar. One worker thread owns the model; every d
 job of that thread, so that they never overlap and updates fall between two tokens.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import torch
 
+from policies.engine import BASE, Adapter, BadRequest, DeliveryError, EngineDead, EngineReport, GenRequest, GenResult
 from policies.engine.adapters import check_adapter, copy_adapter
 from policies.engine.requests import RequestChecker, check_shapes, checkpoint_shapes
 from policies.engine.stored import StoredWeights, store
 from policies.engine.transformers_batch import BatchRow, RunningBatch, Slot
 from policies.engine.transformers_model import BASE_SLOT, ServedModel
-from policies.engine.types import (
-    BASE,
-    Adapter,
-    BadRequest,
-    DeliveryError,
-    EngineDead,
-    EngineReport,
-    GenRequest,
-    GenResult,
-)
 
 T = TypeVar("T")
 
@@ -71,7 +60,7 @@ class TransformersEngine:
         self._thread: ThreadPoolExecutor | None = None
 
     @classmethod
-    async def start(cls, settings: TransformersSettings) -> TransformersEngine:
+    async def start(cls, settings: TransformersSettings) -> Self:
         """Loads the model; all work on it runs in a thread of the engine's own."""
         engine = cls(settings)
         await engine._launch()

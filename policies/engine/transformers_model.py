@@ -1,7 +1,5 @@
 """The model inside the transformers engine: its forward pass, its adapters, and weights in with proof of delivery."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,8 +9,8 @@ import torch
 from torch import nn
 from transformers import AutoModelForCausalLM, DynamicCache
 
+from policies.engine import Adapter, DeliveryError
 from policies.engine.delivery import stale_modules
-from policies.engine.types import Adapter, DeliveryError
 from policies.models.folder import DATA_ONLY
 
 BASE_SLOT = "__base__"

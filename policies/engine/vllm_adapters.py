@@ -4,15 +4,13 @@ vLLM silently evicts the least recently used adapter, reloads an evicted one fro
 removed. So every adapter in its slots is counted here, and none is added before there is room.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from policies.engine.types import Adapter, BadRequest, DeliveryError
+from policies.engine import Adapter, BadRequest, DeliveryError
 
 
 @dataclass(slots=True, eq=False)

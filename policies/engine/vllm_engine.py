@@ -8,9 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Self
 
-from policies.engine.adapters import adapter_folder, check_adapter, copy_adapter, scaling
-from policies.engine.requests import RequestChecker, check_shapes, checkpoint_shapes
-from policies.engine.types import (
+from policies.engine import (
     BASE,
     Adapter,
     BadRequest,
@@ -21,6 +19,8 @@ from policies.engine.types import (
     GenRequest,
     GenResult,
 )
+from policies.engine.adapters import adapter_folder, check_adapter, copy_adapter, scaling
+from policies.engine.requests import RequestChecker, check_shapes, checkpoint_shapes
 from policies.engine.vllm_adapters import AdapterSlots, LoadedAdapter
 from policies.engine.vllm_setup import VllmSettings, sampling_params, start_llm, token_prompt
 

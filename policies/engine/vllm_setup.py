@@ -1,7 +1,5 @@
 """vLLM's arguments on this machine: of an engine by its settings, and of a request."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os
@@ -10,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from policies.engine import GenRequest
 from policies.engine.requests import linear_layers
-from policies.engine.types import GenRequest
 
 _log = logging.getLogger("seal_ray")
 

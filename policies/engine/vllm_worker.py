@@ -5,8 +5,6 @@ vLLM loads this class into its worker process (`worker_extension_cls`); the engi
 one tensor-parallel rank.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Models that come with the package as a LoRA adapter of another one."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
 from functools import cache

@@ -1,7 +1,5 @@
 """The cache of models that are made on this machine."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Models by name."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -19,7 +17,6 @@ class NamedModel(Protocol):
 
     def folder(self) -> Path:
         """The Hugging Face model folder, made if needed. Raises `UserError` with the remedy if that is impossible."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

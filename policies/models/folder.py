@@ -1,7 +1,5 @@
 """Hugging Face model folders, checked before they are used."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

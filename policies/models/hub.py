@@ -4,8 +4,6 @@ The hub's client does the work, with its cache, `HF_HUB_OFFLINE`, `HF_ENDPOINT` 
 cache is used without a request to the hub: every actor of a run opens its model, and all must get the same one.
 """
 
-from __future__ import annotations
-
 import re
 from contextlib import suppress
 from pathlib import Path

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from safetensors import safe_open
 
 from envs.errors import UserError
+from policies.engine import Adapter
 from policies.engine.adapters import lora_tensor_names, scaling
-from policies.engine.types import Adapter
 
 if TYPE_CHECKING:
     import torch

@@ -4,8 +4,6 @@ The package has the weights as GGUF (Q4_1), under the Apache-2.0 licence, and is
 converted once into a Hugging Face folder in the cache. The chat template is ours: the model's own shows no tools.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import shutil

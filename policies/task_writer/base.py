@@ -1,13 +1,12 @@
 """`TaskWriter`: the interface of task writers, and the values that they take and return."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from envs.profile import FailureProfile
+from envs.registry import Registry
 from envs.specifications import Specification
 from policies.proposer import Proposal, Proposer
 
@@ -34,3 +33,19 @@ class TaskWriter(Proposer, Protocol):
         self, profile: FailureProfile, *, known: Sequence[Known], n: int, seed: int
     ) -> tuple[Proposal[Specification], ...]:
         """At most `n` proposals. The same arguments and state give the same ones."""
+
+
+TASK_WRITERS: Registry[type[TaskWriter]] = Registry(
+    "task_writer.kind",
+    "seal_ray.task_writers",
+    {
+        "none": "policies.task_writer.plain:NoTaskWriter",
+        "static": "policies.task_writer.plain:StaticTaskWriter",
+        "random": "policies.task_writer.plain:RandomTaskWriter",
+        "shuffled": "policies.task_writer.shuffled:ShuffledTaskWriter",
+        "llm": "policies.task_writer.llm:LLMTaskWriter",
+    },
+)
+"""A class without a model is made with the task source and a check of specifications; one with `replays` also gets the
+recorded windows of another run and the run's seed. One with `is_model` is a subclass of `LLMTaskWriter` and made like
+it."""

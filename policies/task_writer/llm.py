@@ -4,10 +4,7 @@ Its output is hostile input: it is read as JSON under the grammar of the source,
 otherwise rejected. In any case training continues with the tasks that exist.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from envs.dialogue import Message
 from envs.profile import FailureProfile
@@ -49,10 +46,11 @@ class LLMTaskWriter(TaskWriter):
         policy: str = BASE,
     ) -> None:
         self._source = source
-        self._check = check
         name, schema = "specification", source.specification_schema
         self._sampler = ProposalSampler(
-            connect, form, writing, policy, name, schema, lambda text: source.read(outermost_object(text, name=name))
+            *(connect, form, writing, policy, name, schema),
+            read=lambda text: source.read(outermost_object(text, name=name)),
+            check=check,
         )
 
     async def propose(
@@ -64,7 +62,4 @@ class LLMTaskWriter(TaskWriter):
             shown = most_informative(known, most)
             return messages_for(profile, grammar=self._source.specification_help, known=shown)
 
-        return tuple(
-            replace(proposal, rejection=self._check(proposal.value)) if proposal.value is not None else proposal
-            for proposal in await self._sampler.sample(messages_with, _SHOWN, n=n, seed=seed)
-        )
+        return await self._sampler.sample(messages_with, _SHOWN, n=n, seed=seed)

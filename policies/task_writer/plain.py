@@ -1,7 +1,5 @@
 """Writers without a model: none, a fixed set of specifications, and specifications at random."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping, Sequence
 

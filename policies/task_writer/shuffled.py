@@ -3,8 +3,6 @@
 Specifications, pool and budget of the whole run are the same, but no window fits the profile that its writer had read.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Mapping, Sequence

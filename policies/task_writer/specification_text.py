@@ -1,7 +1,5 @@
 """A task writer's prompt: counts, labels and specifications, never a task or an answer."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from envs.dialogue import Message

@@ -5,8 +5,6 @@ rate `guided` under a matching guideline. GRPO alone can find behaviours of 15 t
 interface that makes them likely first.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Results are the simulators'. A demonstration without wrongs that fails is dropped.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -4,8 +4,6 @@ Several answers to one prompt share its tokens in one row: a task writer's promp
 Each answer attends to the prompt and itself, at the positions right behind the prompt.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Measures the tiny base: each behaviour's share of right decisions in its own dialogues, plain and under cues."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Sampling is that of a run's writer, but without a grammar and without retries.
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence

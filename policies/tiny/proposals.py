@@ -4,8 +4,6 @@ Most proposals advise against the most frequent failure; some advise something e
 a curator with readable proposals that prefer what fits, and with room to learn.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ All specifications can be composed. Most have a category that is solved about ha
 more is solved; the others are drawn from all. So the tiny base starts as a writer whose specifications have tasks.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -105,9 +105,7 @@ class Recipe:
 
 
 RARE_RECIPE = Recipe(
-    start=tiny.NAME,
-    rare=RARE_BEHAVIOURS,
-    phases=(Phase(3_000_000, 4e-4, proposals=0.05, rounded=True),),
+    start=tiny.NAME, rare=RARE_BEHAVIOURS, phases=(Phase(3_000_000, 4e-4, proposals=0.05, rounded=True),)
 )
 """The recipe of `tiny-rare`: the tiny base, trained on demonstrations in which two behaviours need their cue."""
 

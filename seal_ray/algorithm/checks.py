@@ -15,10 +15,10 @@ from envs.errors import UserError, check_known
 from envs.interface.json_form import load_interface
 from envs.sources import PARTS, SEEDS, get_source
 from envs.specifications import writable
-from policies.curator.choice import CURATORS
+from policies.curator.base import CURATORS
 from policies.engine.requests import checkpoint_shapes, linear_layers
 from policies.models import ModelFolder, open_model
-from policies.task_writer.choice import TASK_WRITERS
+from policies.task_writer.base import TASK_WRITERS
 from seal_ray.config import schema
 from seal_ray.config.resolve import LORA_TARGETS, AgentSpec, RunSpec
 from seal_ray.evaluation.plan import evaluation_ids

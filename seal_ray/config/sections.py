@@ -9,10 +9,9 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from envs.errors import UserError, check_known, unknown_value
-from policies.curator.choice import CURATORS
-from policies.curator.choice import is_model as curator_is_model
-from policies.task_writer.choice import TASK_WRITERS
-from policies.task_writer.choice import is_model as task_writer_is_model
+from policies.curator.base import CURATORS
+from policies.proposer import is_model
+from policies.task_writer.base import TASK_WRITERS
 from seal_ray.config import schema
 from seal_ray.config.earlier import check_current, check_kind
 from seal_ray.config.fields import complaint
@@ -35,10 +34,8 @@ def section_class(name: str, kind: Any = None) -> type[Section]:
         return KINDS[name][kind]
     check_kind(name, kind)
     if name == "curator":
-        CURATORS.find(kind)
-        return schema.LLMCuratorSection if curator_is_model(kind) else schema.InterfaceCuratorSection
-    TASK_WRITERS.find(kind)
-    return schema.LLMTaskWriterSection if task_writer_is_model(kind) else schema.WritingTaskWriterSection
+        return schema.LLMCuratorSection if is_model(CURATORS, kind) else schema.InterfaceCuratorSection
+    return schema.LLMTaskWriterSection if is_model(TASK_WRITERS, kind) else schema.WritingTaskWriterSection
 
 
 def is_custom_kind(name: str, kind: Any) -> bool:

@@ -13,7 +13,7 @@ from envs.profile import FailureProfile
 from envs.roles import CURATOR
 from envs.task import JSON, Task
 from policies.curator import Curator
-from policies.curator.choice import CURATORS
+from policies.curator.base import CURATORS
 from policies.curator.llm import LLMCurator
 from policies.models import ModelFolder
 from policies.prompting import ChatFormat

@@ -14,7 +14,7 @@ from envs.specifications import Apart, CategoryFilter, Rejected, Specification, 
 from envs.task import JSON, Task
 from policies.proposer import Proposal
 from policies.task_writer import Known, TaskWriter
-from policies.task_writer.choice import TASK_WRITERS
+from policies.task_writer.base import TASK_WRITERS
 from policies.trajectory import derive_seed
 from seal_ray.agent import Agent
 from seal_ray.config.resolve import RunSpec

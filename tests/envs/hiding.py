@@ -1,7 +1,5 @@
 """Ways to write a value so that a careless reader does not see it."""
 
-from __future__ import annotations
-
 import base64
 import re
 from collections.abc import Callable, Mapping

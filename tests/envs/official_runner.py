@@ -5,8 +5,6 @@ simulators and defaults in module globals; every request is served in a fork of 
 no request sees what another left behind.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Tasks of a small custom world: a player with one drawer and one disc."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -4,8 +4,6 @@ Every kind is a function from a task and a random generator to a `Trajectory`, o
 is expected only where the perturbation leaves no doubt; the test applies it where the turn did fail (or pass).
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Sequence
 

@@ -1,7 +1,5 @@
 """What a perturbed trajectory is, and how one is made from a ground truth. The kinds are in `perturbations`."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Playing trajectories through a `Dialogue` in the tests."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from envs.dialects import DIALECTS, Dialect

@@ -1,7 +1,5 @@
 """Processes that answer too much, something else, or nothing: there is no answer, and the owner continues."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

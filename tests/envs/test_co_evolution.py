@@ -1,7 +1,5 @@
 """The two-agent game: PettingZoo's contract, the moves, rejected proposals, seeds."""
 
-from __future__ import annotations
-
 import pytest
 from pettingzoo.test import api_test, parallel_api_test, parallel_seed_test, seed_test
 

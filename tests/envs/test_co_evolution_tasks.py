@@ -1,7 +1,5 @@
 """The three-agent game: PettingZoo's contract, the writer's move, rejected specifications, rewards, seeds."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Labels: agreement on labelled perturbations with the confusion table, and every rule on a case made for it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 

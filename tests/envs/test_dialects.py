@@ -1,7 +1,5 @@
 """The three tool-call dialects: what they render, and exactly what they read out of a completion."""
 
-from __future__ import annotations
-
 import json
 import warnings
 from collections.abc import Sequence
@@ -244,12 +242,7 @@ TOOLACE_ERRORS = (
     *("[f(a=+1)]", "[f(a=--1)]", "[f(a=not 1)]", "[f(a=1 if 1 else 2)]", "[f(a=1 < 2)]", "[f(a=1 or 2)]", "[f(a=1j)]"),
     *("[f(a=lambda: 1)]", "[f(a=f'{1}')]", "[f(a=b'x')]", "[f(a=[x for x in y])]", "[f(a=(x for x in y))]"),
     *(
-        "[f(a={1, 2})]",
-        "[f(a={**b})]",
-        "[f(a=[*b])]",
-        "[f(**{'a': 1})]",
-        "[f(a=(b := 1))]",
-        "[f(a=b.c)]",
+        *("[f(a={1, 2})]", "[f(a={**b})]", "[f(a=[*b])]", "[f(**{'a': 1})]", "[f(a=(b := 1))]", "[f(a=b.c)]"),
         "[f(a=b[0])]",
     ),
     *("[f(a={(1, 2): 3})]", f"[f(a=0x{'f' * 4000})]", "[ls]", "[ls(), 5]", "[ls()] done", "ls(a=1", "[import os]"),

@@ -1,7 +1,5 @@
 """The dialogue: Gymnasium's contract, the two protocols, their budgets, and what is shown when."""
 
-from __future__ import annotations
-
 import gymnasium
 import pytest
 from gymnasium.utils.env_checker import check_env

@@ -1,7 +1,5 @@
 """Worlds and users that raise: a fault of the environment, wherever they do."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any

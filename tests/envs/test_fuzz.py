@@ -3,8 +3,6 @@
 `python -m tests.fuzz` plays many more of them.
 """
 
-from __future__ import annotations
-
 import json
 import random
 

@@ -1,7 +1,5 @@
 """The leak guard: what it turns down, however it is hidden, what it lets pass, and how fast it is."""
 
-from __future__ import annotations
-
 import base64
 import gc
 import itertools
@@ -33,11 +31,7 @@ from tests.conftest import TABLE
 from tests.envs.advice import ADVICE
 from tests.envs.hiding import HIDING, encoded
 
-SHIPPED = (
-    *GUIDELINE_FOR.values(),
-    *itertools.chain(*GUIDELINES.values()),
-    *(*BOTH_ABSTENTIONS, *HARMFUL, *IDLE),
-)
+SHIPPED = (*GUIDELINE_FOR.values(), *itertools.chain(*GUIDELINES.values()), *(*BOTH_ABSTENTIONS, *HARMFUL, *IDLE))
 AAPL = base64.b64encode(b"AAPL").decode()
 DERIVED = settings(max_examples=100, derandomize=True, database=None, deadline=None)
 T = TypeVar("T")
@@ -62,6 +56,11 @@ def timed(work: Callable[[], T]) -> tuple[T, float]:
 def whole() -> LeakGuard:
     """The guard over the tasks of both worlds."""
     return LeakGuard(pool())
+
+
+def turned_down(text: str, guard: LeakGuard | None = None) -> str | None:
+    """Why an interface with this guideline alone is turned down, if it is."""
+    return (guard or whole()).check(Interface(guidelines=(text,)))
 
 
 def leaves(value: JSON) -> Iterator[JSON]:
@@ -107,15 +106,15 @@ def test_a_value_is_found_however_it_is_hidden(way: str) -> None:
     for value in chosen:
         if value.isascii():
             for text in hides(value, way):
-                assert whole().check_text(text), (value, text)
+                assert turned_down(text), (value, text)
 
 
 def test_encoded_values_are_found_inside_longer_strings() -> None:
     for prefix, suffix in itertools.product(("", "x", "xy", "xyz", "key:", "use_", "=="), ("", "==", "/", ".x")):
         for value in ("archive_2022", "SecurePass123", "Michael"):
             stripped = encoded(value).rstrip("=")
-            assert whole().check_text(f"It is {prefix}{stripped}{suffix}"), (prefix, value, suffix)
-            assert whole().check_text(f"It is {prefix}{value.encode().hex()}{suffix}"), (prefix, value, suffix)
+            assert turned_down(f"It is {prefix}{stripped}{suffix}"), (prefix, value, suffix)
+            assert turned_down(f"It is {prefix}{value.encode().hex()}{suffix}"), (prefix, value, suffix)
 
 
 @pytest.mark.parametrize(
@@ -125,18 +124,14 @@ def test_encoded_values_are_found_inside_longer_strings() -> None:
         *("Pay 1500", "Pay $1,500.00", "Pay 1 500", "USD1500", "one five zero zero", "١٥٠٠"),
         *("Work in 'document'", 'Work in "projects"', "folder=project", "The tag is #CarCare", "Use deep_folder"),
         *(
-            "Title: Cancellation Issue",
-            "cHJvamVjdA==",
-            "p r o j e c t",
-            "tcejorp",
-            "Raise it to 2.3",
+            *("Title: Cancellation Issue", "cHJvamVjdA==", "p r o j e c t", "tcejorp", "Raise it to 2.3"),
             "Raise it to 02.30",
         ),
         *("update the system", "Tire-Pressure-Issue"),
     ],
 )
 def test_examples_of_leaks(text: str) -> None:
-    assert of_the_benchmark().check_text(text) == "contains an argument value of a task"
+    assert turned_down(text, of_the_benchmark()) == "guidelines.0: it contains an argument value of a task."
 
 
 @cache
@@ -160,36 +155,29 @@ def arguments(task: Task) -> Iterator[JSON]:
     "text",
     [
         *(
-            "Work in the document folder.",
-            "Check your project notes.",
-            "Add or a remove.",
+            *("Work in the document folder.", "Check your project notes.", "Add or a remove."),
             "Wait before the party is over.",
         ),
         *(
-            "Set it to 15 or 2.",
-            "Set the mode to 'cool'.",
-            "The class is `economy`.",
-            "Use START and STOP.",
+            *("Set it to 15 or 2.", "Set the mode to 'cool'.", "The class is `economy`.", "Use START and STOP."),
             "Say Hello.",
         ),
         *("Use cd, ls or pwd.", "Use `cd` before `mv`.", "Write calls like cd(folder='name').", "ls(a=...)"),
         *(
-            "An even number, then over to them when open.",
-            "Prices are in USD.",
-            "Metadata matters.",
+            *("An even number, then over to them when open.", "Prices are in USD.", "Metadata matters."),
             "On time, in time.",
         ),
     ],
 )
 def test_examples_of_what_may_be_said(text: str) -> None:
-    assert whole().check_text(text) is None
+    assert turned_down(text) is None
 
 
 def test_no_sensible_guideline_is_turned_down() -> None:
     assert len(ADVICE) >= 60
     for text in (*ADVICE, *SHIPPED):
-        assert whole().check_text(text) is None, text
-        assert whole().check_text(text.lower()) is None, text
+        assert turned_down(text) is None, text
+        assert turned_down(text.lower()) is None, text
     for start in range(0, len(ADVICE), MAX_GUIDELINES):
         assert whole().check(Interface(guidelines=ADVICE[start : start + MAX_GUIDELINES])) is None
     assert whole().check(Interface(guidelines=SHIPPED[:MAX_GUIDELINES])) is None
@@ -198,10 +186,10 @@ def test_no_sensible_guideline_is_turned_down() -> None:
 def test_the_public_documentation_may_be_repeated(record_property: Callable[[str, object], None]) -> None:
     for tool in all_tools().values():
         for word in (tool.name, *(parameter.name for parameter in tool.parameters)):
-            assert whole().check_text(f"Mind `{word}` and '{word}'.") is None, word
+            assert turned_down(f"Mind `{word}` and '{word}'.") is None, word
         for parameter in tool.parameters:
             for value in parameter.enum:
-                assert whole().check_text(f"{parameter.name} can be '{value}', {value} or {value.upper()}.") is None
+                assert turned_down(f"{parameter.name} can be '{value}', {value} or {value.upper()}.") is None
     sentences = {
         sentence[:MAX_GUIDELINE_CHARACTERS]
         for text in (
@@ -211,7 +199,7 @@ def test_the_public_documentation_may_be_repeated(record_property: Callable[[str
         for sentence in re.split(r"(?<=[.!?])\s+", text)
         if sentence.strip()
     }
-    rejected = sorted(sentence for sentence in sentences if whole().check_text(sentence) is not None)
+    rejected = sorted(sentence for sentence in sentences if turned_down(sentence) is not None)
     rows = [f"hand-written guidelines 0 of {len(ADVICE)}", f"documentation {len(rejected)} of {len(sentences)}"]
     record_property(TABLE, "turned down although public: " + ", ".join(rows))
     assert len(sentences) > 800
@@ -233,11 +221,11 @@ def test_ground_truth_calls_are_turned_down_as_text_and_as_json() -> None:
             )
             for text in texts:
                 if len(text) <= MAX_GUIDELINE_CHARACTERS and text.isprintable():
-                    assert whole().check_text(text), text
+                    assert turned_down(text), text
                     checked += 1
     assert checked > 700
-    assert whole().check_text("Call ls(a=True).") == "contains a call of a task's ground truth"
-    assert whole().check_text("Call " + encoded("ls(a=True)")) == "contains a call of a task's ground truth"
+    assert turned_down("Call ls(a=True).") == "guidelines.0: it contains a call of a task's ground truth."
+    assert turned_down("Call " + encoded("ls(a=True)")) == "guidelines.0: it contains a call of a task's ground truth."
 
 
 def test_the_tools_of_a_turn_in_order_are_turned_down_however_they_are_put() -> None:
@@ -255,7 +243,7 @@ def test_the_tools_of_a_turn_in_order_are_turned_down_however_they_are_put() -> 
                 f"Use {encoded(' '.join(names))}",
             ):
                 if len(text) <= MAX_GUIDELINE_CHARACTERS:
-                    assert whole().check_text(text), text
+                    assert turned_down(text), text
                     checked += 1
             several = Interface(guidelines=tuple(f"Use {name}." for name in names[:MAX_GUIDELINES]))
             assert (
@@ -276,9 +264,9 @@ def test_six_words_of_a_user_are_turned_down_and_five_are_not() -> None:
                 told = [word for text in run for word in re.findall("[a-z]+|[0-9]+", re.sub("['’]", "", text.lower()))]
                 if all(map(is_public, told)) or not all(map(str.isascii, run)):
                     continue
-                assert whole().check_text(f"Note: {' '.join(run)}"), run
-                assert whole().check_text(f"Note: {'  '.join(run).upper()}"), run
-                passed += whole().check_text(" ".join(run[:4])) is None
+                assert turned_down(f"Note: {' '.join(run)}"), run
+                assert turned_down(f"Note: {'  '.join(run).upper()}"), run
+                passed += turned_down(" ".join(run[:4])) is None
                 checked += 1
     assert checked > 300
     assert passed > checked / 3, "what is found is the run, not each of its words"
@@ -327,7 +315,7 @@ def test_what_is_valid_passes_without_tasks() -> None:
     assert (
         strict.check(Interface((SchemaCue(CueKind.REQUIRED, ("cd",)),), guidelines=("Look first.",), fade=0.5)) is None
     )
-    assert strict.check_text("Buy AAPL") is None
+    assert turned_down("Buy AAPL", strict) is None
 
 
 def test_the_length_is_counted_by_the_tokenizer_that_is_given() -> None:
@@ -349,33 +337,17 @@ HOSTILE = (
 
 
 @DERIVED
-@given(texts=st.lists(st.one_of(*HOSTILE), max_size=8), direct=st.booleans())
-def test_hostile_text_never_raises_and_costs_little(texts: list[str], direct: bool) -> None:
+@given(texts=st.lists(st.one_of(*HOSTILE), max_size=8))
+def test_hostile_text_never_raises_and_costs_little(texts: list[str]) -> None:
     watched = whole()
-    reasons, took = timed(
-        lambda: (
-            [watched.check_text(text) for text in texts]
-            if direct
-            else [watched.check(Interface(guidelines=tuple(texts)))]
-        )
-    )
-    for reason in reasons:
-        if reason is not None:
-            assert reason.isprintable()
-            assert len(reason) < 100
+    said, took = timed(lambda: watched.check(Interface(guidelines=tuple(texts))))
+    assert said is None or (said.isprintable() and len(said) < 100)
     assert took < 1.0
 
 
 NESTED = "".join(f"\\x{byte:02x}" for byte in encoded("&#" * 40).encode())
 WORST = (
-    "cd(" * 133,
-    "name" * 100,
-    "ﷺ" * 400,
-    "a " * 200,
-    "e " * 200,
-    AAPL[:-1] * 40,
-    "%25" * 133,
-    "&amp;" * 80,
+    *("cd(" * 133, "name" * 100, "ﷺ" * 400, "a " * 200, "e " * 200, AAPL[:-1] * 40, "%25" * 133, "&amp;" * 80),
     "\\u" * 200,
 )
 
@@ -389,7 +361,7 @@ def test_the_worst_texts_are_bounded(text: str) -> None:
 
 def test_a_text_with_too_much_encoded_text_is_turned_down(monkeypatch: pytest.MonkeyPatch) -> None:
     text = encoded("qxzk wvj")
-    assert whole().check_text(text) is None
+    assert turned_down(text) is None
     monkeypatch.setattr(readings, "_GROWTH", 0)
     monkeypatch.setattr(readings, "_ALLOWANCE", 4)
-    assert whole().check_text(text) == "holds too much encoded text to be read"
+    assert turned_down(text) == "guidelines.0: it holds too much encoded text to be read."

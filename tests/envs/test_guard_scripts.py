@@ -1,7 +1,5 @@
 """The leak guard and scripts other than Latin: what it turns down of them, and what it lets pass."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -37,10 +35,11 @@ def test_values_and_texts_of_any_script_are_guarded(room: str) -> None:
     ("value", "said", "allowed"),
     [
         ("Юля", "Пожалуйста, включи свет", "Пожалуйста, сначала прочитай описание инструмента."),
-        ("Юля", "Пожалуйста, включи свет", "Даты вроде 5 июля пишутся числами."),
-        ("물", "사용자 도구", "도구 사용자 설명"),
-        ("물", "사용자 도구", "선물 목록을 먼저 확인하세요."),
-        ("Straße", "Wo ist die Straße?", "Stra and e."),
+        *(
+            ("Юля", "Пожалуйста, включи свет", "Даты вроде 5 июля пишутся числами."),
+            ("물", "사용자 도구", "도구 사용자 설명"),
+        ),
+        *(("물", "사용자 도구", "선물 목록을 먼저 확인하세요."), ("Straße", "Wo ist die Straße?", "Stra and e.")),
     ],
 )
 def test_words_of_scripts_with_blanks_are_whole(value: str, said: str, allowed: str) -> None:

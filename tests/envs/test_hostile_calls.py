@@ -1,7 +1,5 @@
 """What a step and a dialogue may cost: the search of `hostile_calls`, what was found, and what never changes."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -32,12 +30,7 @@ NOT_EXECUTED = "not executed"
 
 
 @pytest.mark.parametrize(
-    ("part", "measure", "every"),
-    [
-        ("arguments", "time", 64),
-        ("grown", "time", 24),
-        ("accumulated", "memory", 7),
-    ],
+    ("part", "measure", "every"), [("arguments", "time", 64), ("grown", "time", 24), ("accumulated", "memory", 7)]
 )
 def test_the_search_finds_no_step_that_costs_too_much(
     part: str, measure: str, every: int, record_property: Callable[[str, object], None]
@@ -104,10 +97,7 @@ FOUND: dict[str, tuple[Callable[[], SimulatorWorld], ToolCall]] = {
     "one list in every tweet": (
         lambda: world(
             "TwitterAPI",
-            [
-                *[call("post_tweet", content="x")] * 700,
-                call("mention", tweet_id=0, mentioned_usernames=["x"] * 9_000),
-            ],
+            [*[call("post_tweet", content="x")] * 700, call("mention", tweet_id=0, mentioned_usernames=["x"] * 9_000)],
             authenticated=True,
             username="john",
         ),

@@ -1,7 +1,5 @@
 """Completions that attack the world: nothing they hold is executed, no verdict changes, no step takes 200 ms."""
 
-from __future__ import annotations
-
 import itertools
 import time
 from collections.abc import Iterator, Sequence

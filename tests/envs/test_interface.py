@@ -1,7 +1,5 @@
 """The interface Ω: what it shows, what it never touches, its JSON form, and what it refuses."""
 
-from __future__ import annotations
-
 import copy
 import json
 import re
@@ -154,11 +152,7 @@ def test_the_system_text_holds_the_format_and_the_guidelines() -> None:
 def test_recovery_hints_name_the_class_of_the_error_and_nothing_of_its_content(level: RecoveryLevel) -> None:
     interface = Interface(recovery=level)
     expected = [
-        "well-formed but failed",
-        "argument is missing",
-        "wrong type",
-        "not available",
-        "not available",
+        *("well-formed but failed", "argument is missing", "wrong type", "not available", "not available"),
         "documented choices",
     ]
     for failure, words in zip(FAILURES, expected, strict=True):
@@ -305,12 +299,8 @@ def test_the_difference_of_two_interfaces_in_lines() -> None:
         (SchemaCue(CueKind.ENUM), SchemaCue(CueKind.TYPE, ("cd", "ls"))), RecoveryLevel.CLASS, ("B.", "C."), 0.25
     )
     assert interface_diff(before, after) == (
-        "- cue type on cd",
-        "+ cue type on cd, ls",
-        "~ recovery feedback: none → class",
-        "- guideline: A.",
-        "+ guideline: C.",
-        "~ fade: 0 → 0.25",
+        *("- cue type on cd", "+ cue type on cd, ls", "~ recovery feedback: none → class", "- guideline: A."),
+        *("+ guideline: C.", "~ fade: 0 → 0.25"),
     )
     assert interface_diff(PLAIN, ENUMS) == ("+ cue enum on every tool",)
     assert interface_diff(ENUMS, PLAIN) == ("- cue enum on every tool",)
@@ -344,21 +334,3 @@ def test_a_dialogue_shows_the_interface_and_judges_as_without_it() -> None:
         outcomes.append((dialogue.diagnosis, dialogue.success))
     assert outcomes[0] == outcomes[1]
     assert outcomes[0][1]
-
-
-def test_more_is_what_both_show() -> None:
-    one = Interface((SchemaCue(CueKind.REQUIRED, ("cd",)), SchemaCue(CueKind.ENUM)), RecoveryLevel.CLASS, ("A.", "B."))
-    other = Interface((SchemaCue(CueKind.ENUM, ("ls",)), SchemaCue(CueKind.REQUIRED, ("ls", "cd"))), guidelines=("B.",))
-    assert one.merged_with(PLAIN) == PLAIN.merged_with(one) == interface_from_dict(interface_to_dict(one))
-    found = one.merged_with(other)
-    assert found.schema_cues == (SchemaCue(CueKind.ENUM), SchemaCue(CueKind.REQUIRED, ("cd", "ls")))
-    assert (found.recovery, found.guidelines) == (RecoveryLevel.CLASS, ("A.", "B."))
-    nine = tuple(f"{number}." for number in range(9))
-    full = Interface(guidelines=nine[:8]).merged_with(Interface(guidelines=nine[8:], recovery=RecoveryLevel.SCHEMA))
-    assert (full.guidelines, full.recovery) == (nine[1:], RecoveryLevel.SCHEMA), "the first ones go"
-
-
-@given(one=INTERFACES, other=INTERFACES)
-def test_more_is_the_same_value_when_it_is_read_again(one: Interface, other: Interface) -> None:
-    more = one.merged_with(other)
-    assert interface_from_dict(interface_to_dict(more)) == more

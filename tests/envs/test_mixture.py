@@ -1,7 +1,5 @@
 """Mixtures of task sources: shares, order, lookup, and what is refused."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

@@ -1,7 +1,5 @@
 """The world against BFCL's own executor and checker: ground truths, thousands of perturbed trajectories, known gaps."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator

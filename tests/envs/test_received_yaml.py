@@ -1,7 +1,5 @@
 """YAML as people mean it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

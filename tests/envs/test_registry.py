@@ -1,7 +1,5 @@
 """Names behind settings: built in, installed, or an import path; and the settings of what they name."""
 
-from __future__ import annotations
-
 from importlib.metadata import EntryPoint, EntryPoints
 
 import pytest

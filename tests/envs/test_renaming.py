@@ -1,7 +1,5 @@
 """Variants of the benchmark's training tasks: other names, the same story, and the world agrees."""
 
-from __future__ import annotations
-
 import itertools
 import random
 import re

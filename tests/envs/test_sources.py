@@ -1,7 +1,5 @@
 """Task sources: found by name, import path or entry point; users who answer; goals; what an own source changes."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 

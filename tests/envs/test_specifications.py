@@ -1,7 +1,5 @@
 """Task specifications: hostile texts are rejected at once, with a reason; tasks are sound, apart, and found again."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -22,12 +20,7 @@ from envs.toolworld.compose import Composition
 from envs.toolworld.phrases import phrases
 from envs.toolworld.specification import TaskSpecification, Withheld, compose, read_specification, specified_task
 from envs.toolworld.specification.composing import KnownTasks, specification_in, task_name
-from envs.toolworld.specification.json_form import (
-    MOST_CHARACTERS,
-    code_of,
-    specification_from_dict,
-    specification_of,
-)
+from envs.toolworld.specification.json_form import MOST_CHARACTERS, code_of, specification_from_dict, specification_of
 from envs.toolworld.specification.value import MOST_TURNS, SCENES, intents_of
 from tests.bench.specifications import Counted, check_reason, check_task, random_specification
 from tests.envs.test_toolworld import content
@@ -72,10 +65,7 @@ def test_what_is_the_same_has_one_form_and_one_key() -> None:
     different = [
         made(category="miss_param", withheld={"turn": 0}),
         made(turns=[["files.write", "trading.quote"], ["files.show"]], withheld={"turn": 0, "what": None}),
-        made(distractors=2),
-        made(state=5),
-        made(withheld={"turn": 1}),
-        made(withheld={"turn": 0}),
+        *(made(distractors=2), made(state=5), made(withheld={"turn": 1}), made(withheld={"turn": 0})),
     ]
     assert len({each.key for each in (made(), *different)}) == 7
     short = {"category": "base", "scenes": ["files"], "turns": [["files.show"]]}
@@ -280,10 +270,7 @@ def test_a_task_is_what_its_specification_says() -> None:
     ("changes", "reason"),
     [
         ({"turns": [["files.go_up"]], "withheld": {"turn": 0}}, "turn 1: files.go_up makes no sense"),
-        (
-            {"turns": [["files.list_here"]], "category": "base", "withheld": None},
-            "no request names a value of its own",
-        ),
+        ({"turns": [["files.list_here"]], "category": "base", "withheld": None}, "no request names a value of its own"),
         (
             {"turns": [["trading.quote"]], "category": "long_context", "withheld": None},
             "an intent whose result grows with the state",

@@ -1,7 +1,5 @@
 """Generated tasks: the same everywhere, disjoint by split, sound under the verifier, and what their category says."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
@@ -323,18 +321,9 @@ def test_a_signature_is_one_line_and_shows_the_cues_of_an_interface() -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("turns", (0, 2)),
-        ("turns", (3, 2)),
-        ("turns", (2, 9)),
-        ("turns", 2),
-        ("calls_per_turn", (1, 2, 3)),
-        ("calls_per_turn", (1, 9)),
-        ("calls_per_turn", (True, True)),
-        ("distractor_tools", (-1, 2)),
-        ("distractor_tools", ("1", "2")),
-        ("state_size", (1.0, 2.0)),
-        ("state_size", None),
-        ("shown_tools", (9, 20)),
+        *(("turns", (0, 2)), ("turns", (3, 2)), ("turns", (2, 9)), ("turns", 2), ("calls_per_turn", (1, 2, 3))),
+        *(("calls_per_turn", (1, 9)), ("calls_per_turn", (True, True)), ("distractor_tools", (-1, 2))),
+        *(("distractor_tools", ("1", "2")), ("state_size", (1.0, 2.0)), ("state_size", None), ("shown_tools", (9, 20))),
         ("shown_tools", (20, 61)),
     ],
 )
@@ -371,18 +360,11 @@ def test_ids_name_tasks_in_full() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "toolworld_",
-        "toolworld_train_base_123",
-        "toolworld_train_base_0000123",
-        "toolworld_train_base_-00123",
-        "toolworld_all_base_000123",
-        "toolworld_train_bass_000123",
-        "toolworld_train_base_000123_t2-3_c1-2_d1-3_s2-4",
-        "toolworld_train_base_000123_t1-9_c1-2_d1-3_s2-4",
-        "toolworld_train_base_000123_t1",
-        "toolworld_train_base_000123_t01-2_c1-2_d1-3_s2-4",
-        "toolworld_train_base_000123\n",
-        "toolworld_train_base_٠٠٠١٢٣",
+        *("toolworld_", "toolworld_train_base_123", "toolworld_train_base_0000123", "toolworld_train_base_-00123"),
+        *("toolworld_all_base_000123", "toolworld_train_bass_000123"),
+        *("toolworld_train_base_000123_t2-3_c1-2_d1-3_s2-4", "toolworld_train_base_000123_t1-9_c1-2_d1-3_s2-4"),
+        *("toolworld_train_base_000123_t1", "toolworld_train_base_000123_t01-2_c1-2_d1-3_s2-4"),
+        *("toolworld_train_base_000123\n", "toolworld_train_base_٠٠٠١٢٣"),
     ],
 )
 def test_other_ids_are_user_errors(name: str) -> None:

@@ -1,7 +1,5 @@
 """Long generated tasks: codes, whole simulators, varied language, values from earlier results; apart from BFCL."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re
@@ -24,7 +22,7 @@ from envs.toolworld.compose import Composition, mentions
 from envs.toolworld.difficulty import difficulty_of
 from envs.toolworld.generation import generate_composition, task_from_id
 from envs.toolworld.shown_tools import SUBSTITUTES
-from envs.toolworld.words import _POOLS, BENCHMARK, SPLITS, owner
+from envs.toolworld.words import BENCHMARK, POOLS, SPLITS, owner
 from envs.toolworld.writing import owned_values, values_of
 from envs.verifier import prepare
 from seal_ray.evaluation.plan import choose_tasks
@@ -39,9 +37,7 @@ FINGERPRINT = "1ad73b38f0fe4f3bd5497d8da922cdf6bf2a8b1344ccb76a41bdb3b2e855b444"
 HOSTILE = (
     *("", "lang", "LONG", "long ", "long\n", "t3-8", CODE + "\n", " " + CODE, CODE.upper(), CODE + "_v1", CODE + "_x1"),
     *(
-        CODE.replace("_r1_v1", "_v1_r1"),
-        CODE.replace("v1", "v2"),
-        CODE.replace("v1", "v0"),
+        *(CODE.replace("_r1_v1", "_v1_r1"), CODE.replace("v1", "v2"), CODE.replace("v1", "v0")),
         CODE.replace("n20", "n020"),
     ),
     *("t3-8_c1-4_d1-3_n20-40_s3-6", "t3-8_c1-4_s3-6", "t3-9_c1-4_n20-40_s3-6", "t3-8_c1-4_n9-40_s3-6"),
@@ -212,7 +208,7 @@ def test_the_values_that_long_tasks_avoid_are_those_of_the_benchmark() -> None:
         for call in turn.ground_truth
         for value in values_of(call)
     }
-    assert held & {value for pool in _POOLS.values() for value in pool} == BENCHMARK
+    assert held & {value for pool in POOLS.values() for value in pool} == BENCHMARK
 
 
 def values_in(state: JSON) -> Iterator[str]:

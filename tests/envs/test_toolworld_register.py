@@ -1,15 +1,13 @@
 """The language of long generated tasks: the grammar of the varied register, and phrases that refer to results."""
 
-from __future__ import annotations
-
 import random
 import re
 import string
 from collections.abc import Iterator
 
 from envs.bfcl.tasks import load_tasks
-from envs.toolworld.phrases import _book, _referring, expanded, grammar, lowered, phrases, worded
-from envs.toolworld.words import _POOLS
+from envs.toolworld.phrases import expanded, grammar, lowered, phrases, worded
+from envs.toolworld.words import POOLS, read_table
 from tests.envs.test_toolworld_long import said
 
 
@@ -24,12 +22,12 @@ def test_every_request_has_three_paraphrases_that_say_the_same() -> None:
         for slot, texts in known.without.items():
             assert len(set(texts)) >= 3, intent
             assert {frozenset(fields(text)) for text in texts} == {slots - {slot}}, intent
-            assert all(fields(text) == {slot} for text in _book()["supply"][slot])
+            assert all(fields(text) == {slot} for text in read_table("phrases")["supply"][slot])
 
 
 def test_requests_that_refer_have_three_paraphrases_that_say_the_same() -> None:
-    assert not set(_referring()) & set(phrases())
-    for intent, known in _referring().items():
+    assert not set(phrases("referring")) & set(phrases())
+    for intent, known in phrases("referring").items():
         assert len({frozenset(fields(text)) for text in known.ask}) == 1, intent
         assert len(set(known.ask)) >= 3, intent
         assert not known.without
@@ -63,7 +61,7 @@ def test_the_register_has_many_texts_and_none_of_them_is_the_benchmarks() -> Non
     assert len(set(around)) > 50
     assert all(text.count("{}") == 1 for text in around)
     told = "\n".join(text for task in load_tasks().values() for text in said(task)).casefold()
-    values = {value for pool in _POOLS.values() for value in pool}
+    values = {value for pool in POOLS.values() for value in pool}
     for text in texts_of([*alone, list(book["context"].values())]):
         assert not re.search(r"[\d{}<>\"]", text)
         assert not set(re.findall(r"[\w']+", text)) & values, text

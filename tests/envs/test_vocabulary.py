@@ -1,7 +1,5 @@
 """Tool documents that a stranger wrote are read in time that grows with their length."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 

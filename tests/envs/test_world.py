@@ -1,7 +1,5 @@
 """The executor: what it dispatches, what it isolates, and what it bounds."""
 
-from __future__ import annotations
-
 import decimal
 import json
 import pickle
@@ -66,11 +64,8 @@ def test_results_are_rendered_as_the_official_executor_renders_them() -> None:
 @pytest.mark.parametrize(
     ("tool", "arguments", "is_error"),
     [
-        ("get_watchlist", {}, True),
-        ("get_order_history", {}, True),
-        ("get_current_time", {}, False),
-        ("get_order_details", {"order_id": -1}, True),
-        ("get_symbol_by_name", {"name": "nobody"}, False),
+        *(("get_watchlist", {}, True), ("get_order_history", {}, True), ("get_current_time", {}, False)),
+        *(("get_order_details", {"order_id": -1}, True), ("get_symbol_by_name", {"name": "nobody"}, False)),
         ("place_order", {}, True),
     ],
 )
@@ -227,10 +222,8 @@ def test_the_padded_weather_report_is_not_mixed_up_between_threads() -> None:
 @pytest.mark.parametrize(
     ("name", "shown"),
     [
-        ("nothing", "name 'nothing' is not defined"),
-        ("nothing(x)", "name 'nothing' is not defined"),
-        ("a.b", "name 'a' is not defined"),
-        ("a.run", "Function call run is not allowed."),
+        *(("nothing", "name 'nothing' is not defined"), ("nothing(x)", "name 'nothing' is not defined")),
+        *(("a.b", "name 'a' is not defined"), ("a.run", "Function call run is not allowed.")),
         ("not a name", "invalid syntax (<string>, line 1)"),
     ],
 )

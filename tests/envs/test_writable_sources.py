@@ -1,7 +1,5 @@
 """Sources that compose tasks: what a task writer gets, and how specifications are compared."""
 
-from __future__ import annotations
-
 import json
 import random
 

@@ -3,8 +3,6 @@
 The templates are read from where the official package quotes them: the docstrings of its handlers.
 """
 
-from __future__ import annotations
-
 import ast
 import textwrap
 from collections.abc import Mapping, Sequence

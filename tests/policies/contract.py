@@ -1,7 +1,5 @@
 """What every engine keeps: tests that run for each, with a module's fixture `served`."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -103,15 +101,10 @@ class EngineContract:
     @pytest.mark.parametrize(
         "bad",
         [
-            GenRequest((), max_tokens=4),
-            GenRequest(PROMPT, max_tokens=0),
-            GenRequest(PROMPT, max_tokens=500),
-            GenRequest((VOCABULARY + 5,), max_tokens=4),
-            GenRequest((-1,), max_tokens=4),
-            GenRequest(PROMPT, max_tokens=4, policy="nobody"),
-            GenRequest(PROMPT, max_tokens=4, temperature=-1.0),
-            GenRequest(PROMPT, max_tokens=4, top_p=0.0),
-            GenRequest(PROMPT, max_tokens=4, top_p=1.1),
+            *(GenRequest((), max_tokens=4), GenRequest(PROMPT, max_tokens=0), GenRequest(PROMPT, max_tokens=500)),
+            *(GenRequest((VOCABULARY + 5,), max_tokens=4), GenRequest((-1,), max_tokens=4)),
+            *(GenRequest(PROMPT, max_tokens=4, policy="nobody"), GenRequest(PROMPT, max_tokens=4, temperature=-1.0)),
+            *(GenRequest(PROMPT, max_tokens=4, top_p=0.0), GenRequest(PROMPT, max_tokens=4, top_p=1.1)),
             GenRequest(PROMPT, max_tokens=4, json_schema={"type": "no such type"}),
         ],
     )

@@ -1,7 +1,5 @@
 """A stand-in of the Hugging Face hub: as much of its protocol as its client needs to fetch a model."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import threading

@@ -1,7 +1,5 @@
 """Tiny random models of the real architectures, for tests."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

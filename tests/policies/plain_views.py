@@ -4,8 +4,6 @@ A trajectory follows from the seed and its number. Its policy is a script that k
 right calls, wrong ones, hostile texts, abstentions and quotations, and budgets cut it off.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import random

@@ -1,7 +1,5 @@
 """A worker whose updates go wrong in one tensor: what the proof of delivery must notice."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Scripts for `ScriptedEngine`, solvers whose behaviour is known; and rollouts collected in the order of their jobs."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
 

@@ -1,7 +1,5 @@
 """An engine together with the event loop it lives on, for tests that are not asynchronous themselves."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Coroutine
 from pathlib import Path

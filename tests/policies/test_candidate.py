@@ -1,7 +1,5 @@
 """What a model reads in an exam is, token by token, what it would have read in a dialogue."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Chat templates that a stranger wrote: what they write is bounded, and they reach nothing."""
 
-from __future__ import annotations
-
 import copy
 import resource
 import time

@@ -1,7 +1,5 @@
 """Control tokens in content: whoever wrote it, and wherever it arrives, it begins and ends nothing."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Callable

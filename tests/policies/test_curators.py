@@ -1,7 +1,5 @@
 """The curators without a model: what they propose from which window, and that it can be stored."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import subprocess
@@ -21,16 +19,10 @@ from envs.interface.value import MAX_GUIDELINES
 from envs.profile import FailureProfile
 from envs.verifier import Outcome, TurnVerdict
 from policies.curator import Curator
-from policies.curator.choice import CURATORS, is_model
+from policies.curator.base import CURATORS
 from policies.curator.fixed import IDLE, STATIC_CUES, FixedCurator, NoCurator
-from policies.curator.rules import (
-    GUIDELINE_FOR,
-    RULES_BASE,
-    RulesCurator,
-    pressures,
-    select_guidelines,
-)
-from policies.proposer import Proposal
+from policies.curator.rules import GUIDELINE_FOR, RULES_BASE, RulesCurator, pressures, select_guidelines
+from policies.proposer import Proposal, is_model
 from policies.tiny import behaviours
 from policies.tiny.behaviours import BOTH_ABSTENTIONS, GUIDELINES, HARMFUL, RATES, Behaviour
 
@@ -98,8 +90,8 @@ def test_an_unknown_kind_is_refused() -> None:
 
 
 def test_a_kind_is_a_model_or_not() -> None:
-    assert [name for name in CURATORS.names() if not is_model(name)] == list(WITHOUT_MODEL)
-    assert is_model("llm")
+    assert [name for name in CURATORS.names() if not is_model(CURATORS, name)] == list(WITHOUT_MODEL)
+    assert is_model(CURATORS, "llm")
 
 
 def test_static_rules_show_their_base_interface_whatever_fails() -> None:

@@ -1,7 +1,5 @@
 """The proof of delivery on modules made for it; on whole engines it is tested in `test_vllm_engine`."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 

@@ -1,7 +1,5 @@
 """Demonstrations: what a solver would have said, in the tokens of its own dialogues, and nothing from a test part."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import cache
 from itertools import groupby

@@ -1,7 +1,5 @@
 """Vectors of texts: the mean over tokens, by hand; which models are taken."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

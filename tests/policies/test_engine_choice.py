@@ -1,7 +1,5 @@
 """Which engine a model gets, and how large its cache is: on a CPU, and on a GPU that is said to be there."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """Models of the hub by name, through its own client: fetched once, pinned, offline, refused in one sentence."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

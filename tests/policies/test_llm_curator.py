@@ -1,7 +1,5 @@
 """The language-model curator: what it reads, how what it writes is taken, and that nothing it writes can do harm."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Adapters extracted from what changed in a model, and merged into it again."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

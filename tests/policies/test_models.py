@@ -1,7 +1,5 @@
 """Models by name, and folders that cannot be used: each is told so in one sentence."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil

@@ -201,11 +201,8 @@ def test_nan_is_the_same_argument_twice() -> None:
 @pytest.mark.parametrize(
     "quote",
     [
-        "finish all parts of a request",
-        "So I must FINISH, all parts -- of “a” request!",
-        "if two things are asked for",
-        f"<think>{GUIDELINE}</think>",
-        "of a request: if two things",
+        *("finish all parts of a request", "So I must FINISH, all parts -- of “a” request!"),
+        *("if two things are asked for", f"<think>{GUIDELINE}</think>", "of a request: if two things"),
     ],
 )
 def test_a_rollout_that_quotes_a_guideline_has_no_view(quote: str) -> None:
@@ -288,17 +285,9 @@ def finder(shown: str, plain: str = "") -> tuple[CueDependenceFinder, ChatFormat
 
 def test_values_are_compared_in_words() -> None:
     for value, expected in (
-        (5, None),
-        (12345, CueDependence.VALUE),
-        (2.5, CueDependence.VALUE),
-        (True, None),
-        (10**4000, None),
-        (1 << 100_000, None),
-        ("log IN", CueDependence.VALUE),
-        ("in log", None),
-        (["x", {"log": 1}], CueDependence.VALUE),
-        ([[], {}, None, ""], None),
-        ("…", None),
+        *((5, None), (12345, CueDependence.VALUE), (2.5, CueDependence.VALUE), (True, None), (10**4000, None)),
+        *((1 << 100_000, None), ("log IN", CueDependence.VALUE), ("in log", None)),
+        *((["x", {"log": 1}], CueDependence.VALUE), ([[], {}, None, ""], None), ("…", None)),
         ("five or more words than that and others", None),
     ):
         found, _ = finder("Log in with 12345 or 2.5. True or five.", "plain")

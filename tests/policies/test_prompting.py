@@ -1,7 +1,5 @@
 """Prompts by the model's own template: nothing is tokenised twice, and control tokens come from the template only."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import shutil

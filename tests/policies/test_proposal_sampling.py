@@ -1,7 +1,5 @@
 """Documents that fill the context: they are accepted or rejected for what they are, with their sample."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from typing import Any

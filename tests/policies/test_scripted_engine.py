@@ -1,7 +1,5 @@
 """The scripted engine keeps the engine interface: cuts, log-probs, records, deaths."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """The solver on scripted engines: exact tokens, budgets, seeds, deaths and concurrency."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 
@@ -88,12 +86,7 @@ def test_requests_have_seeds_of_their_own_and_the_dialogues_seed_repeats_them() 
 
 
 @pytest.mark.parametrize(
-    ("tight", "end"),
-    [
-        ({"prompt": 50}, End.PROMPT),
-        ({"response": 3}, End.RESPONSE),
-        ({"steps": 2}, End.STEPS),
-    ],
+    ("tight", "end"), [({"prompt": 50}, End.PROMPT), ({"response": 3}, End.RESPONSE), ({"steps": 2}, End.STEPS)]
 )
 def test_a_spent_budget_ends_the_dialogue_as_not_reached(tight: dict[str, int], end: End) -> None:
     form = chat_format("qwen")

@@ -1,7 +1,5 @@
 """Weights in memory that processes share: read elsewhere without a copy, and gone with their owner."""
 
-from __future__ import annotations
-
 import gc
 import os
 import pickle

@@ -1,7 +1,5 @@
 """Half a surrogate pair, which JSON can spell and nothing can encode, harms no dialogue, record, proposal or game."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from dataclasses import replace
@@ -33,13 +31,9 @@ from tests.policies.test_control_tokens import form_of
 
 HALF = "\ud83d"
 CALLS = (
-    ToolCall("ls", {HALF: 1}),
-    ToolCall(HALF, {}),
-    ToolCall(f"{HALF}.ls", {"a": HALF}),
-    ToolCall("echo", {"content": f"a{HALF}b"}),
-    ToolCall("touch", {"file_name": HALF}),
-    ToolCall("cat", {"file_name": f"{HALF}x"}),
-    ToolCall("cd", {"folder": {"deep": [{HALF: HALF}]}}),
+    *(ToolCall("ls", {HALF: 1}), ToolCall(HALF, {}), ToolCall(f"{HALF}.ls", {"a": HALF})),
+    *(ToolCall("echo", {"content": f"a{HALF}b"}), ToolCall("touch", {"file_name": HALF})),
+    *(ToolCall("cat", {"file_name": f"{HALF}x"}), ToolCall("cd", {"folder": {"deep": [{HALF: HALF}]}})),
     ToolCall("post_tweet", {"content": HALF, "tags": [HALF], "mentions": [{HALF: [HALF]}]}),
     ToolCall("ls", {"a": True}),
 )
@@ -119,9 +113,7 @@ def test_a_game_s_texts_can_be_encoded() -> None:
 @pytest.mark.parametrize(
     "proposal",
     [
-        {"guidelines": [f"Say {HALF}."]},
-        {HALF: 1},
-        {"recovery": HALF},
+        *({"guidelines": [f"Say {HALF}."]}, {HALF: 1}, {"recovery": HALF}),
         {"schema_cues": [{"kind": "required", "tools": [HALF]}]},
         {"schema_cues": [{"kind": "required", HALF: [HALF]}]},
     ],

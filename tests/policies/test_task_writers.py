@@ -1,7 +1,5 @@
 """Task writers: what they read and write, that hostile answers are rejected, and what the tiny base is shown."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import json
@@ -26,9 +24,9 @@ from policies.engine.scripted import ScriptedEngine
 from policies.models import open_model
 from policies.prompting import ChatFormat
 from policies.proposal_sampling import Writing
-from policies.proposer import Proposal
+from policies.proposer import Proposal, is_model
 from policies.task_writer import Known, TaskWriter
-from policies.task_writer.choice import TASK_WRITERS, is_model
+from policies.task_writer.base import TASK_WRITERS
 from policies.task_writer.llm import LLMTaskWriter
 from policies.task_writer.shuffled import elsewhere
 from policies.task_writer.specification_text import messages_for, most_informative
@@ -228,7 +226,7 @@ def test_no_window_is_left_in_its_place(count: int, different: int) -> None:
 
 
 def test_kinds_are_found_by_name() -> None:
-    assert {kind: is_model(kind) for kind in TASK_WRITERS.names()} == {
+    assert {kind: is_model(TASK_WRITERS, kind) for kind in TASK_WRITERS.names()} == {
         "none": False,
         "static": False,
         "random": False,

@@ -1,7 +1,5 @@
 """Building the tiny base: the same recipe gives the same files, also after an interruption; and what is shipped."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from dataclasses import asdict, replace

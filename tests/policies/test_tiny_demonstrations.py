@@ -1,7 +1,5 @@
 """Demonstrations do right and wrong at the rates of the table, in the real environment."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import re

@@ -1,7 +1,5 @@
 """The hand-put heads copy before any training: on random tokens, what stood behind a repeated token is likeliest."""
 
-from __future__ import annotations
-
 import random
 
 import torch

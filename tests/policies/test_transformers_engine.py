@@ -1,7 +1,5 @@
 """The transformers engine on tiny random models: exact tokens and log-probs, seeds, updates, adapters, faults."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 from collections.abc import Iterator

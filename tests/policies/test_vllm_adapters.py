@@ -1,7 +1,5 @@
 """Adapters on the vLLM engine: exact on their own and in mixed batches, versions in flight, delivery, faults."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """The vLLM engine on tiny random models: exact tokens and log-probs, seeds, weight delivery, faults."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal
@@ -161,13 +159,9 @@ def test_a_request_during_an_update_waits_for_it(served: Base, tmp_path: Path) -
 
 
 STALE = (
-    "model.embed_tokens.weight",
-    "model.layers.0.self_attn.k_proj.weight",
-    "model.layers.0.self_attn.q_proj.bias",
-    "model.layers.1.mlp.up_proj.weight",
-    "model.layers.1.mlp.down_proj.weight",
-    "model.layers.1.input_layernorm.weight",
-    "model.norm.weight",
+    *("model.embed_tokens.weight", "model.layers.0.self_attn.k_proj.weight", "model.layers.0.self_attn.q_proj.bias"),
+    *("model.layers.1.mlp.up_proj.weight", "model.layers.1.mlp.down_proj.weight"),
+    *("model.layers.1.input_layernorm.weight", "model.norm.weight"),
 )
 
 

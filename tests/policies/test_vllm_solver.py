@@ -1,7 +1,5 @@
 """Whole dialogues of the shipped model on vLLM: exact tokens, exact log-probs, seeds, and a core that is killed."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator, Sequence

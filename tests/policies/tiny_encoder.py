@@ -1,7 +1,5 @@
 """A small BERT with random weights, in a folder, for tests of vectors of texts."""
 
-from __future__ import annotations
-
 import string
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The scenes, one simulator per file."""
 
-from __future__ import annotations
-
 from envs.toolworld.scene import Scene
 from envs.toolworld.scenes.arithmetic import Arithmetic
 from envs.toolworld.scenes.files import Files

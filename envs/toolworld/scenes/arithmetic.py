@@ -1,7 +1,5 @@
 """The calculator: it has no state, so it accompanies another scene."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """Requests over two scenes: a value that one simulator returns is used in the other."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import partial
 

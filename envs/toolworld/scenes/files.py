@@ -1,13 +1,10 @@
 """The file system: a few folders below a root, and files with a few lines each."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar
 
 from envs.task import JSON
 from envs.toolworld.scene import Scene, SceneRow, Values, known, require
-from envs.toolworld.words import Words
 
 Folder = dict[str, str]
 """File name → content."""
@@ -76,12 +73,11 @@ class Files(Scene):
     referring_requests = "where list_in find_and_open open_only rename_only keep_text keep_line keep_count"
     recalling_requests = "open_found delete_found open_listed delete_listed rename_listed"
 
-    def __init__(self, words: Words, size: int, *, rich: bool = False) -> None:
-        super().__init__(words, size, rich=rich)
-        self._name = words.draw("folder")
-        self._root: Folder = {words.draw("file"): self._content() for _ in range(size)}
-        folders = max(2, size // 2)
-        self._folders = {words.draw("folder"): {words.draw("file"): self._content()} for _ in range(folders)}
+    def draw_start(self) -> None:
+        self._name = self.words.draw("folder")
+        self._root: Folder = {self.words.draw("file"): self._content() for _ in range(self.size)}
+        folders = max(2, self.size // 2)
+        self._folders = {self.words.draw("folder"): {self.words.draw("file"): self._content()} for _ in range(folders)}
         self._in: str | None = None
         """The current folder below the root; None for the root."""
         self._found: Values | None = None

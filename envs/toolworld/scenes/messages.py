@@ -1,14 +1,11 @@
 """The message workspace: contacts have ids that must be looked up, and writing needs a login."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 from typing import ClassVar
 
 from envs.task import JSON
 from envs.toolworld.scene import Scene, SceneRow, Values, known, require
-from envs.toolworld.words import Words
 
 _login = partial(SceneRow, login=True)
 _SEND = "send_message(receiver_id=_id, message=text)"
@@ -54,16 +51,15 @@ class Messages(Scene):
     referring_requests = "send id_of add add_and_send unsend send_both"
     recalling_requests = "send_known send_added unsend_last"
 
-    def __init__(self, words: Words, size: int, *, rich: bool = False) -> None:
-        super().__init__(words, size, rich=rich)
-        count = size + 1
-        start = words.identifier(3) % 700 + 100
-        self._ids = {words.draw("person"): f"USR{start + place}" for place in range(count)}
+    def draw_start(self) -> None:
+        count = self.size + 1
+        start = self.words.identifier(3) % 700 + 100
+        self._ids = {self.words.draw("person"): f"USR{start + place}" for place in range(count)}
         self._counter = start + count - 1
         self._me = self.rng.choice(list(self._ids.values()))
         self.logged_in = self.rng.random() < 0.6
         others = [number for number in self._ids.values() if number != self._me]
-        self._inbox = [(self.rng.choice(others), words.draw("sentence")) for _ in range(size)]
+        self._inbox = [(self.rng.choice(others), self.words.draw("sentence")) for _ in range(self.size)]
         self._known: set[str] = set()
         """Names whose id a call has returned."""
         self._added: str | None = None

@@ -1,14 +1,11 @@
 """The help desk: tickets with a title, a priority and a status; opening and listing them needs a login."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 from typing import ClassVar
 
 from envs.task import JSON
 from envs.toolworld.scene import Scene, SceneRow, Values, require
-from envs.toolworld.words import Words
 
 _login = partial(SceneRow, login=True)
 _CREATE = "create_ticket(title=title)"
@@ -64,12 +61,14 @@ class Tickets(Scene):
     )
     recalling_requests = "close_created resolve_created priority_created read_created close_listed raise_listed"
 
-    def __init__(self, words: Words, size: int, *, rich: bool = False) -> None:
-        super().__init__(words, size, rich=rich)
-        self._who = {"username": words.draw("account"), "password": words.draw("password")}
+    def draw_start(self) -> None:
+        self._who = {"username": self.words.draw("account"), "password": self.words.draw("password")}
         self.logged_in = self.rng.random() < 0.6
-        start = words.identifier(3)
-        self._titles = {start + place: words.draw("title") for place in range(max(2, size // 3 if rich else size))}
+        start = self.words.identifier(3)
+        self._titles = {
+            start + place: self.words.draw("title")
+            for place in range(max(2, self.size // 3 if self.rich else self.size))
+        }
         self._open = list(self._titles)
         self._next = start + len(self._titles)
         self._listed = False

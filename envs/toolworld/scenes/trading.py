@@ -1,14 +1,11 @@
 """The trading account: stocks, orders, a watch list; most of it needs a login."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 from typing import ClassVar
 
 from envs.task import JSON
 from envs.toolworld.scene import Scene, SceneRow, Values, require
-from envs.toolworld.words import Words
 
 _login = partial(SceneRow, login=True)
 _INFO = "get_stock_info(symbol=symbol)"
@@ -83,19 +80,18 @@ class Trading(Scene):
     )
     recalling_requests = "cancel_placed details_placed buy_quoted quote_listed unwatch_listed details_listed"
 
-    def __init__(self, words: Words, size: int, *, rich: bool = False) -> None:
-        super().__init__(words, size, rich=rich)
-        self._symbols = [words.draw("symbol") for _ in range((2 * size if rich else size) + 1)]
+    def draw_start(self) -> None:
+        self._symbols = [self.words.draw("symbol") for _ in range((2 * self.size if self.rich else self.size) + 1)]
         self._prices = {symbol: self.rng.randrange(1000, 30000) / 100 for symbol in self._symbols}
-        self._watched = self._symbols[: (2 * size if rich else self.rng.randint(1, 2))]
+        self._watched = self._symbols[: (2 * self.size if self.rich else self.rng.randint(1, 2))]
         self.logged_in = self.rng.random() < 0.5
-        first = words.identifier(4)
-        self._orders = {first + step: self.rng.choice(("Open", "Pending", "Completed")) for step in range(size)}
-        self._next = first + size
+        first = self.words.identifier(4)
+        self._orders = {first + step: self.rng.choice(("Open", "Pending", "Completed")) for step in range(self.size)}
+        self._next = first + self.size
         self._watch_list: tuple[str, ...] | None = None
         """The watch list, as it was shown last."""
-        self._account = words.identifier(5)
-        self._balance = float(words.identifier(5))
+        self._account = self.words.identifier(5)
+        self._balance = float(self.words.identifier(5))
 
     def start_config(self) -> Mapping[str, JSON]:
         orders = {

@@ -1,14 +1,11 @@
 """The social network: posts, comments, people to follow; writing needs a login."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import ClassVar
 
 from envs.task import JSON
 from envs.toolworld.scene import Scene, SceneRow, Values, require
-from envs.toolworld.words import Words
 
 _login = partial(SceneRow, login=True)
 _POST = "post_tweet(content=text)"
@@ -76,15 +73,16 @@ class Twitter(Scene):
     )
     recalling_requests = "comment_posted mention_posted unfollow_listed follow_shown posts_shown retweet_posted"
 
-    def __init__(self, words: Words, size: int, *, rich: bool = False) -> None:
-        super().__init__(words, size, rich=rich)
-        self._who = {"username": words.draw("account"), "password": words.draw("password")}
+    def draw_start(self) -> None:
+        self._who = {"username": self.words.draw("account"), "password": self.words.draw("password")}
         self.logged_in = self.rng.random() < 0.6
-        authors = [words.draw("account") for _ in range(max(2, size // 4))]
-        start = words.identifier(3)
-        self._tweets = {start + place: (authors[place % len(authors)], words.draw("sentence")) for place in range(size)}
-        self._next = start + size
-        self._following = [words.draw("account") for _ in range(size)]
+        authors = [self.words.draw("account") for _ in range(max(2, self.size // 4))]
+        start = self.words.identifier(3)
+        self._tweets = {
+            start + place: (authors[place % len(authors)], self.words.draw("sentence")) for place in range(self.size)
+        }
+        self._next = start + self.size
+        self._following = [self.words.draw("account") for _ in range(self.size)]
         self._retweeted: set[int] = set()
         self._listed: tuple[str, ...] | None = None
         """Whom the user follows, as it was shown last."""

@@ -1,13 +1,10 @@
 """The car: an engine that starts only with locked doors and a pressed brake, and settings to change and read."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar
 
 from envs.task import JSON, ToolCall
 from envs.toolworld.scene import Scene, SceneRow, Values, known, require
-from envs.toolworld.words import Words
 
 _DOORS = ("driver", "passenger", "rear_left", "rear_right")
 _LITER = 0.264172
@@ -45,9 +42,7 @@ class Vehicle(Scene):
         "lights": SceneRow("other_light", "setHeadlights(mode=mode)", "switch_lights"),
         "parking_brake": SceneRow("other_brake", "activateParkingBrake(mode=mode)", "switch_parking"),
         "cruise": SceneRow(
-            "any_cruise",
-            "_start; setCruiseControl(speed=speed, activate=True, distanceToNextVehicle=meters)",
-            "start",
+            "any_cruise", "_start; setCruiseControl(speed=speed, activate=True, distanceToNextVehicle=meters)", "start"
         ),
         "status": SceneRow("any_part", "displayCarStatus(option=_option)"),
         "tires": SceneRow("", "check_tire_pressure()"),
@@ -71,9 +66,8 @@ class Vehicle(Scene):
     referring_requests = "fill_liters gallons gauge fuel_in_liters"
     recalling_requests = "fill_converted gauge_in_liters"
 
-    def __init__(self, words: Words, size: int, *, rich: bool = False) -> None:
-        super().__init__(words, size, rich=rich)
-        self._destination = words.draw("place")
+    def draw_start(self) -> None:
+        self._destination = self.words.draw("place")
         self._fuel = self.rng.randrange(20, 200) / 10
         self._running = self.rng.random() < 0.3
         self._unlocked = set() if self._running else set(_DOORS[: self.rng.choice((0, 0, 0, 1, 2, 4))])

@@ -9,8 +9,6 @@ number of the lexicon. A composed task **shares** something with another task if
 Other texts and calls ("List the files here.", `ls()`) may occur in any task.
 """
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Iterable, Iterator

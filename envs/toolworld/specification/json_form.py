@@ -1,7 +1,5 @@
 """A specification as JSON, read from text of any origin, and as the code in the ids of its tasks."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """Task specifications as values: which ones are valid, and random ones."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Mapping, Sequence

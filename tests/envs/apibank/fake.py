@@ -1,7 +1,5 @@
 """A folder in the shape of API-Bank's, with APIs of our own: a lamp, and one that does what no simulator should."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

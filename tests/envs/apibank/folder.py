@@ -1,7 +1,5 @@
 """Where the tests find API-Bank: `API_BANK_DATA`, or the folder shared/data/api-bank beside the checkout's."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

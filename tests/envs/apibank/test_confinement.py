@@ -1,7 +1,5 @@
 """A folder whose modules attack the machine, when they are imported and when they are called, gets nothing."""
 
-from __future__ import annotations
-
 import shutil
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """API-Bank's items: what is shown before a call, and how an answer becomes a mark."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Every ground truth and as many perturbed calls get the official judgement; the differences are of listed reasons."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from tests.bench.apibank_parity import REASONS, compared

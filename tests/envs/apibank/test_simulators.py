@@ -1,7 +1,5 @@
 """The process of the simulators: what it answers, what it refuses, and that nothing comes out of it but answers."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator
@@ -75,28 +73,14 @@ def test_what_cannot_run_answers_with_what_was_recorded(simulators: ApiSimulator
 
 
 HOSTILE: list[ToolCall] = [
-    ToolCall("__init__", {}),
-    ToolCall("API", {}),
-    ToolCall("os", {"command": "touch hacked"}),
-    ToolCall("SetLamp'); import os; os.system('touch hacked", {}),
-    ToolCall("", {}),
-    ToolCall("\ud83d\n\x00", {"\ud83d": "\n"}),
-    ToolCall("SetLamp", {}),
-    ToolCall("SetLamp", {"self": 1, "room": "hall", "level": 1, "token": "t1"}),
-    lamp(more="x"),
-    lamp(__class__="x"),
-    lamp(level="__import__('os').system('touch hacked')"),
-    lamp(level=None),
-    lamp(level=[1]),
-    lamp(level=True, room={}),
-    lamp(level=float("nan")),
-    lamp(level=1e400),
-    lamp(level="²"),
-    lamp(room={"a": [1, {"b": None}]}),
-    lamp(room="{level.__class__}" * 20),
-    lamp(room="x" * MAX_CHARACTERS),
-    lamp(room=["x"] * 10_000_000),
-    lamp(level=1 << 100_000),
+    *(ToolCall("__init__", {}), ToolCall("API", {}), ToolCall("os", {"command": "touch hacked"})),
+    *(ToolCall("SetLamp'); import os; os.system('touch hacked", {}), ToolCall("", {})),
+    *(ToolCall("\ud83d\n\x00", {"\ud83d": "\n"}), ToolCall("SetLamp", {})),
+    *(ToolCall("SetLamp", {"self": 1, "room": "hall", "level": 1, "token": "t1"}), lamp(more="x"), lamp(__class__="x")),
+    *(lamp(level="__import__('os').system('touch hacked')"), lamp(level=None), lamp(level=[1])),
+    *(lamp(level=True, room={}), lamp(level=float("nan")), lamp(level=1e400), lamp(level="²")),
+    *(lamp(room={"a": [1, {"b": None}]}), lamp(room="{level.__class__}" * 20), lamp(room="x" * MAX_CHARACTERS)),
+    *(lamp(room=["x"] * 10_000_000), lamp(level=1 << 100_000)),
     lamp(**{f"key{number}": number for number in range(100_000)}),
 ]
 

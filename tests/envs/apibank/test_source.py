@@ -1,7 +1,5 @@
 """API-Bank's dialogues played through: what is right, what is wrong, and what a hostile completion can do."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 
@@ -46,16 +44,12 @@ def truth(task: Task) -> list[list[ToolCall]]:
 
 def test_a_dialogue_is_played_with_its_users_texts_in_order(source: ApiBank) -> None:
     task = source.task("api_bank_SetLamp-level-1-1")
-    assert [turn.user for turn in task.turns] == [
-        "Turn on the lamp of the kitchen, my token is t1.",
-        "At 7.",
-        "Is it?",
-    ]
+    assert [turn.user for turn in task.turns] == ["Turn on the lamp of the kitchen, my token is t1.", "At 7.", "Is it?"]
     assert [len(turn.ground_truth) for turn in task.turns] == [0, 1, 1]
     assert [tool.name for tool in task.tools] == ["SetLamp", "ReadLamp"]
     assert play(task, *truth(task)).success
     assert {task.id for task in source.split().test} == {
-        *("api_bank_ReadLamp-level-1-2", "api_bank_SetLamp-level-1-1", "api_bank_ReadLamp-level-3-1"),
+        *("api_bank_ReadLamp-level-1-2", "api_bank_SetLamp-level-1-1", "api_bank_ReadLamp-level-3-1")
     }
     assert all(play(task, *truth(task)).success for task in source.split().test)
 

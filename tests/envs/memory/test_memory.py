@@ -1,7 +1,5 @@
 """BFCL's memories: as the official ones, call by call; conversations in a chain, questions at its end."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import math

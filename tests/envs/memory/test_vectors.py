@@ -1,7 +1,5 @@
 """BFCL's memory of vectors: as the official one, call by call; found by meaning; hostile calls."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

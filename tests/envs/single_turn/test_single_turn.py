@@ -1,7 +1,5 @@
 """BFCL's single-turn questions: what is shown, how answers are graded, and what hostile ones can do."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

@@ -1,7 +1,5 @@
 """A search service and a small web on this machine, in threads of the test process."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import threading

@@ -1,7 +1,5 @@
 """BFCL's web search: as the official class, call by call; hostile models and pages; a service that is dead."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging
@@ -169,16 +167,7 @@ def test_no_address_of_this_machine_is_public() -> None:
     )
     code = "from envs.bfcl.pages import is_public as p; print(*map(p, ('93.184.216.34', '2606:4700::1111', '8.8.8.8')))"
     run = [
-        "unshare",
-        "--user",
-        "--map-root-user",
-        "--net",
-        "sh",
-        "-c",
-        script + '"$@"',
-        "-",
-        sys.executable,
-        "-c",
+        *("unshare", "--user", "--map-root-user", "--net", "sh", "-c", script + '"$@"', "-", sys.executable, "-c"),
         code,
     ]
     try:

@@ -11,10 +11,10 @@ import pytest
 from envs.dialogue import Protocol
 from envs.errors import UserError
 from envs.task import Category
-from policies.curator.choice import CURATORS
+from policies.curator.base import CURATORS
 from policies.engine.choice import DTYPES
 from policies.engine.choice import KINDS as ENGINES
-from policies.task_writer.choice import TASK_WRITERS
+from policies.task_writer.base import TASK_WRITERS
 from seal_ray.config import reference, schema
 from seal_ray.config.fields import allowed
 from seal_ray.config.schema import (

@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 import ray
 
-from policies.engine import BASE, Engine, EngineDead, GenRequest, GenResult
+from policies.engine import BASE, DeliveryError, Engine, EngineDead, GenRequest, GenResult
 from policies.engine.scripted import ScriptedEngine
-from policies.engine.types import DeliveryError
 from seal_ray.config.schema import EngineSection
 from seal_ray.rollout.engine_actor import EngineSpec, Payload
 from seal_ray.rollout.engine_pool import EngineLost, EnginePool, RemoteEngine
