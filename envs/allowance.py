@@ -27,12 +27,10 @@ ESCAPED = 12
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """An upper bound of a call's cost.
+    """An upper bound of a call's cost: work, and the part that stays in memory.
 
-    Args:
-        work: Units of up to about 50 ns. A character that is read or written costs 1 (12 if the text is not ASCII), a
-            value 40, a call 300.
-        kept: The part that stays in memory, in units of up to about 16 bytes.
+    Work is in units of up to about 50 ns. A character that is read or written costs 1 (12 if the text is not ASCII), a
+    value 40, a call 300. Memory is in units of up to about 16 bytes.
     """
 
     work: int

@@ -43,17 +43,16 @@ class BoundedProcess:
 
     A request that ends the process, or takes too long, has no answer; the next one starts a new process.
 
-    Args:
-        seconds: Time limit of an answer; the first one has a minute.
-        first: Written to each process before its first request; it is not answered.
+    `seconds` limits an answer; the first one has a minute. `first` is written to each process before its first request,
+    and is not answered.
     """
 
     def __init__(
         self, program: Callable[[], Sequence[str]], *, seconds: float, first: Mapping[str, JSON] | None = None
     ) -> None:
-        self._program = program
+        self.program = program
         self._first = b"" if first is None else json.dumps(first).encode() + b"\n"
-        self._seconds = seconds
+        self.seconds = seconds
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._end: Callable[[], object] = lambda: None
@@ -72,7 +71,7 @@ class BoundedProcess:
             process = self._process or self._start()
             try:
                 data = (self._first if fresh else b"") + json.dumps(request).encode() + b"\n"
-                return json.loads(_answer(process, data, _START_S if fresh else self._seconds))
+                return json.loads(_answer(process, data, _START_S if fresh else self.seconds))
             except (OSError, ValueError, EOFError, RecursionError):
                 self.ended += 1
                 self._close()
@@ -87,7 +86,7 @@ class BoundedProcess:
         home = tempfile.TemporaryDirectory(prefix="bounded_")
         libraries = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
         self._process = subprocess.Popen(  # noqa: S603 - a program of ours
-            self._program(),
+            self.program(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

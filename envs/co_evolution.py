@@ -50,11 +50,8 @@ class CoEvolutionGame(AECEnv[str, Observation, str]):
 
     Each reset draws a task; `options={"task": id}` names one instead. Finished dialogues are added to `profile`. A
     reset with a seed starts a new series with an empty profile; the same seed and actions give the same games. Both
-    rewards come with the last move. No action makes `step` raise.
-
-    Args:
-        curator_reward: The curator's reward for a game; the solver's is that of its dialogue.
-        guard: Judges proposals, if given.
+    rewards come with the last move: `curator_reward` for a game, and that of the solver's dialogue. `guard` judges
+    proposals, if given. No action makes `step` raise.
     """
 
     metadata: ClassVar[dict[str, Any]] = {

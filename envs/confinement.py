@@ -69,12 +69,8 @@ def _refuse_files(libc: Any) -> None:
 def _refuse_system_calls(libc: Any, machine: str) -> None:
     """Seccomp: a filter of steps (operation, two jumps, value)."""
     name, column = _MACHINES[machine]
-    steps = [
-        (_LOAD, 0, 0, _MACHINE_AT),
-        (_JUMP_IF_EQUAL, 1, 0, name),
-        (_RETURN, 0, 0, _KILL),
-        (_LOAD, 0, 0, _NUMBER_AT),
-    ]
+    steps = [(_LOAD, 0, 0, _MACHINE_AT), (_JUMP_IF_EQUAL, 1, 0, name), (_RETURN, 0, 0, _KILL)]
+    steps += [(_LOAD, 0, 0, _NUMBER_AT)]
     left = len(_ALLOWED)
     steps += [(_JUMP_IF_EQUAL, left - place, 0, each[column]) for place, each in enumerate(_ALLOWED)]
     steps += [(_RETURN, 0, 0, _REFUSE), (_RETURN, 0, 0, _ALLOW)]

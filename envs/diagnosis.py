@@ -119,12 +119,9 @@ def diagnose_turn(
 ) -> TurnDiagnosis:
     """Labels one turn that has its verdict; the first rule that matches wins.
 
-    Args:
-        steps: The turn's steps, in order.
-        truth: Results and state of the turn's ground truth.
-        changed_state: Whether the public state changed in the turn. Used only if the turn has no ground truth.
-        seen: Whether a result text has appeared in the dialogue so far, this turn included.
-        by_goal: Whether the task is judged by its final state. Then any call is allowed, and none is needed.
+    `changed_state`, whether the public state changed in the turn, is used only if the turn has no ground truth. `seen`
+    says whether a result text has appeared in the dialogue so far, this turn included. `by_goal` says that the task is
+    judged by its final state: any call is allowed, and none is needed.
     """
     play = _Play(steps)
     finding = (

@@ -88,10 +88,8 @@ class Dialogue(gymnasium.Env[str, str]):
     effect.
 
     No completion makes `step` raise. It raises `gymnasium.error.ResetNeeded` before `reset` and after the end. A broken
-    task raises `EnvironmentFault`, at `reset` or later.
-
-    Args:
-        context: The model's context in tokens; results that it could not hold are cut, see `Allowance`.
+    task raises `EnvironmentFault`, at `reset` or later. Results that do not fit into `context` (tokens) are cut, see
+    `Allowance`.
     """
 
     metadata = {"render_modes": ["ansi"], "name": "dialogue_v0"}  # noqa: RUF012 - as Gymnasium declares it

@@ -141,12 +141,6 @@ EXAMS: Registry[type[Exam]] = Registry(
 """The suites by name."""
 
 
-def first_call(dialect: Dialect, said: Said) -> ToolCall | None:
-    """The first call of an answer, as the dialect's official decoder reads it, if any."""
-    calls = calls_of(dialect, said)
-    return calls[0] if calls else None
-
-
 def calls_of(dialect: Dialect, said: Said) -> tuple[ToolCall, ...]:
     """The calls of an answer, as the dialect's official decoder reads it; none if it was cut off."""
     return dialect.parse(said.text).official_calls if said.end == "stop" else ()

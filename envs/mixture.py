@@ -111,9 +111,7 @@ class Mixture(TaskSource):
         self.context = None if None in rooms else max(room for room in rooms if room is not None)
 
     def tools(self) -> Mapping[str, ToolDoc]:
-        return MappingProxyType(
-            {name: tool for source in reversed(self._sources) for name, tool in source.tools().items()}
-        )
+        return MappingProxyType({name: tool for each in reversed(self._sources) for name, tool in each.tools().items()})
 
     def public_texts(self) -> Iterator[str]:
         return (text for source in self._sources for text in source.public_texts())

@@ -1,5 +1,7 @@
 """Registers the dialogue with Gymnasium as "seal_ray/Dialogue-v0"; importing this module is enough."""
 
+from typing import Any
+
 import gymnasium
 
 from envs.dialects import get_dialect
@@ -12,19 +14,10 @@ from envs.task import JSON
 DIALOGUE_ID = "seal_ray/Dialogue-v0"
 
 
-def make_dialogue(
-    task: str,
-    *,
-    dialect: str = "qwen",
-    interface: JSON = None,
-    protocol: str = "official",
-    render_mode: str | None = None,
-) -> Dialogue:
+def make_dialogue(task: str, *, dialect: str = "qwen", interface: JSON = None, **settings: Any) -> Dialogue:
     """A dialogue from plain values, as `gymnasium.make` passes them; `interface` is its JSON form, None for plain."""
     shown = Interface.plain() if interface is None else interface_from_dict(interface)
-    return Dialogue(
-        find_task(task), dialect=get_dialect(dialect), interface=shown, protocol=protocol, render_mode=render_mode
-    )
+    return Dialogue(find_task(task), dialect=get_dialect(dialect), interface=shown, **settings)
 
 
 if DIALOGUE_ID not in gymnasium.registry:

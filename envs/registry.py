@@ -23,14 +23,11 @@ def installed(group: str) -> Mapping[str, str]:
 
 @dataclass(frozen=True)
 class Registry(Generic[T]):
-    """The objects that a setting can name.
+    """The objects that the setting `key` can name.
 
-    A name must never come from model text. `envs/trusting.py` decides whether a name from a file may be imported.
-
-    Args:
-        key: The setting, for messages.
-        group: Entry point group through which installed packages add names.
-        built_in: Name → "module:attribute", imported on first use; these names cannot be replaced.
+    Installed packages add names through the entry point `group`. `built_in` names ("module:attribute" by name) cannot
+    be replaced, and are imported on first use. A name must never come from model text. `envs/trusting.py` decides
+    whether a name from a file may be imported.
     """
 
     key: str

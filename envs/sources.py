@@ -287,19 +287,19 @@ _MIXTURES: Registry[Callable[..., TaskSource]] = Registry(SOURCES.key, SOURCES.g
 BENCHMARK = "bfcl"
 """The default source of `seal-ray tasks`."""
 
-_own: tuple[TaskSource, ...] = ()
+own_sources: list[TaskSource] = []
+"""The other sources that a setting has named so far in this process."""
 
 
 def get_source(name: str, *, key: str = SOURCES.key) -> TaskSource:
     """The source of that name or import path, or the mixture of several. Raises `UserError`, which names `key`."""
-    global _own
     if BETWEEN in name:
         return _MIXTURES.find(BETWEEN)(name, key=key)
     try:
         source = SOURCES.find(name)
     except UserError as error:
         raise UserError(f"{key}:{str(error).removeprefix(SOURCES.key + ':')}") from None
-    if name not in SOURCES.built_in and source not in _own:
+    if name not in SOURCES.built_in and source not in own_sources:
         if isinstance(source, type):
             raise UserError(f"{key}: {name!r:.80} is a class; name an instance of it.")
         members = dict.fromkeys((*TaskSource.__annotations__, *vars(TaskSource)))
@@ -307,7 +307,7 @@ def get_source(name: str, *, key: str = SOURCES.key) -> TaskSource:
         if lacking:
             raise UserError(f"{key}: {name!r:.80} is no task source; it lacks {', '.join(lacking[:3])}.")
         _check_categories(f"{key}: {source.name}", source.categories)
-        _own = (*_own, source)
+        own_sources.append(source)
     return source
 
 
@@ -319,7 +319,7 @@ def _check_categories(whose: str, categories: Iterable[str]) -> None:
 
 def known_sources() -> tuple[TaskSource, ...]:
     """The built-in sources and those that a setting has named. Hashable."""
-    return (*map(SOURCES.find, SOURCES.built_in), *_own)
+    return (*map(SOURCES.find, SOURCES.built_in), *own_sources)
 
 
 def find_task(task_id: str, sources: Iterable[str] = ()) -> Task:

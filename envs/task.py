@@ -84,12 +84,10 @@ class ToolDoc:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One user turn.
+    """One user turn, with the tools that it reveals.
 
-    Args:
-        user: The user's text; None in the turn that reveals tools. An example only, if the task has a `user`.
-        ground_truth: The right calls. Empty means that nothing should be called, unless the task has a goal.
-        revealed: Documents of the tools that the turn reveals.
+    The user's text is None in a turn that reveals tools, and an example only if the task has a `user`. An empty ground
+    truth means that nothing should be called, unless the task has a goal.
     """
 
     user: str | None
@@ -101,12 +99,9 @@ class Turn:
 class Task:
     """One multi-turn problem. Immutable; compared and hashed by identity, since its content is large.
 
-    Args:
-        scenario: Id that all variants of one story share; they must stay on one side of a split.
-        tools: Documents that are shown from the start.
-        classes: Parts of the world that are involved, for filters and counts.
-        user: Makes the user of one dialogue, who replaces the turns' fixed texts.
-        goal: Judges the final state, instead of the turns' ground truth.
+    All variants of one story share a `scenario` and must stay on one side of a split. `tools` are shown from the start.
+    `classes` are the involved parts of the world, for filters and counts. `user` makes the user of one dialogue, who
+    replaces the turns' fixed texts; `goal` judges the final state, instead of the turns' ground truth.
     """
 
     id: str

@@ -1,9 +1,13 @@
 """Text handling at the borders: valid Unicode out, and no markup inside content."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import TypeVar
 
 from envs.task import JSON
+
+T = TypeVar("T")
 
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
@@ -69,19 +73,27 @@ def _any_of(texts: Iterable[str]) -> re.Pattern[str]:
     return re.compile(f"({'|'.join(map(re.escape, longest_first)) or '(?!)'})")
 
 
+def leaves(value: JSON, *, keys: bool = False) -> Iterator[JSON]:
+    """The parts of a JSON value that are neither lists nor objects, in order; with `keys` also the keys of objects."""
+    if isinstance(value, Mapping):
+        value = [*chain.from_iterable(value.items())] if keys else [*value.values()]
+    if isinstance(value, list | tuple | set | frozenset):
+        for inner in value:
+            yield from leaves(inner, keys=keys)
+    else:
+        yield value
+
+
 def texts_in(value: JSON, *, whole_numbers: bool = False) -> Iterator[str]:
     """Every string of a JSON value, keys included; with `whole_numbers` these too, as text."""
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield key
-            yield from texts_in(inner, whole_numbers=whole_numbers)
-    elif isinstance(value, list | tuple):
-        for inner in value:
-            yield from texts_in(inner, whole_numbers=whole_numbers)
-    elif isinstance(value, str):
-        yield value
-    elif whole_numbers and isinstance(value, int) and not isinstance(value, bool):
-        yield str(value)
+    for leaf in leaves(value, keys=True):
+        if isinstance(leaf, str) or (whole_numbers and type(leaf) is int):
+            yield str(leaf)
+
+
+def windows(items: Sequence[T], size: int) -> Iterator[tuple[T, ...]]:
+    """All runs of `size` consecutive items."""
+    return zip(*(items[start:] for start in range(size)), strict=False)
 
 
 def visible(text: str) -> str:

@@ -52,11 +52,10 @@ class SchemaViolation:
 
 @dataclass(frozen=True, slots=True)
 class CallRecord:
-    """One call and its result.
+    """One call and its result, the environment's text without feedback.
 
-    Args:
-        result: The environment's text, without feedback. If room ran out it ends in a mark, and `digest` covers all.
-        executed: False if the protocol returned its own error. A call that was too expensive has no arguments.
+    If room ran out the result ends in a mark, and `digest` covers all. `executed` is False if the protocol returned its
+    own error. A call that was too expensive has no arguments.
     """
 
     call: ToolCall

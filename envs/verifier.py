@@ -46,10 +46,8 @@ class Outcome(StrEnum):
 class TurnVerdict:
     """The verdict on one turn.
 
-    Args:
-        wrong_state: Attributes ("Class.attribute") that differ from the ground truth's at the end of the turn.
-        wrong_before: Attributes that differed at its start.
-        missing_results: The ground truth's results of this turn that are not among all results so far.
+    The attributes ("Class.attribute") in `wrong_state` differ from the ground truth's at the end of the turn, those in
+    `wrong_before` at its start. `missing_results` are the ground truth's of this turn that are not among all so far.
     """
 
     turn: int
@@ -117,10 +115,8 @@ def _execute_ground_truth(task: Task) -> Prepared:
 def freeze(state: Mapping[str, Any], previous: State | None = None) -> State:
     """A copy of a state view that later calls cannot change; values equal to `previous` share its objects."""
     known = previous or {}
-    return {
-        key: known[key] if key in known and known[key] == value else copy.deepcopy(value)
-        for key, value in state.items()
-    }
+    same = {key for key, value in state.items() if key in known and known[key] == value}
+    return {key: known[key] if key in same else copy.deepcopy(value) for key, value in state.items()}
 
 
 def differing(state: Mapping[str, Any], truth: State) -> frozenset[str]:

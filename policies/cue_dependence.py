@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import chain
 
-from envs.task import JSON, ToolCall
+from envs.task import ToolCall
+from envs.text import leaves, windows
 from policies.prompting import ChatFormat
 
 RUN_OF_WORDS = 6
@@ -53,7 +54,7 @@ class _ReadText:
             self._words.append(_words(self.form.text(span)))
         runs, indexed = self._runs.get(len(run), (set(), 0))
         for words in self._words[indexed:]:
-            runs.update(_windows(words, len(run)))
+            runs.update(windows(words, len(run)))
         self._runs[len(run)] = (runs, len(self._words))
         return run in runs
 
@@ -77,7 +78,7 @@ class CueDependenceFinder:
         """The next completion's dependence on a cue, if any. `calls` are its calls."""
         parts = {run for call in calls for part in _parts(call) for run in _pieces(_words(part))}
         if self._shown.spans:
-            said = _windows(_words(self._form.text(completion)), RUN_OF_WORDS)
+            said = windows(_words(self._form.text(completion)), RUN_OF_WORDS)
             used = chain(said, parts - self._own)
             lengths = {len(run) for run in used if run in self._shown and run not in self._plain}
             if lengths:
@@ -90,27 +91,14 @@ def _words(text: str) -> list[str]:
     return _WORD.findall(text.casefold())
 
 
-def _windows(words: Sequence[str], size: int) -> Iterator[Run]:
-    return zip(*(words[start:] for start in range(size)), strict=False)
-
-
 def _pieces(words: Sequence[str]) -> Iterator[Run]:
     """The words as one run, or as runs of `RUN_OF_WORDS` if there are more."""
-    return _windows(words, min(len(words), RUN_OF_WORDS)) if words else iter(())
+    return windows(words, min(len(words), RUN_OF_WORDS)) if words else iter(())
 
 
 def _parts(call: ToolCall) -> Iterator[str]:
     """The tool's name, and the names, texts and numbers of its arguments."""
     yield call.name
-    yield from _leaves(dict(call.arguments))
-
-
-def _leaves(value: JSON) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        yield from chain.from_iterable(map(_leaves, chain.from_iterable(value.items())))
-    elif isinstance(value, list | tuple | set | frozenset):
-        yield from chain.from_iterable(map(_leaves, value))
-    elif isinstance(value, float) or (isinstance(value, int) and not isinstance(value, bool) and abs(value) < _LARGEST):
-        yield str(value)
+    for leaf in leaves(dict(call.arguments), keys=True):
+        if isinstance(leaf, str | float) or (type(leaf) is int and abs(leaf) < _LARGEST):
+            yield str(leaf)

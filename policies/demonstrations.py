@@ -1,10 +1,11 @@
 """Demonstrations for supervised learning: a task's ground truth, played and tokenised like a solver's dialogue."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from envs.dialogue import Protocol
 from envs.interface import Interface
-from envs.task import JSON, Category, Task, ToolCall
+from envs.task import Category, Task, ToolCall
+from envs.text import leaves
 from envs.verifier import prepare
 from policies.prompting import ChatFormat
 from policies.sample import Sample
@@ -21,13 +22,8 @@ def demonstrate(task: Task, form: ChatFormat, *, context: int) -> Sample | None:
 
     The solver's tokens have the mask True, and log-probs and versions of 0. A call that needs a new value from a result
     of the calls before it comes in a later completion. A turn ends in a short sentence; a turn without ground truth has
-    only that.
-
-    Returns:
-        The sample; None if the dialogue is longer than `context` tokens.
-
-    Raises:
-        ValueError: The ground truth does not pass.
+    only that. Returns None if the dialogue is longer than `context` tokens, and raises `ValueError` if the ground truth
+    does not pass.
     """
     played = TokenDialogue(task, form, interface=Interface.plain(), protocol=Protocol.OFFICIAL, context=context)
     truths = prepare(task).turns
@@ -54,23 +50,8 @@ def demonstrate(task: Task, form: ChatFormat, *, context: int) -> Sample | None:
 def _ready(calls: Sequence[ToolCall], results: Sequence[str], seen: str) -> list[ToolCall]:
     """The first calls, up to one that takes a new value from a result of those before it."""
     for place, call in enumerate(calls):
-        new = [value for value in _values(dict(call.arguments)) if value not in seen]
+        texts = (str(leaf) for leaf in leaves(dict(call.arguments)) if not isinstance(leaf, bool | None))
+        new = [text for text in texts if len(text) >= _SHORTEST and text not in seen]
         if any(value in result for value in new for result in results[:place]):
             return list(calls[:place])
     return list(calls)
-
-
-def _values(value: JSON) -> Iterator[str]:
-    match value:
-        case dict():
-            for inner in value.values():
-                yield from _values(inner)
-        case list() | tuple():
-            for inner in value:
-                yield from _values(inner)
-        case bool() | None:
-            return
-        case _:
-            text = str(value)
-            if len(text) >= _SHORTEST:
-                yield text

@@ -58,20 +58,15 @@ class PlainView(Sample):
 def plain_view(trajectory: Trajectory, task: Task, form: ChatFormat, budgets: Budgets) -> PlainView | NoView:
     """The plain view of a trajectory, or why there is none. A plain trajectory is its own view and is not replayed.
 
-    Nothing in a trajectory makes this raise. A task's user must give the same answers again.
-
-    Args:
-        trajectory: The trajectory.
-        task: Its task.
-        form: The chat format that it was played with.
-        budgets: The budgets that it was played with.
+    It was played with this chat format and these budgets. Nothing in a trajectory makes this raise. A task's user must
+    give the same answers again.
     """
     if trajectory.interface == interface_id(Interface.plain()):
         return trajectory.extended(PlainView, sampled=trajectory.sampled)
     if not trajectory.sampled:
         return NoView.PROMPT
     try:
-        replay = _replay(trajectory, task, form, budgets)
+        replay = replayed(trajectory, task, form, budgets)
     except EnvironmentFault:
         return NoView.FAULT
     if isinstance(replay, NoView):
@@ -82,7 +77,7 @@ def plain_view(trajectory: Trajectory, task: Task, form: ChatFormat, budgets: Bu
     return replay.record.sample(trajectory.seed).extended(PlainView, sampled=tuple(replay.sampled))
 
 
-def _replay(
+def replayed(
     trajectory: Trajectory, task: Task, form: ChatFormat, budgets: Budgets, interface: Interface = Interface.plain()
 ) -> TokenDialogue | NoView:
     """The finished dialogue of the sampled tokens under an interface, or how it differs."""

@@ -164,13 +164,8 @@ class ChatFormat:
     ) -> str:
         try:
             template = self._tokenizer.get_chat_template(tools=tools)
-            values = {
-                "messages": chat,
-                "tools": tools,
-                "documents": None,
-                "add_generation_prompt": add_generation_prompt,
-            }
-            return render_chat(template, {**values, **self._tokenizer.special_tokens_map})
+            values = {"messages": chat, "tools": tools, "documents": None, **self._tokenizer.special_tokens_map}
+            return render_chat(template, {"add_generation_prompt": add_generation_prompt, **values})
         # A template is a program that comes with a model; an unexpected tool can make it raise anything.
         except Exception as error:
             raise UserError(

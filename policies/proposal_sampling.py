@@ -1,22 +1,21 @@
 """JSON documents that a language model writes: sampled through an engine, kept as tokens, and read as hostile text."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from envs.dialogue import Message
 from envs.errors import UserError
-from policies.engine import BadRequest, Engine, EngineDead, Finish, GenRequest, GenResult
+from policies.engine import BadRequest, Engine, Finish, GenRequest, GenResult
 from policies.prompting import ChatFormat
 from policies.proposer import Proposal
+from policies.rollouts import EngineRestarter
 from policies.sample import Recording
 from policies.trajectory import derive_seed
 
 T = TypeVar("T")
-
-_MAX_RESTARTS = 3
-"""Restarts of a dead engine for one document."""
+Sampling = Callable[[GenRequest], Awaitable[tuple[GenResult, tuple[float, ...]]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +67,18 @@ class ProposalSampler(Generic[T]):
             if len(prompt) + self.writing.max_tokens + self.writing.scored <= self.writing.context:
                 break
         engine = self.connect()
-        written = (self._document(engine, prompt, derive_seed(seed, place)) for place in range(n))
+        restarter = EngineRestarter(engine, "document")
+
+        async def sampled(request: GenRequest) -> tuple[GenResult, tuple[float, ...]]:
+            return await restarter.until_done(lambda: _sampled(engine, request))
+
+        written = (self._document(sampled, prompt, derive_seed(seed, place)) for place in range(n))
         return tuple(
             proposal if proposal.value is None else replace(proposal, rejection=self.check(proposal.value))
             for proposal in await asyncio.gather(*written)
         )
 
-    async def _document(self, engine: Engine, prompt: tuple[int, ...], seed: int) -> Proposal[T]:
+    async def _document(self, sampled: Sampling, prompt: tuple[int, ...], seed: int) -> Proposal[T]:
         writing = self.writing
         room = writing.context - len(prompt) - writing.scored
         document: Proposal[T] = Proposal(None, f"{self.name}: its prompt of {len(prompt)} tokens leaves it no room.")
@@ -91,7 +95,7 @@ class ProposalSampler(Generic[T]):
                 json_schema=self.schema if writing.constrained else None,
             )
             try:
-                result, logprobs = await _sampled(engine, request)
+                result, logprobs = await sampled(request)
             except BadRequest as error:
                 return Proposal(None, f"{self.name}: the engine refuses the request ({error}).")
             document = self._read(request, result, logprobs)
@@ -130,15 +134,8 @@ def outermost_object(text: str, *, name: str) -> str:
 
 async def _sampled(engine: Engine, request: GenRequest) -> tuple[GenResult, tuple[float, ...]]:
     """The result, and the policy's own log-probs (nats) of its tokens, even if a grammar restricted the sampling."""
-    for left in range(_MAX_RESTARTS, -1, -1):
-        try:
-            result = await engine.generate(request)
-            if not result.masked:
-                return result, result.sampled_logprobs_T
-            whole = request.prompt_ids + result.token_ids_T
-            return result, await engine.score(whole, len(request.prompt_ids), policy=request.policy)
-        except EngineDead:
-            if not left:
-                raise
-            await engine.restart()
-    raise AssertionError("the last try returns or raises")
+    result = await engine.generate(request)
+    if not result.masked:
+        return result, result.sampled_logprobs_T
+    whole = request.prompt_ids + result.token_ids_T
+    return result, await engine.score(whole, len(request.prompt_ids), policy=request.policy)

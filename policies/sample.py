@@ -56,6 +56,4 @@ class Recording:
 
     def sample(self, seed: int) -> Sample:
         """The recorded sample."""
-        return Sample(
-            seed, tuple(self.token_ids_T), tuple(self.mask_T), tuple(self.sampled_logprobs_T), tuple(self.versions_T)
-        )
+        return Sample(seed, *(tuple(getattr(self, each.name)) for each in fields(self)))

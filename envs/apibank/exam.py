@@ -20,7 +20,7 @@ from envs.apibank import data
 from envs.apibank.simulators import ApiSimulators, Recorded
 from envs.dialects import Dialect
 from envs.dialogue import Message
-from envs.exams import Candidate, Conversation, Entry, Mark, Past, first_call
+from envs.exams import Candidate, Conversation, Entry, Mark, Past, calls_of
 from envs.task import JSON, ToolDoc
 
 INSTRUCTION = (
@@ -53,13 +53,11 @@ class ApiBankExam:
         return data.read_tools(self._described)
 
     def items(self) -> Sequence[ApiCall]:
-        return [
-            ApiCall(self, dialogue, place, number)
-            for dialogue in self._dialogues
-            for number, place in enumerate(
-                place for place, row in enumerate(dialogue.rows) if isinstance(row, Recorded)
-            )
-        ]
+        found = []
+        for dialogue in self._dialogues:
+            places = [place for place, row in enumerate(dialogue.rows) if isinstance(row, Recorded)]
+            found += [ApiCall(self, dialogue, place, number) for number, place in enumerate(places)]
+        return found
 
     def notes(self) -> Sequence[str]:
         calls = Counter(each.call.name for dialogue in self._dialogues for each in dialogue.calls)
@@ -116,7 +114,7 @@ class ApiCall:
 
     async def sit(self, candidate: Candidate, before: JSON) -> Mark:  # noqa: ARG002 - nothing comes before
         said = await candidate.answer(self.conversation(candidate.dialect))
-        call = first_call(candidate.dialect, said)
+        call = next(iter(calls_of(candidate.dialect, said)), None)
         if call is None:
             return Mark(False, "no call")
         if call.name != self.truth.call.name:

@@ -70,10 +70,8 @@ class ApiSimulators:
 
     A call that ends the process, or takes longer than `worker.SECONDS` of a processor, is an error; the next one gets a
     new process. Raises `UserError` for files that the user does not trust: all but the published ones, and all files if
-    the kernel cannot confine a process.
-
-    Args:
-        recorded: Results for APIs that cannot be executed here, by `key_of` a call.
+    the kernel cannot confine a process. `recorded` are results for APIs that cannot be executed here, by `key_of` a
+    call.
     """
 
     def __init__(self, folder: Path, recorded: Mapping[str, JSON] | None = None) -> None:

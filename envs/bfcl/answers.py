@@ -56,12 +56,10 @@ def check(
     kind: str = "simple",
     convert: Convert | None = None,
 ) -> str | None:
-    """Why the calls are not the answer, or None.
+    """Why the calls are not the answer, or None. `convert` is needed unless the language is Python.
 
-    Args:
-        kind: "simple", one call of the one function; "multiple", one call of the right function of several; or
-            "parallel", several calls in any order.
-        convert: Needed unless the language is Python.
+    A "simple" answer is one call of the one function, a "multiple" one of the right function of several; "parallel"
+    are several calls in any order.
     """
     if len(calls) != (1 if kind == "simple" else len(answers)):
         return f"{len(calls)} calls, not {len(answers)}"

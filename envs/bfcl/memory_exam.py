@@ -40,12 +40,9 @@ class MemoryExam(Exam):
         questions, form = read_rows(path), prompts.ADDITIONAL_SYSTEM_PROMPT_FOR_AGENTIC_RESPONSE_FORMAT
         self._items: list[MemorySession] = []
         for name, opens in backends.items():
-            unified, split = (
-                prompts.MEMORY_BACKEND_INSTRUCTION_UNIFIED,
-                prompts.MEMORY_BACKEND_INSTRUCTION_CORE_ARCHIVAL,
-            )
+            kind = "UNIFIED" if name == "rec_sum" else "CORE_ARCHIVAL"
             tools = tools_in(folder / "multi_turn_func_doc" / f"memory_{name}.json")
-            backend = Backend(name, opens, tools, unified if name == "rec_sum" else split)
+            backend = Backend(name, opens, tools, getattr(prompts, f"MEMORY_BACKEND_INSTRUCTION_{kind}"))
             for story, role in prompts.MEMORY_AGENT_SETTINGS.items():
                 last = None
                 for row in read_rows(folder / "memory_prereq_conversation" / f"memory_{story}.json"):

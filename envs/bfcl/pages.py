@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 HEADERS = {
     "User-Agent": (
-        "Mozilla/5.0 (Windows NT 10.0; Win64; x64) "
-        "AppleWebKit/537.36 (KHTML, like Gecko) "
+        "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) "
         "Chrome/112.0.0.0 Safari/537.36"
     ),
     "Accept": (
@@ -178,11 +177,11 @@ def _encoding(content_type: str | None) -> str | None:
     return "utf-8" if "application/json" in kind else None
 
 
-async def _addresses(host: str, port: int) -> Sequence[str]:
+async def addresses_of(host: str, port: int) -> Sequence[str]:
+    """The addresses of a host now. Raises `PageRefused`."""
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG
-        )
+        look_up = asyncio.get_running_loop().getaddrinfo
+        found = await look_up(host, port, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
     except (OSError, UnicodeError):
         raise PageRefused(f"Failed to resolve '{host[:200]}'") from None
     return list(dict.fromkeys(str(each[4][0]) for each in found))
@@ -209,7 +208,7 @@ def _checking(private: frozenset[str]) -> httpx.AsyncBaseTransport:
             if url.scheme not in _PORTS:
                 raise PageRefused(f"the address {str(url)[:200]} is neither http nor https")
             port = url.port or _PORTS[url.scheme]
-            addresses = await _addresses(url.host, port)
+            addresses = await addresses_of(url.host, port)
             if f"{url.host}:{port}" not in private:
                 if not addresses or not all(map(is_public, addresses)):
                     raise PageRefused(f"the host '{url.host[:200]}' is not on the public internet")

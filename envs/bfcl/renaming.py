@@ -66,18 +66,13 @@ def _drawn(scenario: str, seed: str) -> Names:
 def renamed(task: Task, names: Names) -> Task:
     """The task with names exchanged in its start config, user texts and ground truth."""
     setting = simulators_of(task)
-    turns = tuple(
-        replace(
-            turn,
-            user=None if turn.user is None else exchanged(turn.user, names),
-            ground_truth=tuple(
-                ToolCall(call.name, _exchanged(dict(call.arguments), names)) for call in turn.ground_truth
-            ),
-        )
-        for turn in task.turns
-    )
+    turns = []
+    for turn in task.turns:
+        user = None if turn.user is None else exchanged(turn.user, names)
+        calls = (ToolCall(call.name, _exchanged(dict(call.arguments), names)) for call in turn.ground_truth)
+        turns.append(replace(turn, user=user, ground_truth=tuple(calls)))
     config = _exchanged(dict(setting.initial_config), names)
-    return replace(task, turns=turns, setting=replace(setting, initial_config=config))
+    return replace(task, turns=tuple(turns), setting=replace(setting, initial_config=config))
 
 
 def exchanged(text: str, names: Names) -> str:

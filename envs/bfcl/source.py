@@ -19,11 +19,8 @@ from envs.folders import make_folder
 from envs.sources import Categories, FinitePool, Overlap, Played, Split, TaskPool, TaskSource, alternating_categories
 from envs.task import Category, Task, ToolDoc
 
-REGISTERED = {
-    "qwen": "Qwen/Qwen3-8B-FC",
-    "llama3_json": "meta-llama/Llama-3.1-8B-Instruct-FC",
-    "toolace": "Team-ACE/ToolACE-2-8B",
-}
+REGISTERED = {"qwen": "Qwen/Qwen3-8B-FC", "llama3_json": "meta-llama/Llama-3.1-8B-Instruct-FC"}
+REGISTERED["toolace"] = "Team-ACE/ToolACE-2-8B"
 """Dialect → the name of a registered model whose official handler reads it."""
 
 RENAMED_PREFIX = "renamed_"

@@ -86,7 +86,7 @@ class Web:
     ) -> None:
         self.service = service
         self._patience, self._limits = patience or Patience(), limits or pages.PageLimits()
-        self._reader = BoundedProcess(
+        self.reader = BoundedProcess(
             lambda: program_of(page_reader.__name__, "bs4", "html2text"), seconds=5.0 * page_reader.SECONDS
         )
         # At INFO it logs every URL, the service's with its key.
@@ -94,7 +94,7 @@ class Web:
         logger.setLevel(max(logging.WARNING, logger.level))
 
     def close(self) -> None:
-        self._reader.close()
+        self.reader.close()
 
     async def execute(self, call: ToolCall, *, show_snippet: bool) -> CallResult:
         """Executes one call, or returns an error.
@@ -117,7 +117,7 @@ class Web:
         """A page as text. Raises `ValueError` if it cannot be read."""
         body = base64.b64encode(page.body).decode()
         reply = await asyncio.to_thread(
-            self._reader.ask, {"body": body, "encoding": page.encoding, "mode": mode if isinstance(mode, str) else ""}
+            self.reader.ask, {"body": body, "encoding": page.encoding, "mode": mode if isinstance(mode, str) else ""}
         )
         if reply is None:
             raise ValueError("the page takes too long to read")

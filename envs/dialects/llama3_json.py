@@ -41,10 +41,8 @@ class Llama3Json(Dialect):
         return _INTRODUCTION + "".join(f"{json.dumps(dict(tool.document), indent=4)}\n\n" for tool in tools)
 
     def render_calls(self, calls: Sequence[ToolCall]) -> str:
-        objects = [
-            without_mark(json.dumps({"name": call.name, "parameters": dict(call.arguments)}), _PYTHON_TAG)
-            for call in calls
-        ]
+        texts = (json.dumps({"name": call.name, "parameters": dict(call.arguments)}) for call in calls)
+        objects = [without_mark(text, _PYTHON_TAG) for text in texts]
         return objects[0] if len(objects) == 1 else f"[{', '.join(objects)}]" if objects else ""
 
     def parse(self, completion: str) -> ParsedCompletion:

@@ -18,14 +18,10 @@ class LeakGuard:
     """Judges interfaces that are proposed for training.
 
     It rejects an invalid interface (also one that was built directly), a kind of schema cue that is not allowed,
-    guidelines longer than `max_tokens`, and texts that contain an answer as `ForbiddenAnswers` defines it. Each
-    guideline, and then all of them as one text, is searched as written, with lookalike letters and marks between
-    letters undone, backwards, in rot13, and with base64, base32, hexadecimal, URL and character codes decoded, two
-    layers deep.
-
-    Args:
-        max_tokens: Limit of the guidelines' text, with its heading.
-        count_tokens: Counts it; `estimate_tokens` is the default.
+    guidelines whose text has more than `max_tokens` with its heading (by `count_tokens`, else `estimate_tokens`), and
+    texts that contain an answer as `ForbiddenAnswers` defines it. Each guideline, and then all of them as one text, is
+    searched as written, with lookalike letters and marks between letters undone, backwards, in rot13, and with base64,
+    base32, hexadecimal, URL and character codes decoded, two layers deep.
     """
 
     def __init__(

@@ -4,7 +4,7 @@ import hashlib
 import itertools
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Self
@@ -12,6 +12,7 @@ from typing import Self
 from envs.interface.readings import ValueReading, Word, read_words
 from envs.interface.vocabulary import EVERYDAY, is_public, is_public_number, plain_letters, tokens, tool_names
 from envs.task import JSON, Task, ToolCall
+from envs.text import leaves, windows
 
 RUN_OF_WORDS = 6
 """Consecutive words of a user's text, or of a long value, that may not be repeated."""
@@ -67,11 +68,11 @@ class Signs:
         named = _tools_named(reading.words)
         # "find", "add" and others are everyday words, too: a list may be interrupted by them, or may consist of them.
         lists = [named, [name for name in named if name not in EVERYDAY]]
-        orders = (window for names in lists for size in _CALLS for window in _windows(_without_repeats(names), size))
+        orders = (window for names in lists for size in _CALLS for window in windows(_without_repeats(names), size))
         matches = (match for pattern in (_CALL, _JSON_CALL) for match in pattern.finditer(reading.text))
         wide = reading.wide
         calls = (f"{_compact(match[1], wide=wide)} {_compact(match[2], wide=wide)}" for match in matches)
-        runs = map(_digest, _windows(tokens(reading.text, wide=wide), RUN_OF_WORDS))
+        runs = map(_digest, windows(tokens(reading.text, wide=wide), RUN_OF_WORDS))
         return cls(reading, frozenset(calls), frozenset(orders), frozenset(runs))
 
 
@@ -113,8 +114,8 @@ class ForbiddenAnswers:
                 self._add_call(call)
         names = [[call.name for call in turn.ground_truth] for turn in task.turns]
         for turn_names in names:
-            self._orders.update(_windows(_without_repeats(turn_names), CALLS_OF_A_TURN))
-        self._orders.update(_windows(_without_repeats(list(itertools.chain(*names))), CALLS_OF_A_TASK))
+            self._orders.update(windows(_without_repeats(turn_names), CALLS_OF_A_TURN))
+        self._orders.update(windows(_without_repeats(list(itertools.chain(*names))), CALLS_OF_A_TASK))
 
     def find(self, signs: Signs) -> Leak | None:
         """The answer that a reading contains, if any."""
@@ -131,10 +132,10 @@ class ForbiddenAnswers:
         return None
 
     def _add_call(self, call: ToolCall) -> None:
-        for value in _leaves(dict(call.arguments)):
+        for value in leaves(dict(call.arguments)):
             if isinstance(value, str):
                 self._add_value(value)
-            elif not isinstance(value, bool) and math.isfinite(value):
+            elif not isinstance(value, bool | None) and math.isfinite(value):
                 self._add_value(_digits(value))
         if not call.arguments:
             return
@@ -169,7 +170,7 @@ class ForbiddenAnswers:
 
     def _add_text(self, text: str) -> None:
         plain = plain_letters(text)
-        runs = _windows(tokens(plain, wide=not plain.isascii()), RUN_OF_WORDS)
+        runs = windows(tokens(plain, wide=not plain.isascii()), RUN_OF_WORDS)
         self._runs.update(_digest(run) for run in runs if not all(map(is_public, run)))
 
     def _tells_value(self, reading: ValueReading) -> bool:
@@ -179,9 +180,8 @@ class ForbiddenAnswers:
                 if compact.startswith(value, start):
                     return True
         words = reading.words
-        if not reading.turned and any(
-            run in self._short.get(run.lower(), ()) for run in _CAPITALS.findall(reading.text)
-        ):
+        capitals = () if reading.turned else _CAPITALS.findall(reading.text)
+        if any(run in self._short.get(run.lower(), ()) for run in capitals):
             return True
         for start in range(len(words)):
             joined = ""
@@ -236,10 +236,6 @@ def _tools_named(words: Sequence[Word]) -> list[str]:
     return found
 
 
-def _windows(items: Sequence[str], size: int) -> Iterator[tuple[str, ...]]:
-    return (tuple(items[start : start + size]) for start in range(len(items) - size + 1))
-
-
 def _without_repeats(names: Sequence[str]) -> list[str]:
     return [name for name, _ in itertools.groupby(names)]
 
@@ -258,7 +254,7 @@ def _compact(text: str, *, wide: bool) -> str:
 
 
 def _written(value: JSON) -> str:
-    return ", ".join(map(str, _leaves(value)))
+    return ", ".join(str(leaf) for leaf in leaves(value) if leaf is not None)
 
 
 def _digits(value: float) -> str:
@@ -272,13 +268,3 @@ def _decimal(text: str) -> str:
     """A decimal number in its shortest form; a whole one ends in the point."""
     whole, _, fraction = text.partition(".")
     return f"{whole.lstrip('0') or '0'}.{fraction.rstrip('0')}"
-
-
-def _leaves(value: JSON) -> Iterator[JSON]:
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, list | tuple):
-        for inner in value:
-            yield from _leaves(inner)
-    elif value is not None:
-        yield value

@@ -5,6 +5,7 @@ kept apart, so that "A A P L", "A-A-P-L" and "ＡＡＰＬ" read as "aapl". Noth
 """
 
 import base64
+import codecs
 import html
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -17,20 +18,16 @@ from envs.interface.vocabulary import is_ordinary, parts, plain_letters, word_sp
 
 _LAYERS = 2
 """Nested encodings that are decoded."""
-_GROWTH = 12
-"""Decoded characters per character of a text, beyond `_ALLOWANCE`."""
-_ALLOWANCE = 2_000
+GROWTH = 12
+"""Decoded characters per character of a text, beyond `ALLOWANCE`."""
+ALLOWANCE = 2_000
 _LEAST_WHOLE = 3
 """Length of a run's decoded text."""
 _LEAST_PIECE = 4
 """Length of a printable piece if the run is decoded from another than its first character."""
 
-_ROT13 = str.maketrans(
-    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz", "NOPQRSTUVWXYZABCDEFGHIJKLMnopqrstuvwxyzabcdefghijklm"
-)
-_DIGITS = dict(
-    zip(("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"), "0123456789", strict=True)
-)
+_DIGIT_NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+_DIGITS = dict(zip(_DIGIT_NAMES, "0123456789", strict=True))
 _DIGIT_WORD = re.compile(rf"\b(?:{'|'.join(_DIGITS)})\b", re.IGNORECASE)
 _DIGIT_WORDS = re.compile(rf"(?:\b(?:{'|'.join(_DIGITS)})\b\W{{0,3}}){{3}}", re.IGNORECASE)
 
@@ -112,16 +109,13 @@ def _turns(text: str, words: Sequence[Word]) -> Iterator[ValueReading]:
         for word in reversed(words)
     )
     yield ValueReading(text[::-1], backwards, turned=True)
-    rotated = tuple(
-        Word(word.text.translate(_ROT13), word.written.translate(_ROT13), word.before, word.after, word.ordinary)
-        for word in words
-    )
-    yield ValueReading(text.translate(_ROT13), rotated, turned=True)
+    rotated = tuple(word._replace(text=_rotated(word.text), written=_rotated(word.written)) for word in words)
+    yield ValueReading(_rotated(text), rotated, turned=True)
 
 
 def _decodings(text: str) -> Iterator[str]:
     """The printable texts that are encoded in a text, its reverse or its rot13, layer by layer."""
-    budget = _ALLOWANCE + _GROWTH * len(text)
+    budget = ALLOWANCE + GROWTH * len(text)
     seen: set[str] = set()
     layer = [(turn(text), turn) for turn in (str, _reversed, _rotated)]
     for _ in range(_LAYERS):
@@ -209,7 +203,7 @@ def _reversed(text: str) -> str:
 
 
 def _rotated(text: str) -> str:
-    return text.translate(_ROT13)
+    return codecs.encode(text, "rot13")
 
 
 def _character(match: re.Match[str]) -> str:

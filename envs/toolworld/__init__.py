@@ -13,8 +13,8 @@ config, a sequence of user turns or a sequence of ground-truth calls. They do sh
 one of them the turn fails.
 
 `words.py` is the lexicon, `scenes/` has one simulator per file, `phrases.py` puts requests into words, `writing.py`
-joins them to turns, `compose.py` makes and checks tasks, `documents.py` shortens and selects their tools,
-`difficulty.py` has codes, `generation.py` seeds and ids.
+joins them to turns, `compose.py` makes and checks tasks, `shown_tools.py` shortens and selects their
+tools, `difficulty.py` has codes, `generation.py` seeds and ids.
 """
 
 from envs.toolworld.difficulty import LONG, Difficulty

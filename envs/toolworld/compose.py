@@ -59,9 +59,8 @@ def compose(rng: random.Random, *, name: str, split: str, category: Category, di
             raise CannotWriteTurn
         hidden = rng.choice(choices)
     if whole is not None:
-        further = [
-            kind(words, rng.randint(*difficulty.state_size)) for kind in further_scenes(rng, chosen, hidden, whole)
-        ]
+        kinds = further_scenes(rng, chosen, hidden, whole)
+        further = [kind(words, rng.randint(*difficulty.state_size)) for kind in kinds]
         configs |= {scene.class_name: scene.start_config() for scene in further}
     return assemble(
         rng,
@@ -107,15 +106,7 @@ def assemble(
             turns += [Turn(said.text, ()), Turn(said.supplied, said.calls)]
         else:
             turns.append(Turn(said.text, said.calls))
-    task = Task(
-        id=name,
-        category=category,
-        scenario=name,
-        turns=tuple(turns),
-        tools=tools,
-        classes=classes,
-        setting=Simulators(classes, configs),
-    )
+    task = Task(name, category, name, tuple(turns), tools, classes, Simulators(classes, configs))
     omitted = next((said.omitted for said in requests if said.omitted is not None), None)
     return Composition(task, tuple(said.beats for said in requests), omitted)
 

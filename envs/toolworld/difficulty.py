@@ -98,9 +98,7 @@ def _checked_range(name: str, value: object) -> Range:
 
 
 DEFAULT = Difficulty()
-LONG = Difficulty(
-    turns=(3, 8), calls_per_turn=(1, 4), state_size=(3, 6), shown_tools=(20, 40), referring=True, varied=True
-)
+LONG = Difficulty((3, 8), (1, 4), state_size=(3, 6), shown_tools=(20, 40), referring=True, varied=True)
 """Dialogues about as long as the benchmark's."""
 NAMED: Mapping[str, Difficulty] = {"long": LONG}
 """Difficulties with a name, which is accepted instead of a code. Ids contain the code."""

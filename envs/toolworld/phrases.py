@@ -47,13 +47,7 @@ def omittable(beat: Beat) -> tuple[str, ...]:
 
 
 def request(rng: random.Random, beat: Beat, *, first: bool, without: str | None = None, varied: bool = False) -> str:
-    """The text of a request.
-
-    Args:
-        first: Whether it opens the turn.
-        without: A slot to leave out.
-        varied: Whether to use the varied register.
-    """
+    """The text of a request, which may be the `first` of its turn, leave a slot out, or use the varied register."""
     known = phrases_of(beat)
     text = rng.choice(known.ask if without is None else known.without[without]).format_map(beat.slots)
     if varied:
@@ -89,11 +83,6 @@ def grammar() -> Mapping[str, Any]:
     return read_table("register")
 
 
-@cache
-def _imperatives() -> frozenset[str]:
-    return frozenset(grammar()["imperatives"].split())
-
-
 def expanded(text: str, choose: Callable[[Sequence[str]], str]) -> str:
     """The text with every name in angle brackets replaced by one of its texts, starting with a capital letter."""
     while found := _SYMBOL.search(text):
@@ -113,7 +102,7 @@ def worded(rng: random.Random, text: str) -> str:
         return text
     order = text.removeprefix("Please ")
     order = order[:1].upper() + order[1:]
-    if order.split(maxsplit=1)[0] in _imperatives() and order.endswith("."):
+    if order.split(maxsplit=1)[0] in grammar()["imperatives"].split() and order.endswith("."):
         form = rng.choice(grammar()[rng.choice(("asking", "stating"))])
         return str(form.format(lowered(order).removesuffix(".")))
     if ":" in text:

@@ -21,7 +21,7 @@ Values = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class SceneRow:
+class Ask:
     """A kind of request, as a row of a scene's table.
 
     Args:
@@ -39,7 +39,7 @@ class SceneRow:
         bulk: Whether the result grows with the state.
 
     Example:
-        `SceneRow("any_file name:file", "mv(source=file, destination=name)", "rename")`
+        `Ask("any_file name:file", "mv(source=file, destination=name)", "rename")`
     """
 
     draws: str
@@ -55,13 +55,10 @@ class SceneRow:
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """One request and the calls that fulfil it.
+    """One request and the calls that fulfil it; `helpers`, `bulk` and `reads` are as in `Ask`.
 
-    Args:
-        intent: Key of its phrases, such as "files.show".
-        slots: Texts that are put into the phrases.
-        clause: Key of the phrases of a second sentence, which says who the user is.
-        helpers, bulk, reads: As in `SceneRow`.
+    `intent` is the key of its phrases, such as "files.show", and `slots` are the texts that are put into these.
+    `clause` is the key of the phrases of a second sentence, which says who the user is.
     """
 
     intent: str
@@ -109,7 +106,7 @@ class Scene(ABC):
     """One simulator with its start state, drawn at construction. With `rich` its results are long."""
 
     class_name: ClassVar[str]
-    rows: ClassVar[Mapping[str, SceneRow]]
+    rows: ClassVar[Mapping[str, Ask]]
     requests: ClassVar[str]
     """Rows that a turn can ask for; a name that appears twice is drawn twice as often."""
     referring_requests: ClassVar[str] = ""
@@ -198,7 +195,7 @@ class Scene(ABC):
     def is_logged_out(self, _values: Values) -> None:
         require(not self.logged_in)
 
-    def _draw(self, row: SceneRow, values: Values) -> None:
+    def _draw(self, row: Ask, values: Values) -> None:
         for draw in row.draws.split():
             name, sign, kind = re.split(r"([:<]|$)", draw, maxsplit=1)
             method, _, limits = kind.partition("(")
@@ -212,7 +209,7 @@ class Scene(ABC):
                 values |= getattr(self, name)(values) or {}
 
     @staticmethod
-    def _calls(row: SceneRow, values: Values) -> tuple[ToolCall, ...]:
+    def _calls(row: Ask, values: Values) -> tuple[ToolCall, ...]:
         calls: list[ToolCall] = []
         for node in _templates(row.calls):
             if isinstance(node, ast.Call):
@@ -223,11 +220,11 @@ class Scene(ABC):
         return tuple(calls)
 
     @staticmethod
-    def _said(row: SceneRow, values: Values) -> dict[str, str]:
+    def _said(row: Ask, values: Values) -> dict[str, str]:
         hidden = {*row.reads.split(), *row.hides.split()}
         return {name: str(value) for name, value in values.items() if name[0] != "_" and name not in hidden}
 
-    def _run(self, row: SceneRow, values: Values, before: Sequence[Callable[[], None]]) -> None:
+    def _run(self, row: Ask, values: Values, before: Sequence[Callable[[], None]]) -> None:
         for effect in before:
             effect()
         for change in row.effect.split():

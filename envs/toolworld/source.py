@@ -1,7 +1,7 @@
 """The toolworld as a task source: endless generated tasks, with parts that are disjoint by construction."""
 
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,17 +93,12 @@ class Toolworld(TaskSource):
     def specification_help(self) -> str:
         return help_text()
 
-    def read(self, text: str) -> TaskSpecification:
-        return read_specification(text)
+    read = staticmethod(read_specification)
+    specification_in = staticmethod(specification_in)
+    apart = staticmethod(KnownTasks)
 
     def draw(self, rng: random.Random, *, category: str | None = None, depth: int | None = None) -> TaskSpecification:
         return draw_specification(rng, category=None if category is None else Category(category), depth=depth)
-
-    def specification_in(self, task_id: str) -> TaskSpecification | None:
-        return specification_in(task_id)
-
-    def apart(self, tasks: Iterable[Task]) -> KnownTasks:
-        return KnownTasks(tasks)
 
     def compose(
         self, specification: Specification, seed: int, *, part: str = "train", apart: Apart | None = None

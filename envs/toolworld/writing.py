@@ -84,13 +84,9 @@ class CannotWriteTurn(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Wish:
-    """Requirements of a turn.
+    """Requirements of a turn: conditions on its first request, and those that are dropped if they cannot be met.
 
-    Args:
-        needs: Conditions on its first request.
-        likes: Conditions that are dropped if they cannot be met.
-        omits: Whether a value of the first request is left out.
-        alone: Whether the turn has one request, as far as the calls per turn allow.
+    `omits` leaves a value of the first request out; an `alone` turn has one request, as far as the calls allow.
     """
 
     needs: tuple[Callable[[Beat], bool], ...] = ()

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, InstanceOf
+from pydantic import BaseModel, BeforeValidator, InstanceOf
 
 from envs.interface import CueKind, Interface, SchemaCue
 from envs.interface.json_form import load_interface
@@ -48,19 +48,20 @@ class NoCurator(ConstantCurator):
     interface = Interface.plain()
 
 
+class InterfaceSettings(BaseModel, extra="forbid", frozen=True, strict=True):
+    """The settings of a curator that is given an interface; None is its default."""
+
+    interface: GivenInterface = None
+
+
 class FixedCurator(ConstantCurator):
-    """Always proposes the given interface."""
+    """Always proposes the given interface, by default `STATIC_CUES`."""
 
     kind = "fixed"
+    Settings = InterfaceSettings
 
-    class Settings(BaseModel):
-        """The interface; None is `STATIC_CUES`."""
-
-        model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-        interface: GivenInterface = None
-
-    def __init__(self, settings: Settings | None = None) -> None:
-        self.interface = (settings or self.Settings()).interface or STATIC_CUES
+    def __init__(self, settings: InterfaceSettings | None = None) -> None:
+        self.interface = (settings or InterfaceSettings()).interface or STATIC_CUES
 
 
 class PlaceboCurator(ConstantCurator):

@@ -28,12 +28,7 @@ Check = Callable[[Interface], str | None]
 class LLMCurator(Curator):
     """Proposes what a language model writes. It reads the profile, the incumbent, and the interfaces `tried` before.
 
-    Args:
-        connect: Returns the engine, for each call of `propose`.
-        form: The model's chat format.
-        writing: How proposals are sampled.
-        check: The leak guard's check.
-        policy: The adapter that writes, or the base.
+    `connect` returns the engine, for each call of `propose`; `policy` is the adapter that writes, or the base.
     """
 
     kind = "llm"

@@ -70,11 +70,7 @@ def messages_for(
 ) -> tuple[Message, ...]:
     """The messages that ask for a proposal: the window's profile, the interface in force, and its last change.
 
-    Args:
-        profile: The failure profile.
-        incumbent: The interface in force.
-        before: The interface before the one in force.
-        tried: Interfaces of earlier windows, the best first; the leak guard passed them before they were shown.
+    `tried` are interfaces of earlier windows, the best first; the leak guard passed them before they were shown.
     """
     changed = "\n".join(interface_diff(before, incumbent)) or "nothing"
     total = profile.total.get("all")

@@ -7,15 +7,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from pydantic import BaseModel, ConfigDict
-
 from envs.diagnosis import Label
 from envs.errors import UserError
 from envs.interface import Interface, RecoveryLevel
 from envs.interface.value import MAX_GUIDELINES
 from envs.profile import FailureProfile
 from policies.curator.base import Curator
-from policies.curator.fixed import STATIC_CUES, ConstantCurator, GivenInterface
+from policies.curator.fixed import STATIC_CUES, ConstantCurator, InterfaceSettings
 from policies.proposer import Proposal
 
 _EVERY_PART = "Before you end the turn, check that every part of the request has been done."
@@ -51,20 +49,14 @@ MAX_CHOSEN = 3
 
 
 class RulesCurator(Curator):
-    """Proposes the base interface with the guidelines for the window's failures."""
+    """Proposes the base interface, by default `RULES_BASE`, with the guidelines for the window's failures."""
 
     kind = "rules"
+    Settings = InterfaceSettings
 
-    class Settings(BaseModel):
-        """The interface that the guidelines are added to."""
-
-        model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-        interface: GivenInterface = None
-        """The base interface; None is `RULES_BASE`."""
-
-    def __init__(self, settings: Settings | None = None) -> None:
+    def __init__(self, settings: InterfaceSettings | None = None) -> None:
         """Raises `UserError` if the guidelines of the base leave no room for those of the rules."""
-        self.base = (settings or self.Settings()).interface or RULES_BASE
+        self.base = (settings or InterfaceSettings()).interface or RULES_BASE
         if len(self.base.guidelines) + MAX_CHOSEN > MAX_GUIDELINES:
             raise UserError(
                 f"curator.interface: the rules add {MAX_CHOSEN} guidelines to its {len(self.base.guidelines)}; an "

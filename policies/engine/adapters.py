@@ -41,12 +41,9 @@ def scaling(config: Mapping[str, Any]) -> float:
 
 
 def check_adapter(adapter: Adapter, shapes: Mapping[str, tuple[int, ...]], max_rank: int) -> None:
-    """Raises `BadRequest` for an adapter that an engine could not serve exactly.
+    """Raises `BadRequest` for an adapter that an engine with this largest rank could not serve exactly.
 
-    Args:
-        adapter: The adapter to check.
-        shapes: Module that can be adapted → its weight's shape (out, in).
-        max_rank: The engine's largest rank.
+    `shapes` maps each module that can be adapted to its weight's shape (out, in).
     """
     _check_config(adapter.config, max_rank)
     rank = int(adapter.config["r"])

@@ -31,11 +31,8 @@ def default_kind() -> str:
 def choose_dtype(asked: str | None = None, *, on_gpu: bool | None = None) -> str:
     """The type in which a model is computed: `asked`, but float32 on a CPU without products in that type.
 
-    Such a CPU takes many times as long for a half type as for float32 (docs/performance.md).
-
-    Args:
-        asked: A type; None is bfloat16 on a GPU and float32 elsewhere.
-        on_gpu: Whether it is computed on a GPU; None is True if there is one.
+    Such a CPU takes many times as long for a half type as for float32 (docs/performance.md). By default it is bfloat16
+    on a GPU, which is used if there is one, and float32 elsewhere.
     """
     import torch
 
@@ -90,10 +87,10 @@ async def start_engine(
         memory = gpu_memory_share * current_platform.get_device_total_memory()
         most = int(memory) - _engine_bytes(model, DTYPES[dtype], adapters=adapters, lora_rank=lora_rank)
         if most < dialogue_cache_bytes(context, token_bytes):
-            reason = (
-                f"{gpu_memory_share:g} of this GPU does not hold the model, what a step works with and one dialogue"
+            raise UserError(
+                f"gpu_memory_share: {gpu_memory_share:g} of this GPU does not hold the model, what a step works with "
+                "and one dialogue; raise it, or lower the context."
             )
-            raise UserError(f"gpu_memory_share: {reason}; raise it, or lower the context.")
     return await VllmEngine.start(
         VllmSettings(
             model.path,

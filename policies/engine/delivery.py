@@ -14,13 +14,14 @@ from torch import nn
 
 from policies.engine.adapters import lora_tensor_names
 
+Tensors = Mapping[str, torch.Tensor]
 _PROBE_ROWS = 4
 
 _WRAPPED = ".base_layer"
 """The end of a layer's name inside a layer that adds adapters to it."""
 
 
-def stale_modules(model: nn.Module, tensors: Mapping[str, torch.Tensor]) -> list[str]:
+def stale_modules(model: nn.Module, tensors: Tensors) -> list[str]:
     """The names of the modules that do not compute with these checkpoint tensors.
 
     A tensor that no module is known to use is listed too: an unchecked tensor is not proven.
@@ -36,9 +37,7 @@ def stale_modules(model: nn.Module, tensors: Mapping[str, torch.Tensor]) -> list
     return stale + sorted(unproven)
 
 
-def stale_adapter_modules(
-    model: nn.Module, slot: int, tensors: Mapping[str, torch.Tensor], scaling: float
-) -> list[str]:
+def stale_adapter_modules(model: nn.Module, slot: int, tensors: Tensors, scaling: float) -> list[str]:
     """The names of the modules whose `slot` is not exactly this adapter, with B multiplied by `scaling`.
 
     Modules and ranks that the adapter lacks must be zero. A tensor that no module is known to use is listed as well.
@@ -51,7 +50,7 @@ def stale_adapter_modules(
         stacked: tuple[Any, Any] = module.lora_a_stacked, module.lora_b_stacked
         # Embeddings and output layers hold one tensor each; an adapter has none for them.
         linear = isinstance(stacked[0], tuple)
-        parts = _fused_parts(model, name) if linear else [""]
+        parts = fused_parts(model, name) if linear else [""]
         buffers = list(zip(*stacked, strict=True)) if linear else [stacked]
         exact = len(parts) == len(buffers)
         for part, (buffer_a, buffer_b) in zip(parts, buffers, strict=False):
@@ -68,25 +67,23 @@ def stale_adapter_modules(
     return stale + sorted(unproven)
 
 
-def _fused_parts(model: nn.Module, name: str) -> list[str]:
+def fused_parts(model: nn.Module, name: str) -> list[str]:
     """The modules of a checkpoint that vLLM fuses into one, in its order; the module itself if it is not fused."""
     parent, _, leaf = name.rpartition(".")
     fused: Mapping[str, list[str]] = getattr(model, "packed_modules_mapping", {})
     return [f"{parent}.{part}" for part in fused[leaf]] if leaf in fused else [name]
 
 
-def _source_tensors(
-    model: nn.Module, name: str, module: nn.Module, tensors: Mapping[str, torch.Tensor]
-) -> dict[str, list[str]]:
+def _source_tensors(model: nn.Module, name: str, module: nn.Module, tensors: Tensors) -> dict[str, list[str]]:
     """Parameter → the checkpoint tensors that it consists of, in their order."""
-    parts = _fused_parts(model, name)
+    parts = fused_parts(model, name)
     if name.rpartition(".")[2] == "lm_head" and f"{name}.weight" not in tensors:
         parts = ["model.embed_tokens"]  # tied
     sources = {parameter: [f"{part}.{parameter}" for part in parts] for parameter in module._parameters}
     return {parameter: names for parameter, names in sources.items() if all(name in tensors for name in names)}
 
 
-def _computes_with(module: nn.Module, expected: Mapping[str, torch.Tensor]) -> bool:
+def _computes_with(module: nn.Module, expected: Tensors) -> bool:
     for name, tensor in expected.items():
         parameter = module._parameters[name]
         if parameter is None:

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 else:
     Tensors = Mapping
 
-_SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the folder in it gets a random name and is ours alone
-_PROCESSES = Path("/proc")
+SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the folder in it gets a random name and is ours alone
+PROCESSES = Path("/proc")
 """Linux's list of the files that each process has open."""
 _MARK = "mark"
 
@@ -88,7 +88,7 @@ def store(weights: Mapping[str, torch.Tensor]) -> StoredWeights:
     free: Callable[[], None] = partial(rmtree, folder, ignore_errors=True)
     try:
         save_file(tensors, path, metadata={_MARK: mark})
-        descriptors = _PROCESSES / str(os.getpid()) / "fd"
+        descriptors = PROCESSES / str(os.getpid()) / "fd"
         if descriptors.is_dir():
             # Without a name the file ends with this process, however that ends.
             descriptor = os.open(path, os.O_RDONLY)
@@ -104,7 +104,7 @@ def store(weights: Mapping[str, torch.Tensor]) -> StoredWeights:
 
 def shared_memory(size: int) -> str | None:
     """The folder in memory for a file of so many bytes; None, the folder of temporary files, if it has no room."""
-    return _SHARED_MEMORY if os.path.isdir(_SHARED_MEMORY) and disk_usage(_SHARED_MEMORY).free > size else None
+    return SHARED_MEMORY if os.path.isdir(SHARED_MEMORY) and disk_usage(SHARED_MEMORY).free > size else None
 
 
 def digest(tensors: Mapping[str, torch.Tensor]) -> str:

@@ -96,9 +96,8 @@ class RunningBatch:
     @torch.inference_mode()
     def advance(self) -> None:
         """Samples one token for each row."""
-        ids_B1 = torch.tensor(
-            [[(row.token_ids_T or row.request.prompt_ids)[-1]] for row in self.rows], device=self._model.device
-        )
+        last = [[(row.token_ids_T or row.request.prompt_ids)[-1]] for row in self.rows]
+        ids_B1 = torch.tensor(last, device=self._model.device)
         self._mask_BT = pad(self._mask_BT, (0, 1), value=1)
         logits_B1V = self._model.forward(
             ids_B1, [row.slot.name for row in self.rows], keep=1, cache=self._cache, mask_BT=self._mask_BT

@@ -95,7 +95,7 @@ class TransformersEngine:
         if policy == BASE:
             raise BadRequest(f"policy: {BASE!r} is the model itself; an adapter needs a name of its own.")
         self._check_alive()
-        check_adapter(adapter, self._model.adaptable, self._settings.max_lora_rank)
+        check_adapter(adapter, self.model.adaptable, self._settings.max_lora_rank)
         adapter = copy_adapter(adapter)
         async with self._updating:
             self._check_alive()
@@ -139,7 +139,7 @@ class TransformersEngine:
             for row in await self._in_thread(self._step):
                 if not row.future.done():
                     row.future.set_result(row.result())
-            if self._undelivered or not (self._queue or self._batch.rows):
+            if self._undelivered or not (self._queue or self.batch.rows):
                 self._wake.clear()
 
     def _end_if_failed(self, server: asyncio.Task[None]) -> None:
@@ -187,8 +187,8 @@ class TransformersEngine:
         if settings.threads is not None:
             torch.set_num_threads(settings.threads)  # of this thread, which does all the work
         device = settings.device or ("cuda" if torch.cuda.is_available() else "cpu")
-        self._model = ServedModel(settings.model, settings.dtype, device)
-        self._batch = RunningBatch(self._model)
+        self.model = ServedModel(settings.model, settings.dtype, device)
+        self.batch = RunningBatch(self.model)
         self._slots = {BASE: Slot(BASE_SLOT, self._versions[BASE])}
         if self._last_weights is not None:
             self._load(self._last_weights, self._versions[BASE])
@@ -200,37 +200,37 @@ class TransformersEngine:
         if self._undelivered:
             return []
         rows: list[BatchRow] = []
-        while self._queue and len(self._batch.rows) + len(rows) < self._settings.max_concurrent:
+        while self._queue and len(self.batch.rows) + len(rows) < self._settings.max_concurrent:
             request, future = self._queue.popleft()
-            noise = torch.Generator(self._model.device).manual_seed(request.seed % _SEEDS)
+            noise = torch.Generator(self.model.device).manual_seed(request.seed % _SEEDS)
             if not future.done():
                 rows.append(BatchRow(request, self._slots[request.policy], future, noise))
-        self._batch.join(rows)
-        self._batch.drop()  # requests that were cancelled
-        if self._batch.rows:
-            self._batch.advance()
-        return self._batch.drop()
+        self.batch.join(rows)
+        self.batch.drop()  # requests that were cancelled
+        if self.batch.rows:
+            self.batch.advance()
+        return self.batch.drop()
 
     @torch.inference_mode()
     def _score(self, token_ids: tuple[int, ...], start: int, policy: str) -> tuple[float, ...]:
         if self._undelivered:
             raise DeliveryError(_UNDELIVERED)
-        ids_1T = torch.tensor([token_ids], device=self._model.device)
+        ids_1T = torch.tensor([token_ids], device=self.model.device)
         keep = len(token_ids) - start + 1
         slot = self._slots[policy].name
-        logits_1KV = self._model.forward(ids_1T, [slot], keep=keep, cache=None, mask_BT=torch.ones_like(ids_1T))
+        logits_1KV = self.model.forward(ids_1T, [slot], keep=keep, cache=None, mask_BT=torch.ones_like(ids_1T))
         logprobs_KV = logits_1KV[0, :-1].double().log_softmax(-1)
         return tuple(logprobs_KV.gather(1, ids_1T[0, start:, None])[:, 0].tolist())
 
     def _load(self, weights: Mapping[str, torch.Tensor], version: int) -> None:
         self._undelivered = True
-        self._model.load(weights, version)
+        self.model.load(weights, version)
         self._slots[BASE].version = version
-        self._batch.recompute()
+        self.batch.recompute()
         self._undelivered = False
 
     def _load_adapter(self, policy: str, adapter: Adapter, version: int) -> None:
         self._undelivered = True
-        self._slots[policy] = Slot(self._model.add(adapter, version), version)
-        self._model.keep_slots({slot.name for slot in (*self._slots.values(), *(row.slot for row in self._batch.rows))})
+        self._slots[policy] = Slot(self.model.add(adapter, version), version)
+        self.model.keep_slots({slot.name for slot in (*self._slots.values(), *(row.slot for row in self.batch.rows))})
         self._undelivered = False

@@ -24,17 +24,16 @@ class ServedModel:
     """
 
     def __init__(self, folder: Path, dtype: str, device: str) -> None:
-        net = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=getattr(torch, dtype), local_files_only=True, **DATA_ONLY
-        )
-        self._net: nn.Module = net.eval()
-        self._net.to(device)
+        options = {"dtype": getattr(torch, dtype), "local_files_only": True, **DATA_ONLY}
+        net = AutoModelForCausalLM.from_pretrained(folder, **options)
+        self.net: nn.Module = net.eval()
+        self.net.to(device)
         self._peft: Any = None
         self._names = itertools.count()
         self.device = torch.device(device)
         self.adaptable = {
             name: (module.out_features, module.in_features)
-            for name, module in self._net.named_modules()
+            for name, module in self.net.named_modules()
             if isinstance(module, nn.Linear) and name != "lm_head"
         }
         """Module that an adapter can change → its weight's shape (out, in)."""
@@ -59,7 +58,7 @@ class ServedModel:
             "logits_to_keep": keep,
         }
         # Rows of different adapters go through the base's layers together.
-        net = self._net if self._peft is None else self._peft
+        net = self.net if self._peft is None else self._peft
         if self._peft is not None:
             inputs["adapter_names"] = list(slots_B)
         logits_BKV: torch.Tensor = net(**inputs).logits
@@ -68,12 +67,12 @@ class ServedModel:
     @torch.no_grad()
     def load(self, weights: Mapping[str, torch.Tensor], version: int) -> None:
         """Copies checkpoint tensors into the model. Raises `DeliveryError` if it then holds anything else."""
-        for name, parameter in self._net.named_parameters(remove_duplicate=False):
+        for name, parameter in self.net.named_parameters(remove_duplicate=False):
             source = name.replace(".base_layer.", ".")
             if source in weights:
                 parameter.copy_(weights[source])
         sent = {name: tensor.to(self.device) for name, tensor in weights.items()}
-        _check_delivered(sorted(stale_modules(self._net, sent)), version)
+        _check_delivered(sorted(stale_modules(self.net, sent)), version)
 
     def add(self, adapter: Adapter, version: int) -> str:
         """Puts a checked adapter into a new slot and returns its name. Raises `DeliveryError` if it differs there."""
@@ -89,7 +88,7 @@ class ServedModel:
             inference_mode=True,
         )
         if self._peft is None:
-            self._peft = get_peft_model(self._net, config, adapter_name=slot, autocast_adapter_dtype=False)
+            self._peft = get_peft_model(self.net, config, adapter_name=slot, autocast_adapter_dtype=False)
         else:
             self._peft.add_adapter(slot, config, autocast_adapter_dtype=False)
         self._peft.eval()  # new layers start in training mode

@@ -44,10 +44,10 @@ class VllmEngine:
         self._checker = RequestChecker.from_folder(settings.model, settings.context)
         self._version = 0
         self._last_weights: StoredWeights | None = None
-        self._llm: Any = None
-        self._undelivered = False
+        self.llm: Any = None
+        self.undelivered = False
         self._adapters = AdapterSlots(settings.max_adapters)
-        self._adaptable: Mapping[str, tuple[int, ...]] = {}
+        self.adaptable: Mapping[str, tuple[int, ...]] = {}
         self._names = itertools.count()
         self._updating = asyncio.Lock()
         self._restarts = 0
@@ -101,7 +101,7 @@ class VllmEngine:
         async with self._updating:
             self._check_delivered()
             self._adapters.check_policy(policy)
-            check_adapter(adapter, self._adaptable, self._settings.max_lora_rank)
+            check_adapter(adapter, self.adaptable, self._settings.max_lora_rank)
             await self._deliver_adapter(policy, copy_adapter(adapter), version)
 
     async def restart(self) -> None:
@@ -114,7 +114,7 @@ class VllmEngine:
             self._restarting = True
             try:
                 await self.close()  # a core that another caller has launched, but could not load
-                self._undelivered = self._last_weights is not None
+                self.undelivered = self._last_weights is not None
                 await self._launch()
                 if self._last_weights is not None:
                     await self._deliver(self._last_weights, self._version)
@@ -135,44 +135,44 @@ class VllmEngine:
         return [process.pid for process in self._core_processes()]
 
     def _core_processes(self) -> Any:
-        return self._llm.engine_core.resources.engine_manager.processes
+        return self.llm.engine_core.resources.engine_manager.processes
 
     async def close(self) -> None:
-        if self._llm is not None:
+        if self.llm is not None:
             from vllm.v1.engine.exceptions import EngineDeadError
 
             # Otherwise requests under way would wait for ever.
-            self._llm.output_processor.propagate_error(EngineDeadError())
+            self.llm.output_processor.propagate_error(EngineDeadError())
             # The core has nothing to save, and takes seconds to end by itself.
             for process in self._core_processes():
                 process.kill()
-            self._llm.shutdown()
-            self._llm = None
+            self.llm.shutdown()
+            self.llm = None
         self._adapters.forget()
 
     @property
     def _core(self) -> Any:
-        if self._llm is None:
+        if self.llm is None:
             raise EngineDead("the engine is closed")
-        return self._llm
+        return self.llm
 
     async def _launch(self) -> None:
-        self._llm = start_llm(self._settings, adapter_slots=self._adapters.slots, shapes=self._expected_shapes)
-        await self._call(self._llm.update_weight_version(str(self._version)))
+        self.llm = start_llm(self._settings, adapter_slots=self._adapters.slots, shapes=self._expected_shapes)
+        await self._call(self.llm.update_weight_version(str(self._version)))
         if self._settings.max_adapters:
             names, *_ = await self._call(self._core.collective_rpc("adaptable_modules"))
             shapes = {name: self._expected_shapes.get(f"{name}.weight", ()) for name in names}
-            self._adaptable = {name: shape for name, shape in shapes.items() if len(shape) == 2}
+            self.adaptable = {name: shape for name, shape in shapes.items() if len(shape) == 2}
 
     async def _deliver(self, weights: StoredWeights, version: int) -> None:
         # Cached prefixes were computed with the old weights; kept requests recompute theirs when they resume.
         await self._call(self._core.pause_generation(mode="keep", clear_cache=True))
-        self._undelivered = True
+        self.undelivered = True
         await self._load(f"version {version}", "update_full_weights", weights.path, weights.digest)
         await self._call(self._core.update_weight_version(str(version)))
         self._version = version
         self._last_weights = weights
-        self._undelivered = False
+        self.undelivered = False
         await self._call(self._core.resume_generation())
 
     async def _deliver_adapter(self, policy: str, adapter: Adapter, version: int) -> None:
@@ -207,11 +207,11 @@ class VllmEngine:
 
     async def _call(self, work: Any) -> Any:
         """Awaits a call to the core. vLLM alone would wait for ever if the core dies meanwhile."""
-        engine = self._llm
+        engine = self.llm
         task = asyncio.ensure_future(_with_engine_errors(work))
         try:
             while not (await asyncio.wait({task}, timeout=_POLL))[0]:
-                if self._llm is not engine or engine.errored:
+                if self.llm is not engine or engine.errored:
                     raise EngineDead("the engine's core process is gone")
             return task.result()
         finally:
@@ -221,7 +221,7 @@ class VllmEngine:
         """The whole output, and the version of the policy's adapter if it has one."""
         from vllm.lora.request import LoRARequest
 
-        if self._restarting or (self._undelivered and self._updating.locked()):
+        if self._restarting or (self.undelivered and self._updating.locked()):
             async with self._updating:  # waits for the update under way
                 pass
         core = self._core
@@ -242,7 +242,7 @@ class VllmEngine:
         return {BASE, *self._adapters.policies}
 
     def _check_delivered(self) -> None:
-        if self._undelivered:
+        if self.undelivered:
             raise DeliveryError("the last update did not arrive whole; update or restart before sampling.")
 
 

@@ -14,8 +14,8 @@ def apply_patches() -> None:
 
     if current_platform.is_cpu():
         _keep_generators_of_unfinished_prefills()
-        _keep_adapters_to_their_own_rows()
-        _compute_norms_in_one_operation()
+        keep_adapters_to_their_own_rows()
+        compute_norms_in_one_operation()
 
 
 def _keep_generators_of_unfinished_prefills() -> None:
@@ -54,7 +54,7 @@ def _keep_generators_of_unfinished_prefills() -> None:
     setattr(GPUModelRunner, bookkeeping.__name__, bookkeeping_without_them)
 
 
-def _keep_adapters_to_their_own_rows() -> None:
+def keep_adapters_to_their_own_rows() -> None:
     """Keeps rows without an adapter from getting one, and rows with one from paying for a copy of it.
 
     Such rows have the slot -1, with which the reference operations index the stacked adapters: in a mixed batch, base
@@ -98,7 +98,7 @@ def _keep_adapters_to_their_own_rows() -> None:
     setattr(PunicaWrapperCPU, add_lora_linear.__name__, add_lora_linear)
 
 
-def _compute_norms_in_one_operation() -> None:
+def compute_norms_in_one_operation() -> None:
     """Uses vLLM's kernel for RMS norms on CPU too: three to four times as fast.
 
     There vLLM computes a norm in some ten operations, for `torch.compile` to fuse. Compiling takes ten seconds of every

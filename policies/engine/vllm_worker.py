@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from policies.engine.adapters import TENSOR_FILE
-from policies.engine.delivery import stale_adapter_modules, stale_modules
+from policies.engine.delivery import fused_parts, stale_adapter_modules, stale_modules
 from policies.engine.stored import digest
 from policies.engine.vllm_patches import apply_patches
 
@@ -54,13 +54,9 @@ class WeightsExtension:
         from vllm.lora.layers.base_linear import BaseLinearLayerWithLoRA
 
         model = self.model_runner.model
-        fused: Mapping[str, list[str]] = getattr(model, "packed_modules_mapping", {})
-        names = []
-        for name, module in model.named_modules():
-            if isinstance(module, BaseLinearLayerWithLoRA):
-                parent, _, leaf = name.rpartition(".")
-                names += [f"{parent}.{part}" for part in fused.get(leaf, [leaf])]
-        return names
+        named = model.named_modules()
+        linear = [name for name, module in named if isinstance(module, BaseLinearLayerWithLoRA)]
+        return [part for name in linear for part in fused_parts(model, name)]
 
     def update_adapter(self, folder: str, name: str, number: int, expected_digest: str, scaling: float) -> list[str]:
         """Loads an adapter. Raises `RuntimeError` if its file is not the one that was sent, or if there is no room."""

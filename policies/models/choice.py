@@ -39,8 +39,8 @@ MODELS: Registry[NamedModel] = Registry(
         "tiny-rare": "policies.models.choice:TINY_RARE",
         "tiny-writer": "policies.models.choice:TINY_WRITER",
         "smollm2-135m": "policies.models.smollm2:SMOLLM2",
-        "smollm2-135m-warm": "policies.models.adapted:SMOLLM2_WARM",
-        "smollm2-135m-rare": "policies.models.adapted:SMOLLM2_RARE",
+        "smollm2-135m-warm": "policies.models.smollm2:SMOLLM2_WARM",
+        "smollm2-135m-rare": "policies.models.smollm2:SMOLLM2_RARE",
     },
 )
 """Models with a name: values with the method `folder`, which returns the Hugging Face folder."""
@@ -49,13 +49,9 @@ MODELS: Registry[NamedModel] = Registry(
 def open_model(name: str, *, dialect: str | None = None, weights: bool = True) -> ModelFolder:
     """Opens a named model, a folder, or a hub's OWNER/NAME or OWNER/NAME@REVISION, in this order.
 
-    Args:
-        name: The model.
-        dialect: Overrules the dialect that the model suggests.
-        weights: Whether weights are needed; without them the config is enough, for computations of sizes.
-
-    Raises:
-        UserError: The name is unknown, or the folder lacks a file or has no model that calls tools in a known way.
+    `dialect` overrules that which the model suggests. Without `weights` the config is enough, for computations of
+    sizes. Raises `UserError` if the name is unknown, or the folder lacks a file or has no model that calls tools in a
+    known way.
     """
     if name in MODELS.names():
         return check_folder(MODELS.find(name).folder(), dialect=dialect, name=name)

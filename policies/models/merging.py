@@ -44,10 +44,8 @@ def extracted(base: Path, tuned: Path, *, rank: int) -> Extracted:
     """The adapter of that rank nearest to the change from `base` to `tuned`, in float16.
 
     Each changed matrix is cut to its greatest singular values (Eckart and Young 1936), whose roots go to both halves.
-    Embeddings and vectors are left out.
-
-    Raises:
-        UserError: The models differ in shape, or not at all, or the rank exceeds that of the smallest matrix.
+    Embeddings and vectors are left out. Raises `UserError` if the models differ in shape, or not at all, or the rank
+    exceeds that of the smallest matrix.
     """
     import torch
 

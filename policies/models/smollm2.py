@@ -2,16 +2,20 @@
 
 The package has the weights as GGUF (Q4_1), under the Apache-2.0 licence, and is never imported: its file is checked and
 converted once into a Hugging Face folder in the cache. The chat template is ours: the model's own shows no tools.
+Further models are adapters of this package on it.
 """
 
 import hashlib
 import importlib.util
 import shutil
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from envs.errors import UserError
 from policies.models.cache import made_once
+from policies.models.choice import NamedModel
 
 NAME = "smollm2-135m"
 """The model's name in settings."""
@@ -93,3 +97,42 @@ def _convert(source: Path, out: Path) -> None:
     model.to(torch.bfloat16).save_pretrained(out)
     tokenizer: Any = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name)
     tokenizer.save_pretrained(out)
+
+
+@dataclass(frozen=True, slots=True)
+class AdaptedModel:
+    """A base model with an adapter of this package merged into it, made on first use."""
+
+    name: str
+    base: NamedModel
+    adapter: Path
+
+    def folder(self) -> Path:
+        """The merged model's folder. Raises `UserError` if the base is not available."""
+        base = self.base.folder()
+        return made_once(f"{self.name}-{_digest(base.name, self.adapter)}", lambda out: self._make(base, out))
+
+    def _make(self, base: Path, out: Path) -> None:
+        import torch
+
+        from policies.engine.adapters import read_adapter
+        from policies.models.folder import read_json
+        from policies.models.merging import merged
+        from policies.models.writing import write_model
+
+        weights = {name: tensor.to(torch.bfloat16) for name, tensor in merged(base, read_adapter(self.adapter)).items()}
+        write_model(base, read_json(base / "config.json"), weights, out, dtype="bfloat16")
+        shutil.copyfile(self.adapter / "README.md", out / "README.md")
+
+
+@cache
+def _digest(base: str, adapter: Path) -> str:
+    """A fingerprint of base and adapter; cached, since it reads the whole adapter."""
+    digest = hashlib.sha256(base.encode())
+    for path in sorted(adapter.iterdir()):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:8]
+
+
+SMOLLM2_WARM = AdaptedModel(f"{NAME}-warm", SMOLLM2, _HERE / "smollm2_warm")
+SMOLLM2_RARE = AdaptedModel(f"{NAME}-rare", SMOLLM2_WARM, _HERE / "smollm2_rare")

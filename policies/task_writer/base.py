@@ -10,6 +10,7 @@ from envs.registry import Registry
 from envs.specifications import Specification
 from policies.proposer import Proposal, Proposer
 
+Proposals = tuple[Proposal[Specification], ...]
 Check = Callable[[Specification], str | None]
 """Returns the reason, in one sentence, why a specification has no task or is not wanted; None if it has one."""
 
@@ -29,9 +30,7 @@ class TaskWriter(Proposer, Protocol):
     role: str = "task writer"
 
     @abstractmethod
-    async def propose(
-        self, profile: FailureProfile, *, known: Sequence[Known], n: int, seed: int
-    ) -> tuple[Proposal[Specification], ...]:
+    async def propose(self, profile: FailureProfile, *, known: Sequence[Known], n: int, seed: int) -> Proposals:
         """At most `n` proposals. The same arguments and state give the same ones."""
 
 

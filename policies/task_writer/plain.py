@@ -7,7 +7,7 @@ from envs.profile import FailureProfile
 from envs.specifications import Specification, Writable
 from envs.task import JSON
 from policies.proposer import Proposal
-from policies.task_writer.base import Check, Known, TaskWriter
+from policies.task_writer.base import Check, Known, Proposals, TaskWriter
 
 _DRAWS = 50
 """Specifications that are drawn for one with a task. More than a third have one."""
@@ -21,9 +21,7 @@ class NoTaskWriter(TaskWriter):
     def __init__(self, source: Writable | None = None, check: Check | None = None) -> None:
         del source, check
 
-    async def propose(
-        self, profile: FailureProfile, *, known: Sequence[Known], n: int, seed: int
-    ) -> tuple[Proposal[Specification], ...]:
+    async def propose(self, profile: FailureProfile, *, known: Sequence[Known], n: int, seed: int) -> Proposals:
         del profile, known, n, seed
         return ()
 
@@ -37,9 +35,7 @@ class RandomTaskWriter(TaskWriter):
         self._source = source
         self._check = check
 
-    async def propose(
-        self, profile: FailureProfile, *, known: Sequence[Known], n: int, seed: int
-    ) -> tuple[Proposal[Specification], ...]:
+    async def propose(self, profile: FailureProfile, *, known: Sequence[Known], n: int, seed: int) -> Proposals:
         del profile, known
         proposals: list[Proposal[Specification]] = []
         keys: set[str] = set()
@@ -70,9 +66,7 @@ class StaticTaskWriter(RandomTaskWriter):
         super().__init__(source, check)
         self._done = False
 
-    async def propose(
-        self, profile: FailureProfile, *, known: Sequence[Known], n: int, seed: int
-    ) -> tuple[Proposal[Specification], ...]:
+    async def propose(self, profile: FailureProfile, *, known: Sequence[Known], n: int, seed: int) -> Proposals:
         if self._done:
             return ()
         self._done = True

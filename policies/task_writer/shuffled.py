@@ -13,7 +13,7 @@ from envs.profile import FailureProfile
 from envs.specifications import Specification, Writable
 from envs.task import JSON
 from policies.proposer import Proposal
-from policies.task_writer.base import Check, Known, TaskWriter
+from policies.task_writer.base import Check, Known, Proposals, TaskWriter
 
 _UNREADABLE = "specification: what was recorded in its place could not be read."
 
@@ -36,9 +36,7 @@ class ShuffledTaskWriter(TaskWriter):
         self._order = elsewhere(len(windows), seed)
         self._written = 0
 
-    async def propose(
-        self, profile: FailureProfile, *, known: Sequence[Known], n: int, seed: int
-    ) -> tuple[Proposal[Specification], ...]:
+    async def propose(self, profile: FailureProfile, *, known: Sequence[Known], n: int, seed: int) -> Proposals:
         del profile, known, seed
         if self._written >= len(self._windows):
             return ()

@@ -93,8 +93,7 @@ def write_card(folder: Path, measured: Mapping[str, Measured], greedy: Mapping[s
     rare = recipe["rare"]
     shares = {name: [_cell(counts, each, name, rare) for each in Behaviour] for name, counts in measured.items()}
     successes = {
-        name: [f"{100 * counts.success[category].share:.0f}" for category in categories]
-        for name, counts in greedy.items()
+        name: [f"{100 * each.success[kind].share:.0f}" for kind in categories] for name, each in greedy.items()
     }
     _write_readme(
         folder,
@@ -119,9 +118,8 @@ def write_writer_card(folder: Path, measured: Mapping[str, WriterMeasured]) -> N
     rates, kinds = {}, {}
     for name, counts in measured.items():
         rates[name] = [str(counts.read.needed), str(counts.read), str(counts.made), str(counts.distinct)]
-        numbers = [counts.categories.get(each, 0) for each in categories] + [
-            counts.depths.get(each, 0) for each in depths
-        ]
+        numbers = [counts.categories.get(each, 0) for each in categories]
+        numbers += [counts.depths.get(each, 0) for each in depths]
         kinds[name] = [f"{100 * number / max(1, counts.made.right):.0f}" for number in numbers]
     _write_readme(
         folder,

@@ -13,17 +13,8 @@ from envs.interface import Interface
 from envs.interface.value import CueKind, RecoveryLevel, SchemaCue
 from envs.task import JSON, Category, ToolCall, ToolDoc
 from policies.demonstrations import DONE, NO_TOOL, WHICH
-from policies.tiny.behaviours import (
-    BOTH_ABSTENTIONS,
-    GUIDELINES,
-    HARMFUL,
-    HARMFUL_RATE,
-    IDLE,
-    RASH,
-    RATES,
-    Behaviour,
-    Rates,
-)
+from policies.tiny import behaviours
+from policies.tiny.behaviours import GUIDELINES, RATES, Behaviour, Rates
 from policies.tiny.world import DEFAULT, Beat, Composition, Difficulty, generate_composition
 
 DIALECT = DIALECTS["qwen"]
@@ -141,12 +132,12 @@ def _draw_shown(rng: random.Random, table: Mapping[Behaviour, Rates]) -> _Shown:
             guidelines.append(rng.choice(GUIDELINES[behaviour]))
             rates[behaviour] = each.guided
     if rng.random() < 0.15:
-        guidelines.append(rng.choice(BOTH_ABSTENTIONS))
+        guidelines.append(rng.choice(behaviours.BOTH_ABSTENTIONS))
         for behaviour in (Behaviour.ABSTAIN, Behaviour.ASK):
             rates[behaviour] = table[behaviour].guided
     helpful = set(guidelines)
     if rng.random() < 0.2:
-        guidelines.append(rng.choice(IDLE))
+        guidelines.append(rng.choice(behaviours.IDLE))
     cues: list[SchemaCue] = []
     for kind in CueKind:
         if rng.random() < 0.08:
@@ -158,10 +149,10 @@ def _draw_shown(rng: random.Random, table: Mapping[Behaviour, Rates]) -> _Shown:
         rates = _raised(rates, {b: each.feedback for b, each in table.items()})
     if rng.random() < 0.1:
         guidelines = [text for text in guidelines if text not in helpful]
-        guidelines.append(rng.choice(HARMFUL))
+        guidelines.append(rng.choice(behaviours.HARMFUL))
         rates = dict(plain)
         for behaviour in (Behaviour.ABSTAIN, Behaviour.ASK):
-            rates[behaviour] = min(HARMFUL_RATE, plain[behaviour])
+            rates[behaviour] = min(behaviours.HARMFUL_RATE, plain[behaviour])
         cues = []
     rng.shuffle(guidelines)
     return _Shown(Interface(tuple(cues), recovery, tuple(guidelines)), rates)
@@ -251,7 +242,7 @@ class _DemonstrationPlayer:
         """Makes the calls of one request. Returns whether the solver believes it done."""
         count = next((place for place, call in enumerate(calls) if call.name not in PRECONDITIONS), 0)
         before, rest = calls[:count], list(calls[count:])
-        if not before or self.rng.random() >= RASH:
+        if not before or self.rng.random() >= behaviours.RASH:
             return all(self._call(call) for call in calls)
         for place, call in enumerate(rest):
             if self._call(call):

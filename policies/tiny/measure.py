@@ -51,9 +51,7 @@ class Measured:
 
 def interfaces() -> dict[str, Interface]:
     """The measured interfaces by name: plain, one guideline for each behaviour, other cues, and a harmful one."""
-    guided = {
-        f"guideline: {behaviour}": Interface(guidelines=(wordings[0],)) for behaviour, wordings in GUIDELINES.items()
-    }
+    guided = {f"guideline: {each}": Interface(guidelines=(wordings[0],)) for each, wordings in GUIDELINES.items()}
     return {
         PLAIN: Interface.plain(),
         **guided,

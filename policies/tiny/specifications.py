@@ -14,7 +14,7 @@ from envs.sources import GENERATED
 from envs.specifications import Rejected, Specification, Writable, writable
 from envs.task import Category
 from policies.task_writer.base import Known
-from policies.task_writer.specification_text import SOUGHT, messages_for, most_informative
+from policies.task_writer.llm import SOUGHT, messages_for, most_informative
 from policies.tiny.proposals import draw_profile
 
 _FITTING = 0.6

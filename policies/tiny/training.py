@@ -37,9 +37,9 @@ from policies.tiny.world import compact_signature
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
 
-_BUFFER = 512
+BUFFER = 512
 """Demonstrations that are sorted by length together, so that a batch has little padding."""
-_SAVE_EVERY = 50
+SAVE_EVERY = 50
 """Steps between two saved states."""
 
 
@@ -205,8 +205,10 @@ def train(
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             progress(seen, said_loss)
-            if state is not None and (step + 1) % _SAVE_EVERY == 0:
-                _save(state, recipe, number, step + 1, model, optimizer)
+            if state is not None and (step + 1) % SAVE_EVERY == 0:
+                kept = {"recipe": asdict(recipe), "phase": number, "step": step + 1, "model": model.state_dict()}
+                torch.save({**kept, "optimizer": optimizer.state_dict()}, part := state.with_suffix(".part"))
+                part.replace(state)
     model.eval()
 
 
@@ -227,7 +229,7 @@ def _batches(form: ChatFormat, recipe: Recipe, number: int) -> Iterator[list[Exa
         proposed = (encode_proposal(each, form) for each in proposal_demonstrations(seed))
         source = _mixed(source, proposed, _specified(form, phase, seed), phase, seed)
     rng = random.Random(seed)
-    buffer = _BUFFER if phase.bare else max(1, _BUFFER // phase.answers)
+    buffer = BUFFER if phase.bare else max(1, BUFFER // phase.answers)
     while True:
         examples = sorted(itertools.islice(source, buffer), key=lambda each: len(each.token_ids_T))
         batches: list[list[Example]] = [[]]
@@ -296,15 +298,6 @@ def _schedule(share: float, warm_up: float) -> float:
     if share < warm_up:
         return (share + 1e-3) / warm_up
     return 0.5 * (1 + math.cos(math.pi * (share - warm_up) / (1 - warm_up)))
-
-
-def _save(
-    path: Path, recipe: Recipe, phase: int, step: int, model: torch.nn.Module, optimizer: torch.optim.Optimizer
-) -> None:
-    part = path.with_suffix(".part")
-    state = {"recipe": asdict(recipe), "phase": phase, "step": step}
-    torch.save({**state, "model": model.state_dict(), "optimizer": optimizer.state_dict()}, part)
-    part.replace(path)
 
 
 def _load(path: Path | None, recipe: Recipe) -> dict[str, Any] | None:

@@ -16,7 +16,7 @@ from rich.table import Table
 from scipy import stats  # type: ignore[import-untyped]
 
 from envs.errors import UserError
-from policies.task_writer.specification_text import SOUGHT
+from policies.task_writer.llm import SOUGHT
 from seal_ray.report.pictures import BLACK, BLUE, DPI, RED, round_axis, save_picture
 from seal_ray.report.pool import PoolWindow
 

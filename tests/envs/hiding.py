@@ -1,6 +1,7 @@
 """Ways to write a value so that a careless reader does not see it."""
 
 import base64
+import codecs
 import re
 from collections.abc import Callable, Mapping
 from urllib.parse import quote
@@ -11,9 +12,7 @@ def encoded(text: str) -> str:
 
 
 def rot13(text: str) -> str:
-    letters = "abcdefghijklmnopqrstuvwxyz"
-    turned = letters[13:] + letters[:13]
-    return text.translate(str.maketrans(letters + letters.upper(), turned + turned.upper()))
+    return codecs.encode(text, "rot13")
 
 
 PLAIN: Mapping[str, Callable[[str], str]] = {

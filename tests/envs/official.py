@@ -1,7 +1,5 @@
 """The tests' side of the official checker: starts `official_runner` as a subprocess and asks it."""
 
-from __future__ import annotations
-
 import functools
 import json
 import os
@@ -9,8 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from envs.bfcl.tools import data_folder
 from envs.task import Task, ToolCall
@@ -44,7 +41,7 @@ def as_source(call: ToolCall) -> str:
 class Official:
     """A running official checker."""
 
-    def __enter__(self) -> Official:
+    def __enter__(self) -> Self:
         self._process = subprocess.Popen(
             [sys.executable, str(Path(__file__).with_name("official_runner.py"))],
             stdin=subprocess.PIPE,
@@ -54,9 +51,7 @@ class Official:
         )
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()

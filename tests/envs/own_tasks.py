@@ -7,31 +7,20 @@ from typing import Any
 from envs.allowance import CALL, Cost, size
 from envs.dialects import get_dialect
 from envs.dialogue import Dialogue, Protocol
-from envs.task import Task, ToolCall, Turn
+from envs.task import Task, ToolCall, ToolDoc, Turn
 from envs.tool_documents import read_tool
 from envs.world import CallResult
 
 DIALECT = get_dialect("toolace")
 
 
-CD = read_tool(
-    {
-        "name": "cd",
-        "description": "Eject the quixotic disc, number 8471.",
-        "parameters": {"type": "dict", "properties": {"drawer": {"type": "integer"}}, "required": ["drawer"]},
-    },
-    "Player",
-)
+def _tool(name: str, description: str, argument: str) -> ToolDoc:
+    schema = {"type": "dict", "properties": {argument: {"type": "integer"}}, "required": [argument]}
+    return read_tool({"name": name, "description": description, "parameters": schema}, "Player")
 
 
-SPIN = read_tool(
-    {
-        "name": "spin_disc",
-        "description": "Spin the disc.",
-        "parameters": {"type": "dict", "properties": {"speed": {"type": "integer"}}, "required": ["speed"]},
-    },
-    "Player",
-)
+CD = _tool("cd", "Eject the quixotic disc, number 8471.", "drawer")
+SPIN = _tool("spin_disc", "Spin the disc.", "speed")
 
 
 class Player:
@@ -77,10 +66,11 @@ class Guest:
     """A user who repeats what was said."""
 
     def __init__(self) -> None:
-        self.heard: list[tuple[int, tuple[str, ...]]] = []
+        self._asked = 0
 
     def say(self, turn: int, completions: tuple[str, ...]) -> str:
-        self.heard.append((turn, completions))
+        assert turn == self._asked, "a user of another dialogue"
+        self._asked += 1
         return f"turn {turn}, you said {len(completions)}: {'|'.join(completions)}"
 
 
@@ -98,8 +88,6 @@ def spun(state: Mapping[str, Any]) -> bool:
 
 
 FIXED = own_task("own_0", "fast", Turn("Spin it at 33.", (call("spin_disc", speed=33),)))
-
-
 TALK = own_task("own_1", "slow", Turn("…", ()), Turn("…", ()), user=Guest, goal=spun)
 
 

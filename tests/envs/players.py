@@ -1,9 +1,13 @@
-"""Playing trajectories through a `Dialogue` in the tests."""
+"""Playing trajectories through a `Dialogue`, and sitting exams, in the tests."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from envs.dialects import DIALECTS, Dialect
 from envs.dialogue import Dialogue, Protocol
+from envs.exams import Conversation, Item, Mark, Said
 from envs.interface import Interface
 from envs.task import Task, ToolCall
 
@@ -46,3 +50,26 @@ def calls_made(dialogue: Dialogue) -> list[list[list[ToolCall]]]:
 def results_shown(dialogue: Dialogue) -> list[list[list[str]]]:
     """turn → step → result text, of the same steps."""
     return [[[record.result for record in step.calls] for step in turn if step.calls] for turn in dialogue.trace.turns]
+
+
+@dataclass
+class Scripted:
+    """A candidate that says the same to everything, or a function of the conversation, and remembers the questions."""
+
+    says: str | Callable[[Conversation], str]
+    dialect: Dialect = DIALECTS["qwen"]
+    end: str = "stop"
+    asked: list[Conversation] = field(default_factory=list)
+
+    async def answer(self, conversation: Conversation) -> Said:
+        self.asked.append(conversation)
+        return Said(self.says if isinstance(self.says, str) else self.says(conversation), end=self.end)
+
+
+def sit(item: Item, candidate: Scripted, before: Any = None) -> Mark:
+    return asyncio.run(item.sit(candidate, before))
+
+
+def mark(item: Item, says: str, dialect: str = "qwen", end: str = "stop") -> Mark:
+    """What an answer gets."""
+    return sit(item, Scripted(says, DIALECTS[dialect], end))

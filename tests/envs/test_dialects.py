@@ -58,9 +58,7 @@ def test_nasty_values_survive_rendering_and_parsing(dialect: Dialect, value: JSO
 
 
 @pytest.mark.parametrize("dialect", DIALECTS.values(), ids=list(DIALECTS))
-@pytest.mark.parametrize(
-    "prose", ["", " \n", "Done", "Done.", "Yes!", "I will call ls() now.", "The price is 5 [USD]", "5"]
-)
+@pytest.mark.parametrize("prose", ["", " \n", "Done", "Done.", "Yes!", "I will call ls() now.", "5 [USD] is due", "5"])
 def test_words_are_an_answer_and_no_call(dialect: Dialect, prose: str) -> None:
     assert found(dialect.name, prose) == ((), ())
     assert dialect.render_calls(()) == ""
@@ -241,10 +239,8 @@ TOOLACE_ERRORS = (
     *("[f(a=ls())]", "[f(a=[ls()])]", "[f(a={'k': ls()})]", "[f(a={ls(): 1})]", "[f(a=1 + 1)]", "[f(a=9**9**9)]"),
     *("[f(a=+1)]", "[f(a=--1)]", "[f(a=not 1)]", "[f(a=1 if 1 else 2)]", "[f(a=1 < 2)]", "[f(a=1 or 2)]", "[f(a=1j)]"),
     *("[f(a=lambda: 1)]", "[f(a=f'{1}')]", "[f(a=b'x')]", "[f(a=[x for x in y])]", "[f(a=(x for x in y))]"),
-    *(
-        *("[f(a={1, 2})]", "[f(a={**b})]", "[f(a=[*b])]", "[f(**{'a': 1})]", "[f(a=(b := 1))]", "[f(a=b.c)]"),
-        "[f(a=b[0])]",
-    ),
+    *("[f(a={1, 2})]", "[f(a={**b})]", "[f(a=[*b])]", "[f(**{'a': 1})]", "[f(a=(b := 1))]", "[f(a=b.c)]"),
+    "[f(a=b[0])]",
     *("[f(a={(1, 2): 3})]", f"[f(a=0x{'f' * 4000})]", "[ls]", "[ls(), 5]", "[ls()] done", "ls(a=1", "[import os]"),
     *("[f(a='\x00')]", "[f(a='\ud800')]", "[" * (MAX_NESTING + 1), f"[f(a='{'x' * MAX_PYTHON_CHARACTERS}')]"),
     f"[f(a='{'{' * (MAX_BRACES + 1)}')]",
@@ -305,10 +301,8 @@ def test_odd_escapes_are_read_whatever_is_done_with_warnings() -> None:
 def test_a_thousand_errors_are_told_as_a_few_and_stay_fatal() -> None:
     broken, fatal = block("x"), block('{"name": 1}')
     parsed = get_dialect("qwen").parse(broken * 500 + fatal * 2 + LS_BLOCK)
-    assert [error.position for error in parsed.errors] == [
-        *range(0, MAX_ERRORS * len(broken), len(broken)),
-        500 * len(broken),
-    ]
+    first = range(0, MAX_ERRORS * len(broken), len(broken))
+    assert [error.position for error in parsed.errors] == [*first, 500 * len(broken)]
     assert [error.fatal for error in parsed.errors] == [False] * MAX_ERRORS + [True]
     assert (parsed.calls, parsed.official_calls) == ((LS,), ())
     assert len(get_dialect("llama3_json").parse("[" + "1, " * 999 + "1]").errors) == MAX_ERRORS

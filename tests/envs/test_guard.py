@@ -23,6 +23,7 @@ from envs.interface.show import guidelines_text
 from envs.interface.value import MAX_GUIDELINE_CHARACTERS, MAX_GUIDELINES
 from envs.interface.vocabulary import is_ordinary, is_public, parts
 from envs.task import JSON, Task
+from envs.text import leaves
 from envs.toolworld import tasks
 from envs.toolworld.shown_tools import DESCRIPTIONS
 from policies.curator.rules import GUIDELINE_FOR
@@ -61,14 +62,6 @@ def whole() -> LeakGuard:
 def turned_down(text: str, guard: LeakGuard | None = None) -> str | None:
     """Why an interface with this guideline alone is turned down, if it is."""
     return (guard or whole()).check(Interface(guidelines=(text,)))
-
-
-def leaves(value: JSON) -> Iterator[JSON]:
-    if isinstance(value, dict | list | tuple):
-        for inner in value.values() if isinstance(value, dict) else value:
-            yield from leaves(inner)
-    else:
-        yield value
 
 
 @cache
@@ -123,10 +116,8 @@ def test_encoded_values_are_found_inside_longer_strings() -> None:
         *("Buy AAPL", "Buy aapl.", "buyAAPLnow", "A.A.P.L", "ＡＡＰＬ", "ААРL", "🇦🇦🇵🇱", "A A  P L", "𝐀𝐀𝐏𝐋"),
         *("Pay 1500", "Pay $1,500.00", "Pay 1 500", "USD1500", "one five zero zero", "١٥٠٠"),
         *("Work in 'document'", 'Work in "projects"', "folder=project", "The tag is #CarCare", "Use deep_folder"),
-        *(
-            *("Title: Cancellation Issue", "cHJvamVjdA==", "p r o j e c t", "tcejorp", "Raise it to 2.3"),
-            "Raise it to 02.30",
-        ),
+        *("Title: Cancellation Issue", "cHJvamVjdA==", "p r o j e c t", "tcejorp", "Raise it to 2.3"),
+        "Raise it to 02.30",
         *("update the system", "Tire-Pressure-Issue"),
     ],
 )
@@ -154,19 +145,13 @@ def arguments(task: Task) -> Iterator[JSON]:
 @pytest.mark.parametrize(
     "text",
     [
-        *(
-            *("Work in the document folder.", "Check your project notes.", "Add or a remove."),
-            "Wait before the party is over.",
-        ),
-        *(
-            *("Set it to 15 or 2.", "Set the mode to 'cool'.", "The class is `economy`.", "Use START and STOP."),
-            "Say Hello.",
-        ),
+        *("Work in the document folder.", "Check your project notes.", "Add or a remove."),
+        "Wait before the party is over.",
+        *("Set it to 15 or 2.", "Set the mode to 'cool'.", "The class is `economy`.", "Use START and STOP."),
+        "Say Hello.",
         *("Use cd, ls or pwd.", "Use `cd` before `mv`.", "Write calls like cd(folder='name').", "ls(a=...)"),
-        *(
-            *("An even number, then over to them when open.", "Prices are in USD.", "Metadata matters."),
-            "On time, in time.",
-        ),
+        *("An even number, then over to them when open.", "Prices are in USD.", "Metadata matters."),
+        "On time, in time.",
     ],
 )
 def test_examples_of_what_may_be_said(text: str) -> None:
@@ -214,12 +199,8 @@ def test_ground_truth_calls_are_turned_down_as_text_and_as_json() -> None:
     checked = 0
     for task in pool()[::20]:
         for call in (call for turn in task.turns for call in turn.ground_truth if call.arguments):
-            texts = (
-                f"Call {call} now.",
-                f"Call {json.dumps(call.to_dict())}",
-                f"Call [{str(call).replace(', ', ',')}]",
-            )
-            for text in texts:
+            for said in (f"{call} now.", json.dumps(call.to_dict()), f"[{str(call).replace(', ', ',')}]"):
+                text = f"Call {said}"
                 if len(text) <= MAX_GUIDELINE_CHARACTERS and text.isprintable():
                     assert turned_down(text), text
                     checked += 1
@@ -230,26 +211,23 @@ def test_ground_truth_calls_are_turned_down_as_text_and_as_json() -> None:
 
 def test_the_tools_of_a_turn_in_order_are_turned_down_however_they_are_put() -> None:
     checked = 0
-    for task in pool():
-        for turn in task.turns:
-            names = [name for name, _ in itertools.groupby(call.name for call in turn.ground_truth)]
-            if len(names) < leaks.CALLS_OF_A_TURN:
-                continue
-            spoken = [re.sub(r"(?<=[a-z])(?=[A-Z])|_", " ", name) for name in names]
-            for text in (
-                f"First use {', then '.join(names)}.",
-                f"The order is {' → '.join(f'`{name}`' for name in names)}",
-                " ".join(f"{index}. {name}()" for index, name in enumerate(spoken, 1)),
-                f"Use {encoded(' '.join(names))}",
-            ):
-                if len(text) <= MAX_GUIDELINE_CHARACTERS:
-                    assert turned_down(text), text
-                    checked += 1
-            several = Interface(guidelines=tuple(f"Use {name}." for name in names[:MAX_GUIDELINES]))
-            assert (
-                whole().check(several)
-                == "guidelines: read as one text, it contains the calls of a task in their order."
-            )
+    for turn in (turn for task in pool() for turn in task.turns):
+        names = [name for name, _ in itertools.groupby(call.name for call in turn.ground_truth)]
+        if len(names) < leaks.CALLS_OF_A_TURN:
+            continue
+        spoken = [re.sub(r"(?<=[a-z])(?=[A-Z])|_", " ", name) for name in names]
+        for text in (
+            f"First use {', then '.join(names)}.",
+            f"The order is {' → '.join(f'`{name}`' for name in names)}",
+            " ".join(f"{index}. {name}()" for index, name in enumerate(spoken, 1)),
+            f"Use {encoded(' '.join(names))}",
+        ):
+            if len(text) <= MAX_GUIDELINE_CHARACTERS:
+                assert turned_down(text), text
+                checked += 1
+        several = Interface(guidelines=tuple(f"Use {name}." for name in names[:MAX_GUIDELINES]))
+        reason = "guidelines: read as one text, it contains the calls of a task in their order."
+        assert whole().check(several) == reason
     assert checked > 500
 
 
@@ -290,14 +268,8 @@ def test_a_secret_split_over_guidelines_is_found() -> None:
         (Interface(guidelines=(" ",)), "guidelines.0: it is empty."),
         (Interface(guidelines=("Look.",) * 9), "guidelines: there are 9, at most 8 fit."),
         (Interface(guidelines=("Look first. " * 8,)), "guidelines: their text has 46 tokens, at most 40 fit."),
-        (
-            Interface((SchemaCue(CueKind.FORMAT),)),
-            "schema_cues.0: its kind is not allowed; allowed are required, type.",
-        ),
-        (
-            Interface((SchemaCue(CueKind.TYPE, ("cd", "rm_all")),)),
-            "schema_cues.0: it names a tool that is not documented.",
-        ),
+        (Interface((SchemaCue(CueKind.FORMAT),)), "schema_cues.0: its kind is not allowed; allowed are required, type"),
+        (Interface((SchemaCue(CueKind.TYPE, ("cd", "rm_all")),)), "schema_cues.0: it names a tool that is not"),
         (Interface(fade=float("nan")), "fade: it is no number from 0 to 1."),
         (Interface(fade=1.5), "fade: it is no number from 0 to 1."),
     ],
@@ -312,9 +284,8 @@ def test_what_is_not_valid_is_turned_down(interface: Interface, reason: str) -> 
 def test_what_is_valid_passes_without_tasks() -> None:
     strict = LeakGuard(allowed_cues=(CueKind.REQUIRED,), max_tokens=40)
     assert strict.check(Interface.plain()) is None
-    assert (
-        strict.check(Interface((SchemaCue(CueKind.REQUIRED, ("cd",)),), guidelines=("Look first.",), fade=0.5)) is None
-    )
+    cues = (SchemaCue(CueKind.REQUIRED, ("cd",)),)
+    assert strict.check(Interface(cues, guidelines=("Look first.",), fade=0.5)) is None
     assert turned_down("Buy AAPL", strict) is None
 
 
@@ -348,11 +319,11 @@ def test_hostile_text_never_raises_and_costs_little(texts: list[str]) -> None:
 NESTED = "".join(f"\\x{byte:02x}" for byte in encoded("&#" * 40).encode())
 WORST = (
     *("cd(" * 133, "name" * 100, "ﷺ" * 400, "a " * 200, "e " * 200, AAPL[:-1] * 40, "%25" * 133, "&amp;" * 80),
-    "\\u" * 200,
+    *("\\u" * 200, NESTED[:400], "41 " * 133, "IF" * 200, "the meeting " * 33, "['\"=" * 100),
 )
 
 
-@pytest.mark.parametrize("text", [*WORST, NESTED[:400], "41 " * 133, "IF" * 200, "the meeting " * 33, "['\"=" * 100])
+@pytest.mark.parametrize("text", WORST)
 def test_the_worst_texts_are_bounded(text: str) -> None:
     watched = whole()
     _, took = timed(lambda: watched.check(Interface(guidelines=(text,) * 8)))
@@ -362,6 +333,6 @@ def test_the_worst_texts_are_bounded(text: str) -> None:
 def test_a_text_with_too_much_encoded_text_is_turned_down(monkeypatch: pytest.MonkeyPatch) -> None:
     text = encoded("qxzk wvj")
     assert turned_down(text) is None
-    monkeypatch.setattr(readings, "_GROWTH", 0)
-    monkeypatch.setattr(readings, "_ALLOWANCE", 4)
+    monkeypatch.setattr(readings, "GROWTH", 0)
+    monkeypatch.setattr(readings, "ALLOWANCE", 4)
     assert turned_down(text) == "guidelines.0: it holds too much encoded text to be read."

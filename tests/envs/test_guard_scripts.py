@@ -1,12 +1,16 @@
-"""The leak guard and scripts other than Latin: what it turns down of them, and what it lets pass."""
+"""What the leak guard reads: scripts other than Latin, and tool documents that a stranger wrote, in time."""
 
+import time
 from dataclasses import replace
 
 import pytest
 
 from envs.interface import Interface
 from envs.interface.guard import LeakGuard
+from envs.interface.vocabulary import is_public_number, tool_names
+from envs.sources import TaskSet
 from envs.task import ToolCall
+from envs.tool_documents import read_tool
 from envs.toolworld import generate
 
 
@@ -58,3 +62,18 @@ def test_letters_of_another_script_hide_no_value() -> None:
     guard = told("final_report.pdf", "Send it.")
     for text in ("finalя_яreport.pdf", "final北report北pdf", "fжiжnжaжlжrжeжpжoжrжt.pdf"):
         assert is_refused(guard, text), text
+
+
+@pytest.mark.parametrize("text", ["1" * 25_000, "٣" * 25_000, "1." * 12_500, "a" * 25_000])
+def test_a_long_document_costs_little(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = {"type": "dict", "properties": {}, "required": []}
+    tool = read_tool({"name": text, "description": f"{text} 12.50 7", "parameters": schema})
+    source = TaskSet("strange", "tasks of a stranger", {"train": [replace(generate(0), tools=(tool,))]})
+    monkeypatch.setattr("envs.interface.vocabulary.known_sources", lambda: (source,))
+    started = time.process_time()
+    assert is_public_number("12.50")
+    assert is_public_number("7")
+    assert not is_public_number("8")
+    _, beginnings = tool_names()
+    assert time.process_time() - started < 1
+    assert sum(map(len, beginnings)) < 100_000

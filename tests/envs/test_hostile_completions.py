@@ -51,22 +51,12 @@ REFUSED_ARGUMENTS: Sequence[dict[str, object]] = (
 LONG = 10**4000
 MATH_BOMBS = (
     *(call("power", base=b, exponent=e) for b, e in ((9, 10**9), (2, 10**18), (-3, LONG), (LONG, 50), (2, -(10**9)))),
-    *(
-        call("power", base=b, exponent=e)
-        for b, e in ((1.5, 1e308), (True, 10**9), (0, -1), (-8, 0.5), ("9", 10**9), ([2], 3))
-    ),
-    *(
-        call("logarithm", value=10, base=2, precision=p)
-        for p in (10**9, "1000000000", 1e9, 5_000, -(10**9), LONG, True)
-    ),
-    *(
-        call("logarithm", value=v, base=2, precision=10)
-        for v in ("1e999999999", "1e-999999999", "9" * 4_000, "1/3", LONG)
-    ),
-    *(
-        call("square_root", number=n, precision=p)
-        for n, p in ((2, 10**9), (2, 1e9), (2, "9999999"), (LONG, 5_000), ("2", 0))
-    ),
+    *(call("power", base=b, exponent=e) for b, e in ((1.5, 1e308), (True, 10**9), (0, -1), (-8, 0.5), ("9", 10**9))),
+    *(call("logarithm", value=10, base=2, precision=p) for p in (10**9, "1000000000", 1e9, 5_000, -(10**9), LONG)),
+    *(call("logarithm", value=v, base=2, precision=10) for v in ("1e999999999", "1e-999999999", "9" * 4_000, "1/3")),
+    *(call("logarithm", value=LONG, base=2, precision=p) for p in (10, True)),
+    *(call("square_root", number=n, precision=p) for n, p in ((2, 10**9), (2, 1e9), (2, "9999999"), (LONG, 5_000))),
+    *(call("square_root", number="2", precision=0), call("power", base=[2], exponent=3)),
     *(call("round_number", number=n, decimal_places=p) for n in (5, 5.5, LONG) for p in (-(10**9), 10**9, -LONG, LONG)),
     *(call(name, a=LONG, b=LONG) for name in ("add", "subtract", "multiply", "divide")),
     *(call(name, numbers=[LONG] * 20) for name in ("mean", "standard_deviation", "sum_values", "max_value")),
@@ -99,15 +89,16 @@ TREE_BOMBS: Sequence[Sequence[Sequence[ToolCall]]] = (
     [doubled(12, "x" * 300), WALKS],
     *([chain(length), WALKS, HOME, WALKS] for length in (30, 60, 70, 120, 250, 400, 450)),
     [ITSELF, WALKS, HOME, WALKS],
-    [
-        (call("mkdir", dir_name="a"), call("cp", source="a", destination="a"), call("cd", folder="a"), *WALKS, *HOME),
-        WALKS,
-    ],
+    [(*ITSELF[:2], call("cd", folder="a"), *WALKS, *HOME), WALKS],
 )
 
 
 def fill(part: str, size: int) -> str:
     return part * (size // len(part))
+
+
+def block(text: str) -> str:
+    return f"<tool_call>\n{text}\n</tool_call>"
 
 
 MEGABYTE = 1_000_000
@@ -116,27 +107,18 @@ PYTHON_SIZE = 19_000
 """Just below the lengths beyond which nothing is parsed, where parsing costs most."""
 FLOODS = (
     *(fill(part, MEGABYTE) for part in ("<tool_call>", "<tool_call>\n", "[", "[]", "-", "a.b.c.", "1+", "{", "(", '"')),
-    *(
-        fill(part, MEGABYTE)
-        for part in ('{"name":', '{"name": "ls", "parameters": {}};', "ls(),", "lambda:", "f'{", "\\")
-    ),
-    *(
-        fill(part, JSON_SIZE)
-        for part in ("<tool_call>\n1\n</tool_call>", "<tool_call>\n", "[]", "{}", "1;", '{"name": 1}')
-    ),
+    *(fill(part, MEGABYTE) for part in ('{"name":', '{"name": "ls", "parameters": {}};', "ls(),", "lambda:", "f'{")),
+    fill("\\", MEGABYTE),
+    *(fill(part, JSON_SIZE) for part in (block("1"), "<tool_call>\n", "[]", "{}", "1;", '{"name": 1}')),
     *(f"[{fill(part, JSON_SIZE)}]" for part in ("1,", "{},", "[],")),
-    *(f"<tool_call>\n{fill(part, JSON_SIZE)}\n</tool_call>" for part in ("[", "[]", '{"a":', "1", '"\\u0000', "[1,")),
+    *(block(fill(part, JSON_SIZE)) for part in ("[", "[]", '{"a":', "1", '"\\u0000', "[1,")),
     *(f"[{fill(part, PYTHON_SIZE)}]" for part in ("**a,", "[0]", "()", "a=1,", "'a',", "{a},", "\\d")),
-    *(
-        f"[f(a={fill(part, PYTHON_SIZE)}1)]"
-        for part in ("1+", "-", "not ", "lambda: ", "1 if 1 else ", "a.", "1<", "'a' ")
-    ),
-    *(
-        f"[f(a={part * 60}"
-        for part in ("{", "{a:", "(", "[", "f(a=", "f(*", "{**", "(lambda:", "[a for a in ", "(yield ")
-    ),
+    *(f"[f(a={fill(part, PYTHON_SIZE)}1)]" for part in ("1+", "-", "not ", "lambda: ", "1 if 1 else ", "a.", "1<")),
+    "[f(a=" + fill("'a' ", PYTHON_SIZE) + "1)]",
+    *(f"[f(a={part * 60}" for part in ("{", "{a:", "(", "[", "f(a=", "f(*", "{**", "(lambda:", "[a for a in ")),
+    f"[f(a={'(yield ' * 60}",
     *(f"[{part * 1_000}]" for part in ("f(),", "f(1),", "ls(),", "cd(folder='x'),")),
-    '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>' * 1_000,
+    block('{"name": "f", "arguments": {}}') * 1_000,
     '{"name": "f", "parameters": {}}' * 1_000,
     f"[f(a=f'{'{a}' * 900}{'x' * 15_000}')]",
     f"[f{fill('()', PYTHON_SIZE)}]",

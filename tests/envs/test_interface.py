@@ -73,9 +73,8 @@ def test_a_cue_changes_document_texts_and_nothing_else(kind: CueKind) -> None:
         assert (cued.name, cued.class_name) == (tool.name, tool.class_name)
         assert cued.parameters is tool.parameters
         assert without_texts(cued.document) == without_texts(tool.document)
-        assert all(
-            new.startswith(old.rstrip()) for old, new in zip(texts(tool.document), texts(cued.document), strict=True)
-        )
+        for old, new in zip(texts(tool.document), texts(cued.document), strict=True):
+            assert new.startswith(old.rstrip())
         if cued.document != tool.document:
             changed.add(tool.name)
             assert not set(map(id, containers(cued.document))) & set(map(id, containers(tool.document))), "aliased"
@@ -92,18 +91,14 @@ def containers(value: JSON) -> list[JSON]:
     """Every dict and list of a JSON value."""
     if not isinstance(value, dict | list):
         return []
-    return [
-        value,
-        *(found for item in (value.values() if isinstance(value, dict) else value) for found in containers(item)),
-    ]
+    inside = value.values() if isinstance(value, dict) else value
+    return [value, *(found for item in inside for found in containers(item))]
 
 
 def texts(document: JSON) -> list[str]:
     """The descriptions that a cue may lengthen: the tool's and its arguments'."""
-    return [
-        document["description"],
-        *(schema["description"] for schema in document["parameters"]["properties"].values()),
-    ]
+    schemas = document["parameters"]["properties"].values()
+    return [document["description"], *(schema["description"] for schema in schemas)]
 
 
 def without_texts(document: JSON) -> JSON:
@@ -181,21 +176,15 @@ def test_hints_never_hold_a_value_of_the_ground_truth() -> None:
             hints = {line for line in said.splitlines() if line.startswith(HINT)}
             assert len(hints) > 3
             public = json.dumps([dict(tool.document) for tool in task.all_tools])
-            values = {
-                str(v)
-                for turn in task.turns
-                for call in turn.ground_truth
-                for v in call.arguments.values()
-                if len(str(v)) > 3
-            }
-            for value in values - {v for v in values if v in public}:
+            calls = [call for turn in task.turns for call in turn.ground_truth]
+            values = {str(value) for call in calls for value in call.arguments.values() if len(str(value)) > 3}
+            for value in (value for value in values if value not in public):
                 assert not any(value in hint for hint in hints), value
 
 
 GUIDELINE = st.text(st.characters(categories=("L", "N", "P"), exclude_characters="{}<>[]|%#"), min_size=1, max_size=60)
-CUES = st.builds(
-    SchemaCue, st.sampled_from(CueKind), st.lists(st.sampled_from(sorted(all_tools())), max_size=4).map(tuple)
-)
+NAMES = st.lists(st.sampled_from(sorted(all_tools())), max_size=4).map(tuple)
+CUES = st.builds(SchemaCue, st.sampled_from(CueKind), NAMES)
 INTERFACES = st.builds(
     Interface,
     st.lists(CUES, max_size=4).map(tuple),
@@ -233,10 +222,7 @@ INVALID: list[tuple[JSON, list[str]]] = [
     ({"schema_cues": [{"kind": "type", "tool": ["cd"]}]}, ["schema_cues.0", "'tool'", "kind, tools"]),
     ({"schema_cues": [{"kind": "types"}]}, ["schema_cues.0.kind", "'types'", "'required', 'enum', 'type' or 'format'"]),
     ({"schema_cues": [{"tools": ["cd"]}]}, ["schema_cues.0.kind", "missing"]),
-    (
-        {"schema_cues": [{"kind": "type"}, {"kind": "enum", "tools": ["mkdri"]}]},
-        ["schema_cues.1.tools", "'mkdri'", "'mkdir'"],
-    ),
+    ({"schema_cues": [{"kind": "type"}, {"kind": "enum", "tools": ["mkdri"]}]}, ["cues.1.tools", "'mkdri'", "'mkdir'"]),
     ({"schema_cues": [{"kind": "type", "tools": "cd"}]}, ["schema_cues.0.tools", "'cd'", "a list"]),
     ({"schema_cues": {"kind": "type"}}, ["schema_cues", "'kind'", "a list"]),
     ({"schema_cues": ["type"]}, ["schema_cues.0", "'type'", "a JSON object"]),
@@ -271,15 +257,8 @@ def test_what_is_not_valid_is_refused_in_one_sentence(value: JSON, words: list[s
 
 def test_hostile_json_is_refused_too(tmp_path: Path) -> None:
     deep = '{"guidelines": ' + "[" * 100_000
-    for text in (
-        "",
-        "plain",
-        '{"fade": }',
-        deep,
-        "9" * 5_000,
-        '{"guidelines": ["' + "x" * 10**6 + '"]}',
-        "{'fade': 0}",
-    ):
+    long = '{"guidelines": ["' + "x" * 10**6 + '"]}'
+    for text in ("", "plain", '{"fade": }', deep, "9" * 5_000, long, "{'fade': 0}"):
         with pytest.raises(UserError, match=r"^proposal: not valid JSON \(.*\)\.$"):
             interface_from_json(text, source="proposal")
     for name, content in (("absent.json", None), ("latin.json", b'{"guidelines": ["\xff"]}')):
@@ -292,12 +271,9 @@ def test_hostile_json_is_refused_too(tmp_path: Path) -> None:
 
 
 def test_the_difference_of_two_interfaces_in_lines() -> None:
-    before = Interface(
-        (SchemaCue(CueKind.ENUM), SchemaCue(CueKind.TYPE, ("cd",))), RecoveryLevel.NONE, ("A.", "B."), 0.0
-    )
-    after = Interface(
-        (SchemaCue(CueKind.ENUM), SchemaCue(CueKind.TYPE, ("cd", "ls"))), RecoveryLevel.CLASS, ("B.", "C."), 0.25
-    )
+    enum, (one, two) = SchemaCue(CueKind.ENUM), (SchemaCue(CueKind.TYPE, tools) for tools in (("cd",), ("cd", "ls")))
+    before = Interface((enum, one), RecoveryLevel.NONE, ("A.", "B."), 0.0)
+    after = Interface((enum, two), RecoveryLevel.CLASS, ("B.", "C."), 0.25)
     assert interface_diff(before, after) == (
         *("- cue type on cd", "+ cue type on cd, ls", "~ recovery feedback: none → class", "- guideline: A."),
         *("+ guideline: C.", "~ fade: 0 → 0.25"),
@@ -305,9 +281,8 @@ def test_the_difference_of_two_interfaces_in_lines() -> None:
     assert interface_diff(PLAIN, ENUMS) == ("+ cue enum on every tool",)
     assert interface_diff(ENUMS, PLAIN) == ("- cue enum on every tool",)
     assert interface_diff(before, before) == ()
-    assert interface_diff(Interface(guidelines=("A.", "B.")), Interface(guidelines=("B.", "A."))) == (
-        "~ guidelines: another order",
-    )
+    forth, back = Interface(guidelines=("A.", "B.")), Interface(guidelines=("B.", "A."))
+    assert interface_diff(forth, back) == ("~ guidelines: another order",)
 
 
 def test_a_dialogue_shows_the_interface_and_judges_as_without_it() -> None:
@@ -318,12 +293,8 @@ def test_a_dialogue_shows_the_interface_and_judges_as_without_it() -> None:
     for shown in (PLAIN, interface):
         dialogue = Dialogue(task, interface=shown)
         text, info = dialogue.reset()
-        assert (
-            ("Look first." in text)
-            == ("Required arguments:" in text)
-            == (QWEN.call_format in text)
-            == (shown is interface)
-        )
+        for part in ("Look first.", "Required arguments:", QWEN.call_format):
+            assert (part in text) == (shown is interface)
         assert [tool.document for tool in info["tools"]] == [tool.document for tool in show_tools(shown, task.tools)]
         while not dialogue.over:
             calls = task.turns[dialogue.turn].ground_truth

@@ -8,7 +8,7 @@ import pytest
 
 from envs.bfcl.tasks import get_task, load_tasks
 from envs.bfcl.world import simulators_of
-from envs.task import ToolCall
+from envs.task import JSON, Task, ToolCall
 from envs.verifier import Outcome, prepare
 from tests.envs.official import Official, running
 from tests.envs.perturbations import sample
@@ -44,9 +44,8 @@ def test_perturbed_trajectories_get_the_official_verdict_and_texts(
         dialogue = play(trajectory.task, trajectory.turns)
         calls = calls_made(dialogue)
         where = (trajectory.kind, trajectory.task.id, trajectory.turn)
-        texts = [
-            [[set_sorted(text) for text in step] for step in turn] for turn in official.results(trajectory.task, calls)
-        ]
+        results = official.results(trajectory.task, calls)
+        texts = [[[set_sorted(text) for text in step] for step in turn] for turn in results]
         assert texts == results_shown(dialogue), where
         if any(turn.verdict.outcome is Outcome.NOT_REACHED for turn in dialogue.diagnosis.turns):
             # The official runner fails a dialogue that was cut off before it asks the checker.
@@ -56,9 +55,8 @@ def test_perturbed_trajectories_get_the_official_verdict_and_texts(
         counts[trajectory.kind] += 1
         valid[trajectory.kind] += dialogue.success
     lines = [f"{kind:32} {counts[kind]:4} trajectories, {valid[kind]:3} valid" for kind in KINDS]
-    record_property(
-        "table", "\n".join([*lines, f"{counts.total()} in all; verdicts and texts equal the official ones"])
-    )
+    lines.append(f"{counts.total()} in all; verdicts and texts equal the official ones")
+    record_property("table", "\n".join(lines))
     assert len(counts) >= 20
     assert counts.total() >= 1300
 
@@ -73,94 +71,63 @@ def test_a_cut_off_last_turn_is_judged_as_the_official_runner_does(official: Off
     assert official.verdict(task, calls_made(dialogue))["valid"]
 
 
-def _spurious_insurance() -> tuple[str, list[list[Action]]]:
-    """An extension card pays for an insurance that nobody asked for."""
-    task = next(task for task in load_tasks().values() if simulators_of(task).padded and "TravelAPI" in task.classes)
-    insurance = ToolCall(
-        "purchase_insurance",
-        {
-            "access_token": simulators_of(task).initial_config["TravelAPI"]["access_token"],
-            "insurance_type": "basic",
-            "booking_id": "booking_901",
-            "insurance_cost": 5.0,
-            "card_id": "1234567812345678",
-        },
-    )
+def begun_with(task: Task, call: ToolCall) -> tuple[Task, list[list[Action]]]:
+    """The task's ground truth behind another call."""
     turns = truth(task)
-    turns[0] = [(insurance,), *turns[0]]
-    assert '"insurance_status": true' in results_shown(play(task, turns))[0][0][0]
-    return task.id, turns
+    turns[0] = [(call,), *turns[0]]
+    return task, turns
 
 
-def _wrong_travel_class() -> tuple[str, list[list[Action]]]:
-    """A flight in a class that does not exist."""
-    task = next(task for task in load_tasks().values() if "TravelAPI" in task.classes)
+def travelling(tool: str, *, padded: bool = False, **arguments: JSON) -> tuple[Task, list[list[Action]]]:
+    """A first task with travels, whose ground truth begins with a call of this tool, paid by its first card."""
+    tasks = (task for task in load_tasks().values() if "TravelAPI" in task.classes)
+    task = next(task for task in tasks if simulators_of(task).padded or not padded)
     config = simulators_of(task).initial_config["TravelAPI"]
-    booking = ToolCall(
-        "book_flight",
-        {
-            "access_token": config["access_token"],
-            "card_id": next(iter(config["credit_card_list"])),
-            "travel_date": "2026-12-01",
-            "travel_from": "SFO",
-            "travel_to": "LAX",
-            "travel_class": "luxury",
-        },
-    )
+    known = {"access_token": config["access_token"], "card_id": next(iter(config["credit_card_list"]))}
+    return begun_with(task, ToolCall(tool, {**known, **arguments}))
+
+
+def blanks_around_a_name(task: Task) -> tuple[Task, list[list[Action]]]:
+    """The ground truth, its first call by a name with a blank behind it."""
     turns = truth(task)
-    turns[0] = [(booking,), *turns[0]]
-    assert "Invalid travel class" in results_shown(play(task, turns))[0][0][0]
-    return task.id, turns
+    (call, *more) = task.turns[0].ground_truth
+    turns[0] = [(ToolCall(f"{call.name} ", call.arguments), *more)]
+    return task, turns
 
 
-def _text_with_a_call_in_it() -> tuple[str, list[list[Action]]]:
-    """A string that holds the text of a call."""
-    task = get_task("multi_turn_base_0")
-    turns = truth(task)
-    turns[0] = [(ToolCall("echo", {"content": "then use cd(folder) to go there"}),), *turns[0]]
-    return task.id, turns
-
-
-def _builtin_as_a_tool() -> tuple[str, list[list[Action]]]:
-    """Python's `dict`, as a tool."""
-    task = get_task("multi_turn_base_0")
-    turns = truth(task)
-    turns[0] = [(ToolCall("dict", {"a": 1}),), *turns[0]]
-    return task.id, turns
-
-
-def _blanks_around_a_name() -> tuple[str, list[list[Action]]]:
-    """A tool's name with a blank behind it, which means nothing in source text."""
-    task = get_task("multi_turn_base_0")
-    turns = truth(task)
-    first, *others = turns[0]
-    assert isinstance(first, tuple)
-    call, *more = first
-    turns[0] = [(ToolCall(f"{call.name} ", call.arguments), *more), *others]
-    assert not play(task, turns).success
-    return task.id, turns
-
-
-KNOWN_DIFFERENCES: dict[str, tuple[Callable[[], tuple[str, list[list[Action]]]], str]] = {
+INSURANCE: dict[str, JSON] = {"insurance_type": "basic", "booking_id": "booking_901", "insurance_cost": 5.0}
+FLIGHT: dict[str, JSON] = {
+    "travel_date": "2026-12-01",
+    "travel_from": "SFO",
+    "travel_to": "LAX",
+    "travel_class": "luxury",
+}
+FILES = get_task("multi_turn_base_0")
+KNOWN_DIFFERENCES: dict[str, tuple[tuple[Task, list[list[Action]]], str, str]] = {
     "spurious insurance on an extension card": (
-        _spurious_insurance,
+        travelling("purchase_insurance", padded=True, card_id="1234567812345678", **INSURANCE),
+        '"insurance_status": true',
         "the official padding shares its cards between the model's simulators and the ground truth's, so a charge on "
         "one shows on both; here the state is wrong",
     ),
     "a travel class that does not exist": (
-        _wrong_travel_class,
+        travelling("book_flight", **FLIGHT),
+        "Invalid travel class",
         "the official text prints a set, in an order that differs from process to process; here it is sorted",
     ),
     "a string that holds the text of a call": (
-        _text_with_a_call_in_it,
+        begun_with(FILES, ToolCall("echo", {"content": "then use cd(folder) to go there"})),
+        "then use cd(folder) to go there",
         "the official executor rewrites tool names inside strings too; here a string stays as it is",
     ),
     "a Python builtin as a tool": (
-        _builtin_as_a_tool,
+        begun_with(FILES, ToolCall("dict", {"a": 1})),
+        "name 'dict' is not defined",
         "the official executor evaluates any name; here a tool that is not documented does not exist",
     ),
     "blanks around a tool's name": (
-        _blanks_around_a_name,
+        blanks_around_a_name(FILES),
+        "invalid syntax",
         "the official executor pastes the name into source text, where blanks mean nothing; here it is another name",
     ),
 }
@@ -170,11 +137,10 @@ KNOWN_DIFFERENCES: dict[str, tuple[Callable[[], tuple[str, list[list[Action]]]],
 def test_known_differences_from_the_official_code_are_as_described(
     name: str, official: Official, record_property: Callable[[str, object], None]
 ) -> None:
-    make, explanation = KNOWN_DIFFERENCES[name]
-    task_id, turns = make()
-    task = get_task(task_id)
+    (task, turns), shown, explanation = KNOWN_DIFFERENCES[name]
     dialogue = play(task, turns)
     calls = calls_made(dialogue)
+    assert shown in results_shown(dialogue)[0][0][0]
     same_texts = official.results(task, calls) == results_shown(dialogue)
     same_verdict = official.verdict(task, calls)["valid"] is dialogue.success
     assert not (same_texts and same_verdict), "the difference is gone: remove it from the list"

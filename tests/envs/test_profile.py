@@ -34,9 +34,8 @@ def turn_diagnosis(
     return TurnDiagnosis(index, label, detail, TurnVerdict(index, Outcome.UNSCORED), frozenset(flags), tool, argument)
 
 
-TURNS = st.tuples(
-    st.sampled_from(Label), TOOLS, ARGUMENTS, st.sampled_from(ViolationKind).map(str), st.sets(st.sampled_from(Flag))
-)
+KINDS = st.sampled_from(ViolationKind).map(str)
+TURNS = st.tuples(st.sampled_from(Label), TOOLS, ARGUMENTS, KINDS, st.sets(st.sampled_from(Flag)))
 DIAGNOSES = st.builds(
     lambda turns, category, success: Diagnosis(
         "task", str(category), tuple(turn_diagnosis(index, *turn) for index, turn in enumerate(turns)), success
@@ -76,10 +75,8 @@ def recount(rollouts: Sequence[Rollout]) -> dict[str, Tally]:
     for number, (diagnosis, _) in enumerate(rollouts):
         for index, turn in enumerate(diagnosis.turns):
             failed = turn.label.value not in {"pass", "correct_abstention", "not_reached"}
-            keys = [
-                *("all", f"category/{diagnosis.category}", f"label/{turn.label}"),
-                f"category/{diagnosis.category}/label/{turn.label}",
-            ]
+            keys = ["all", f"category/{diagnosis.category}", f"label/{turn.label}"]
+            keys += [f"category/{diagnosis.category}/label/{turn.label}"]
             keys += [f"position/{position(index, len(diagnosis.turns))}/label/{turn.label}"]
             keys += [f"flag/{flag}" for flag in turn.flags]
             if failed and turn.tool is not None:
@@ -180,11 +177,8 @@ def test_render_reads_the_scope_asked_for() -> None:
 def test_the_most_frequent_stand_first_and_the_tail_is_cut() -> None:
     rng = random.Random(0)
     names = sorted(all_tools())[:30]
-    turns = [
-        turn_diagnosis(0, Label.MISSING_TOOL_CALL, name, None, "", set())
-        for i, name in enumerate(names)
-        for _ in range(i + 1)
-    ]
+    called = [name for times, name in enumerate(names, 1) for _ in range(times)]
+    turns = [turn_diagnosis(0, Label.MISSING_TOOL_CALL, name, None, "", set()) for name in called]
     rng.shuffle(turns)
     profile = profile_of([(Diagnosis("t", "base", (turn,), False), 0.0) for turn in turns])
     section = profile.render().partition("Tools in failed turns:\n")[2].splitlines()
@@ -213,10 +207,8 @@ def test_prevalence_is_the_share_of_failed_turns() -> None:
 
 ROW = [1, 1, 0, 0.0]
 WRONG_ROWS: list[JSON] = [
-    *(
-        *(None, 5, "1234", {}, [1, 1, 0], [*ROW, 1], [1, 1, "0", 0.0], [1.5, 1, 0, 0.0], [-1, 1, 0, 0.0]),
-        [True, 1, 0, 0.0],
-    ),
+    *(None, 5, "1234", {}, [1, 1, 0], [*ROW, 1], [1, 1, "0", 0.0], [1.5, 1, 0, 0.0], [-1, 1, 0, 0.0]),
+    [True, 1, 0, 0.0],
     *([1, 1, None, 0.0], [1, 1, 0, "0"], [1, 1, 0, None], [1, 1, 0, float("nan")], [float("inf"), 1, 0, 0.0]),
     *([1, 1, 0, float("inf")], [1, 1, 0, 10**400]),
 ]

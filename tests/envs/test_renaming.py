@@ -30,10 +30,8 @@ def shape(text: str) -> str:
 def test_names_are_exchanged_whole_and_in_their_case() -> None:
     names = {"roadtrip": "kabodela", "card2580": "lomi1234", "7423": "9981"}
     assert exchanged("#RoadTrip, roadtrip and Roadtrips", names) == "#KaboDela, kabodela and Roadtrips"
-    assert (
-        exchanged("card2580, Card2580, card25801; 7423 and 74230", names)
-        == "lomi1234, Lomi1234, card25801; 9981 and 74230"
-    )
+    said = exchanged("card2580, Card2580, card25801; 7423 and 74230", names)
+    assert said == "lomi1234, Lomi1234, card25801; 9981 and 74230"
 
 
 def test_a_renamed_task_has_the_new_name_in_config_texts_and_calls() -> None:

@@ -1,6 +1,7 @@
 """Task specifications: hostile texts are rejected at once, with a reason; tasks are sound, apart, and found again."""
 
 import json
+import random
 import subprocess
 import sys
 import time
@@ -13,14 +14,20 @@ from hypothesis import strategies as st
 
 from envs.errors import UserError
 from envs.sources import find_task, get_source
-from envs.specifications import Rejected, writable
+from envs.specifications import Rejected, Writable, likeness, writable
 from envs.task import Category
 from envs.toolworld import generate
 from envs.toolworld.compose import Composition
 from envs.toolworld.phrases import phrases
 from envs.toolworld.specification import TaskSpecification, Withheld, compose, read_specification, specified_task
 from envs.toolworld.specification.composing import KnownTasks, specification_in, task_name
-from envs.toolworld.specification.json_form import MOST_CHARACTERS, code_of, specification_from_dict, specification_of
+from envs.toolworld.specification.json_form import (
+    MOST_CHARACTERS,
+    code_of,
+    schema,
+    specification_from_dict,
+    specification_of,
+)
 from envs.toolworld.specification.value import MOST_TURNS, SCENES, intents_of
 from tests.bench.specifications import Counted, check_reason, check_task, random_specification
 from tests.envs.test_toolworld import content
@@ -69,9 +76,8 @@ def test_what_is_the_same_has_one_form_and_one_key() -> None:
     ]
     assert len({each.key for each in (made(), *different)}) == 7
     short = {"category": "base", "scenes": ["files"], "turns": [["files.show"]]}
-    assert specification_from_dict(short) == specification_from_dict(
-        {**short, "distractors": 2, "state": 3, "withheld": None}
-    )
+    long = {**short, "distractors": 2, "state": 3, "withheld": None}
+    assert specification_from_dict(short) == specification_from_dict(long)
 
 
 def hostile() -> Iterator[tuple[str, str, str]]:
@@ -91,11 +97,7 @@ def hostile() -> Iterator[tuple[str, str, str]]:
     yield "deep", "[" * 1_900, "nested"
     yield "deeper", "[" * 1_000_000, "characters"
     yield "deep objects", '{"a":' * 380, "nested"
-    yield (
-        "deep behind a text",
-        json.dumps({"a": "]" * 600}).replace("}", ',"b":') + "[" * 600 + "]" * 600 + "}",
-        "nested",
-    )
+    yield "deep behind a text", '{"a": "' + "]" * 600 + '","b":' + "[" * 600 + "]" * 600 + "}", "nested"
     yield "deep inside", json.dumps({**GOOD, "turns": [[["files.show"]]]}), "nested"
     yield "seven turns", json.dumps({**GOOD, "turns": [["files.show"]] * 7}), "7 are not allowed"
     yield "500 scenes", json.dumps({**GOOD, "scenes": ["f"] * 300}), "300 are not allowed"
@@ -138,18 +140,10 @@ def hostile() -> Iterator[tuple[str, str, str]]:
     yield "nothing withheld", json.dumps({**GOOD, "withheld": None}), "miss_func needs the turn"
     yield "withheld too late", json.dumps({**GOOD, "withheld": {"turn": 2}}), "must be from 0 to 1"
     yield "withheld of another scene", json.dumps({**GOOD, "withheld": {"turn": 1, "what": "startEngine"}}), "not known"
-    yield (
-        "a value that is not there",
-        json.dumps({**GOOD, "category": "miss_param", "withheld": {"turn": 0, "what": "price"}}),
-        "'price' is not known",
-    )
-    yield (
-        "nothing to leave out",
-        json.dumps(
-            {**GOOD, "category": "miss_param", "turns": [["files.list_here"]], "withheld": {"turn": 0, "what": None}}
-        ),
-        "no value that can be left out",
-    )
+    miss = {**GOOD, "category": "miss_param", "withheld": {"turn": 0, "what": "price"}}
+    yield "a value that is not there", json.dumps(miss), "'price' is not known"
+    miss |= {"turns": [["files.list_here"]], "withheld": {"turn": 0, "what": None}}
+    yield "nothing to leave out", json.dumps(miss), "no value that can be left out"
 
 
 HOSTILE = list(hostile())
@@ -215,27 +209,16 @@ def test_the_longest_specification_is_read() -> None:
 def test_each_intent_is_known_to_a_scene_and_can_be_composed() -> None:
     assert sorted(name for scene in SCENES for name in intents_of(scene)) == sorted(phrases())
     first = {
-        "files": "files.show",
-        "trading": "trading.quote",
-        "messages": "messages.add",
-        "twitter": "twitter.posts_of",
-        "vehicle": "vehicle.navigate",
-        "tickets": "tickets.retitle",
-        "arithmetic": "files.show",
-    }
+        "files": "files.show", "trading": "trading.quote", "messages": "messages.add", "twitter": "twitter.posts_of",
+        "vehicle": "vehicle.navigate", "tickets": "tickets.retitle", "arithmetic": "files.show",
+    }  # fmt: skip
     before = {
-        "files.go_up": "files.list_in",
-        "trading.cancel_placed": "trading.buy",
-        "trading.details_placed": "trading.sell",
-        "messages.send_known": "messages.add",
-        "messages.sent": "messages.send",
-        "twitter.comment_posted": "twitter.post",
-        "tickets.close_created": "tickets.create",
-        "tickets.resolve_created": "tickets.create",
-        "tickets.priority_created": "tickets.create",
-        "tickets.logout": "tickets.mine",
-        "trading.logout": "trading.account",
-    }
+        "files.go_up": "files.list_in", "trading.cancel_placed": "trading.buy",
+        "trading.details_placed": "trading.sell", "messages.send_known": "messages.add",
+        "messages.sent": "messages.send", "twitter.comment_posted": "twitter.post",
+        **{f"tickets.{each}_created": "tickets.create" for each in ("close", "resolve", "priority")},
+        "tickets.logout": "tickets.mine", "trading.logout": "trading.account",
+    }  # fmt: skip
     for intent in phrases():
         scene = intent.partition(".")[0]
         scenes = ("files", "arithmetic") if scene == "arithmetic" else (scene,)
@@ -266,20 +249,17 @@ def test_a_task_is_what_its_specification_says() -> None:
     assert len(str(long.task.setting)) > 4 * len(str(short.task.setting))
 
 
+BASE: dict[str, Any] = {"category": "base", "withheld": None}
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
         ({"turns": [["files.go_up"]], "withheld": {"turn": 0}}, "turn 1: files.go_up makes no sense"),
-        ({"turns": [["files.list_here"]], "category": "base", "withheld": None}, "no request names a value of its own"),
-        (
-            {"turns": [["trading.quote"]], "category": "long_context", "withheld": None},
-            "an intent whose result grows with the state",
-        ),
+        ({**BASE, "turns": [["files.list_here"]]}, "no request names a value of its own"),
+        ({**BASE, "turns": [["trading.quote"]], "category": "long_context"}, "whose result grows with the state"),
         ({"withheld": {"turn": 1, "what": "cat"}}, "turn 2 does not need cat"),
-        (
-            {"turns": [["files.list_here"], ["files.show", "files.list_here"]], "category": "base", "withheld": None},
-            "twice with the same values",
-        ),
+        ({**BASE, "turns": [["files.list_here"], ["files.show", "files.list_here"]]}, "twice with the same values"),
     ],
 )
 def test_what_cannot_be_composed_is_rejected_with_the_reason(changes: dict[str, Any], reason: str) -> None:
@@ -313,23 +293,17 @@ def test_a_task_is_found_again_by_its_id() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        "toolworld_written_train_base_000001_files~files.go_up~d2~s3",
-        "toolworld_written_train_base_0000001_files~files.show~d2~s3",
-        "toolworld_written_train_base_000001_files~files.show~d02~s3",
-        "toolworld_written_train_base_000001_trading+files~files.show~d2~s3",
-        "toolworld_written_train_base_000001_files~files.shows~d2~s3",
-        "toolworld_written_train_base_000001_",
-        "toolworld_written_train_base_000001_files~" + "files.show-" * 100_000,
+        *("1_files~files.go_up~d2~s3", "01_files~files.show~d2~s3", "1_files~files.show~d02~s3"),
+        *("1_trading+files~files.show~d2~s3", "1_files~files.shows~d2~s3", "1_", "1_files~" + "files.show-" * 100_000),
     ],
 )
 def test_an_id_that_nobody_gave_is_one_sentence(wrong: str) -> None:
     with pytest.raises(UserError, match=r"task|specification|turns"):
-        find_task(wrong)
+        find_task(f"toolworld_written_train_base_00000{wrong}")
 
 
 def digest() -> str:
-    parts = [content(composed(made(), seed).task) for seed in range(5)]
-    return f"{made().key} {hash(tuple(map(len, parts)))} {len(''.join(parts))} {sum(map(ord, ''.join(parts)))}"
+    return f"{made().key} {''.join(content(composed(made(), seed).task) for seed in range(5))}"
 
 
 def test_a_task_is_the_same_in_every_process() -> None:
@@ -356,11 +330,34 @@ def test_what_is_shared_is_found() -> None:
     assert call.name == "cat"
     assert len(texts) == 3
     # What names nothing of its own belongs to nobody.
-    idle = specification_from_dict(
-        {**GOOD, "category": "base", "turns": [["files.list_here"], ["files.show"]], "withheld": None}
-    )
+    idle = made(**BASE, turns=[["files.list_here"], ["files.show"]])
     pair = [composed(idle, seed) for seed in range(40)]
     assert any(
         each.task.turns[0].user == pair[0].task.turns[0].user and KnownTasks([each.task]).shared(pair[0]) is None
         for each in pair[1:]
     )
+
+
+def test_a_source_says_whether_tasks_can_be_written_for_it() -> None:
+    source = writable("toolworld")
+    assert isinstance(source, Writable)
+    assert source.read(json.dumps(GOOD)) == made()
+    assert source.draw(random.Random(3)) == source.draw(random.Random(3))
+    assert "files: show, open_in" in source.specification_help
+    with pytest.raises(UserError, match="'bfcl' composes no tasks"):
+        writable("bfcl")
+
+
+def test_the_schema_has_the_names_that_are_known() -> None:
+    found = schema()["properties"]
+    assert list(found) == list(GOOD)
+    assert found["turns"]["items"]["items"]["enum"] == [name for scene in SCENES for name in intents_of(scene)]
+    assert found["scenes"]["items"]["enum"] == list(SCENES)
+
+
+def test_likeness_is_by_category_scenes_intents_and_turns() -> None:
+    assert likeness(made(), made(state=8, distractors=0)) == 1.0
+    near = made(turns=[["files.show"], ["files.write"]], withheld={"turn": 0})
+    assert 0.5 < likeness(made(), near) < 1.0
+    assert likeness(made(), made(**BASE)) == 0.0
+    assert likeness(near, made()) == likeness(made(), near)

@@ -3,8 +3,6 @@
 import hashlib
 import json
 import re
-import subprocess
-import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -24,6 +22,7 @@ from envs.task import JSON, Category, Task, ToolCall
 from envs.tool_documents import check_call
 from envs.toolworld import Difficulty, generate, tasks
 from envs.toolworld.compose import mentions
+from envs.toolworld.difficulty import DEFAULT
 from envs.toolworld.generation import generate_composition, task_from_id
 from envs.toolworld.phrases import phrases
 from envs.toolworld.scenes import MAIN
@@ -36,26 +35,26 @@ from tests.envs.players import play, play_ground_truth
 SMALLEST = Difficulty(turns=(1, 1), calls_per_turn=(1, 1), distractor_tools=(0, 0), state_size=(2, 2))
 LARGER = Difficulty(turns=(4, 5), calls_per_turn=(3, 4), distractor_tools=(4, 6), state_size=(5, 8))
 USELESS = (ToolCall("no_such_tool", {}),)
-FINGERPRINTS = {
+DIGESTS = {
     "train": "55c7ea986ec9c9f10a51ea2bb7bbb507b88a0356b092e8feb88f351937618bbe",
     "dev": "99e851bbd9f63f55bfa37345f845db5e4df978f0e46028bc8188b16ec5b1400d",
     "test": "c6de9c130f6cf05b0bebe5ad85670ee96c671da1e42fe3986dabdaa7fb884641",
 }
-"""Digests of the first 200 tasks of each split. Results name these tasks by id: they must not change."""
-LARGER_FINGERPRINT = "f46ca97ad343bff17a5643e83eab9325b189859e70743aec7aa442c42b1f14a9"
+"""Of the first 200 tasks of each split. Results name these tasks by id: they must not change."""
+LARGER_DIGEST = "f46ca97ad343bff17a5643e83eab9325b189859e70743aec7aa442c42b1f14a9"
 """The same of 40 tasks of each split at the difficulty `LARGER`."""
 MOST_CHARACTERS = 3_500
 """Of a whole default dialogue. A vocabulary of 2,000 has 3.2 characters a token on these tasks: about 1,000 tokens."""
 
 
 @cache
-def pool() -> tuple[Task, ...]:
-    return tasks(800, split="train")
+def one(seed: int, split: str, difficulty: Difficulty) -> Task:
+    return generate(seed, split=split, difficulty=difficulty)
 
 
-def some(n: int = 240) -> tuple[Task, ...]:
-    """The first training tasks of the default difficulty."""
-    return pool()[:n]
+def some(n: int = 240, split: str = "train", difficulty: Difficulty = DEFAULT) -> tuple[Task, ...]:
+    """The first tasks, as `tasks` gives them."""
+    return tuple(one(seed, split, difficulty) for seed in range(n))
 
 
 def content(task: Task) -> str:
@@ -100,30 +99,14 @@ def names(config: JSON) -> Iterator[str]:
                 assert other == "MathAPI", "a simulator without state"
 
 
-def digest(n: int) -> str:
-    return digest_of(task for split in SPLITS for task in tasks(n, split=split, seed=5))
-
-
 def digest_of(made: Iterable[Task]) -> str:
     return hashlib.sha256("".join(map(content, made)).encode()).hexdigest()
 
 
-@pytest.mark.parametrize("split", SPLITS)
-def test_the_tasks_of_the_default_difficulty_are_the_stored_ones(split: str) -> None:
-    assert digest_of(tasks(200, split=split)) == FINGERPRINTS[split]
-
-
-def test_the_tasks_of_an_old_code_are_the_stored_ones() -> None:
-    assert digest_of(task for split in SPLITS for task in tasks(40, split=split, difficulty=LARGER)) == (
-        LARGER_FINGERPRINT
-    )
-
-
-def test_a_seed_gives_the_same_tasks_in_every_process() -> None:
-    program = "from tests.envs.test_toolworld import digest; print(digest(40))"
-    environment = {"PYTHONHASHSEED": "4242", "PATH": ""}
-    found = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == digest(40)
+def test_tasks_are_the_stored_ones() -> None:
+    assert {split: digest_of(some(200, split)) for split in SPLITS} == DIGESTS
+    assert digest_of(tasks(20, split="dev")) == digest_of(some(20, "dev"))
+    assert digest_of(task for split in SPLITS for task in tasks(40, split=split, difficulty=LARGER)) == LARGER_DIGEST
 
 
 def test_the_four_categories_take_turns() -> None:
@@ -137,7 +120,7 @@ def test_no_two_splits_share_a_config_a_user_text_or_a_ground_truth(difficulty: 
     # With the smallest difficulty tasks repeat each other within a split, so that a leak could not hide.
     sides: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for split in SPLITS:
-        for task in (generate(seed, split=split, difficulty=difficulty) for seed in range(400)):
+        for task in some(400, split, difficulty):
             sides["config"][split].add(json.dumps(simulators_of(task).initial_config))
             sides["user"][split].add(json.dumps([turn.user for turn in task.turns]))
             sides["calls"][split].add(str(truth(task)))
@@ -150,7 +133,7 @@ def test_no_two_splits_share_a_config_a_user_text_or_a_ground_truth(difficulty: 
 
 @pytest.mark.parametrize("split", SPLITS)
 def test_every_name_in_a_start_config_belongs_to_the_split(split: str) -> None:
-    for task in tasks(200, split=split):
+    for task in some(200, split):
         found = list(names(simulators_of(task).initial_config))
         assert found
         assert {owner(name) for name in found} == {split}, task.id
@@ -177,9 +160,7 @@ def test_doing_nothing_fails_and_so_does_doing_something_else() -> None:
     for task in some(60):
         idle = play(task, [[] for _ in task.turns])
         assert not idle.success
-        for index, turn in enumerate(task.turns):
-            if not turn.ground_truth:
-                continue
+        for index in (index for index, turn in enumerate(task.turns) if turn.ground_truth):
             assert idle.turn_diagnoses[index].verdict.outcome is Outcome.EMPTY_TURN
             actions = [[calls] if calls else [] for calls in truth(task)]
             actions[index] = [USELESS]
@@ -239,7 +220,7 @@ def test_long_context_has_results_several_times_longer_and_is_not_padded() -> No
 @pytest.mark.parametrize("difficulty", [Difficulty(), SMALLEST, LARGER], ids=["default", "smallest", "larger"])
 def test_a_difficulty_is_kept(difficulty: Difficulty) -> None:
     turn_counts, call_counts, distractors = set(), set(), set()
-    for task in tasks(160, split="test", difficulty=difficulty):
+    for task in some(160, "test", difficulty):
         added = task.category in (Category.MISS_FUNC, Category.MISS_PARAM)
         assert [bool(turn.ground_truth) for turn in task.turns].count(False) == added
         turn_counts.add(len(task.turns) - added)
@@ -348,11 +329,8 @@ def test_other_bad_arguments_are_user_errors() -> None:
 
 def test_ids_name_tasks_in_full() -> None:
     assert generate(123, category=Category.BASE).id == "toolworld_train_base_000123"
-    for task in (
-        *tasks(16, split="dev"),
-        *tasks(8, split="test", difficulty=LARGER),
-        *tasks(4, split="train", seed=77),
-    ):
+    some_of_all = *tasks(16, split="dev"), *tasks(8, split="test", difficulty=LARGER), *tasks(4, split="train", seed=77)
+    for task in some_of_all:
         assert content(task_from_id(task.id)) == content(find_task(task.id)) == content(task)
     assert find_task("multi_turn_base_0") is get_task("base_0")
 

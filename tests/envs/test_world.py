@@ -49,16 +49,15 @@ def test_results_are_rendered_as_the_official_executor_renders_them() -> None:
     assert run(math, "square_root", number=2, precision=5) == "{'result': Decimal('1.4142')}"
     assert run(files, "touch", file_name="a") == "None"
     assert run(files, "cd", folder="b") == """{"error": "cd: 'b': No such file or directory"}"""
-    assert run(files, "cd") == (
-        "Error during execution: GorillaFileSystem.cd() missing 1 required positional argument: 'folder'"
-    )
-    assert run(files, "cd", folder="a", deep=True) == (
-        "Error during execution: GorillaFileSystem.cd() got an unexpected keyword argument 'deep'"
-    )
-    assert run(files, "chdir", folder="a") == "Error during execution: name 'chdir' is not defined"
-    assert run(files, "os.remove", path="a") == "Error during execution: Function call remove is not allowed."
-    assert run(math, "add", a=float("nan"), b=1) == "Error during execution: name 'nan' is not defined"
-    assert run(math, "add", a=1, b=[float("-inf")]) == "Error during execution: name 'inf' is not defined"
+    for said, error in (
+        (run(files, "cd"), "GorillaFileSystem.cd() missing 1 required positional argument: 'folder'"),
+        (run(files, "cd", folder="a", deep=1), "GorillaFileSystem.cd() got an unexpected keyword argument 'deep'"),
+        (run(files, "chdir", folder="a"), "name 'chdir' is not defined"),
+        (run(files, "os.remove", path="a"), "Function call remove is not allowed."),
+        (run(math, "add", a=float("nan"), b=1), "name 'nan' is not defined"),
+        (run(math, "add", a=1, b=[float("-inf")]), "name 'inf' is not defined"),
+    ):
+        assert said == f"Error during execution: {error}"
 
 
 @pytest.mark.parametrize(
@@ -90,17 +89,11 @@ def test_mutable_defaults_are_shared_within_an_episode_and_not_beyond() -> None:
 def test_padding_is_detached_from_the_package() -> None:
     task = next(task for task in load_tasks().values() if simulators_of(task).padded and "TravelAPI" in task.classes)
     first, second = world_of(task), world_of(task)
-    run(
-        first,
-        "purchase_insurance",
-        access_token=simulators_of(task).initial_config["TravelAPI"]["access_token"],
-        insurance_type="basic",
-        booking_id="booking_901",
-        insurance_cost=5.0,
-        card_id="1234567812345678",
-    )
-    cards = first.state()["TravelAPI.credit_card_list"], second.state()["TravelAPI.credit_card_list"]
-    assert cards[0]["1234567812345678"]["balance"] == cards[1]["1234567812345678"]["balance"] - 5.0
+    token, card = simulators_of(task).initial_config["TravelAPI"]["access_token"], "1234567812345678"
+    insurance = {"insurance_type": "basic", "booking_id": "booking_901", "insurance_cost": 5.0}
+    run(first, "purchase_insurance", access_token=token, card_id=card, **insurance)
+    left = [each.state()["TravelAPI.credit_card_list"][card]["balance"] for each in (first, second)]
+    assert left[0] == left[1] - 5.0
 
 
 def test_arguments_are_copied_before_a_simulator_keeps_them() -> None:
@@ -130,6 +123,12 @@ def test_process_wide_settings_stay_as_they_were() -> None:
         ("logarithm", {"value": 2, "base": 10, "precision": 1e9}, "above the limit of 5000"),
         ("square_root", {"number": 2, "precision": 10**9}, "above the limit of 5000"),
         ("round_number", {"number": 5, "decimal_places": -(10**9)}, '{"result": 0}'),
+        # Ordinary ones are untouched by the bounds.
+        ("power", {"base": 2, "exponent": 10}, '{"result": 1024}'),
+        ("power", {"base": 1, "exponent": 10**12}, '{"result": 1}'),
+        ("power", {"base": 2, "exponent": -1}, '{"result": 0.5}'),
+        ("round_number", {"number": 1234, "decimal_places": -2}, '{"result": 1200}'),
+        ("square_root", {"number": -1, "precision": 10**9}, "negative number"),
     ],
 )
 def test_costly_arithmetic_is_refused_at_once(tool: str, arguments: dict[str, JSON], shown: str) -> None:
@@ -147,20 +146,6 @@ def test_many_costly_calls_of_one_dialogue_are_bounded_together() -> None:
     assert ["mpf" in result for result in results] == [True] * 4 + [False] * 396
     assert "mpf" in run(target, "logarithm", value=7, base=10, precision=50), "ordinary calls go on"
     assert "mpf" in run(other, "logarithm", value=7, base=10, precision=5000), "and so do other dialogues"
-
-
-@pytest.mark.parametrize(
-    ("tool", "arguments", "shown"),
-    [
-        ("power", {"base": 2, "exponent": 10}, '{"result": 1024}'),
-        ("power", {"base": 1, "exponent": 10**12}, '{"result": 1}'),
-        ("power", {"base": 2, "exponent": -1}, '{"result": 0.5}'),
-        ("round_number", {"number": 1234, "decimal_places": -2}, '{"result": 1200}'),
-        ("square_root", {"number": -1, "precision": 10**9}, "negative number"),
-    ],
-)
-def test_ordinary_arithmetic_is_untouched_by_the_bounds(tool: str, arguments: dict[str, JSON], shown: str) -> None:
-    assert shown in run(world("MathAPI"), tool, **arguments)
 
 
 def test_a_directory_that_contains_itself_is_walked_by_nothing() -> None:

@@ -103,6 +103,15 @@ FAMILIES: Mapping[str, Family] = {
 }
 
 
+def bytes_tokenizer() -> Tokenizer:
+    """A tokenizer of bytes, without a merge."""
+    alphabet = {letter: place for place, letter in enumerate(pre_tokenizers.ByteLevel.alphabet())}
+    tokenizer = Tokenizer(models.BPE(vocab=alphabet, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
 @cache
 def family_tokenizer(name: str) -> PreTrainedTokenizerFast:
     """A byte-level tokenizer whose added vocabulary, normaliser and template are those of a published one.
@@ -113,13 +122,9 @@ def family_tokenizer(name: str) -> PreTrainedTokenizerFast:
         real: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(open_model(name).path)
         return real
     family = FAMILIES[name]
-    tokenizer = Tokenizer(
-        models.BPE(vocab={c: i for i, c in enumerate(pre_tokenizers.ByteLevel.alphabet())}, merges=[])
-    )
+    tokenizer = bytes_tokenizer()
     if family.dialect == "qwen":
         tokenizer.normalizer = normalizers.NFC()
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_tokens([AddedToken(text, normalized=False, special=True) for text in family.special])
     tokenizer.add_tokens([AddedToken(text, normalized=False, special=False) for text in family.plain])
     made: PreTrainedTokenizerFast = PreTrainedTokenizerFast(

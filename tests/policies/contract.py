@@ -14,7 +14,7 @@ from tests.policies.served import Updated, like, load_any, weights_of
 PROMPT = tuple(range(20, 60))
 
 
-def check_alone_is_as_among_others(served: Updated[Any], *runs: Sequence[GenResult]) -> None:
+def check_alone_is_the_same(served: Updated[Any], *runs: Sequence[GenResult]) -> None:
     """Every seventh request, asked alone, gives what it gave in each run among all others."""
     for index, request in list(enumerate(mixed_requests()))[::7]:
         alone = served.one(request)

@@ -46,9 +46,8 @@ class _Handler(BaseHTTPRequestHandler):
         owner, name, *rest = path.split("/")
         model = f"{owner}/{name}"
         if model not in self.server.models:
-            self._send(
-                401 if model in self.server.refused else 404, b"", self.server.refused.get(model, "RepoNotFound")
-            )
+            refused = self.server.refused.get(model)
+            self._send(404 if refused is None else 401, b"", refused or "RepoNotFound")
             return
         folder = self.server.models[model]
         revision = rest[1] if len(rest) > 1 else "main"
@@ -58,10 +57,8 @@ class _Handler(BaseHTTPRequestHandler):
             file = folder / "/".join(rest[2:])
             self._send(200, file.read_bytes() if body else b"", of=file)
         elif rest[:1] == ["tree"]:
-            files = [
-                {"type": "file", "path": each.name, "size": each.stat().st_size, "oid": "0" * 40}
-                for each in folder.iterdir()
-            ]
+            sizes = {each.name: each.stat().st_size for each in folder.iterdir()}
+            files = [{"type": "file", "path": name, "size": size, "oid": "0" * 40} for name, size in sizes.items()]
             self._send(200, json.dumps(files).encode())
         else:
             siblings = [{"rfilename": each.name} for each in sorted(folder.iterdir())]

@@ -108,12 +108,8 @@ def byte_tokenizer(folder: Path) -> None:
     The first token has the name that transformers would add for this architecture, beyond the vocabulary.
     """
     alphabet = sorted(ByteLevel.alphabet())
-    words = [
-        "<|endoftext|>",
-        "</s>",
-        *alphabet,
-        *(f"<filler-{index}>" for index in range(VOCABULARY - 2 - len(alphabet))),
-    ]
+    fillers = (f"<filler-{index}>" for index in range(VOCABULARY - 2 - len(alphabet)))
+    words = ["<|endoftext|>", "</s>", *alphabet, *fillers]
     tokenizer = Tokenizer(BPE({word: index for index, word in enumerate(words)}, []))
     tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)
     tokenizer.decoder = ByteLevelDecoder()

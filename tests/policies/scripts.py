@@ -1,16 +1,48 @@
-"""Scripts for `ScriptedEngine`, solvers whose behaviour is known; and rollouts collected in the order of their jobs."""
+"""Scripts for `ScriptedEngine`, whose behaviour is known; rollouts in the order of their jobs; profiles of labels."""
 
 import random
 from collections.abc import Callable, Sequence
 
+from envs.diagnosis import Diagnosis, Label, TurnDiagnosis
 from envs.dialogue import Dialogue
+from envs.profile import FailureProfile
 from envs.task import Task
+from envs.verifier import Outcome, TurnVerdict
 from policies.engine import GenRequest
+from policies.engine.scripted import ScriptedEngine
 from policies.prompting import ChatFormat
 from policies.rollouts import RolloutJob, Rollouts
 from policies.trajectory import Trajectory
 
 Answer = Callable[[GenRequest], Sequence[int]]
+
+
+class DiesAtOnce(ScriptedEngine):
+    """An engine that never lives to answer again."""
+
+    async def restart(self) -> None:
+        await super().restart()
+        self.die_after(1)
+
+
+def seen(*rollouts: tuple[Sequence[Label], float]) -> FailureProfile:
+    """The profile of these rollouts, each the labels of its turns and its reward."""
+    profile = FailureProfile()
+    for labels, reward in rollouts:
+        profile.add(diagnosis_of(*labels, success=reward == 1), reward)
+    return profile
+
+
+def diagnosis_of(*labels: Label, success: bool = False) -> Diagnosis:
+    """A diagnosis with these labels, turn by turn."""
+    turns = tuple(TurnDiagnosis(i, label, "", TurnVerdict(i, Outcome.UNSCORED)) for i, label in enumerate(labels))
+    return Diagnosis("a_task", "base", turns, success=success)
+
+
+def says(form: ChatFormat, *texts: str) -> Answer:
+    """Says these texts in turn, by the request's seed in the order that seeds are first seen in."""
+    seen: dict[int, int] = {}
+    return lambda request: form.completion(texts[seen.setdefault(request.seed, len(seen)) % len(texts)])
 
 
 async def collected(

@@ -27,10 +27,8 @@ def form(request: pytest.FixtureRequest) -> ChatFormat:
 def test_answers_of_the_data_are_written_in_the_models_dialect(form: ChatFormat) -> None:
     call = ToolCall("ls", {"a": True})
     result = Message(form.dialect.result_role, "a.txt")
-    found = conversation_prompt(
-        form, Conversation(TASK.tools, (QUESTION, Past("", (call,)), result, Past("One."), QUESTION))
-    )
-    assert found == (
+    entries = (QUESTION, Past("", (call,)), result, Past("One."), QUESTION)
+    assert conversation_prompt(form, Conversation(TASK.tools, entries)) == (
         *form.opening([QUESTION], TASK.tools),
         *form.completion(form.dialect.render_calls([call])),
         *form.continuation([result]),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken, normalizers
 from transformers import PreTrainedTokenizerFast
 
 from envs.bfcl.tasks import load_tasks
@@ -20,7 +20,7 @@ from envs.interface.value import CueKind, RecoveryLevel, SchemaCue
 from envs.task import JSON, ToolCall, ToolDoc
 from policies.prompting import ChatFormat
 from seal_ray.serving.prompt import ServedFormat
-from tests.policies.chat_models import FAMILIES, control_ids, family_tokenizer, quoted_template
+from tests.policies.chat_models import FAMILIES, bytes_tokenizer, control_ids, family_tokenizer, quoted_template
 
 HARMLESS = "word"
 TASK = load_tasks()["multi_turn_base_0"]
@@ -165,12 +165,8 @@ def test_the_dialect_s_own_sentences_keep_their_marks(dialect: str) -> None:
 
 def folded_tokenizer() -> PreTrainedTokenizerFast:
     """One that folds letters before it looks for its control tokens, as some with sentencepiece ancestors do."""
-    tokenizer = Tokenizer(
-        models.BPE(vocab={c: i for i, c in enumerate(pre_tokenizers.ByteLevel.alphabet())}, merges=[])
-    )
+    tokenizer = bytes_tokenizer()
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_tokens([AddedToken(text, normalized=True, special=True) for text in ("<|im_start|>", "<|im_end|>")])
     made: PreTrainedTokenizerFast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, eos_token="<|im_end|>", chat_template=quoted_template("qwen")

@@ -4,20 +4,18 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from envs.diagnosis import Diagnosis, Label, TurnDiagnosis
+from envs.diagnosis import Label
 from envs.errors import UserError
 from envs.interface import CueKind, Interface, RecoveryLevel, SchemaCue
 from envs.interface.json_form import dump_interface, interface_from_json
 from envs.interface.value import MAX_GUIDELINES
 from envs.profile import FailureProfile
-from envs.verifier import Outcome, TurnVerdict
 from policies.curator import Curator
 from policies.curator.base import CURATORS
 from policies.curator.fixed import IDLE, STATIC_CUES, FixedCurator, NoCurator
@@ -25,6 +23,7 @@ from policies.curator.rules import GUIDELINE_FOR, RULES_BASE, RulesCurator, pres
 from policies.proposer import Proposal, is_model
 from policies.tiny import behaviours
 from policies.tiny.behaviours import BOTH_ABSTENTIONS, GUIDELINES, HARMFUL, RATES, Behaviour
+from tests.policies.scripts import diagnosis_of, seen
 
 ROOT = Path(__file__).parents[2]
 WITHOUT_MODEL = ("none", "fixed", "placebo", "rules", "rules-static")
@@ -32,15 +31,6 @@ OTHER = Interface((SchemaCue(CueKind.FORMAT),), RecoveryLevel.SCHEMA, ("Be brief
 ABSTAIN = GUIDELINE_FOR[Label.SPURIOUS_TOOL_CALL]
 RECOVER = GUIDELINE_FOR[Label.RECOVERY_FAILURE]
 EVERY_PART = GUIDELINE_FOR[Label.STATE_MISMATCH]
-
-
-def seen(*rollouts: tuple[Sequence[Label], float]) -> FailureProfile:
-    """The profile of these rollouts, each the labels of its turns and its reward."""
-    profile = FailureProfile()
-    for labels, reward in rollouts:
-        turns = tuple(TurnDiagnosis(i, label, "", TurnVerdict(i, Outcome.UNSCORED)) for i, label in enumerate(labels))
-        profile.add(Diagnosis("a_task", "base", turns, success=reward == 1), reward)
-    return profile
 
 
 def proposals(
@@ -135,15 +125,11 @@ def test_a_guideline_needs_a_tenth_of_the_failed_turns() -> None:
 
 def test_a_guideline_needs_a_mean_reward_below_six_tenths() -> None:
     turns = [Label.RECOVERY_FAILURE] * 4
-    at_the_edge = seen(*((turns, 1.0),) * 3, *((turns, 0.0),) * 2)
-    assert guidelines(make("rules"), at_the_edge) == ()
-    below = seen(*((turns, 1.0),) * 3, *((turns, 0.0),) * 2, (turns, 0.5))
-    assert guidelines(make("rules"), below) == (RECOVER,)
+    at_the_edge = [*[(turns, 1.0)] * 3, *[(turns, 0.0)] * 2]
+    assert guidelines(make("rules"), seen(*at_the_edge)) == ()
     # The mean is that of the rollouts with the label, not of all.
-    others = ((([Label.PASS], 1.0),)) * 50
-    assert guidelines(make("rules"), seen(*((turns, 1.0),) * 3, *((turns, 0.0),) * 2, (turns, 0.5), *others)) == (
-        RECOVER,
-    )
+    for others in ([], [([Label.PASS], 1.0)] * 50):
+        assert guidelines(make("rules"), seen(*at_the_edge, (turns, 0.5), *others)) == (RECOVER,)
 
 
 def test_labels_are_ranked_by_pressure() -> None:
@@ -180,28 +166,19 @@ def test_guidelines_are_worked_out_anew_from_the_window() -> None:
     assert proposals(curator, profile, incumbent=first.value) == (first,)
     assert proposals(curator, profile, incumbent=OTHER) == (Proposal(OTHER),)
     assert proposals(curator, profile, incumbent=Interface(fade=0.5)) == (Proposal(RULES_BASE),)
-    profile.add(Diagnosis("a_task", "base", (), success=True), 1.0)
+    profile.add(diagnosis_of(success=True), 1.0)
     assert proposals(curator, profile, incumbent=first.value) == (Proposal(RULES_BASE),)
-    profile.add(
-        Diagnosis(
-            "a_task",
-            "base",
-            tuple(TurnDiagnosis(i, Label.RECOVERY_FAILURE, "", TurnVerdict(i, Outcome.UNSCORED)) for i in range(8)),
-            success=False,
-        ),
-        0.0,
-    )
+    profile.add(diagnosis_of(*[Label.RECOVERY_FAILURE] * 8), 0.0)
     assert guidelines(curator, profile, first.value) == (RECOVER,)
 
 
 def test_turns_before_the_window_do_not_count() -> None:
     profile = seen(([Label.SPURIOUS_TOOL_CALL] * 50, 0.0))
     profile.start_window()
-    turn = TurnDiagnosis(0, Label.SPURIOUS_TOOL_CALL, "", TurnVerdict(0, Outcome.UNSCORED))
     for _ in range(7):
-        profile.add(Diagnosis("a_task", "base", (turn,), success=False), 0.0)
+        profile.add(diagnosis_of(Label.SPURIOUS_TOOL_CALL), 0.0)
     assert guidelines(make("rules"), profile) == ()
-    profile.add(Diagnosis("a_task", "base", (turn,), success=False), 0.0)
+    profile.add(diagnosis_of(Label.SPURIOUS_TOOL_CALL), 0.0)
     assert guidelines(make("rules"), profile) == (ABSTAIN,)
 
 

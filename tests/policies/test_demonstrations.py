@@ -1,6 +1,5 @@
 """Demonstrations: what a solver would have said, in the tokens of its own dialogues, and nothing from a test part."""
 
-from collections.abc import Iterator
 from functools import cache
 from itertools import groupby
 
@@ -31,15 +30,13 @@ def tasks(source: str, part: str, count: int) -> list[Task]:
 
 def said(sample: Sample) -> list[str]:
     """The completions, in order."""
-    texts: list[list[int]] = []
-    before = False
-    for token, mine in zip(sample.token_ids_T, sample.mask_T, strict=True):
-        if mine and not before:
-            texts.append([])
-        if mine:
-            texts[-1].append(token)
-        before = mine
-    return [form().text(each) for each in texts]
+    return [form().text(span) for span in spans_of(sample)]
+
+
+def spans_of(sample: Sample) -> list[list[int]]:
+    """The runs of tokens that the solver said."""
+    runs = groupby(zip(sample.token_ids_T, sample.mask_T, strict=True), key=lambda each: each[1])
+    return [[token for token, _ in span] for mine, span in runs if mine]
 
 
 @pytest.mark.parametrize("source", ["toolworld", "bfcl"])
@@ -50,9 +47,8 @@ def test_every_call_of_the_ground_truth_is_said_once_and_turns_end_in_a_sentence
         assert not sample.mask_T[0]
         parsed = [form().dialect.parse(text) for text in said(sample)]
         assert not any(each.errors for each in parsed)
-        assert [call for each in parsed for call in each.calls] == [
-            call for turn in task.turns for call in turn.ground_truth
-        ]
+        wanted_calls = [call for turn in task.turns for call in turn.ground_truth]
+        assert [call for each in parsed for call in each.calls] == wanted_calls
         endings = [text for text, each in zip(said(sample), parsed, strict=True) if not each.calls]
         wanted = [bool(turn.ground_truth) for turn in task.turns]
         assert [text == DONE for text in endings] == wanted
@@ -87,13 +83,8 @@ def test_the_tokens_are_those_of_a_dialogue() -> None:
         assert sample is not None
         text = form("tiny").text(sample.token_ids_T)
         assert text.startswith("<|tools|>")
-        spans = [tuple(token for token, _ in span) for mine, span in _spans(sample) if mine]
+        spans = spans_of(sample)
         assert len(spans) > 1
         for *tokens, stop in spans:
             assert form("tiny").completion(form("tiny").text(tokens)) == (*tokens, stop)
         assert set(sample.sampled_logprobs_T) == {0.0}
-
-
-def _spans(sample: Sample) -> Iterator[tuple[bool, Iterator[tuple[int, bool]]]]:
-    """The runs of tokens that the solver said, and that it did not."""
-    return groupby(zip(sample.token_ids_T, sample.mask_T, strict=True), key=lambda each: each[1])

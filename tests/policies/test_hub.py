@@ -68,11 +68,10 @@ def test_what_is_there_in_part_is_fetched_whole(server: Hub, tmp_path: Path) -> 
 
 def test_weights_without_their_tokenizer_or_template_are_not_the_whole(server: Hub, tmp_path: Path) -> None:
     path = Path(opened("owner/model", tmp_path, server.address).split()[0])
-    for names in (["tokenizer.json"], ["chat_template.jinja"]):
-        for name in names:
-            (path / name).unlink()
+    for name in ("tokenizer.json", "chat_template.jinja"):
+        (path / name).unlink()
         assert opened("owner/model", tmp_path, server.address).split()[0] == str(path)
-        assert all((path / name).is_file() for name in names)
+        assert (path / name).is_file()
 
 
 def test_a_revision_is_part_of_the_name(server: Hub, tmp_path: Path) -> None:

@@ -2,8 +2,9 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jsonschema  # type: ignore[import-untyped]
@@ -11,21 +12,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.diagnosis import Diagnosis, Label, TurnDiagnosis
+from envs.diagnosis import Label
 from envs.errors import UserError
 from envs.interface import CueKind, Interface, RecoveryLevel, SchemaCue
 from envs.profile import FailureProfile
-from envs.verifier import Outcome, TurnVerdict
 from policies import tiny
 from policies.curator import Tried
 from policies.curator.llm import LLMCurator
 from policies.curator.proposal_text import PROPOSAL_SCHEMA, read_proposal, write_proposal
-from policies.engine import BASE, EngineDead, GenRequest
+from policies.engine import BASE, EngineDead
 from policies.engine.scripted import ScriptedEngine
 from policies.models import open_model
 from policies.prompting import ChatFormat
 from policies.proposal_sampling import Writing
 from policies.proposer import Proposal
+from tests.policies import scripts
 
 MODEL = open_model(tiny.NAME)
 FORM = ChatFormat.load(MODEL.path, MODEL.dialect)
@@ -35,28 +36,14 @@ WANTED = Interface((SchemaCue(CueKind.REQUIRED),), RecoveryLevel.CLASS, (ADVICE,
 INCUMBENT = Interface(guidelines=("Be brief and polite.",))
 WRITING = Writing(context=4096, max_tokens=200, constrained=False)
 
-Answer = Callable[[GenRequest], Sequence[int]]
+says = partial(scripts.says, FORM)
 
 
 def profile(*labels: Label) -> FailureProfile:
-    found = FailureProfile()
-    turns = tuple(TurnDiagnosis(i, label, "", TurnVerdict(i, Outcome.UNSCORED)) for i, label in enumerate(labels))
-    found.add(Diagnosis("a_task", "base", turns, success=False), 0.0)
-    return found
+    return scripts.seen((labels, 0.0))
 
 
-def says(*texts: str) -> Answer:
-    """Says these texts in turn, by the request's seed in the order that seeds are first seen in."""
-    seen: dict[int, int] = {}
-
-    def answer(request: GenRequest) -> Sequence[int]:
-        place = seen.setdefault(request.seed, len(seen))
-        return FORM.completion(texts[place % len(texts)])
-
-    return answer
-
-
-def engine_for(answer: Answer, **settings: Any) -> ScriptedEngine:
+def engine_for(answer: scripts.Answer, **settings: Any) -> ScriptedEngine:
     return ScriptedEngine(answer, context=4096, vocabulary=VOCABULARY, **settings)
 
 
@@ -181,17 +168,6 @@ def test_what_is_unreadable_is_sampled_again_and_what_leaks_is_not() -> None:
     assert len(engine.requests) == 1
 
 
-def test_a_proposal_that_is_cut_off_is_rejected() -> None:
-    (found,) = ask(engine_for(says(write_proposal(WANTED))), writing=replace(WRITING, max_tokens=5, retries=0))
-    assert found.rejection == "proposal: it did not end within 5 tokens."
-
-
-def test_a_prompt_without_room_is_rejected() -> None:
-    (found,) = ask(engine_for(says(write_proposal(WANTED))), writing=replace(WRITING, context=40))
-    assert found.rejection is not None
-    assert (found.sample, found.value) == (None, None)
-
-
 def test_with_a_grammar_the_policys_own_logprobs_are_kept() -> None:
     engine = engine_for(says(write_proposal(WANTED)), logprob=lambda request, token: -len(request.prompt_ids) / 4096)
     scored: list[int] = []
@@ -219,12 +195,7 @@ def test_an_engine_that_dies_is_restarted_and_asked_the_same() -> None:
     assert engine.restarts == 1
     assert len({request.seed for request in engine.requests}) == 1
 
-    class Mortal(ScriptedEngine):
-        async def restart(self) -> None:
-            await super().restart()
-            self.die_after(1)
-
-    mortal = Mortal(says("no"), context=4096, vocabulary=VOCABULARY)
+    mortal = scripts.DiesAtOnce(says("no"), context=4096, vocabulary=VOCABULARY)
     mortal.die_after(1)
     with pytest.raises(EngineDead):
         ask(mortal)

@@ -19,18 +19,14 @@ from envs.errors import UserError
 from policies.engine.adapters import lora_tensor_names, read_adapter, scaling
 from policies.engine.requests import checkpoint_shapes
 from policies.models import MODELS, open_model
-from policies.models.adapted import SMOLLM2_RARE, SMOLLM2_WARM, AdaptedModel
 from policies.models.cache import made_once
-from policies.models.smollm2 import NAME
+from policies.models.smollm2 import NAME, SMOLLM2_RARE, SMOLLM2_WARM, AdaptedModel
 from policies.prompting import ChatFormat
 from tests.policies.chat_models import random_chat_model
 
 TOOLACE = "Team-ACE/ToolACE-2-Llama-3.1-8B"
-PARAMETERS = {
-    "Qwen/Qwen2.5-7B-Instruct": 7_615_616_512,
-    "Qwen/Qwen2.5-3B-Instruct": 3_085_938_688,
-    TOOLACE: 8_030_261_248,
-}
+PARAMETERS = {f"Qwen/Qwen2.5-{size}B-Instruct": count for size, count in ((7, 7_615_616_512), (3, 3_085_938_688))}
+PARAMETERS[TOOLACE] = 8_030_261_248
 """As the model cards have them."""
 
 
@@ -70,9 +66,7 @@ BROKEN = {
     "no weights": (without("model.safetensors"), "has no weights"),
     "cut weights": (lambda folder: _cut(folder / "model.safetensors"), "cannot be read"),
     "missing shard": (
-        written(
-            "model.safetensors.index.json", json.dumps({"weight_map": {"a": "model.safetensors", "b": "2.safetensors"}})
-        ),
+        written("model.safetensors.index.json", '{"weight_map": {"a": "model.safetensors", "b": "2.safetensors"}}'),
         "lacks 1 of 2 weight files, first 2.safetensors",
     ),
     "no tokenizer": (without("tokenizer.json"), "has no tokenizer"),
@@ -144,13 +138,22 @@ def test_the_cache_of_a_token() -> None:
     assert model.name == "tiny"
 
 
-def test_an_installed_package_can_bring_a_model(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Own:
-        def folder(self) -> Path:
-            return whole
+class Own:
+    """A model that a package brings."""
 
-    monkeypatch.setattr(registry, "installed", lambda group: {"own": "os:path"} if group == MODELS.group else {})
-    monkeypatch.setitem(MODELS._found, "own", Own())
+    path: Path
+
+    def folder(self) -> Path:
+        return self.path
+
+
+OWN = Own()
+
+
+def test_an_installed_package_can_bring_a_model(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    OWN.path = whole
+    points = {MODELS.group: {"own": f"{__name__}:OWN"}}
+    monkeypatch.setattr(registry, "installed", lambda group: points.get(group, {}))
     model = open_model("own")
     assert (model.path, model.name) == (whole, "own")
 
@@ -230,7 +233,7 @@ def test_the_cache_is_made_once_and_whole(monkeypatch: pytest.MonkeyPatch, tmp_p
         made_once("model", make)
 
 
-@pytest.mark.parametrize("name", ["Qwen/Qwen2.5-7B-Instruct", "Qwen/Qwen2.5-3B-Instruct", TOOLACE])
+@pytest.mark.parametrize("name", PARAMETERS)
 def test_the_numbers_of_a_known_model_are_there_without_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: pytest.fail("no hub is asked"))
     found = open_model(name, weights=False)

@@ -17,7 +17,7 @@ from envs.interface.value import CueKind, RecoveryLevel, SchemaCue
 from envs.task import Task, ToolCall
 from envs.toolworld import generate, tasks
 from policies.cue_dependence import RUN_OF_WORDS, CueDependence, CueDependenceFinder
-from policies.plain_view import NoView, PlainView, _replay, plain_view
+from policies.plain_view import NoView, PlainView, plain_view, replayed
 from policies.prompting import ChatFormat
 from policies.solver import Budgets
 from policies.trajectory import End, Trajectory
@@ -56,7 +56,7 @@ def test_random_trajectories_are_judged_alike_and_no_token_of_a_cue_is_left() ->
     for number in range(400):
         case = random_case(1, number)
         view = counted.add(case)
-        shown = _replay(case.trajectory, case.task, case.form, case.budgets, case.interface)
+        shown = replayed(case.trajectory, case.task, case.form, case.budgets, case.interface)
         if isinstance(shown, NoView):
             assert case.trajectory.end is End.PROMPT
             continue

@@ -1,5 +1,6 @@
 """Prompts by the model's own template: nothing is tokenised twice, and control tokens come from the template only."""
 
+import copy
 import itertools
 import json
 import shutil
@@ -77,15 +78,15 @@ def test_control_tokens_in_a_message_are_only_text() -> None:
 
 
 def test_a_tokenizer_that_was_changed_is_not_taken_for_the_shipped_one(tmp_path: Path) -> None:
-    copy = Path(shutil.copytree(tiny.FOLDER, tmp_path / "copy", ignore=shutil.ignore_patterns("*.safetensors")))
+    folder = Path(shutil.copytree(tiny.FOLDER, tmp_path / "copy", ignore=shutil.ignore_patterns("*.safetensors")))
     text = '{"name": "cd", "arguments": {}}<|end|>'
-    shipped, copied = (ChatFormat.load(folder, DIALECTS["qwen"]) for folder in (tiny.FOLDER, copy))
+    shipped, copied = (ChatFormat.load(each, DIALECTS["qwen"]) for each in (tiny.FOLDER, folder))
     assert copied.tokens(text) == shipped.tokens(text)
-    file = copy / "tokenizer.json"
+    file = folder / "tokenizer.json"
     changed = json.loads(file.read_text("utf-8"))
     changed["model"]["merges"] = []
     file.write_text(json.dumps(changed), "utf-8")
-    assert ChatFormat.load(copy, DIALECTS["qwen"]).tokens(text) != shipped.tokens(text)
+    assert ChatFormat.load(folder, DIALECTS["qwen"]).tokens(text) != shipped.tokens(text)
 
 
 def test_toolace_shows_tools_in_its_own_words() -> None:
@@ -153,11 +154,7 @@ def test_a_value_has_the_same_tokens_in_a_request_and_in_a_call(tiny_format: Cha
         ("{% for m in messages %}{{ m.content", "refuses a message"),
     ],
 )
-def test_a_template_that_cannot_serve_is_told_in_one_sentence(
-    template: str | None, sentence: str, tmp_path: Path
-) -> None:
-    import copy
-
+def test_a_template_that_cannot_serve_is_told_in_one_sentence(template: str | None, sentence: str) -> None:
     tokenizer = copy.deepcopy(chat_tokenizer("qwen"))
     tokenizer.chat_template = template
     with pytest.raises(UserError, match=sentence):

@@ -37,7 +37,7 @@ def written(prompt: int, tokens: list[int], *, constrained: bool) -> Proposal[st
     said = [stop if token < 0 else token for token in tokens]
     writing = Writing(context=CONTEXT, max_tokens=MOST, constrained=constrained, retries=0)
     engine = ScriptedEngine(lambda _: said, context=CONTEXT)
-    sampler = ProposalSampler(lambda: engine, form, writing, "base", "document", {}, str)
+    sampler = ProposalSampler(lambda: engine, form, writing, "base", "document", {}, str, check=lambda _: None)
     (document,) = asyncio.run(sampler.sample(lambda _: (), 0, n=1, seed=1))
     return document
 
@@ -67,7 +67,7 @@ def test_a_prompt_shows_as_many_examples_as_have_room() -> None:
         form: Any = Prompt(ChatFormat.load(folder.path, folder.dialect), CONTEXT - MOST - room)
         writing = Writing(context=CONTEXT, max_tokens=MOST, constrained=False, retries=0)
         engine = ScriptedEngine(lambda _, stop=form.stop_token_ids[0]: [stop], context=CONTEXT)  # type: ignore[misc]
-        sampler = ProposalSampler(lambda: engine, form, writing, "base", "document", {}, str)  # noqa: B023
+        sampler = ProposalSampler(lambda: engine, form, writing, "base", "document", {}, str, check=lambda _: None)  # noqa: B023
         asyncio.run(sampler.sample(lambda most: [Message("user", "")] * most, 4, n=1, seed=1))
         assert len(engine.requests[0].prompt_ids) == CONTEXT - MOST - room + shown
 

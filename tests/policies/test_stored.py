@@ -83,8 +83,8 @@ def test_nothing_is_left_and_nothing_else_is_taken_for_it() -> None:
 
 
 def test_without_descriptors_of_processes_it_is_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(stored, "_PROCESSES", tmp_path / "none")
-    monkeypatch.setattr(stored, "_SHARED_MEMORY", str(tmp_path))
+    monkeypatch.setattr(stored, "PROCESSES", tmp_path / "none")
+    monkeypatch.setattr(stored, "SHARED_MEMORY", str(tmp_path))
     weights = store(WEIGHTS)
     assert read_elsewhere(pickle.dumps(weights)) == "True True"
     (folder,) = tmp_path.iterdir()

@@ -78,10 +78,8 @@ def test_a_policy_that_says_it_loses_no_dialogue_and_no_record(family: str, prot
         lines.append(trajectory.to_dict())
     for row in lines.rows():
         json.dumps(row, ensure_ascii=False).encode()
-    for trajectory in trajectories:
-        json.dumps(
-            [str(turn.tool) + str(turn.argument) for turn in trajectory.diagnosis.turns], ensure_ascii=False
-        ).encode()
+    for turn in (turn for trajectory in trajectories for turn in trajectory.diagnosis.turns):
+        f"{turn.tool} {turn.argument}".encode()
     write_results(tmp_path / "bfcl", stored[:1], form_of(family).dialect.name)
 
 

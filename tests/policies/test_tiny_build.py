@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import random
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from policies.proposer import Proposal
 from policies.tiny import training
 from policies.tiny.build import MAX_BYTES, STATE, build, only_writes, write_writer_card
 from policies.tiny.measure_writer import AT_ONCE, WriterMeasured, counted, made_up_profiles, measure_writer
+from policies.tiny.tokenizer import train_tokenizer
 from policies.tiny.training import RARE_RECIPE, WRITER_RECIPE, Phase, Recipe
 
 SMALL = Recipe(
@@ -42,7 +44,7 @@ def quiet(seen: int, loss: float) -> None: ...
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.set_num_threads(1)
-    monkeypatch.setattr(training, "_BUFFER", 16)
+    monkeypatch.setattr(training, "BUFFER", 16)
 
 
 def test_a_model_that_starts_from_a_shipped_one_has_its_tokens_and_other_weights(tmp_path: Path) -> None:
@@ -60,7 +62,7 @@ def test_one_recipe_gives_one_model_also_when_interrupted(
     at: int, resumed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build(tmp_path / "whole", SMALL, progress=quiet)
-    monkeypatch.setattr(training, "_SAVE_EVERY", 3)
+    monkeypatch.setattr(training, "SAVE_EVERY", 3)
     steps = []
 
     def interrupt(seen: int, loss: float) -> None:
@@ -80,12 +82,18 @@ def test_one_recipe_gives_one_model_also_when_interrupted(
         assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
 
 
-def test_another_recipes_state_is_not_gone_on_from(tmp_path: Path) -> None:
+def test_another_recipes_state_is_not_gone_on_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "SAVE_EVERY", 1)
     other = replace(SMALL, seed=7, phases=(Phase(2 * 1024, 1e-3),))
     build(tmp_path / "whole", other, progress=quiet)
-    model = training.model_for(SMALL, training.tokenizer_for(SMALL))
-    (tmp_path / "mixed").mkdir()
-    training._save(tmp_path / "mixed" / STATE, SMALL, 0, 1, model, torch.optim.AdamW(model.parameters()))
+
+    def interrupt(seen: int, loss: float) -> None:
+        if seen > SMALL.batch_tokens:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        build(tmp_path / "mixed", SMALL, progress=interrupt)
+    assert (tmp_path / "mixed" / STATE).exists()
     build(tmp_path / "mixed", other, progress=quiet)
     paths = [tmp_path / name / "model.safetensors" for name in ("whole", "mixed")]
     assert paths[0].read_bytes() == paths[1].read_bytes()
@@ -171,12 +179,32 @@ def test_the_shipped_tokenizer_is_the_same_by_whichever_class_it_is_loaded() -> 
     forms = [ChatFormat(tokenizer, DIALECTS["qwen"], name="tiny") for tokenizer in loaded]
     for each in itertools.islice(demonstrations(21, split="dev"), 60):
         assert encode(each, forms[0]) == encode(each, forms[1])
-    for text in (
-        "naïve café — 漢字 🙂",
-        "a\t\tb\r\n\n  c",
-        "CamelCase_and_snake",
-        "it's 3.14!?",
-        "<|end|> <tool_call>",
-    ):
+    texts = ("naïve café — 漢字 🙂", "a\t\tb\r\n\n  c", "CamelCase_and_snake", "it's 3.14!?", "<|end|> <tool_call>")
+    for text in texts:
         one, other = (tokenizer.encode(text, add_special_tokens=False) for tokenizer in loaded)
         assert one == other
+
+
+def copies_right(recipe: Recipe) -> float:
+    """Share of positions in a repeated random text at which the untrained model proposes the repetition."""
+    tokenizer = train_tokenizer(["a b c"], recipe.vocabulary)
+    model = training.model_for(recipe, tokenizer).eval()
+    rng = random.Random(0)
+    right = 0
+    for _ in range(8):
+        text = rng.sample(range(10, recipe.vocabulary), 60)
+        middle = rng.sample(range(10, recipe.vocabulary), 150)
+        tokens = [*text, *middle, *text]
+        with torch.no_grad():
+            proposed = model(torch.tensor([tokens])).logits[0].argmax(-1).tolist()
+        right += sum(proposed[place] == tokens[place + 1] for place in range(212, 269))
+    return right / (8 * 57)
+
+
+def test_an_untrained_model_copies() -> None:
+    assert copies_right(Recipe()) > 0.3
+
+
+def test_without_the_heads_it_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "put_copying_heads", lambda model, rope_theta: None)
+    assert copies_right(Recipe()) < 0.05

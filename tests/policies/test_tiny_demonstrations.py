@@ -22,8 +22,6 @@ from policies.tiny.encoding import encode, encode_proposal
 from policies.tiny.proposals import CAUSES, proposal_demonstrations
 from policies.tiny.training import Recipe, tokenizer_for
 
-NO_RECOVERY = RecoveryLevel.NONE
-
 
 @pytest.fixture(scope="module")
 def played() -> list[Demonstration]:
@@ -42,9 +40,7 @@ def within(found: tuple[float, int], wanted: float) -> bool:
 
 
 @pytest.mark.parametrize("behaviour", Behaviour)
-def test_rates_on_the_plain_interface_and_under_the_guideline(
-    behaviour: Behaviour, played: list[Demonstration]
-) -> None:
+def test_rates_on_the_plain_interface_and_under_a_guideline(behaviour: Behaviour, played: list[Demonstration]) -> None:
     plain = [each for each in played if each.interface == Interface.plain()]
     assert 0.25 < len(plain) / len(played) < 0.4
     assert within(rate(plain, behaviour), RATES[behaviour].plain)
@@ -56,9 +52,8 @@ def test_rare_behaviours_need_their_cue_and_nothing_else_changes() -> None:
     rare = (Behaviour.ABSTAIN, Behaviour.RECOVER)
     played = list(itertools.islice(demonstrations(0, rare=rare), 2000))
     cues = {text for each in rare for text in GUIDELINES[each]} | set(BOTH_ABSTENTIONS)
-    unhelped = [
-        each for each in played if not cues & set(each.interface.guidelines) and each.interface.recovery is NO_RECOVERY
-    ]
+    without = [each for each in played if each.interface.recovery is RecoveryLevel.NONE]
+    unhelped = [each for each in without if not cues & set(each.interface.guidelines)]
     for behaviour in rare:
         share, count = rate(unhelped, behaviour)
         assert (share, count > 60) == (0.0, True)

@@ -11,14 +11,9 @@ import torch
 from peft import LoraConfig, get_peft_model, set_peft_model_state_dict
 
 from policies.engine import Adapter, BadRequest, DeliveryError, EngineDead, GenRequest, GenResult
+from policies.engine.transformers_batch import RunningBatch
 from policies.engine.transformers_engine import TransformersEngine, TransformersSettings
-from tests.policies.contract import (
-    PROMPT,
-    EngineContract,
-    check_alone_is_as_among_others,
-    check_versions,
-    mixed_requests,
-)
+from tests.policies.contract import PROMPT, EngineContract, check_alone_is_the_same, check_versions, mixed_requests
 from tests.policies.models import VOCABULARY, greedy, logprobs_of, random_qwen2
 from tests.policies.served import Served, Updated, like, load_any, weights_of
 
@@ -85,7 +80,7 @@ def test_a_seed_gives_the_same_tokens_alone_and_among_63_others(served: Engine) 
 
     together = served.all(*requests)
     again = served.runner.run(staggered())
-    check_alone_is_as_among_others(served, together, again)
+    check_alone_is_the_same(served, together, again)
 
 
 def test_an_update_in_flight_keeps_requests_and_marks_their_tokens(served: Engine, tmp_path: Path) -> None:
@@ -96,7 +91,7 @@ def test_an_update_in_flight_keeps_requests_and_marks_their_tokens(served: Engin
 
     async def overtaken() -> list[GenResult]:
         running = [asyncio.create_task(served.engine.generate(request)) for request in requests]
-        while not served.engine._batch.rows or len(served.engine._batch.rows[0].token_ids_T) < 20:
+        while not served.engine.batch.rows or len(served.engine.batch.rows[0].token_ids_T) < 20:
             await asyncio.sleep(0.001)
         await served.engine.update_weights(weights_of(other), 2)
         return await asyncio.gather(*running)
@@ -173,7 +168,7 @@ def test_running_requests_end_with_the_adapter_they_began_with(served: Engine) -
 
     async def overtaken() -> list[GenResult]:
         running = asyncio.create_task(served.engine.generate(request))
-        while not served.engine._batch.rows:
+        while not served.engine.batch.rows:
             await asyncio.sleep(0.001)
         await served.engine.update_adapter("solver", second, 2)
         return [await running, await served.engine.generate(request)]
@@ -196,7 +191,7 @@ def test_a_dead_worker_is_told_to_all_and_a_restart_brings_everything_back(
     def fails() -> None:
         raise RuntimeError("out of memory")
 
-    monkeypatch.setattr(served.engine._batch, "advance", fails)
+    monkeypatch.setattr(served.engine.batch, "advance", fails)
 
     async def together() -> list[GenResult | BaseException]:
         return await asyncio.gather(*map(served.engine.generate, requests), return_exceptions=True)
@@ -210,11 +205,11 @@ def test_a_dead_worker_is_told_to_all_and_a_restart_brings_everything_back(
 def test_a_cancelled_request_leaves_the_batch(served: Engine) -> None:
     async def cancelled() -> None:
         task = asyncio.create_task(served.engine.generate(GenRequest(PROMPT, max_tokens=400)))
-        while not served.engine._batch.rows:
+        while not served.engine.batch.rows:
             await asyncio.sleep(0.001)
         task.cancel()
         await served.engine.generate(GenRequest(PROMPT, max_tokens=4))
-        assert not served.engine._batch.rows
+        assert not served.engine.batch.rows
 
     served.runner.run(cancelled())
 
@@ -225,7 +220,7 @@ def test_one_stale_tensor_is_a_delivery_error(
 ) -> None:
     served.reset()
     new = weights_of(like(served.folder, tmp_path / "new", seed=50))
-    net: Any = served.engine._model._net
+    net: Any = served.engine.model.net
     named = net.named_parameters
     with monkeypatch.context() as patch:
         # All but one tensor arrive; of a tied pair, one half.
@@ -249,11 +244,18 @@ def test_one_stale_tensor_is_a_delivery_error(
     assert set(served.one(GenRequest(PROMPT, max_tokens=2)).versions_T) == {4}
 
 
-def test_it_computes_with_as_many_threads_as_it_is_told(tmp_path: Path) -> None:
+def test_it_computes_with_as_many_threads_as_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = random_qwen2(tmp_path / "model", seed=0)
+    advance, seen = RunningBatch.advance, list[int]()
+
+    def counted(batch: RunningBatch) -> None:
+        seen.append(torch.get_num_threads())
+        advance(batch)
+
+    monkeypatch.setattr(RunningBatch, "advance", counted)
     for threads in (1, 2):
-        served: Served[TransformersEngine] = Served(
-            TransformersEngine.start(TransformersSettings(folder, context=64, threads=threads))
-        )
-        assert served.runner.run(served.engine._in_thread(torch.get_num_threads)) == threads
+        settings = TransformersSettings(folder, context=64, threads=threads)
+        served: Served[TransformersEngine] = Served(TransformersEngine.start(settings))
+        served.one(GenRequest((1,), max_tokens=1))
+        assert seen.pop() == threads
         served.close()

@@ -58,11 +58,11 @@ class Adapted(Served[VllmEngine]):
         self.runner.run(self.engine.update_weights(load_file(folder / "model.safetensors"), version))
 
     def tell_worker(self, method: str, *arguments: str) -> Any:
-        return self.runner.run(self.engine._llm.collective_rpc(method, args=arguments))
+        return self.runner.run(self.engine.llm.collective_rpc(method, args=arguments))
 
     def held(self) -> int:
         """The number of adapters in the engine."""
-        return len(self.runner.run(self.engine._llm.list_loras()))
+        return len(self.runner.run(self.engine.llm.list_loras()))
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +107,7 @@ def test_only_linear_layers_get_room_for_an_adapter(served: Adapted) -> None:
     """The embeddings and the output layer would add an adapter of nothing at every step."""
     linear = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
     assert linear_layers(checkpoint_shapes(served.folder)) == sorted(linear)
-    assert {name.rpartition(".")[2] for name in served.engine._adaptable} == set(linear)
+    assert {name.rpartition(".")[2] for name in served.engine.adaptable} == set(linear)
 
 
 def test_after_each_update_the_policy_is_its_new_adapter(served: Adapted) -> None:

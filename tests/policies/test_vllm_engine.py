@@ -12,13 +12,7 @@ import pytest
 from policies.engine import DeliveryError, EngineDead, GenRequest, GenResult
 from policies.engine.vllm_engine import VllmEngine, VllmSettings
 from policies.engine.vllm_setup import start_llm
-from tests.policies.contract import (
-    PROMPT,
-    EngineContract,
-    check_alone_is_as_among_others,
-    check_versions,
-    mixed_requests,
-)
+from tests.policies.contract import PROMPT, EngineContract, check_alone_is_the_same, check_versions, mixed_requests
 from tests.policies.models import random_qwen2
 from tests.policies.served import Updated, like, load_any, weights_of
 
@@ -47,7 +41,7 @@ class TestContract(EngineContract):
 def test_a_seed_gives_the_same_tokens_alone_and_among_63_others(served: Base) -> None:
     served.reset()
     requests = mixed_requests()
-    check_alone_is_as_among_others(served, served.all(*requests), served.all(*reversed(requests))[::-1])
+    check_alone_is_the_same(served, served.all(*requests), served.all(*reversed(requests))[::-1])
 
 
 def test_logprobs_are_those_of_the_distribution_sampled_from(served: Base) -> None:
@@ -148,7 +142,7 @@ def test_a_request_during_an_update_waits_for_it(served: Base, tmp_path: Path) -
 
     async def ask_meanwhile() -> GenResult:
         update = asyncio.create_task(served.engine.update_weights(new, 11))
-        while not served.engine._undelivered:
+        while not served.engine.undelivered:
             assert not update.done()
             await asyncio.sleep(0.001)
         result = await served.engine.generate(GenRequest(PROMPT, max_tokens=2))
@@ -171,7 +165,7 @@ def test_one_stale_tensor_is_a_delivery_error(served: Base, tmp_path: Path) -> N
 
     def keep(name: str) -> None:
         path = str(served.folder / "model.safetensors")
-        served.runner.run(served.engine._llm.collective_rpc("keep_tensor", args=(path, name)))
+        served.runner.run(served.engine.llm.collective_rpc("keep_tensor", args=(path, name)))
 
     for name in STALE if "lm_head.weight" not in old else (*STALE, "lm_head.weight"):
         keep(name)

@@ -19,7 +19,7 @@ def test_norms_in_one_operation_are_vllms(
 
     native = RMSNorm.forward_native
     monkeypatch.setattr(RMSNorm, native.__name__, native)  # to be put back
-    vllm_patches._compute_norms_in_one_operation()
+    vllm_patches.compute_norms_in_one_operation()
     assert RMSNorm.forward_native is not native
     with set_current_vllm_config(VllmConfig()):
         weighted, plain = RMSNorm(64, dtype=dtype), RMSNorm(64, dtype=dtype, has_weight=False)
@@ -48,7 +48,7 @@ def test_an_adapter_is_added_to_the_rows_that_ask_for_it(
 
     for name in ("update_metadata", "add_lora_linear"):
         monkeypatch.setattr(PunicaWrapperCPU, name, getattr(PunicaWrapperCPU, name))  # to be put back
-    vllm_patches._keep_adapters_to_their_own_rows()
+    vllm_patches.keep_adapters_to_their_own_rows()
     wrapper = PunicaWrapperCPU(16, 16, "cpu")
     mapping = LoRAMapping(index_mapping=adapters, prompt_mapping=adapters, is_prefill=is_prefill)
     wrapper.update_metadata(mapping, [2, None, 1], 3, 100)

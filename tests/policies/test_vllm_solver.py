@@ -84,9 +84,8 @@ def test_trajectories_are_the_engines_inputs_and_outputs_and_their_logprobs_are_
             assert trajectory.sampled_logprobs_T[span.begin : span.end] == result.sampled_logprobs_T
             assert trajectory.versions_T[span.begin : span.end] == result.versions_T
         recomputed = logprobs_of(model, tokens[:1], tokens[1:])
-        for sampled, logprob, again in zip(
-            trajectory.mask_T[1:], trajectory.sampled_logprobs_T[1:], recomputed, strict=True
-        ):
+        kept = zip(trajectory.mask_T[1:], trajectory.sampled_logprobs_T[1:], recomputed, strict=True)
+        for sampled, logprob, again in kept:
             assert not sampled or logprob == pytest.approx(again, abs=1e-4)
     assert any(trajectory.reward for trajectory in trajectories)
 

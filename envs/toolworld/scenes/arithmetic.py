@@ -5,40 +5,26 @@ from functools import partial
 from typing import ClassVar
 
 from envs.task import JSON
-from envs.toolworld.scene import Intent, Scene, SceneRow, Values
+from envs.toolworld.scene import Ask, Intent, Scene, Values
 
 _OF_TWO = ("add", "subtract", "multiply")
+_TWO = "a:number(100,900) b:number(10,99)"
 _OF_MANY = ("mean", "max_value", "min_value", "sum_values")
 
 
 class Arithmetic(Scene):
     class_name = "MathAPI"
-    rows: ClassVar[Mapping[str, SceneRow]] = {
-        **{
-            tool: SceneRow(f"a:number(100,900) b:number(10,99) {tool}_them", f"{tool}(a=a, b=b)", "last=_result")
-            for tool in _OF_TWO
-        },
-        **{tool: SceneRow("three_numbers", f"{tool}(numbers=_numbers)", "last=") for tool in _OF_MANY},
-        "times_result": SceneRow(
-            "_last<last b:number(10,99) multiply_it", "multiply(a=_last, b=b)", "last=_result", reads="_last"
+    rows: ClassVar[Mapping[str, Ask]] = {
+        **{tool: Ask(f"{_TWO} {tool}_them", f"{tool}(a=a, b=b)", "last=_result") for tool in _OF_TWO},
+        **{tool: Ask("three_numbers", f"{tool}(numbers=_numbers)", "last=") for tool in _OF_MANY},
+        "times_result": Ask("_a<last b:number(10,99) multiply_it", "multiply(a=_a, b=b)", "last=_result", reads="_a"),
+        "plus_result": Ask("_a<last b:number(10,99) add_it", "add(a=_a, b=b)", "last=_result", reads="_a"),
+        "sum_times": Ask(f"{_TWO} add_them factor", "add(a=a, b=b); multiply(a=_ab, b=c)", "last=_result", reads="_ab"),
+        "difference_times": Ask(
+            f"{_TWO} subtract_them factor", "subtract(a=a, b=b); multiply(a=_ab, b=c)", "last=_result", reads="_ab"
         ),
-        "plus_result": SceneRow(
-            "_last<last b:number(10,99) add_it", "add(a=_last, b=b)", "last=_result", reads="_last"
-        ),
-        "sum_times": SceneRow(
-            "a:number(100,900) b:number(10,99) add_them factor",
-            "add(a=a, b=b); multiply(a=_first, b=c)",
-            "last=_result",
-            reads="_first",
-        ),
-        "difference_times": SceneRow(
-            "a:number(100,900) b:number(10,99) subtract_them factor",
-            "subtract(a=a, b=b); multiply(a=_first, b=c)",
-            "last=_result",
-            reads="_first",
-        ),
-        "mean_prices": SceneRow("", "_read; mean(numbers=_value)", "last=", reads="_value"),
-        "mean_pressures": SceneRow("", "_read; mean(numbers=_value)", "last=", reads="_value"),
+        "mean_prices": Ask("", "_read; mean(numbers=_value)", "last=", reads="_value"),
+        "mean_pressures": Ask("", "_read; mean(numbers=_value)", "last=", reads="_value"),
     }
     requests = " ".join((*_OF_TWO, *_OF_MANY))
     recalling_requests = "times_result plus_result"
@@ -66,10 +52,10 @@ class Arithmetic(Scene):
 
     def factor(self, values: Values) -> Values:
         factor = self.words.number(3, 99)
-        return {"c": factor, "_first": values["_result"], "_result": values["_result"] * factor}
+        return {"c": factor, "_ab": values["_result"], "_result": values["_result"] * factor}
 
     def add_it(self, values: Values) -> Values:
-        return {"_result": values["_last"] + values["b"]}
+        return {"_result": values["_a"] + values["b"]}
 
     def multiply_it(self, values: Values) -> Values:
-        return {"_result": values["_last"] * values["b"]}
+        return {"_result": values["_a"] * values["b"]}

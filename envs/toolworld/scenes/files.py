@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from envs.task import JSON
-from envs.toolworld.scene import Scene, SceneRow, Values, known, require
+from envs.toolworld.scene import Ask, Scene, Values, known, require
 
 Folder = dict[str, str]
 """File name → content."""
@@ -14,57 +14,49 @@ _KEEP = "touch(file_name=name); echo(content=text, file_name=name)"
 
 class Files(Scene):
     class_name = "GorillaFileSystem"
-    rows: ClassVar[Mapping[str, SceneRow]] = {
-        "show": SceneRow("any_file", "cat(file_name=file)", bulk=True),
-        "open_in": SceneRow("elsewhere", _OPEN, "enter", bulk=True),
-        "lost": SceneRow("elsewhere", _OPEN, "enter", hides="folder", helpers=("find",), bulk=True),
-        "write": SceneRow(
-            "file:file text:sentence", "touch(file_name=file); echo(content=text, file_name=file)", "put"
-        ),
-        "replace": SceneRow("any_file text:sentence", "echo(content=text, file_name=file)", "put"),
-        "new_folder": SceneRow("at_root folder:folder", "mkdir(dir_name=folder)", "add_folder"),
-        "file_away": SceneRow("at_root any_file any_folder", "mv(source=file, destination=folder)", "move"),
-        "new_home": SceneRow(
+    rows: ClassVar[Mapping[str, Ask]] = {
+        "show": Ask("any_file", "cat(file_name=file)", bulk=True),
+        "open_in": Ask("elsewhere", _OPEN, "enter", bulk=True),
+        "lost": Ask("elsewhere", _OPEN, "enter", hides="folder", helpers=("find",), bulk=True),
+        "write": Ask("file:file text:sentence", "touch(file_name=file); echo(content=text, file_name=file)", "put"),
+        "replace": Ask("any_file text:sentence", "echo(content=text, file_name=file)", "put"),
+        "new_folder": Ask("at_root folder:folder", "mkdir(dir_name=folder)", "add_folder"),
+        "file_away": Ask("at_root any_file any_folder", "mv(source=file, destination=folder)", "move"),
+        "new_home": Ask(
             "at_root any_file folder:folder", "mkdir(dir_name=folder); mv(source=file, destination=folder)", "move"
         ),
-        "rename": SceneRow("any_file name:file", "mv(source=file, destination=name)", "change_name"),
-        "copy": SceneRow("any_file name:file", "cp(source=file, destination=name)", "duplicate"),
-        "delete": SceneRow("any_file", "rm(file_name=file)", "discard"),
-        "delete_in": SceneRow("elsewhere", "cd(folder=folder); rm(file_name=file)", "enter discard"),
-        "list_here": SceneRow("bulk_at_root", "ls()"),
-        "list_in": SceneRow("elsewhere", "cd(folder=folder); ls()", "enter listed=folder", hides="file"),
-        "go_up": SceneRow("below_root", "cd(folder='..'); ls()", "leave", bulk=True),
-        "count": SceneRow("any_file any_unit", "wc(file_name=file, mode=_mode)"),
-        "search": SceneRow("any_file any_word", "grep(file_name=file, pattern=word)"),
-        "tail": SceneRow("any_file lines:integer(2,3)", "tail(file_name=file, lines=lines)"),
-        "where": SceneRow("elsewhere", "find(name=file)", "note_found", hides="folder"),
-        "sort": SceneRow("any_file", "sort(file_name=file)", bulk=True),
-        "find_and_open": SceneRow("elsewhere", f"find(name=file); {_OPEN}", "enter", reads="folder", bulk=True),
-        "open_only": SceneRow(
-            "only_file", "cd(folder=folder); ls(); cat(file_name=file)", "enter", reads="file", bulk=True
-        ),
-        "rename_only": SceneRow(
+        "rename": Ask("any_file name:file", "mv(source=file, destination=name)", "change_name"),
+        "copy": Ask("any_file name:file", "cp(source=file, destination=name)", "duplicate"),
+        "delete": Ask("any_file", "rm(file_name=file)", "discard"),
+        "delete_in": Ask("elsewhere", "cd(folder=folder); rm(file_name=file)", "enter discard"),
+        "list_here": Ask("bulk_at_root", "ls()"),
+        "list_in": Ask("elsewhere", "cd(folder=folder); ls()", "enter listed=folder", hides="file"),
+        "go_up": Ask("below_root", "cd(folder='..'); ls()", "leave", bulk=True),
+        "count": Ask("any_file any_unit", "wc(file_name=file, mode=_mode)"),
+        "search": Ask("any_file any_word", "grep(file_name=file, pattern=word)"),
+        "tail": Ask("any_file lines:integer(2,3)", "tail(file_name=file, lines=lines)"),
+        "where": Ask("elsewhere", "find(name=file)", "note_found", hides="folder"),
+        "sort": Ask("any_file", "sort(file_name=file)", bulk=True),
+        "find_and_open": Ask("elsewhere", f"find(name=file); {_OPEN}", "enter", reads="folder", bulk=True),
+        "open_only": Ask("only_file", "cd(folder=folder); ls(); cat(file_name=file)", "enter", reads="file", bulk=True),
+        "rename_only": Ask(
             "only_file name:file",
             "cd(folder=folder); ls(); mv(source=file, destination=name)",
             "enter change_name",
             reads="file",
         ),
-        "line": SceneRow("one_line", "cat(file_name=file)", reads="text"),
-        "keep_text": SceneRow("one_line name:file", f"cat(file_name=file); {_KEEP}", "keep", reads="text"),
-        "keep_count": SceneRow("word_count name:file", f"wc(file_name=file, mode='w'); {_KEEP}", "keep", reads="text"),
-        "keep_line": SceneRow(
+        "line": Ask("one_line", "cat(file_name=file)", reads="text"),
+        "keep_text": Ask("one_line name:file", f"cat(file_name=file); {_KEEP}", "keep", reads="text"),
+        "keep_count": Ask("word_count name:file", f"wc(file_name=file, mode='w'); {_KEEP}", "keep", reads="text"),
+        "keep_line": Ask(
             "last_line", "tail(file_name=file, lines=1); echo(content=text, file_name=name)", "keep", reads="text"
         ),
-        "keep_price": SceneRow("name:file value_as_text", f"_read; {_KEEP}", "keep", reads="text"),
-        "open_found": SceneRow("found_before", _OPEN, "enter", reads="folder", bulk=True),
-        "delete_found": SceneRow(
-            "found_before", "cd(folder=folder); rm(file_name=file)", "enter discard", reads="folder"
-        ),
-        "open_listed": SceneRow("listed_file", "cat(file_name=file)", reads="file", bulk=True),
-        "delete_listed": SceneRow("listed_file", "rm(file_name=file)", "discard", reads="file"),
-        "rename_listed": SceneRow(
-            "listed_file name:file", "mv(source=file, destination=name)", "change_name", reads="file"
-        ),
+        "keep_price": Ask("name:file value_as_text", f"_read; {_KEEP}", "keep", reads="text"),
+        "open_found": Ask("found_before", _OPEN, "enter", reads="folder", bulk=True),
+        "delete_found": Ask("found_before", "cd(folder=folder); rm(file_name=file)", "enter discard", reads="folder"),
+        "open_listed": Ask("listed_file", "cat(file_name=file)", reads="file", bulk=True),
+        "delete_listed": Ask("listed_file", "rm(file_name=file)", "discard", reads="file"),
+        "rename_listed": Ask("listed_file name:file", "mv(source=file, destination=name)", "change_name", reads="file"),
     }
     requests = (
         "show open_in lost write replace new_folder file_away new_home rename copy delete delete_in list_here list_in "

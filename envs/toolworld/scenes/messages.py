@@ -5,33 +5,32 @@ from functools import partial
 from typing import ClassVar
 
 from envs.task import JSON
-from envs.toolworld.scene import Scene, SceneRow, Values, known, require
+from envs.toolworld.scene import Ask, Scene, Values, known, require
 
-_login = partial(SceneRow, login=True)
+_login = partial(Ask, login=True)
+_ADD = "add_contact(user_name=name)"
 _SEND = "send_message(receiver_id=_id, message=text)"
 
 
 class Messages(Scene):
     class_name = "MessageAPI"
     login_clause = "id"
-    rows: ClassVar[Mapping[str, SceneRow]] = {
-        "login": SceneRow("is_logged_out credentials", "message_login(user_id=user_id)", "log_in"),
+    rows: ClassVar[Mapping[str, Ask]] = {
+        "login": Ask("is_logged_out credentials", "message_login(user_id=user_id)", "log_in"),
         "send": _login("letter_to_stranger", f"get_user_id(user=name); {_SEND}", "write note_known"),
         "send_known": _login("letter_to_acquaintance", _SEND, "write note_known"),
         "send_id": _login("letter_to_id", "send_message(receiver_id=id, message=text)", "write"),
-        "add": SceneRow("name:person new_id", "add_contact(user_name=name)", "add"),
-        "add_and_send": _login(
-            "name:person text:sentence new_id", f"add_contact(user_name=name); {_SEND}", "add write"
-        ),
+        "add": Ask("name:person new_id", _ADD, "add"),
+        "add_and_send": _login("name:person text:sentence new_id", f"{_ADD}; {_SEND}", "add write"),
         "unsend": _login(
             "unknown_receiver", "get_user_id(user=name); delete_message(receiver_id=_id)", "note_known delete"
         ),
         "unsend_id": _login("any_message", "delete_message(receiver_id=id)", "delete"),
-        "people": SceneRow("", "list_users()", bulk=True),
+        "people": Ask("", "list_users()", bulk=True),
         "sent": _login("", "view_messages_sent()", bulk=True),
         "search": _login("any_word", "search_messages(keyword=word)"),
         "stats": _login("", "get_message_stats()"),
-        "id_of": SceneRow("stranger", "get_user_id(user=name)", "note_known"),
+        "id_of": Ask("stranger", "get_user_id(user=name)", "note_known"),
         "send_added": _login("added text:sentence", _SEND, "write", reads="_id", hides="name"),
         "send_both": _login(
             "letter_to_stranger other_stranger",

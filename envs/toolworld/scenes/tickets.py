@@ -5,10 +5,13 @@ from functools import partial
 from typing import ClassVar
 
 from envs.task import JSON
-from envs.toolworld.scene import Scene, SceneRow, Values, require
+from envs.toolworld.scene import Ask, Scene, Values, require
 
-_login = partial(SceneRow, login=True)
+_login = partial(Ask, login=True)
 _CREATE = "create_ticket(title=title)"
+_NEW = "title:title next_id"
+_LEVEL = "priority:integer(4,5)"
+_MINE = "get_user_tickets()"
 _CLOSE = "close_ticket(ticket_id=_id)"
 _RESOLVE = "resolve_ticket(ticket_id=_id, resolution=text)"
 _RAISE = "edit_ticket(ticket_id=_id, updates={'priority': priority})"
@@ -16,39 +19,31 @@ _RAISE = "edit_ticket(ticket_id=_id, updates={'priority': priority})"
 
 class Tickets(Scene):
     class_name = "TicketAPI"
-    rows: ClassVar[Mapping[str, SceneRow]] = {
-        "login": SceneRow("is_logged_out credentials", "ticket_login(username=username, password=password)", "log_in"),
-        "logout": SceneRow("is_logged_in", "logout()", "log_out"),
+    rows: ClassVar[Mapping[str, Ask]] = {
+        "login": Ask("is_logged_out credentials", "ticket_login(username=username, password=password)", "log_in"),
+        "logout": Ask("is_logged_in", "logout()", "log_out"),
         "create": _login("title:title", _CREATE, "create"),
         "create_urgent": _login(
             "title:title priority:integer(2,5)", "create_ticket(title=title, priority=priority)", "create"
         ),
-        "read": SceneRow("any_ticket", "get_ticket(ticket_id=_id)"),
-        "close": SceneRow("open_ticket", _CLOSE, "finish"),
-        "close_created": SceneRow("_id<created any_open", _CLOSE, "finish"),
-        "resolve": SceneRow("text:sentence open_ticket", _RESOLVE, "finish"),
-        "resolve_created": SceneRow("_id<created text:sentence any_open", _RESOLVE, "finish"),
-        "priority": SceneRow("any_ticket priority:integer(4,5)", _RAISE),
-        "priority_created": SceneRow("_id<created priority:integer(4,5)", _RAISE),
-        "retitle": SceneRow("any_ticket title:title", "edit_ticket(ticket_id=_id, updates={'title': title})"),
-        "mine": _login("", "get_user_tickets()", "note_listed", bulk=True),
-        "create_and_close": _login("title:title next_id", f"{_CREATE}; {_CLOSE}", "create created=", reads="_id"),
-        "create_and_resolve": _login(
-            "title:title text:sentence next_id", f"{_CREATE}; {_RESOLVE}", "create created=", reads="_id"
-        ),
-        "create_and_raise": _login(
-            "title:title next_id priority:integer(4,5)", f"{_CREATE}; {_RAISE}", "create", reads="_id"
-        ),
-        "close_first": _login(
-            "first first_is_open", f"get_user_tickets(); {_CLOSE}", "note_listed close_it", reads="_id", bulk=True
-        ),
-        "raise_first": _login(
-            "first priority:integer(4,5)", f"get_user_tickets(); {_RAISE}", "note_listed", reads="_id", bulk=True
-        ),
-        "read_created": SceneRow("_id<created", "get_ticket(ticket_id=_id)", reads="_id"),
-        "close_listed": SceneRow("first is_listed first_is_open", _CLOSE, "close_it", reads="_id"),
-        "raise_listed": SceneRow("is_listed first priority:integer(4,5)", _RAISE, reads="_id"),
-        "resolve_with_file": SceneRow(
+        "read": Ask("any_ticket", "get_ticket(ticket_id=_id)"),
+        "close": Ask("open_ticket", _CLOSE, "finish"),
+        "close_created": Ask("_id<created any_open", _CLOSE, "finish"),
+        "resolve": Ask("text:sentence open_ticket", _RESOLVE, "finish"),
+        "resolve_created": Ask("_id<created text:sentence any_open", _RESOLVE, "finish"),
+        "priority": Ask(f"any_ticket {_LEVEL}", _RAISE),
+        "priority_created": Ask(f"_id<created {_LEVEL}", _RAISE),
+        "retitle": Ask("any_ticket title:title", "edit_ticket(ticket_id=_id, updates={'title': title})"),
+        "mine": _login("", _MINE, "note_listed", bulk=True),
+        "create_and_close": _login(_NEW, f"{_CREATE}; {_CLOSE}", "create created=", reads="_id"),
+        "create_and_resolve": _login(f"{_NEW} text:sentence", f"{_CREATE}; {_RESOLVE}", "create created=", reads="_id"),
+        "create_and_raise": _login(f"{_NEW} {_LEVEL}", f"{_CREATE}; {_RAISE}", "create", reads="_id"),
+        "close_first": _login("first is_open", f"{_MINE}; {_CLOSE}", "note_listed close_it", reads="_id", bulk=True),
+        "raise_first": _login(f"first {_LEVEL}", f"{_MINE}; {_RAISE}", "note_listed", reads="_id", bulk=True),
+        "read_created": Ask("_id<created", "get_ticket(ticket_id=_id)", reads="_id"),
+        "close_listed": Ask("first is_listed is_open", _CLOSE, "close_it", reads="_id"),
+        "raise_listed": Ask(f"is_listed first {_LEVEL}", _RAISE, reads="_id"),
+        "resolve_with_file": Ask(
             "open_ticket", "_read; resolve_ticket(ticket_id=_id, resolution=_value)", "close_it", reads="_value"
         ),
     }
@@ -65,10 +60,8 @@ class Tickets(Scene):
         self._who = {"username": self.words.draw("account"), "password": self.words.draw("password")}
         self.logged_in = self.rng.random() < 0.6
         start = self.words.identifier(3)
-        self._titles = {
-            start + place: self.words.draw("title")
-            for place in range(max(2, self.size // 3 if self.rich else self.size))
-        }
+        count = max(2, self.size // 3 if self.rich else self.size)
+        self._titles = {start + place: self.words.draw("title") for place in range(count)}
         self._open = list(self._titles)
         self._next = start + len(self._titles)
         self._listed = False
@@ -112,7 +105,7 @@ class Tickets(Scene):
     def first(self, _: Values) -> Values:
         return {"_id": next(iter(self._titles))}
 
-    def first_is_open(self, values: Values) -> None:
+    def is_open(self, values: Values) -> None:
         require(values["_id"] in self._open)
 
     def is_listed(self, _: Values) -> None:

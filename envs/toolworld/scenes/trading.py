@@ -5,11 +5,15 @@ from functools import partial
 from typing import ClassVar
 
 from envs.task import JSON
-from envs.toolworld.scene import Scene, SceneRow, Values, require
+from envs.toolworld.scene import Ask, Scene, Values, require
 
-_login = partial(SceneRow, login=True)
+_login = partial(Ask, login=True)
+_ORDER = "any_stock price:decimal(10,100) shares:integer(11,90)"
+_FEW = "shares:integer(11,30)"
 _INFO = "get_stock_info(symbol=symbol)"
 _BUY = "place_order(order_type='Buy', symbol=symbol, price=price, amount=shares)"
+_WATCHED = "get_watchlist()"
+_HISTORY = "get_order_history()"
 _UNWATCH = "remove_stock_from_watchlist(symbol=symbol)"
 _DETAILS = "get_order_details(order_id=order)"
 
@@ -17,59 +21,44 @@ _DETAILS = "get_order_details(order_id=order)"
 class Trading(Scene):
     class_name = "TradingBot"
     makers: ClassVar[Mapping[str, str]] = {"buy": "order", "sell": "order"}
-    rows: ClassVar[Mapping[str, SceneRow]] = {
-        "login": SceneRow("is_logged_out credentials", "trading_login(username=username, password=password)", "log_in"),
-        "logout": SceneRow("is_logged_in", "trading_logout()", "log_out"),
-        "quote": SceneRow("any_stock", _INFO, "quoted=symbol"),
-        "watch": SceneRow("unwatched_stock", "add_to_watchlist(stock=symbol)", "watch", bulk=True),
+    rows: ClassVar[Mapping[str, Ask]] = {
+        "login": Ask("is_logged_out credentials", "trading_login(username=username, password=password)", "log_in"),
+        "logout": Ask("is_logged_in", "trading_logout()", "log_out"),
+        "quote": Ask("any_stock", _INFO, "quoted=symbol"),
+        "watch": Ask("unwatched_stock", "add_to_watchlist(stock=symbol)", "watch", bulk=True),
         "unwatch": _login("watched_stock", _UNWATCH, "unwatch"),
         "order": _login(
-            "any_stock price:decimal(10,100) shares:integer(11,90) any_kind",
-            "place_order(order_type=_kind, symbol=symbol, price=price, amount=shares)",
-            "place",
+            f"{_ORDER} any_kind", "place_order(order_type=_kind, symbol=symbol, price=price, amount=shares)", "place"
         ),
-        "cancel": SceneRow("open_order", "cancel_order(order_id=order)", "cancel"),
-        "cancel_placed": SceneRow("order<placed one_order", "cancel_order(order_id=order)", "cancel", hides="order"),
-        "details": SceneRow("any_order", _DETAILS),
-        "details_placed": SceneRow("order<placed", _DETAILS, hides="order"),
+        "cancel": Ask("open_order", "cancel_order(order_id=order)", "cancel"),
+        "cancel_placed": Ask("order<placed one_order", "cancel_order(order_id=order)", "cancel", hides="order"),
+        "details": Ask("any_order", _DETAILS),
+        "details_placed": Ask("order<placed", _DETAILS, hides="order"),
         "fund": _login("amount:number(100,2000)", "fund_account(amount=amount)"),
         "withdraw": _login("amount:number(100,2000)", "withdraw_funds(amount=amount)"),
         "account": _login("", "get_account_info()"),
-        "watchlist": _login("", "get_watchlist()", "note_watch_list", bulk=True),
-        "history": _login("last_order", "get_order_history()", "last_listed=order", hides="order", bulk=True),
-        "between": SceneRow(
+        "watchlist": _login("", _WATCHED, "note_watch_list", bulk=True),
+        "history": _login("last_order", _HISTORY, "last_listed=order", hides="order", bulk=True),
+        "between": Ask(
             "low:number(20,90) high:number(120,280) two_stocks",
             "filter_stocks_by_price(stocks=_both, min_price=low, max_price=high)",
         ),
-        "price": SceneRow("any_stock its_price", _INFO, "quoted=symbol", reads="price"),
-        "two_prices": SceneRow(
+        "price": Ask("any_stock its_price", _INFO, "quoted=symbol", reads="price"),
+        "two_prices": Ask(
             "two_stocks",
             "get_stock_info(symbol=first); get_stock_info(symbol=second)",
             "quoted=second",
             reads="_prices",
         ),
-        "buy_quoted": _login(
-            "symbol<quoted its_price shares:integer(11,30)", _BUY, "place", reads="price", hides="symbol"
-        ),
-        "buy_at_price": _login(
-            "any_stock its_price shares:integer(11,30)", f"{_INFO}; {_BUY}", "quoted=symbol place", reads="price"
-        ),
-        "buy_and_show": _login(
-            "any_stock price:decimal(10,100) shares:integer(11,90) next_order",
-            f"{_BUY}; {_DETAILS}",
-            "place",
-            reads="order",
-        ),
-        "last_order": _login(
-            "last_order", f"get_order_history(); {_DETAILS}", "last_listed=order", reads="order", bulk=True
-        ),
-        "first_watched": _login(
-            "first_watched", f"get_watchlist(); {_INFO}", "quoted=symbol", reads="symbol", bulk=True
-        ),
-        "unwatch_first": _login("first_watched", f"get_watchlist(); {_UNWATCH}", "unwatch", reads="symbol", bulk=True),
-        "quote_listed": SceneRow("first_listed", _INFO, "quoted=symbol", reads="symbol"),
+        "buy_quoted": _login(f"symbol<quoted its_price {_FEW}", _BUY, "place", reads="price", hides="symbol"),
+        "buy_at_price": _login(f"any_stock its_price {_FEW}", f"{_INFO}; {_BUY}", "quoted=symbol place", reads="price"),
+        "buy_and_show": _login(f"{_ORDER} next_order", f"{_BUY}; {_DETAILS}", "place", reads="order"),
+        "last_order": _login("last_order", f"{_HISTORY}; {_DETAILS}", "last_listed=order", reads="order", bulk=True),
+        "first_watched": _login("first_watched", f"{_WATCHED}; {_INFO}", "quoted=symbol", reads="symbol", bulk=True),
+        "unwatch_first": _login("first_watched", f"{_WATCHED}; {_UNWATCH}", "unwatch", reads="symbol", bulk=True),
+        "quote_listed": Ask("first_listed", _INFO, "quoted=symbol", reads="symbol"),
         "unwatch_listed": _login("first_listed", _UNWATCH, "unwatch", reads="symbol"),
-        "details_listed": SceneRow("order<last_listed", _DETAILS, reads="order"),
+        "details_listed": Ask("order<last_listed", _DETAILS, reads="order"),
     }
     requests = (
         "quote watch unwatch order order cancel cancel_placed details details_placed fund withdraw account watchlist "

@@ -5,23 +5,26 @@ from functools import partial
 from typing import ClassVar
 
 from envs.task import JSON
-from envs.toolworld.scene import Scene, SceneRow, Values, require
+from envs.toolworld.scene import Ask, Scene, Values, require
 
-_login = partial(SceneRow, login=True)
+_login = partial(Ask, login=True)
 _POST = "post_tweet(content=text)"
 _COMMENT = "comment(tweet_id=_id, comment_content=text)"
+_REPLY = "comment(tweet_id=_id, comment_content=reply)"
 _MENTION = "mention(tweet_id=_id, mentioned_usernames=[name])"
 _RETWEET = "retweet(tweet_id=_id)"
 _TWEET = "get_tweet(tweet_id=_id)"
-_TWEETS = "get_user_tweets(username=author)"
+_POSTS = "get_user_tweets(username=author)"
+_FOLLOWING = "list_all_following()"
+_STATS = "get_user_stats(username=author)"
 _FOLLOW = "follow_user(username_to_follow=author)"
 _UNFOLLOW = "unfollow_user(username_to_unfollow=author)"
 
 
 class Twitter(Scene):
     class_name = "TwitterAPI"
-    rows: ClassVar[Mapping[str, SceneRow]] = {
-        "login": SceneRow(
+    rows: ClassVar[Mapping[str, Ask]] = {
+        "login": Ask(
             "is_logged_out credentials", "authenticate_twitter(username=username, password=password)", "log_in"
         ),
         "post": _login("text:sentence", _POST, "post"),
@@ -30,36 +33,25 @@ class Twitter(Scene):
         "comment": _login("any_tweet text:sentence", _COMMENT),
         "comment_posted": _login("_id<posted text:sentence", _COMMENT),
         "retweet": _login("new_tweet", _RETWEET, "retweet"),
-        "retweet_author": _login("new_single_tweet", f"{_TWEETS}; {_RETWEET}", "retweet shown="),
-        "mention": SceneRow("any_tweet any_name", _MENTION),
+        "retweet_author": _login("new_lone_tweet", f"{_POSTS}; {_RETWEET}", "retweet shown="),
+        "mention": Ask("any_tweet any_name", _MENTION),
         "follow": _login("author:account", _FOLLOW, "follow"),
         "unfollow": _login("followed", _UNFOLLOW, "unfollow"),
-        "following": _login("", "list_all_following()", "note_listed", bulk=True),
-        "read": SceneRow("any_tweet", _TWEET, "shown=_author"),
-        "posts_of": SceneRow("any_author", _TWEETS, "shown=", bulk=True),
-        "search": SceneRow("any_word", "search_tweets(keyword=word)", "shown="),
-        "stats": SceneRow("any_author", "get_user_stats(username=author)"),
-        "mention_posted": SceneRow("_id<posted any_name", _MENTION, reads="_id"),
-        "post_and_comment": _login(
-            "text:sentence reply:sentence next_id",
-            f"{_POST}; comment(tweet_id=_id, comment_content=reply)",
-            "post",
-            reads="_id",
-        ),
+        "following": _login("", _FOLLOWING, "note_listed", bulk=True),
+        "read": Ask("any_tweet", _TWEET, "shown=_author"),
+        "posts_of": Ask("any_author", _POSTS, "shown=", bulk=True),
+        "search": Ask("any_word", "search_tweets(keyword=word)", "shown="),
+        "stats": Ask("any_author", _STATS),
+        "mention_posted": Ask("_id<posted any_name", _MENTION, reads="_id"),
+        "post_and_comment": _login("text:sentence reply:sentence next_id", f"{_POST}; {_REPLY}", "post", reads="_id"),
         "post_and_mention": _login("text:sentence any_name next_id", f"{_POST}; {_MENTION}", "post", reads="_id"),
-        "comment_author": _login(
-            "single_tweet text:sentence", f"{_TWEETS}; {_COMMENT}", "shown=", reads="_id", bulk=True
-        ),
+        "comment_author": _login("lone_tweet text:sentence", f"{_POSTS}; {_COMMENT}", "shown=", reads="_id", bulk=True),
         "follow_author": _login("tweet_of_stranger", f"{_TWEET}; {_FOLLOW}", "shown=_author follow", reads="author"),
-        "stats_author": SceneRow(
-            "authored_tweet", f"{_TWEET}; get_user_stats(username=author)", "shown=_author", reads="author"
-        ),
-        "unfollow_first": _login(
-            "first_followed", f"list_all_following(); {_UNFOLLOW}", "unfollow", reads="author", bulk=True
-        ),
+        "stats_author": Ask("authored_tweet", f"{_TWEET}; {_STATS}", "shown=_author", reads="author"),
+        "unfollow_first": _login("first_followed", f"{_FOLLOWING}; {_UNFOLLOW}", "unfollow", reads="author", bulk=True),
         "unfollow_listed": _login("first_listed", _UNFOLLOW, "unfollow", reads="author"),
         "follow_shown": _login("author<shown is_stranger", _FOLLOW, "follow", reads="author"),
-        "posts_shown": SceneRow("author<shown", _TWEETS, reads="author", bulk=True),
+        "posts_shown": Ask("author<shown", _POSTS, reads="author", bulk=True),
         "retweet_posted": _login("_id<posted is_new", _RETWEET, "retweet", reads="_id"),
         "post_file": _login("", "_read; post_tweet(content=_value)", "post", reads="_value"),
     }
@@ -78,9 +70,8 @@ class Twitter(Scene):
         self.logged_in = self.rng.random() < 0.6
         authors = [self.words.draw("account") for _ in range(max(2, self.size // 4))]
         start = self.words.identifier(3)
-        self._tweets = {
-            start + place: (authors[place % len(authors)], self.words.draw("sentence")) for place in range(self.size)
-        }
+        written = (authors[place % len(authors)] for place in range(self.size))
+        self._tweets = {start + place: (author, self.words.draw("sentence")) for place, author in enumerate(written)}
         self._next = start + self.size
         self._following = [self.words.draw("account") for _ in range(self.size)]
         self._retweeted: set[int] = set()
@@ -124,11 +115,11 @@ class Twitter(Scene):
         require(numbers)
         return self._tweet(self.rng.choice(numbers))
 
-    def single_tweet(self, _: Values) -> Values:
+    def lone_tweet(self, _: Values) -> Values:
         """A tweet of an author who wrote no other."""
         return self._choose_single(self._tweets)
 
-    def new_single_tweet(self, _: Values) -> Values:
+    def new_lone_tweet(self, _: Values) -> Values:
         return self._choose_single([number for number in self._tweets if number not in self._retweeted])
 
     def next_id(self, _: Values) -> Values:

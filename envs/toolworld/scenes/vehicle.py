@@ -4,19 +4,14 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from envs.task import JSON, ToolCall
-from envs.toolworld.scene import Scene, SceneRow, Values, known, require
+from envs.toolworld.scene import Ask, Scene, Values, known, require
 
 _DOORS = ("driver", "passenger", "rear_left", "rear_right")
 _LITER = 0.264172
 """Gallons in a liter, as the simulator converts."""
-_STATUS = {
-    "the fuel level": "fuel",
-    "the battery": "battery",
-    "the doors": "doors",
-    "the climate control": "climate",
-    "the headlights": "headlights",
-    "the engine": "engine",
-}
+_STATUS = {"the fuel level": "fuel", "the battery": "battery", "the doors": "doors", "the climate control": "climate"}
+_STATUS |= {"the headlights": "headlights", "the engine": "engine"}
+_FILL = "fillFuelTank(fuelAmount=_gallons)"
 _PRINTED = 8
 """Characters of a converted amount at most, so that it can be copied."""
 _LOCK_ALL = ToolCall("lockDoors", {"unlock": False, "door": list(_DOORS)})
@@ -25,39 +20,33 @@ _LOCK_ALL = ToolCall("lockDoors", {"unlock": False, "door": list(_DOORS)})
 class Vehicle(Scene):
     class_name = "VehicleControlAPI"
     makers: ClassVar[Mapping[str, str]] = {"lock": "one_door", "unlock": "one_door", "climate_mode": "cooler"}
-    rows: ClassVar[Mapping[str, SceneRow]] = {
-        "start": SceneRow("is_stopped", "_start", "start"),
-        "start_and_drive": SceneRow("is_stopped place:place", "_start; set_navigation(destination=place)", "start"),
-        "navigate": SceneRow("place:place", "set_navigation(destination=place)"),
-        "fill": SceneRow("any_gallons fits", "fillFuelTank(fuelAmount=_gallons)", "fill"),
-        "fill_liters": SceneRow(
-            "any_liters fits", "liter_to_gallon(liter=liters); fillFuelTank(fuelAmount=_gallons)", "fill"
-        ),
-        "lock_all": SceneRow("is_unlocked", "_lock", "lock_all"),
-        "one_door": SceneRow("any_door", "lockDoors(unlock=_unlock, door=[_door])", "turn_lock"),
-        "climate": SceneRow("degrees:decimal(16,29)", "adjustClimateControl(temperature=degrees)"),
-        "cooler": SceneRow(
+    rows: ClassVar[Mapping[str, Ask]] = {
+        "start": Ask("is_stopped", "_start", "start"),
+        "start_and_drive": Ask("is_stopped place:place", "_start; set_navigation(destination=place)", "start"),
+        "navigate": Ask("place:place", "set_navigation(destination=place)"),
+        "fill": Ask("any_gallons fits", _FILL, "fill"),
+        "fill_liters": Ask("any_liters fits", f"liter_to_gallon(liter=liters); {_FILL}", "fill"),
+        "lock_all": Ask("is_unlocked", "_lock", "lock_all"),
+        "one_door": Ask("any_door", "lockDoors(unlock=_unlock, door=[_door])", "turn_lock"),
+        "climate": Ask("degrees:decimal(16,29)", "adjustClimateControl(temperature=degrees)"),
+        "cooler": Ask(
             "degrees:decimal(16,29) any_climate", "adjustClimateControl(temperature=degrees, fanSpeed=fan, mode=mode)"
         ),
-        "lights": SceneRow("other_light", "setHeadlights(mode=mode)", "switch_lights"),
-        "parking_brake": SceneRow("other_brake", "activateParkingBrake(mode=mode)", "switch_parking"),
-        "cruise": SceneRow(
+        "lights": Ask("other_light", "setHeadlights(mode=mode)", "switch_lights"),
+        "parking_brake": Ask("other_brake", "activateParkingBrake(mode=mode)", "switch_parking"),
+        "cruise": Ask(
             "any_cruise", "_start; setCruiseControl(speed=speed, activate=True, distanceToNextVehicle=meters)", "start"
         ),
-        "status": SceneRow("any_part", "displayCarStatus(option=_option)"),
-        "tires": SceneRow("", "check_tire_pressure()"),
-        "reach": SceneRow("miles:number(50,400)", "estimate_drive_feasibility_by_mileage(distance=miles)"),
-        "liters": SceneRow("gallons:number(2,40)", "gallon_to_liter(gallon=gallons)"),
-        "gallons": SceneRow("any_liters", "liter_to_gallon(liter=liters)", "converted=_gallons"),
-        "fill_converted": SceneRow(
-            "_gallons<converted fits", "fillFuelTank(fuelAmount=_gallons)", "fill", reads="_gallons"
-        ),
-        "fuel_in_liters": SceneRow(
-            "fuel", "displayCarStatus(option='fuel'); gallon_to_liter(gallon=_fuel)", reads="_fuel"
-        ),
-        "gauge": SceneRow("", "displayCarStatus(option='fuel')", "note_gauge"),
-        "gauge_in_liters": SceneRow("gauge_is_right fuel", "gallon_to_liter(gallon=_fuel)", reads="_fuel"),
-        "pressures": SceneRow("pressures", "check_tire_pressure()", reads="_pressures"),
+        "status": Ask("any_part", "displayCarStatus(option=_option)"),
+        "tires": Ask("", "check_tire_pressure()"),
+        "reach": Ask("miles:number(50,400)", "estimate_drive_feasibility_by_mileage(distance=miles)"),
+        "liters": Ask("gallons:number(2,40)", "gallon_to_liter(gallon=gallons)"),
+        "gallons": Ask("any_liters", "liter_to_gallon(liter=liters)", "converted=_gallons"),
+        "fill_converted": Ask("_gallons<converted fits", _FILL, "fill", reads="_gallons"),
+        "fuel_in_liters": Ask("fuel", "displayCarStatus(option='fuel'); gallon_to_liter(gallon=_fuel)", reads="_fuel"),
+        "gauge": Ask("", "displayCarStatus(option='fuel')", "note_gauge"),
+        "gauge_in_liters": Ask("gauge_is_right fuel", "gallon_to_liter(gallon=_fuel)", reads="_fuel"),
+        "pressures": Ask("pressures", "check_tire_pressure()", reads="_pressures"),
     }
     requests = (
         "start start start_and_drive start_and_drive navigate fill fill_liters lock_all one_door climate cooler lights "
@@ -108,12 +97,8 @@ class Vehicle(Scene):
     def any_door(self, _: Values) -> Values:
         door = self.words.pick(_DOORS)
         unlock = door not in self._unlocked
-        return {
-            "door": door.replace("_", " "),
-            "_door": door,
-            "_unlock": unlock,
-            "_intent": "unlock" if unlock else "lock",
-        }
+        said, intent = door.replace("_", " "), "unlock" if unlock else "lock"
+        return {"door": said, "_door": door, "_unlock": unlock, "_intent": intent}
 
     def any_gallons(self, _: Values) -> Values:
         gallons = self.words.decimal(1, 9)

@@ -3,7 +3,7 @@
 A specification has no values, texts or ground truth. It names scenes, the intents of each turn, and what is withheld;
 the simulators do the rest, so that a composed task is never wrong.
 
-`value.py` has the specification itself, `document.py` its JSON form and the code in task ids, `composing.py` its tasks.
+`value.py` has the specification itself, `json_form.py` its JSON form and code in task ids, `composing.py` its tasks.
 """
 
 from envs.toolworld.specification.composing import compose, specified_task

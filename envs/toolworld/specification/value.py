@@ -64,11 +64,9 @@ class Withheld:
 class TaskSpecification:
     """A description of a task. Immutable, compared by value, and valid: raises `UserError` with the reason otherwise.
 
-    Args:
-        scenes: Sorted as in `SCENES`.
-        turns: The intents of each user turn, in order.
-        distractors: Tools that nothing needs, as far as there are so many.
-        state_size: About the number of files, contacts, tickets or stocks at the start; times five in long_context.
+    It has the scenes, sorted as in `SCENES`; the intents of each user turn; the number of tools that nothing needs, as
+    far as there are so many; and about the number of files, contacts, tickets or stocks at the start (times five in
+    long_context).
     """
 
     category: Category

@@ -1,39 +1,20 @@
 """API-Bank's items: what is shown before a call, and how an answer becomes a mark."""
 
-import asyncio
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from envs.apibank.data import VARIABLE, folder_of, typed
 from envs.apibank.exam import ApiBankExam, ApiCall
-from envs.dialects import DIALECTS, Dialect
+from envs.dialects import DIALECTS
 from envs.dialogue import Message
 from envs.errors import UserError
-from envs.exams import EXAMS, Conversation, Mark, Past, Said
+from envs.exams import EXAMS, Mark, Past
 from envs.task import ToolCall
 from tests.envs.apibank.fake import write_folder
 from tests.envs.apibank.folder import FOLDER, needs_data
-
-
-@dataclass
-class Scripted:
-    """Says the same to everything, and remembers what it was asked."""
-
-    says: str
-    dialect: Dialect = field(default_factory=lambda: DIALECTS["qwen"])
-    end: str = "stop"
-    asked: list[Conversation] = field(default_factory=list)
-
-    async def answer(self, conversation: Conversation) -> Said:
-        self.asked.append(conversation)
-        return Said(self.says, end=self.end)
-
-
-def mark(item: ApiCall, says: str, *, dialect: str = "qwen", end: str = "stop") -> Mark:
-    return asyncio.run(item.sit(Scripted(says, DIALECTS[dialect], end), None))
+from tests.envs.players import mark
 
 
 @pytest.fixture(scope="module")

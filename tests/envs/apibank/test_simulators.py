@@ -121,7 +121,7 @@ def test_a_call_that_does_not_come_back_is_an_error_and_the_next_one_works(
 ) -> None:
     assert simulators.judge(lamp(), TRUTH).correct, "a process that starts has longer"
     if deed == "sleep":
-        monkeypatch.setattr(simulators.process, "_seconds", 2.0)
+        monkeypatch.setattr(simulators.process, "seconds", 2.0)
     ended, started = simulators.process.ended, time.perf_counter()
     judged = simulators.judge(ToolCall("Rogue", {"deed": deed}), {"output": "done"})
     assert (judged.correct, judged.result) == (False, None)

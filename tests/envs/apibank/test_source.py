@@ -82,9 +82,8 @@ def test_hostile_calls_are_error_results_and_a_dialogue_is_bounded(source: ApiBa
         assert dialogue.trace.turns[0] == () or all(record.is_error for record in dialogue.trace.turns[0][0].calls)
     dialogue = Dialogue(task)
     dialogue.reset()
-    dialogue.step(
-        QWEN.render_calls([ToolCall("Rogue", {"deed": "exit"})] + [ToolCall("ReadLamp", {"room": "hall"})] * 100)
-    )
+    reads = [ToolCall("ReadLamp", {"room": "hall"})] * 100
+    dialogue.step(QWEN.render_calls([ToolCall("Rogue", {"deed": "exit"}), *reads]))
     records = dialogue.trace.turns[0][0].calls
     assert [record.result for record in records[1:3]] == ['{"error": "The APIs do not answer any more."}'] * 2
     assert len(records) <= 21
@@ -93,7 +92,7 @@ def test_hostile_calls_are_error_results_and_a_dialogue_is_bounded(source: ApiBa
 
 def test_without_its_folder_it_owns_its_ids_and_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
-    monkeypatch.setattr("envs.sources._own", ())  # who is named is known from then on
+    monkeypatch.setattr("envs.sources.own_sources", [])  # who is named is known from then on
     source = get_source("envs.apibank.source:SOURCE")
     assert source.parts == ("test",)
     assert source.owns("api_bank_SetLamp-level-1-1")

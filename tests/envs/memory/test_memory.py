@@ -1,23 +1,20 @@
 """BFCL's memories: as the official ones, call by call; conversations in a chain, questions at its end."""
 
-import asyncio
 import json
 import math
 import time
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
 
-from envs.bfcl.memory_exam import MemoryExam, MemorySession
+from envs.bfcl.memory_exam import MemoryExam
 from envs.bfcl.memory_tools import BACKENDS, MAX_TEXT, Memory
-from envs.dialects import DIALECTS, Dialect
+from envs.dialects import DIALECTS
 from envs.dialogue import MAX_STEPS, Message
-from envs.exams import EXAMS, Conversation, Mark, Said
+from envs.exams import EXAMS, Conversation, Mark
 from envs.task import ToolCall
 from tests.bench.memory_parity import Official, graded, replayed
+from tests.envs.players import Scripted, mark, sit
 
 QWEN = DIALECTS["qwen"]
 
@@ -26,24 +23,6 @@ QWEN = DIALECTS["qwen"]
 def exam() -> MemoryExam:
     found: MemoryExam = EXAMS.make("bfcl-v4-memory", {"data": None})
     return found
-
-
-@dataclass
-class Clever:
-    """Answers by a function of the conversation."""
-
-    says: Callable[[Conversation], str]
-    end: str = "stop"
-    dialect: Dialect = field(default_factory=lambda: QWEN)
-    asked: list[Conversation] = field(default_factory=list)
-
-    async def answer(self, conversation: Conversation) -> Said:
-        self.asked.append(conversation)
-        return Said(self.says(conversation), end=self.end)
-
-
-def sit(item: MemorySession, candidate: Clever, before: Any = None) -> Mark:
-    return asyncio.run(item.sit(candidate, before))
 
 
 def tools_of(exam: MemoryExam, backend: str) -> list[str]:
@@ -117,19 +96,19 @@ def test_a_model_that_remembers_is_right_and_one_that_forgets_is_not(exam: Memor
             return QWEN.render_calls([ToolCall("core_memory_add", {"key": "first_name", "value": "Michael"})])
         return "Noted."
 
-    candidate = Clever(remembers)
+    candidate = Scripted(remembers)
     kept = sit(first, candidate).kept
     assert kept == {"core_memory": {"first_name": "Michael"}, "archival_memory": {}}
     users = [e for e in candidate.asked[-1].entries if isinstance(e, Message) and e.role == "user"]
     assert len(users) == len(first.entry["question"])
-    knows = Clever(lambda conversation: "{'answer': 'Michael', 'context': 'You said so.'}")
+    knows = Scripted("{'answer': 'Michael', 'context': 'You said so.'}")
     assert sit(question, knows, kept) == Mark(True)
     system = knows.asked[0].entries[0]
     assert isinstance(system, Message)
     assert '"first_name": "Michael"' in system.content
     assert "respond in this format" in system.content
-    assert sit(question, Clever(lambda _: "I do not know")) == Mark(False, "the answer is not in it")
-    looks = Clever(
+    assert mark(question, "I do not know") == Mark(False, "the answer is not in it")
+    looks = Scripted(
         lambda conversation: (
             QWEN.render_calls([ToolCall("core_memory_retrieve", {"key": "first_name"})])
             if len(conversation.entries) == 2
@@ -144,12 +123,12 @@ def test_what_is_cut_off_or_never_ends_is_wrong_and_what_was_kept_is_kept(exam: 
     first, question = items[0], next(item for item in items if item.counts)
     writes = QWEN.render_calls([ToolCall("memory_append", {"text": "x"})])
     for item in (first, question):
-        candidate = Clever(lambda _: writes)
-        mark = sit(item, candidate)
-        assert (mark.right, mark.why) == (False, "too many steps")
+        candidate = Scripted(writes)
+        assert (found := sit(item, candidate)).why == "too many steps"
+        assert not found.right
         assert len(candidate.asked) == MAX_STEPS + 1, "as there, one step more is executed"
-    assert sit(first, Clever(lambda _: writes)).kept == {"memory": "x" * (MAX_STEPS + 1)}
-    assert sit(question, Clever(lambda _: str(question.answers[0]), end="response")) == Mark(False, "cut off")
+    assert mark(first, writes).kept == {"memory": "x" * (MAX_STEPS + 1)}
+    assert mark(question, str(question.answers[0]), end="response") == Mark(False, "cut off")
 
 
 HOSTILE = [
@@ -186,7 +165,7 @@ def test_an_answer_of_thousands_of_calls_is_bounded(exam: MemoryExam) -> None:
     first = next(item for item in exam.items() if (item.category, item.group) == ("rec_sum", "notetaker"))
     full = {"memory": "z" * MAX_TEXT}
     many = QWEN.render_calls([ToolCall("memory_retrieve", {})] * 1000)
-    candidate = Clever(lambda conversation: many if len(conversation.entries) < 4 else "Done.")
+    candidate = Scripted(lambda conversation: many if len(conversation.entries) < 4 else "Done.")
     started = time.process_time()
     sit(first, candidate, full)
     assert time.process_time() - started < 2

@@ -108,4 +108,4 @@ def test_hostile_calls_are_results_and_a_memory_stays_small(exam: VectorMemoryEx
 def test_without_a_model_the_suite_says_what_it_needs(embed: Embedder) -> None:
     with pytest.raises(UserError, match="--embeddings FOLDER"):
         EXAMS.make("bfcl-v4-memory-vector", {"data": None, "embeddings": None})
-    assert MemoryAPI_vector(None, embed)._snapshot()["core_memory"] == {"next_id": 0, "store": {}}
+    assert Memory(MemoryAPI_vector(None, embed), ()).snapshot()["core_memory"] == {"next_id": 0, "store": {}}

@@ -1,6 +1,5 @@
 """BFCL's single-turn questions: what is shown, how answers are graded, and what hostile ones can do."""
 
-import asyncio
 import json
 import random
 import time
@@ -16,7 +15,7 @@ from envs.dialogue import Message
 from envs.exams import EXAMS, Mark
 from envs.task import JSON, ToolCall
 from tests.bench.single_turn_parity import Official, compared, ground_truth, verdict
-from tests.envs.apibank.test_exam import Scripted
+from tests.envs.players import mark
 
 
 @pytest.fixture(scope="module")
@@ -28,10 +27,6 @@ def exam() -> Iterator[SingleTurnExam]:
 
 def one(exam: SingleTurnExam, category: str, place: int = 0) -> SingleTurnItem:
     return [question for question in exam.items() if question.category == category][place]
-
-
-def mark(question: SingleTurnItem, says: str, dialect: str = "qwen", end: str = "stop") -> Mark:
-    return asyncio.run(question.sit(Scripted(says, DIALECTS[dialect], end), None))
 
 
 def test_all_entries_are_there_and_those_with_calls_have_answers(exam: SingleTurnExam) -> None:
@@ -112,10 +107,8 @@ HOSTILE: list[JSON] = [
 def test_hostile_values_are_wrong_and_quickly_so(exam: SingleTurnExam, category: str) -> None:
     for question in [question for question in exam.items() if question.category == category][:10]:
         for value in HOSTILE:
-            calls = [
-                ToolCall(call.name, dict.fromkeys(call.arguments, value))
-                for call in ground_truth(question, random.Random(0))
-            ]
+            calls = ground_truth(question, random.Random(0))
+            calls = [ToolCall(call.name, dict.fromkeys(call.arguments, value)) for call in calls]
             if calls[0].arguments:
                 started = time.process_time()
                 assert verdict(question, calls) is not None

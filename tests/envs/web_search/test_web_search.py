@@ -22,7 +22,7 @@ from envs.exams import Mark
 from envs.task import ToolCall
 from tests.bench.memory_parity import Official
 from tests.bench.web_search_parity import MISSING, compared, fetch, search
-from tests.envs.memory.test_memory import Clever
+from tests.envs.players import Scripted, sit
 from tests.envs.web_search.stand_in import HTML, KEY, StandIn, running
 
 
@@ -83,9 +83,8 @@ def test_an_answer_of_many_calls_is_bounded(shared: Web, server: StandIn) -> Non
     dialect = DIALECTS["qwen"]
     many = dialect.render_calls([search(keywords="tea", max_results=0)] * 200)
     server.asked.clear()
-    candidate = Clever(lambda conversation: many if len(conversation.entries) == 2 else "I do not know")
-    mark = asyncio.run(WebSearchExam(shared).items()[0].sit(candidate, None))
-    assert mark == Mark(False, "the answer is not in it")
+    candidate = Scripted(lambda conversation: many if len(conversation.entries) == 2 else "I do not know")
+    assert sit(WebSearchExam(shared).items()[0], candidate) == Mark(False, "the answer is not in it")
     assert len(server.asked) == CALLS_AT_ONCE
 
 
@@ -96,25 +95,18 @@ def test_a_search_shows_snippets_or_not(shared: Web, server: StandIn) -> None:
     assert result(shared, call, show_snippet=False) == f"[{{'title': 'cheese 1', 'href': '{link}'}}]"
 
 
+INSIDE = (
+    *("127.0.0.1:1", "127.1:1", "2130706433", "0x7f.1", "localhost:1", "[::1]:1", "[::ffff:127.0.0.1]:1", "10.0.0.1"),
+    *("169.254.169.254/latest/meta-data", "0.0.0.0", "user:pass@127.0.0.1"),
+)
 HOSTILE = {
     "file:///etc/passwd": "Error during execution: Invalid URL: file:///etc/passwd",
     "gopher://127.0.0.1/x": "Invalid URL",
-    "http://127.0.0.1:1/": "is not on the public internet",
-    "http://127.1:1/": "is not on the public internet",
-    "http://2130706433/": "is not on the public internet",
-    "http://0x7f.1/": "is not on the public internet",
-    "http://localhost:1/": "is not on the public internet",
-    "http://[::1]:1/": "is not on the public internet",
-    "http://[::ffff:127.0.0.1]:1/": "is not on the public internet",
-    "http://169.254.169.254/latest/meta-data/": "is not on the public internet",
-    "http://10.0.0.1/": "is not on the public internet",
-    "http://0.0.0.0/": "is not on the public internet",
-    "http://user:pass@127.0.0.1/": "is not on the public internet",
-    "http://127.0.0.1:99999/": "An error occurred while fetching",
-    "http://": "An error occurred while fetching",
-    "http://\r\nHost: x/": "An error occurred while fetching",
-    "http://" + "a" * 90_000: "An error occurred while fetching",
-    "http://x.invalid\ud800/": "An error occurred while fetching",
+    **{f"http://{host}/": "is not on the public internet" for host in INSIDE},
+    **{
+        f"http://{host}": "An error occurred while fetching"
+        for host in ("127.0.0.1:99999/", "", "\r\nHost: x/", "a" * 90_000, "x.invalid\ud800/")
+    },
 }
 
 
@@ -129,13 +121,8 @@ def test_this_machine_is_not_reached_unless_it_is_named_and_no_redirect_leads_th
     server.fetched.clear()
     assert "not on the public internet" in error_of(result(closed, fetch(url=f"http://{server.host}/plain")))
     assert server.fetched == []
-    for target in (
-        f"http://localhost:{port}/plain",
-        "http://127.0.0.1:1/",
-        "http://[::1]/",
-        "file:///etc/passwd",
-        "//x:y/",
-    ):
+    here = f"http://localhost:{port}/plain"
+    for target in (here, "http://127.0.0.1:1/", "http://[::1]/", "file:///etc/passwd", "//x:y/"):
         assert error_of(result(web, fetch(url=f"http://{server.host}/to?{target}")))
     assert {path.partition("?")[0] for path in server.fetched} == {"/to"}
     assert json.loads(result(web, fetch(url=f"http://{server.host}/to?/plain")))["content"] == HTML
@@ -162,16 +149,11 @@ def test_public_addresses(address: str, public: bool) -> None:
 
 def test_no_address_of_this_machine_is_public() -> None:
     """In a network of its own, whose machine has addresses that are public everywhere else."""
-    script = (
-        "ip link set lo up && ip addr add 93.184.216.34 dev lo && ip addr add 2606:4700::1111 dev lo nodad && exec "
-    )
+    script = "ip link set lo up && ip addr add 93.184.216.34 dev lo && ip addr add 2606:4700::1111 dev lo nodad && "
     code = "from envs.bfcl.pages import is_public as p; print(*map(p, ('93.184.216.34', '2606:4700::1111', '8.8.8.8')))"
-    run = [
-        *("unshare", "--user", "--map-root-user", "--net", "sh", "-c", script + '"$@"', "-", sys.executable, "-c"),
-        code,
-    ]
+    run = ("unshare", "--user", "--map-root-user", "--net", "sh", "-c", script + 'exec "$@"', "-", sys.executable)
     try:
-        done = subprocess.run(run, capture_output=True, text=True, check=True)
+        done = subprocess.run([*run, "-c", code], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError) as error:
         pytest.skip(f"no network namespace here: {error}")
     assert done.stdout.split() == ["False", "False", "True"]
@@ -185,11 +167,10 @@ def test_a_name_is_connected_to_where_it_was_checked(monkeypatch: pytest.MonkeyP
         looked_up.append(host)
         return ["127.0.0.1"]
 
-    monkeypatch.setattr(pages, "_addresses", addresses)
+    monkeypatch.setattr(pages, "addresses_of", addresses)
     port = server.host.partition(":")[2]
-    page = asyncio.run(
-        pages.fetch(f"http://rebinding.test:{port}/plain", pages.PageLimits(), frozenset({f"rebinding.test:{port}"}))
-    )
+    host = f"rebinding.test:{port}"
+    page = asyncio.run(pages.fetch(f"http://{host}/plain", pages.PageLimits(), frozenset({host})))
     assert page.body == HTML.encode()
     assert looked_up == ["rebinding.test"]
     with pytest.raises(pages.PageRefused, match="not on the public internet"):
@@ -218,7 +199,7 @@ def test_a_page_that_takes_too_long_to_read_is_an_error_and_the_next_one_is_read
     server: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     web = server.web()
-    monkeypatch.setattr(web._reader, "_program", lambda: ("true",))
+    monkeypatch.setattr(web.reader, "program", lambda: ("true",))
     page = fetch(url=f"http://{server.host}/plain")
     assert error_of(result(web, page)) == "the page takes too long to read"
     monkeypatch.undo()
@@ -296,14 +277,7 @@ def test_what_the_environment_says_is_checked(monkeypatch: pytest.MonkeyPatch) -
     assert Service.from_environment().private == {"127.0.0.1:8000", "localhost:1"}
     for name, values in {
         "SEAL_RAY_SEARCH_PRIVATE": ("127.0.0.1", "x:0", "x:y", "*"),
-        "SEAL_RAY_SEARCH_URL": (
-            "file:///etc/passwd",
-            "localhost",
-            "http://",
-            "http://x:y/",
-            "http://x/?a=b",
-            "http://a:b@x/",
-        ),
+        "SEAL_RAY_SEARCH_URL": ("file:///etc", "localhost", "http://", "http://x:y/", "http://x/?a=b", "http://a:b@x/"),
     }.items():
         for value in values:
             with monkeypatch.context() as changed:
