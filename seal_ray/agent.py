@@ -105,10 +105,6 @@ class Agent:
         self.deliver()
         return {f"{self.name}/{key}": learnt[key] for key in _PROPOSER_METRICS}
 
-    def alignments(self, arms: Sequence[str]) -> tuple[list[list[float]], float]:
-        """As `SealLearnerGroup.alignments`, of its last update."""
-        return self._learners.alignments(self.name, arms)
-
     def internalisation(self) -> dict[str, Internalisation]:
         """Arm → how the log-probs of its hint-stripped rows changed in the last update."""
         return self._learners.internalisation(self.name)
