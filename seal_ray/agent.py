@@ -105,10 +105,6 @@ class Agent:
         self.deliver()
         return {f"{self.name}/{key}": learnt[key] for key in _PROPOSER_METRICS}
 
-    def alignments(self, arms: Sequence[str]) -> tuple[list[list[float]], float]:
-        """As `SealLearnerGroup.alignments`, of its last update."""
-        return self._learners.alignments(self.name, arms)
-
     def internalisation(self) -> dict[str, Internalisation]:
         """Arm → how the log-probs of its hint-stripped rows changed in the last update."""
         return self._learners.internalisation(self.name)
@@ -186,10 +182,11 @@ def start_engines(spec: RunSpec, agent: AgentSpec) -> EnginePool:
 def _bundles(spec: RunSpec, agent: AgentSpec) -> list[int]:
     """Bundle of each of the agent's engines in a trial's placement group: the last ones, in the order of the agents.
 
-    Without a placement group each is -1, anywhere. An engine in a bundle of RLlib's actors would block them forever.
+    Without a placement group, or without resources, each is -1, anywhere. An engine in a bundle of RLlib's actors would
+    block them forever.
     """
     group = ray.util.get_current_placement_group()
-    if group is None:
+    if group is None or not (spec.engine.num_cpus_per_engine or spec.engine.num_gpus_per_engine):
         return [-1] * agent.num_engines
     owners = [name for name, other in spec.agents.items() for _ in range(other.num_engines)]
     first = group.bundle_count - len(owners)

@@ -126,12 +126,6 @@ def _check_curator(spec: RunSpec) -> None:
     reward = CURATOR_REWARDS.make(curator.reward)
     if not isinstance(reward, CuratorReward):
         raise UserError(f"curator.reward: {curator.reward} is no CuratorReward.")
-    if reward.by == "gradients" and spec.learners.fsdp:
-        raise UserError(
-            f"curator.reward: {curator.reward} compares whole gradients, which learners.fsdp does not hold."
-        )
-    if reward.by == "internalisation" and training.view != "plain":
-        raise UserError(f"curator.reward: {curator.reward} is measured on plain views; set training.view=plain.")
     if curator.trainable and curator.proposals < 2:
         raise UserError("curator.proposals: a curator that learns needs 2 proposals or more to compare.")
 

@@ -28,9 +28,9 @@ from seal_ray.proposing.task_writer import start_task_writer_loop
 from seal_ray.rollout.dispatch import check_faults, play
 from seal_ray.rollout.metrics import rollout_metrics, sampled_tokens
 from seal_ray.rollout.planner import Planner
-from seal_ray.rollout.types import PLAIN, PLAIN_ARM, Group, GroupPlan, played_trajectories
+from seal_ray.rollout.types import PLAIN_ARM, Group, GroupPlan, played_trajectories
 from seal_ray.rollout.waves import play_waves
-from seal_ray.training.hint_stripped import Internalisation, internalisation_metrics
+from seal_ray.training.hint_stripped import internalisation_metrics
 from seal_ray.training.rows import GroupScorer, make_rows
 
 
@@ -78,13 +78,7 @@ class CoEvolution:
             groups = [group for wave in waves for group in wave]
             check_faults(groups, max_share=self.spec.fault_tolerance.max_fault_share)
         with _timed(times, "advantage"):
-            rows = make_rows(
-                groups,
-                score=self._score,
-                training=self.spec.training,
-                reweighter=self._reweighter,
-                compare_arms=self._compares_gradients,
-            )
+            rows = make_rows(groups, score=self._score, training=self.spec.training, reweighter=self._reweighter)
             self._observe(groups)
         with _timed(times, "learn"):
             learnt = self.solver.learn(rows.minibatches)
@@ -93,12 +87,8 @@ class CoEvolution:
             if learnt:
                 self.solver.deliver()
         with _timed(times, "curate"):
-            measured, seconds = self._measured(groups, learnt, internalisation)
-            curator = self.curator.close_round(self.round, groups, measured)
+            curator = self.curator.close_round(self.round, groups)
             written = WindowReport() if self.task_writer is None else self.task_writer.close_round(self.round, groups)
-        # The comparison of gradients during the solver's update belongs to the curator.
-        times["learn"] -= seconds
-        times["curate"] += seconds
         self.round += 1
         metrics = {
             "round": self.round,
@@ -172,26 +162,6 @@ class CoEvolution:
             for member in group.played:
                 self.profile.add(member.trajectory.diagnosis, member.trajectory.reward)
                 self._reweighter.observe(member.trajectory.diagnosis, member.reward)
-
-    @property
-    def _compares_gradients(self) -> bool:
-        return self.curator.agent is not None and self.curator.reward.by == "gradients"
-
-    def _measured(
-        self, groups: Sequence[Group], learnt: Mapping[str, float], internalisation: Mapping[str, Internalisation]
-    ) -> tuple[Mapping[str, float], float]:
-        """Arm → cosine of its gradient with the plain arm's (0 without one), or `gap_closed`, by the curator's reward.
-
-        Also the seconds that the gradients took during the update.
-        """
-        if not self._compares_gradients:
-            return {arm: each.gap_closed for arm, each in internalisation.items()}, 0.0
-        played = {arm.id for group in groups for arm in group.plan.arms}
-        arms = [arm.id for arm in self.curator.arms if arm.id in played and not arm.plain]
-        if not arms or not learnt:
-            return dict.fromkeys(arms, 0.0), 0.0
-        (with_plain, *_), seconds = self.solver.alignments([PLAIN, *arms])
-        return dict(zip(arms, with_plain[1:], strict=True)), seconds
 
     @cached_property
     def _evaluation_plans(self) -> list[GroupPlan]:

@@ -35,13 +35,14 @@ class Seal(RoundAlgorithm):
 
     @classmethod
     def default_resource_request(cls, config: Any) -> PlacementGroupFactory:
-        """RLlib's bundles and one for each engine of each agent."""
+        """RLlib's bundles and one for each engine of each agent, without empty ones, which Ray refuses."""
         request = super().default_resource_request(config)
         assert isinstance(request, PlacementGroupFactory)
         full = config if isinstance(config, SealConfig) else cls.get_default_config().update_from_dict(config)
         spec = full.spec
         engine = {"CPU": spec.engine.num_cpus_per_engine, "GPU": spec.engine.num_gpus_per_engine}
-        return PlacementGroupFactory([*request.bundles, *[engine] * spec.num_engines], strategy=request.strategy)
+        bundles = [*request.bundles, *[engine] * spec.num_engines]
+        return PlacementGroupFactory([each for each in bundles if any(each.values())], strategy=request.strategy)
 
     def setup(self, config: Any) -> None:
         self.spec: RunSpec = self.config.spec

@@ -106,7 +106,7 @@ def converted(document: Mapping[str, Any]) -> dict[str, Any]:
         training["min_group_completion"] = training.pop("group_floor")
     if "anchor_weight" in training:
         weight = training.pop("anchor_weight")
-        training["off_policy_weight"] = _OFF_POLICY_WEIGHTS.get(weight, weight)
+        training["off_policy_weight"] = _OFF_POLICY_WEIGHTS.get(str(weight), weight)
     if training.get("baseline") == "leave-one-out" and training.get("advantage") == "dr-grpo":
         training["advantage"] = "rloo"
     if "diagnosis" in sections:

@@ -174,8 +174,8 @@ class LLMCuratorSection(GuidingCuratorSection, ProposerSection):
     """How groups are allocated to arms: by Thompson sampling, or half of them by Thompson sampling for the category of
     their task, with a noise of its own for each category."""
     reward: str = "gain"
-    """Value of an arm: gain (success minus plain success), frontier or alpha (success near one half), transfer (what
-    training under it does for the plain interface), internalised (what training did), or package.module:NAME."""
+    """Value of an arm: gain (success minus plain success), frontier or alpha (success near one half), or
+    package.module:NAME."""
 
 
 class TaskWriterSection(Section):

@@ -28,10 +28,10 @@ def section_class(name: str, kind: Any = None) -> type[Section]:
     """The class of a section, of a union by this kind. Raises `UserError` for an unknown custom kind."""
     if name not in KINDS:
         return SECTIONS[name]
-    if kind in KINDS[name]:
-        return KINDS[name][kind]
     if not isinstance(kind, str):
         return SECTIONS[name]  # whose check reports the kind
+    if kind in KINDS[name]:
+        return KINDS[name][kind]
     check_kind(name, kind)
     if name == "curator":
         return schema.LLMCuratorSection if is_model(CURATORS, kind) else schema.InterfaceCuratorSection

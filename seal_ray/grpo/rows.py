@@ -16,15 +16,14 @@ class Row:
     """A sample of T tokens and its advantage, made by `make_row` or `row_of`.
 
     `mask_T` is True for sampled tokens, never for the first one; only their `sampled_logprobs_T` (nats) are read.
-    `arm` is the id of the arm whose gradient the row belongs to, if gradients of arms are compared. A hint-stripped row
-    is the plain view of a rollout that was sampled under the arm `stripped_of`, with the log-probs under that arm.
+    A hint-stripped row is the plain view of a rollout that was sampled under the arm `stripped_of`, with the log-probs
+    under that arm.
     """
 
     token_ids_T: NDArray[np.int64]
     mask_T: NDArray[np.bool_]
     sampled_logprobs_T: NDArray[np.float32]
     advantage: float
-    arm: str | None = None
     stripped_of: str | None = None
 
     def __len__(self) -> int:
@@ -52,10 +51,10 @@ class Minibatch:
         return cls(groups, sum(row.sampled_tokens for group in groups for row in group))
 
 
-def row_of(sample: Sample, advantage: float, *, arm: str | None = None, stripped_of: str | None = None) -> Row:
+def row_of(sample: Sample, advantage: float, *, stripped_of: str | None = None) -> Row:
     """The row of a sample. Raises `ValueError` as `make_row` does."""
     values = (sample.token_ids_T, sample.mask_T, sample.sampled_logprobs_T)
-    return make_row(*values, advantage, arm=arm, stripped_of=stripped_of)
+    return make_row(*values, advantage, stripped_of=stripped_of)
 
 
 def make_row(
@@ -64,7 +63,6 @@ def make_row(
     sampled_logprobs_T: Sequence[float] | NDArray[np.floating],
     advantage: float,
     *,
-    arm: str | None = None,
     stripped_of: str | None = None,
 ) -> Row:
     """A checked row.
@@ -77,7 +75,6 @@ def make_row(
         np.asarray(mask_T, dtype=np.bool_),
         np.asarray(sampled_logprobs_T, dtype=np.float32),
         float(advantage),
-        arm,
         stripped_of,
     )
     lengths = (len(row.token_ids_T), len(row.mask_T), len(row.sampled_logprobs_T))

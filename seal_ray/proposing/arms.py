@@ -45,39 +45,28 @@ class CuratorWindow:
 
     arms: tuple[Arm, ...] = (PLAIN_ARM,)
     groups: list[ArmGroup] = field(default_factory=list)
-    measured: dict[str, dict[int, float]] = field(default_factory=lambda: defaultdict(dict))
-    """Arm → round of the window, from 0 → the cosine or the gap of the curator's reward."""
     rounds: int = 0
 
-    def observe(self, groups: Sequence[Group], measured: Mapping[str, float]) -> None:
+    def observe(self, groups: Sequence[Group]) -> None:
         """Adds a round. A pair counts for both of its arms."""
         for group in groups:
             for arm, trajectories in group.by_arm().items():
                 rate = sum(each.reward for each in trajectories) / len(trajectories)
                 self.groups.append(ArmGroup(arm, group.plan.category, rate, group.plan.task, len(trajectories)))
-        for arm, value in measured.items():
-            self.measured[arm][self.rounds] = value
         self.rounds += 1
 
     def to_dict(self) -> dict[str, JSON]:
         return {
             "interfaces": [interface_to_dict(arm.interface) for arm in self.arms],
             "groups": [[each.arm, each.category, each.success, each.task, each.rollouts] for each in self.groups],
-            "measured": [[arm, list(values.items())] for arm, values in self.measured.items()],
             "rounds": self.rounds,
         }
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> CuratorWindow:
         """The inverse of `to_dict`."""
-        measured: dict[str, dict[int, float]] = defaultdict(dict)
-        measured |= {arm: dict(map(tuple, values)) for arm, values in value["measured"]}
-        return cls(
-            arms_of(map(interface_from_dict, value["interfaces"])),
-            [ArmGroup(*group) for group in value["groups"]],
-            measured,
-            value["rounds"],
-        )
+        groups = [ArmGroup(*group) for group in value["groups"]]
+        return cls(arms_of(map(interface_from_dict, value["interfaces"])), groups, value["rounds"])
 
 
 class ArmStatistics:
@@ -85,8 +74,8 @@ class ArmStatistics:
 
     def __init__(self, reward: CuratorReward, *, by_category: bool) -> None:
         self._reward = reward
-        is_gain = reward.by == "success" and reward.of_group is None
-        self.posterior = Posterior(PLAIN, noise=NOISE if is_gain else PRIOR**2, own_noise=by_category)
+        noise = NOISE if reward.of_group is None else PRIOR**2
+        self.posterior = Posterior(PLAIN, noise=noise, own_noise=by_category)
         self.interfaces: dict[str, Interface] = {}
 
     def observe(self, window: CuratorWindow) -> None:
@@ -161,16 +150,7 @@ class ArmStatistics:
 
 
 def cells(window: CuratorWindow, reward: CuratorReward) -> list[Cell]:
-    """The results of each arm on each task, or in each round if the reward is measured by rounds."""
-    if reward.by != "success":
-        rounds = sorted({number for values in window.measured.values() for number in values})
-        plain = dict.fromkeys(rounds, 0.0)
-        shown = [(arm, values) for arm, values in window.measured.items() if arm != PLAIN]
-        return [
-            Cell(arm, f"round {number}", "", value, 1)
-            for arm, values in [(PLAIN, plain), *shown]
-            for number, value in values.items()
-        ]
+    """The results of each arm on each task."""
     by_task: dict[str, dict[str, list[ArmGroup]]] = defaultdict(lambda: defaultdict(list))
     for group in window.groups:
         by_task[group.task][group.arm].append(group)

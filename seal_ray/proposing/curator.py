@@ -25,7 +25,7 @@ from seal_ray.config.schema import CuratorSection, LLMCuratorSection
 from seal_ray.grpo.advantages import REJECTION_STEP, centred_advantages
 from seal_ray.proposing.arms import ArmStatistics, CuratorWindow
 from seal_ray.proposing.curator_rewards import CURATOR_REWARDS, CuratorReward
-from seal_ray.proposing.loop import ProposalLoop, WindowReport
+from seal_ray.proposing.loop import ProposalLoop
 from seal_ray.proposing.selection import first_distinct, likeliest_first, most_varied, shown_text
 from seal_ray.rollout.types import PLAIN_ARM, Arm, Group, arms_of
 
@@ -73,13 +73,10 @@ class CuratorLoop(ProposalLoop[Interface]):
         self.curator = curator
         self.incumbent = PLAIN_ARM
         self.window = CuratorWindow()
-        self.reward = CuratorReward()
         self._llm = section if isinstance(section, LLMCuratorSection) else None
-        if self._llm is not None:
-            self.reward = CURATOR_REWARDS.make(self._llm.reward)
-        self.statistics = ArmStatistics(self.reward, by_category=self.tasks_may_choose)
+        reward = CuratorReward() if self._llm is None else CURATOR_REWARDS.make(self._llm.reward)
+        self.statistics = ArmStatistics(reward, by_category=self.tasks_may_choose)
         self._guard = guard
-        self._measured: Mapping[str, float] = {}
 
     @property
     def arms(self) -> tuple[Arm, ...]:
@@ -123,8 +120,7 @@ class CuratorLoop(ProposalLoop[Interface]):
             round_number: The window's first round.
             seed: Seed of the sampling.
             upcoming: Tasks of the window, against which the guard checks proposals and the incumbent.
-            rollouts: Rollouts of the window under arms that are not plain, which limit the number of new arms if the
-                reward is measured by success.
+            rollouts: Rollouts of the window under arms that are not plain, which limit the number of new arms.
             heal: Called while the curator writes.
         """
         shown = self.incumbent
@@ -152,7 +148,7 @@ class CuratorLoop(ProposalLoop[Interface]):
         assert isinstance(self.curator, LLMCurator)
         self.curator.tried = self.statistics.tried()
         room = self._llm.played
-        if rollouts is not None and self.reward.by == "success":
+        if rollouts is not None:
             room = self.statistics.room(rollouts, room, others=int(not self.incumbent.plain))
             if not room:
                 _log.warning("the curator is not called: %d rollouts under arms cannot tell a new arm apart", rollouts)
@@ -167,15 +163,8 @@ class CuratorLoop(ProposalLoop[Interface]):
         proposals = likeliest_first(self.proposals) if pick == "likeliest" else self.proposals
         return first_distinct(proposals, known, most)
 
-    def close_round(
-        self, round_number: int, groups: Sequence[Group], measured: Mapping[str, float] | None = None
-    ) -> WindowReport:
-        """As the base class. `measured` is arm → the cosine or gap of this round, if the reward needs it."""
-        self._measured = measured or {}
-        return super().close_round(round_number, groups)
-
     def observe(self, round_number: int, groups: Sequence[Group]) -> dict[str, float]:
-        self.window.observe(groups, self._measured)
+        self.window.observe(groups)
         return {"curator/arms": (len(self.window.arms) - 1) * self.begins_at(round_number)}
 
     def end_window(self, round_number: int) -> tuple[list[float | None], list[dict[str, JSON]], dict[str, float]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 from envs.registry import Registry
 
@@ -15,14 +14,11 @@ ALPHA, BETA = 0.5, 2.0
 
 @dataclass(frozen=True)
 class CuratorReward:
-    """The quantity that is compared between arms.
+    """The quantity that is compared between arms on common tasks.
 
-    `success`: the success of an arm on each common task, or `of_group(success, rollouts)` of each group, None for no
-    value. `gradients`: the cosine of the solver's policy gradients on the arm and on the plain arm in each round
-    (`training/arm_gradients.py`). `internalisation`: `Internalisation.gap_closed` in each round.
+    It is their success, or the mean `of_group(success, rollouts)` of their groups, in which None is no value.
     """
 
-    by: Literal["success", "gradients", "internalisation"] = "success"
     of_group: Callable[[float, int], float | None] | None = None
 
 
@@ -40,14 +36,9 @@ def alpha_value(success: float, rollouts: int) -> float:
 gain = CuratorReward()
 frontier = CuratorReward(of_group=frontier_value)
 alpha = CuratorReward(of_group=alpha_value)
-transfer = CuratorReward(by="gradients")
-internalised = CuratorReward(by="internalisation")
 
 CURATOR_REWARDS: Registry[CuratorReward] = Registry(
     "curator.reward",
     "seal_ray.curator_rewards",
-    {
-        name: f"seal_ray.proposing.curator_rewards:{name}"
-        for name in ("gain", "frontier", "alpha", "transfer", "internalised")
-    },
+    {name: f"seal_ray.proposing.curator_rewards:{name}" for name in ("gain", "frontier", "alpha")},
 )

@@ -23,7 +23,6 @@ from seal_ray.grpo.packing import Groups, Packed, collate, pack
 from seal_ray.grpo.rows import Minibatch, Row, make_row
 from seal_ray.grpo.schedule import Schedule
 from seal_ray.rllib import RowsLearner
-from seal_ray.training.arm_gradients import ArmGradients
 from seal_ray.training.heap import release_memory
 from seal_ray.training.hint_stripped import (
     Counts,
@@ -80,7 +79,6 @@ class SealLearner(RowsLearner):
         self._agents = {name: _Agent(spec.agents[name].training) for name in spec.learning_agents}
         self._microbatch_tokens = spec.training.microbatch_tokens
         self.counted = Counts()
-        self._arms: dict[str, ArmGradients] = {}
         self._stored: dict[str, deque[StoredWeights]] = defaultdict(lambda: deque(maxlen=2))
 
     def build(self) -> None:
@@ -121,7 +119,6 @@ class SealLearner(RowsLearner):
         optimizer, agent = self.get_optimizer(module_id), self._agents[module_id]
         groups = list({tuple(map(id, group)): group for each in minibatches for group in each.groups}.values())
         proximal = self._own_logprobs(module_id, groups)
-        self._arms[module_id] = ArmGradients(self._plain(module_id))
         counts = first = Counts()
         norm, rate = 0.0, 0.0
         for place, minibatch in enumerate(minibatches):
@@ -178,23 +175,11 @@ class SealLearner(RowsLearner):
             self.counted = self.counted + Counts(weight=weight)
             batch = {PACKED: packed, PROXIMAL: proximal_M}
             fwd_out = module({PACKED: packed})
-            self._arms[module_id].add(members, packed, fwd_out[LOGPROBS])
             loss_sum = self.compute_loss_for_module(module_id=module_id, config=config, batch=batch, fwd_out=fwd_out)
             # Learners' gradients are averaged; the loss needs their sum.
             loss = global_mean(loss_sum, minibatch.global_tokens) * world
             loss.backward()  # type: ignore[no-untyped-call]
         return sum(self._all_gather(self.counted), Counts())
-
-    def alignments(self, module_id: str, arms: Sequence[str]) -> tuple[Tensor, float]:
-        """`products_AA` of the policy gradients of A arms in the last update, over all learners; `arm_gradients.py`.
-
-        Also the seconds that these gradients took on this learner.
-        """
-        gradients = self._arms[module_id]
-        gradients_AP = torch.stack([gradients.gradient(arm) for arm in arms])
-        if self.distributed:
-            dist.all_reduce(gradients_AP)
-        return (gradients_AP @ gradients_AP.T).cpu(), gradients.seconds
 
     def _step(self, module_id: str, optimizer: Any, rate: float) -> float:
         """One step of the optimizer. Returns the norm of the gradient before clipping."""

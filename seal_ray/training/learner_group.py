@@ -18,7 +18,6 @@ from seal_ray.grpo.packing import shard
 from seal_ray.grpo.rows import Minibatch, Row
 from seal_ray.rllib import RowsLearnerGroup, cause_of, learner_index
 from seal_ray.state import read_state, write_state
-from seal_ray.training.arm_gradients import cosines
 from seal_ray.training.hint_stripped import Internalisation
 from seal_ray.training.learner import LEARNT, columns
 
@@ -49,14 +48,6 @@ class SealLearnerGroup(RowsLearnerGroup):
         ]
         results = self._on_each(lambda learner, batch: learner.update(batch=batch), batches)
         return {key: float(results[0][module_id][key].peek()) for key in LEARNT}
-
-    def alignments(self, module_id: str, arms: Sequence[str]) -> tuple[list[list[float]], float]:
-        """The cosines between the module's policy gradients on the rows of each two arms in its last update.
-
-        0 for an arm without rows. Also the seconds of the slowest learner for these gradients.
-        """
-        parts = self._on_all(lambda learner: learner.alignments(module_id, arms))
-        return cosines(parts[0][0]).tolist(), max(seconds for _, seconds in parts)
 
     def loss_of(self, module_id: str, rows: Sequence[Row]) -> float:
         """The negative log-likelihood (nats a token) of the sampled tokens of these rows, without an update."""

@@ -94,22 +94,16 @@ def select_members(group: ScoredGroup | Dropped, *, view: str) -> ScoredGroup | 
     return ScoredGroup(list(compress(group.members, kept)), group.advantages_G[kept])
 
 
-def member_row(member: Member, advantage: float, *, view: str, compare_arms: bool) -> Row:
+def member_row(member: Member, advantage: float, *, view: str) -> Row:
     """The row of a member with its weighted advantage."""
-    arm = member.arm.id if compare_arms else None
     if member.arm.plain or view == "shown":
-        return row_of(member.trajectory, advantage, arm=arm)
+        return row_of(member.trajectory, advantage)
     assert isinstance(member.view, PlainView), "members without a view give no row"
-    return row_of(member.view, advantage, arm=arm, stripped_of=member.arm.id)
+    return row_of(member.view, advantage, stripped_of=member.arm.id)
 
 
 def make_rows(
-    groups: Sequence[Group],
-    *,
-    score: GroupScorer,
-    training: TrainingSection,
-    reweighter: Reweighter,
-    compare_arms: bool = False,
+    groups: Sequence[Group], *, score: GroupScorer, training: TrainingSection, reweighter: Reweighter
 ) -> RoundRows:
     """The rows of a round's groups in order, in as few minibatches of `training.minibatch_groups` as possible.
 
@@ -124,7 +118,7 @@ def make_rows(
     ends = np.cumsum([len(group.members) for group in kept])
     groups_of_rows = [
         [
-            member_row(member, float(advantage), view=training.view, compare_arms=compare_arms)
+            member_row(member, float(advantage), view=training.view)
             for member, advantage in zip(group.members, advantages_G, strict=True)
         ]
         for group, advantages_G in zip(kept, np.split(weighted_J, ends)[:-1], strict=True)

@@ -347,7 +347,7 @@ def run_command(seed: int, number: int) -> Read:
 def _commands(root: Path) -> dict[str, list[str]]:
     run = str(root / "run")
     return {
-        "piece.tar.xz": ["compare", "--merge", str(root / "piece.tar.xz"), "--out", str(root / "out")],
+        "piece.tar.xz": ["compare", "--merge", str(root / "piece.tar.xz"), "--name", "out", "--runs", str(root)],
         "piece": ["compare", "--report", str(root / "piece")],
         "sweep": ["sweep", "--report", str(root / "sweep")],
         "run/arms": ["curator", run],

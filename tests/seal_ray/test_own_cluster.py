@@ -99,8 +99,8 @@ EXAM = (
     "RUNS/exam",
 )
 SWEEP = (
-    *("sweep", *SMALL, "curator.kind=none", "evaluation.interval=1", "evaluation.tasks=2"),
-    *("--trials", "1", "--scheduler", "none", "--out", "RUNS/sweep"),
+    *("sweep", *SMALL, "learners.num_learners=1", "curator.kind=none", "evaluation.interval=1", "evaluation.tasks=2"),
+    *("--trials", "1", "--scheduler", "none", "--name", "sweep", "--runs", "RUNS"),
 )
 
 

@@ -37,6 +37,8 @@ def test_it_asks_for_what_a_run_needs(file: Path) -> None:
     assert less.required_resources["CPU"] == pytest.approx(0.25 + 0.4 + 2 * 0.4)
     more = SealTrial.default_resource_request({CONFIG: str(file), "engine_num_engines": 4})
     assert more.required_resources["CPU"] == pytest.approx(1 + 0.4 + 4 * 0.4)
+    none = SealTrial.default_resource_request({CONFIG: str(file), "engine_num_cpus_per_engine": 0.0})
+    assert all(any(bundle.values()) for bundle in none.bundles), "Ray refuses empty bundles"
 
 
 def test_an_unknown_setting_is_one_sentence(file: Path) -> None:

@@ -118,12 +118,25 @@ def test_the_config_of_an_earlier_run_is_converted(tmp_path: Path) -> None:
     assert not {"writer", "diagnosis"} & settings.keys()
 
 
-def test_settings_that_are_gone_are_kept_and_wrong_values_are_refused(tmp_path: Path) -> None:
+def test_settings_that_are_gone_are_kept(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text("training: {dual_clip: 3.0}\n", encoding="utf-8")
     assert read_settings(file)["training"] == {"dual_clip": 3.0}
-    file.write_text("training: {group_floor: 3.0}\n", encoding="utf-8")
-    with pytest.raises(UserError, match=r"training.min_group_completion: 3.0 does not fit"):
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("training: {group_floor: 3.0}", "training.min_group_completion: 3.0 does not fit"),
+        ("training: {anchor_weight: {a: 1}}", "training.off_policy_weight: {'a': 1} does not fit"),
+        ("curator: {kind: [llm]}", r"curator.kind: \['llm'\] does not fit"),
+        ("task_writer: {kind: {a: 1}}", "task_writer.kind: {'a': 1} does not fit"),
+    ],
+)
+def test_wrong_values_of_a_run_are_refused(text: str, says: str, tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(UserError, match=says):
         read_settings(file)
 
 
