@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from envs.errors import SealError
 from envs.exams import Exam, Item, Mark, Placed
-from envs.interleaving import interleaved
+from envs.sources import interleaved
 from envs.task import JSON
 from envs.text import map_texts, valid_text
 from policies.candidate import EngineCandidate
