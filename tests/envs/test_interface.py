@@ -25,6 +25,7 @@ from envs.interface.json_form import (
 from envs.interface.show import HINT, show_parse_error, show_result, show_system, show_tools
 from envs.task import JSON, ToolCall
 from envs.trace import Availability, CallRecord, SchemaViolation, ViolationKind
+from tests.envs.players import begun
 
 TOOLS = tuple(all_tools().values())
 PLAIN = Interface.plain()
@@ -165,8 +166,7 @@ def test_hints_never_hold_a_value_of_the_ground_truth() -> None:
     interface = Interface(recovery=RecoveryLevel.SCHEMA)
     for task in list(load_tasks().values())[::40]:
         for protocol in Protocol:
-            dialogue = Dialogue(task, interface=interface, protocol=protocol)
-            dialogue.reset()
+            dialogue = begun(task, interface=interface, protocol=protocol)
             names = {tool.name for tool in task.all_tools if tool.required}
             wrong = [ToolCall(name, {}) for name in sorted(names)] + [ToolCall("no_such_tool", {})]
             said, *_ = dialogue.step(QWEN.render_calls(wrong))

@@ -51,7 +51,6 @@ def viewed(task: Task, said: list[str], interface: Interface) -> PlainView | NoV
 
 
 def test_random_trajectories_are_judged_alike_and_no_token_of_a_cue_is_left() -> None:
-    # `python -m tests.policies.plain_views -n 10000` runs the same with more of them.
     counted, wrong, same = Counted(), 0, 0
     for number in range(280):
         case = random_case(1, number)
