@@ -184,8 +184,10 @@ class _Play:
             if record.violations and self._last_clean.get(record.call.name, -1) < index:
                 violation = record.violations[0]
                 return _Finding(Label.ARGUMENT_MISMATCH, str(violation.kind), record.call.name, violation.argument)
+        wanted = [text for text, is_error in zip(truth.results, truth.errors, strict=True) if is_error]
         for record in broken:
-            if record.is_error and not record.violations and not _error_is_wanted(record, truth):
+            # A few ground truths cause the very error.
+            if record.is_error and not record.violations and not any(map(record.returned, wanted)):
                 return _Finding(Label.RECOVERY_FAILURE, "error_result", record.call.name)
         return None
 
@@ -228,8 +230,3 @@ def _wrong_end(
     if wrong:
         return _Finding(Label.STATE_MISMATCH, ",".join(sorted(new or wrong)))
     return _Finding(Label.RESPONSE_MISMATCH, f"{len(verdict.missing_results)} missing")
-
-
-def _error_is_wanted(record: CallRecord, truth: TruthTurn) -> bool:
-    """Whether the ground truth causes this very error (a few do)."""
-    return any(is_error and record.returned(text) for text, is_error in zip(truth.results, truth.errors, strict=True))

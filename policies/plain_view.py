@@ -13,7 +13,6 @@ from typing import Any
 from envs.errors import EnvironmentFault
 from envs.interface import Interface
 from envs.task import Task
-from envs.trace import Trace
 from policies.cue_dependence import CueDependence, CueDependenceFinder
 from policies.prompting import ChatFormat
 from policies.sample import Sample
@@ -101,11 +100,8 @@ def replayed(
         return NoView.REWARD
     if trajectory.diagnosis != replay.dialogue.diagnosis or finished != (trajectory.end is End.FINISHED):
         return NoView.LABELS
-    return replay if _same_trace(trajectory.trace, replay.dialogue.trace) else NoView.TRACE
-
-
-def _same_trace(first: Trace, second: Trace) -> bool:
-    return first == second or _same(astuple(first), astuple(second))
+    first, second = trajectory.trace, replay.dialogue.trace
+    return replay if first == second or _same(astuple(first), astuple(second)) else NoView.TRACE
 
 
 def _same(first: Any, second: Any) -> bool:

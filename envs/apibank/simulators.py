@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -166,7 +166,10 @@ def read_program(folder: Path) -> dict[str, dict[str, str]]:
     for files that are no text.
     """
     files = {"sources": "apis/*.py", "databases": "init_database/*.json"}
-    content = {kind: dict(_files(folder, pattern)) for kind, pattern in files.items()}
+    content: dict[str, dict[Path, bytes]] = {}
+    for kind, pattern in files.items():
+        paths = [path for path in sorted(folder.glob(pattern)) if path.stem != "__init__"]
+        content[kind] = {path: read_bytes(path, "api-bank", _MAX_BYTES) for path in paths}
     if sum(len(data) for each in content.values() for data in each.values()) > _MAX_BYTES:
         raise UserError(f"api-bank: the files in {folder} have more than {_MAX_BYTES:,} bytes; it is no API-Bank.")
     published = set(Path(__file__).with_name("published.sha256").read_text("utf-8").splitlines())  # as of `sha256sum`
@@ -184,9 +187,3 @@ def read_program(folder: Path) -> dict[str, dict[str, str]]:
         }
     except UnicodeDecodeError as error:
         raise UserError(f"api-bank: a file in {folder} is no UTF-8 text ({error}).") from None
-
-
-def _files(folder: Path, pattern: str) -> Iterator[tuple[Path, bytes]]:
-    for path in sorted(folder.glob(pattern)):
-        if path.stem != "__init__":
-            yield path, read_bytes(path, "api-bank", _MAX_BYTES)

@@ -138,7 +138,8 @@ class ApiSession:
             raise ValueError("invalid tool name.")
         given = _processed(self._apis.classes[name].input_parameters, arguments)  # type: ignore[attr-defined]
         if name in self._apis.missing:
-            return recorded if recorded is not None else _failed(name, given)
+            failed = {"api_name": name, "input": given, "output": None, "exception": _CANNOT_RUN}
+            return failed if recorded is None else recorded
         # Random ids do not depend on the calls of other APIs, or on earlier mistakes.
         random.seed(f"{name} {self._good.get(name, 0)}")
         result = self.tool(name).call(**given)
@@ -177,10 +178,6 @@ def _optional(each: type) -> list[str]:
     taken = inspect.signature(each.call).parameters  # type: ignore[attr-defined]
     named = {name for name, value in taken.items() if value.default is inspect.Parameter.empty}
     return [name for name in each.input_parameters if name not in named]  # type: ignore[attr-defined]
-
-
-def _failed(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    return {"api_name": name, "input": dict(given), "output": None, "exception": _CANNOT_RUN}
 
 
 def _processed(known: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:

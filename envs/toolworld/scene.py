@@ -158,7 +158,9 @@ class Scene(ABC):
 
     def propose(self, name: str, reading: SceneReading | None = None) -> Beat:
         """The request of a row, with values drawn now; `reading` has what a call of another scene returns."""
-        row, values = self.rows[name], {} if reading is None else {**reading.slots, **_values_of(reading)}
+        row, values = self.rows[name], Values()
+        if reading is not None:
+            values = {**reading.slots, "_read": reading.calls, "_value": reading.value}
         self._draw(row, values)
         calls, clause, before = self._calls(row, values), None, [] if reading is None else [reading.effect]
         said = self._said(row, values)
@@ -167,7 +169,8 @@ class Scene(ABC):
             calls, clause = (*self._calls(self.rows["login"], who), *calls), self.login_clause
             said |= who
             before = [partial(self.log_in, who), *before]
-        reads = tuple(str(item) for key in row.reads.split() for item in _as_list(values[key]))
+        read = [values[key] for key in row.reads.split()]
+        reads = tuple(str(item) for each in read for item in (each if isinstance(each, list) else [each]))
         intent = f"{type(self).__name__.lower()}.{values.get('_intent', name)}"
         effect = partial(self._run, row, values, before)
         return Beat(intent, calls, said, effect, clause, row.helpers, values.get("_bulk", row.bulk), reads)
@@ -252,11 +255,3 @@ def _filled(node: ast.expr, values: Values) -> Any:
         case ast.Constant(value=value):
             return value
     raise ValueError(f"no argument: {ast.unparse(node)}")
-
-
-def _values_of(reading: SceneReading) -> Values:
-    return {"_read": reading.calls, "_value": reading.value}
-
-
-def _as_list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]

@@ -85,7 +85,9 @@ async def start_engine(
     token_bytes, most = model.kv_bytes_per_token(DTYPES[dtype]), None
     if on_gpu:
         memory = gpu_memory_share * current_platform.get_device_total_memory()
-        most = int(memory) - _engine_bytes(model, DTYPES[dtype], adapters=adapters, lora_rank=lora_rank)
+        shapes, size = checkpoint_shapes(model.path), DTYPES[dtype]
+        most = int(memory) - size * sum(map(math.prod, shapes.values()))
+        most -= working_bytes(model, shapes, size, adapters=adapters, lora_rank=lora_rank)
         if most < dialogue_cache_bytes(context, token_bytes):
             raise UserError(
                 f"gpu_memory_share: {gpu_memory_share:g} of this GPU does not hold the model, what a step works with "
@@ -105,12 +107,6 @@ async def start_engine(
             graphs=on_gpu,
         )
     )
-
-
-def _engine_bytes(model: ModelFolder, bytes_per_value: int, *, adapters: int, lora_rank: int) -> int:
-    shapes = checkpoint_shapes(model.path)
-    working = working_bytes(model, shapes, bytes_per_value, adapters=adapters, lora_rank=lora_rank)
-    return bytes_per_value * sum(map(math.prod, shapes.values())) + working
 
 
 def cache_bytes(context: int, dialogues: float, kv_bytes_per_token: int, *, most: int | None = None) -> int:
