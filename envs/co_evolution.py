@@ -15,14 +15,13 @@ from pettingzoo import AECEnv, ParallelEnv
 
 from envs.diagnosis import Diagnosis
 from envs.dialects import DIALECTS, Dialect
-from envs.dialogue import Dialogue, Protocol
+from envs.dialogue import Dialogue, Protocol, UnicodeText
 from envs.errors import UserError, unknown_value
 from envs.interface.guard import LeakGuard
 from envs.interface.json_form import interface_from_json
 from envs.interface.value import Interface
 from envs.profile import FailureProfile
 from envs.roles import CURATOR, SOLVER
-from envs.spaces import UnicodeText
 from envs.task import Task
 
 Observation = dict[str, str]

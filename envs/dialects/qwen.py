@@ -111,6 +111,4 @@ def _blocks(text: str, begin: int) -> Iterator[tuple[int, int, str]]:
 def _stray_opening(text: str, start: int, end: int) -> list[ParseError]:
     """The first opening tag in a part without complete blocks; the official decoder ignores it."""
     position = text.find(_OPENING, start, end)
-    if position < 0:
-        return []
-    return [ParseError(position, _STRAY, fatal=False)]
+    return [] if position < 0 else [ParseError(position, _STRAY, fatal=False)]

@@ -259,9 +259,7 @@ def _written(value: JSON) -> str:
 
 def _digits(value: float) -> str:
     """A number without sign and exponent; whole ones without a decimal point."""
-    if value == int(value):
-        return str(abs(int(value)))
-    return f"{abs(value):.12f}".rstrip("0")
+    return str(abs(int(value))) if value == int(value) else f"{abs(value):.12f}".rstrip("0")
 
 
 def _decimal(text: str) -> str:

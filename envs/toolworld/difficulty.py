@@ -106,6 +106,4 @@ NAMED: Mapping[str, Difficulty] = {"long": LONG}
 
 def difficulty_of(code: str | None) -> Difficulty:
     """The difficulty of a code or name, or the default for None. Raises `UserError` for any other text."""
-    if code is None:
-        return DEFAULT
-    return NAMED.get(code) or Difficulty.from_code(code)
+    return DEFAULT if code is None else NAMED.get(code) or Difficulty.from_code(code)

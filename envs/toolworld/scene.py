@@ -5,6 +5,7 @@ beat's `effect` changes the picture, so that a beat that does not fit can be thr
 """
 
 import ast
+import operator
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +17,7 @@ from envs.task import JSON, ToolCall
 from envs.toolworld.words import Words
 
 T = TypeVar("T")
+_OPERATIONS: Mapping[str, Callable[[Any, Any], Any]] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 Values = dict[str, Any]
 """The values of one request by name."""
 
@@ -26,8 +28,9 @@ class Ask:
 
     Args:
         draws: What draws its values, in order: "text:sentence" draws one from the lexicon, "amount:number(1,9)" calls
-            `Words.number`, "order<placed" recalls a fact; "any_file" is a method of the scene that gets the values so
-            far and returns more of them, or raises `NotNow`.
+            `Words.number`, "order<placed" recalls a fact, "_id@next" reads an attribute of the scene, "_sum=a+b"
+            computes; "any_file" is a method of the scene that gets the values so far and returns more of them, or
+            raises `NotNow`.
         calls: The ground truth over these values, written as calls: "mkdir(dir_name=folder); mv(source=file, …)". A
             bare name means calls that were drawn.
         effect: What changes the scene's picture, in order: "created=_id" remembers a value as a fact, "created="
@@ -200,10 +203,15 @@ class Scene(ABC):
 
     def _draw(self, row: Ask, values: Values) -> None:
         for draw in row.draws.split():
-            name, sign, kind = re.split(r"([:<]|$)", draw, maxsplit=1)
+            name, sign, kind = re.split(r"([:<@=]|$)", draw, maxsplit=1)
             method, _, limits = kind.partition("(")
             if sign == "<":
                 values[name] = known(self.facts.get(kind))
+            elif sign == "@":
+                values[name] = getattr(self, f"_{kind}")
+            elif sign == "=":
+                a, operation, b = re.split(r"([-+*])", kind)
+                values[name] = _OPERATIONS[operation](values[a], values[b])
             elif limits:
                 values[name] = getattr(self.words, method)(*map(int, limits.rstrip(")").split(",")))
             elif sign:

@@ -93,20 +93,16 @@ async def start_engine(
                 f"gpu_memory_share: {gpu_memory_share:g} of this GPU does not hold the model, what a step works with "
                 "and one dialogue; raise it, or lower the context."
             )
-    return await VllmEngine.start(
-        VllmSettings(
-            model.path,
-            context=context,
-            dtype=dtype,
-            kv_cache_bytes=cache_bytes(context, concurrent * cache_share, token_bytes, most=most),
-            max_concurrent=concurrent,
-            max_adapters=adapters,
-            max_lora_rank=max(1, lora_rank),
-            gpu_memory_share=gpu_memory_share,
-            threads=threads,
-            graphs=on_gpu,
-        )
+    cache = cache_bytes(context, concurrent * cache_share, token_bytes, most=most)
+    vllm = VllmSettings(
+        *(model.path, context, dtype, cache, concurrent),
+        max_adapters=adapters,
+        max_lora_rank=max(1, lora_rank),
+        gpu_memory_share=gpu_memory_share,
+        threads=threads,
+        graphs=on_gpu,
     )
+    return await VllmEngine.start(vllm)
 
 
 def cache_bytes(context: int, dialogues: float, kv_bytes_per_token: int, *, most: int | None = None) -> int:

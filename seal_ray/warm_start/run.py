@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from envs.dialogue import Protocol
+from envs.dialogue import Protocol, UnicodeText
 from envs.errors import UserError
 from envs.folders import make_folder
 from envs.received import read_json_object, read_text
 from envs.roles import SOLVER
 from envs.sources import get_source
-from envs.spaces import UnicodeText
 from policies.engine.choice import choose_dtype, default_kind
 from policies.models import ModelFolder, open_model
 from policies.prompting import ChatFormat

@@ -9,7 +9,7 @@ from envs.toolworld.scene import Ask, Scene, Values, require
 
 _login = partial(Ask, login=True)
 _CREATE = "create_ticket(title=title)"
-_NEW = "title:title next_id"
+_NEW = "title:title _id@next"
 _LEVEL = "priority:integer(4,5)"
 _MINE = "get_user_tickets()"
 _CLOSE = "close_ticket(ticket_id=_id)"
@@ -98,9 +98,6 @@ class Tickets(Scene):
 
     def any_open(self, _: Values) -> None:
         require(self._open)
-
-    def next_id(self, _: Values) -> Values:
-        return {"_id": self._next}
 
     def first(self, _: Values) -> Values:
         return {"_id": next(iter(self._titles))}

@@ -52,7 +52,7 @@ class Trading(Scene):
         ),
         "buy_quoted": _login(f"symbol<quoted its_price {_FEW}", _BUY, "place", reads="price", hides="symbol"),
         "buy_at_price": _login(f"any_stock its_price {_FEW}", f"{_INFO}; {_BUY}", "quoted=symbol place", reads="price"),
-        "buy_and_show": _login(f"{_ORDER} next_order", f"{_BUY}; {_DETAILS}", "place", reads="order"),
+        "buy_and_show": _login(f"{_ORDER} order@next", f"{_BUY}; {_DETAILS}", "place", reads="order"),
         "last_order": _login("last_order", f"{_HISTORY}; {_DETAILS}", "last_listed=order", reads="order", bulk=True),
         "first_watched": _login("first_watched", f"{_WATCHED}; {_INFO}", "quoted=symbol", reads="symbol", bulk=True),
         "unwatch_first": _login("first_watched", f"{_WATCHED}; {_UNWATCH}", "unwatch", reads="symbol", bulk=True),
@@ -157,9 +157,6 @@ class Trading(Scene):
 
     def one_order(self, values: Values) -> None:
         self.rng.choice([values["order"]])  # keeps the sequence of random numbers
-
-    def next_order(self, _: Values) -> Values:
-        return {"order": self._next}
 
     def last_order(self, _: Values) -> Values:
         return {"order": self._next - 1}

@@ -43,8 +43,8 @@ class Twitter(Scene):
         "search": Ask("any_word", "search_tweets(keyword=word)", "shown="),
         "stats": Ask("any_author", _STATS),
         "mention_posted": Ask("_id<posted any_name", _MENTION, reads="_id"),
-        "post_and_comment": _login("text:sentence reply:sentence next_id", f"{_POST}; {_REPLY}", "post", reads="_id"),
-        "post_and_mention": _login("text:sentence any_name next_id", f"{_POST}; {_MENTION}", "post", reads="_id"),
+        "post_and_comment": _login("text:sentence reply:sentence _id@next", f"{_POST}; {_REPLY}", "post", reads="_id"),
+        "post_and_mention": _login("text:sentence any_name _id@next", f"{_POST}; {_MENTION}", "post", reads="_id"),
         "comment_author": _login("lone_tweet text:sentence", f"{_POSTS}; {_COMMENT}", "shown=", reads="_id", bulk=True),
         "follow_author": _login("tweet_of_stranger", f"{_TWEET}; {_FOLLOW}", "shown=_author follow", reads="author"),
         "stats_author": Ask("authored_tweet", f"{_TWEET}; {_STATS}", "shown=_author", reads="author"),
@@ -121,9 +121,6 @@ class Twitter(Scene):
 
     def new_lone_tweet(self, _: Values) -> Values:
         return self._choose_single([number for number in self._tweets if number not in self._retweeted])
-
-    def next_id(self, _: Values) -> Values:
-        return {"_id": self._next}
 
     def is_new(self, values: Values) -> None:
         require(values["_id"] not in self._retweeted)

@@ -46,7 +46,7 @@ class Vehicle(Scene):
         "fuel_in_liters": Ask("fuel", "displayCarStatus(option='fuel'); gallon_to_liter(gallon=_fuel)", reads="_fuel"),
         "gauge": Ask("", "displayCarStatus(option='fuel')", "note_gauge"),
         "gauge_in_liters": Ask("gauge_is_right fuel", "gallon_to_liter(gallon=_fuel)", reads="_fuel"),
-        "pressures": Ask("pressures", "check_tire_pressure()", reads="_pressures"),
+        "pressures": Ask("_pressures@pressures", "check_tire_pressure()", reads="_pressures"),
     }
     requests = (
         "start start start_and_drive start_and_drive navigate fill fill_liters lock_all one_door climate cooler lights "
@@ -140,9 +140,6 @@ class Vehicle(Scene):
     def any_part(self, _: Values) -> Values:
         part = self.words.pick(tuple(_STATUS))
         return {"part": part, "_option": _STATUS[part]}
-
-    def pressures(self, _: Values) -> Values:
-        return {"_pressures": list(self._pressures)}
 
     def _start_calls(self) -> tuple[ToolCall, ...]:
         calls = [_LOCK_ALL] if self._unlocked else []
