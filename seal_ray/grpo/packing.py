@@ -1,20 +1,186 @@
-"""Packing: groups of rows without padding, distributed over micro-batches and learners by their tokens.
+"""Rows of tokens, packed into micro-batches in which tokens that rows of a group share are laid out once."""
 
-Tokens that rows of a group share count once (`prefixes.py`) in each part of a group that is cut.
-"""
-
-from __future__ import annotations
-
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from seal_ray.grpo.prefixes import Segment, added_tokens, common_tokens, lay_out, sorted_categories
-from seal_ray.grpo.rows import Row
+from policies.sample import Sample
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Row:
+    """A sample of T tokens and its advantage, made by `make_row` or `row_of`.
+
+    `mask_T` is True for sampled tokens, never for the first one; only their `sampled_logprobs_T` (nats) are read.
+    `arm` is the id of the arm whose gradient the row belongs to, if gradients of arms are compared. A hint-stripped row
+    is the plain view of a rollout that was sampled under the arm `stripped_of`, with the log-probs under that arm.
+    """
+
+    token_ids_T: NDArray[np.int64]
+    mask_T: NDArray[np.bool_]
+    sampled_logprobs_T: NDArray[np.float32]
+    advantage: float
+    arm: str | None = None
+    stripped_of: str | None = None
+
+    def __len__(self) -> int:
+        return len(self.token_ids_T)
+
+    @property
+    def sampled_tokens(self) -> int:
+        """Number of tokens in the loss."""
+        return int(self.mask_T.sum())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Minibatch:
+    """The rows of one gradient step, in groups that share their prompt.
+
+    `global_tokens` is the number of sampled tokens of the step over all learners: the loss is the mean over them.
+    """
+
+    groups: Sequence[Sequence[Row]]
+    global_tokens: int
+
+    @classmethod
+    def of(cls, groups: Sequence[Sequence[Row]]) -> Self:
+        """The minibatch of one learner."""
+        return cls(groups, sum(row.sampled_tokens for group in groups for row in group))
+
+
+def row_of(sample: Sample, advantage: float, *, arm: str | None = None, stripped_of: str | None = None) -> Row:
+    """The row of a sample. Raises `ValueError` as `make_row` does."""
+    values = (sample.token_ids_T, sample.mask_T, sample.sampled_logprobs_T)
+    return make_row(*values, advantage, arm=arm, stripped_of=stripped_of)
+
+
+def make_row(
+    token_ids_T: Sequence[int] | NDArray[np.integer],
+    mask_T: Sequence[bool] | NDArray[np.bool_],
+    sampled_logprobs_T: Sequence[float] | NDArray[np.floating],
+    advantage: float,
+    *,
+    arm: str | None = None,
+    stripped_of: str | None = None,
+) -> Row:
+    """A checked row.
+
+    Raises `ValueError` if the lengths differ, there is no token, the first one is sampled (nothing predicts it), or the
+    advantage or a sampled token's log-prob is not finite.
+    """
+    row = Row(
+        np.asarray(token_ids_T, dtype=np.int64),
+        np.asarray(mask_T, dtype=np.bool_),
+        np.asarray(sampled_logprobs_T, dtype=np.float32),
+        float(advantage),
+        arm,
+        stripped_of,
+    )
+    lengths = (len(row.token_ids_T), len(row.mask_T), len(row.sampled_logprobs_T))
+    if len(set(lengths)) != 1:
+        raise ValueError("{} tokens, {} of the mask and {} log-probs; a row has as many of each".format(*lengths))
+    if not lengths[0]:
+        raise ValueError("a row without tokens")
+    if row.mask_T[0]:
+        raise ValueError("the first token of a row cannot be sampled, since nothing predicts it")
+    if not np.isfinite(row.advantage) or not np.isfinite(row.sampled_logprobs_T[row.mask_T]).all():
+        raise ValueError("an advantage or a log-prob that is not finite")
+    return row
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Places `begin` to `end` of a layout. Its descendants are at `end` to `subtree`, depth first.
+
+    `ancestors` are the places of each ancestor, from the root.
+    """
+
+    begin: int
+    end: int
+    subtree: int
+    ancestors: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layout:
+    """Groups of rows laid end to end, depth first: N tokens, shared ones once.
+
+    `places` has the places of each row's T tokens; `positions_N` are the tokens' positions in their rows.
+    """
+
+    token_ids_N: NDArray[np.int64]
+    positions_N: NDArray[np.int64]
+    segments: tuple[Segment, ...]
+    places: list[NDArray[np.int64]]
+
+
+def lay_out(groups: Sequence[Sequence[Row]]) -> Layout:
+    """The layout of these groups. Rows share tokens only within their group."""
+    tokens: list[NDArray[np.int64]] = []
+    positions: list[NDArray[np.int64]] = []
+    segments: list[Segment] = []
+    places: list[NDArray[np.int64]] = []
+    filled = 0
+    for group in groups:
+        row_places = [np.empty(len(row), dtype=np.int64) for row in group]
+        places += row_places
+        # Stack of rows that share their tokens up to a place, with that place and the ancestors.
+        stack: list[tuple[list[int], int, tuple[tuple[int, int], ...]]] = [(list(range(len(group))), 0, ())]
+        first = len(segments)
+        while stack:
+            members, start, ancestors = stack.pop()
+            end = common_tokens([group[index] for index in members], start)
+            if end > start:
+                begin, filled = filled, filled + end - start
+                tokens.append(group[members[0]].token_ids_T[start:end])
+                positions.append(np.arange(start, end))
+                segments.append(Segment(begin, filled, filled, ancestors))
+                for index in members:
+                    row_places[index][start:end] = np.arange(begin, filled)
+                ancestors = (*ancestors, (begin, filled))
+            branches: dict[int, list[int]] = {}
+            for index in members:
+                if len(group[index]) > end:
+                    branches.setdefault(int(group[index].token_ids_T[end]), []).append(index)
+            stack += [(branch, end, ancestors) for branch in reversed(branches.values())]
+        segments[first:] = _with_subtrees(segments[first:])
+    return Layout(np.concatenate(tokens), np.concatenate(positions), tuple(segments), places)
+
+
+def common_tokens(rows: Sequence[Row], start: int = 0) -> int:
+    """Number of tokens that these rows share from the first one on, if they share the first `start`."""
+    shortest = min(map(len, rows))
+    for row in rows[1:]:
+        differs = np.flatnonzero(row.token_ids_T[start:shortest] != rows[0].token_ids_T[start:shortest])
+        shortest = start + int(differs[0]) if len(differs) else shortest
+    return shortest
+
+
+def sorted_by_tokens(group: Sequence[Row]) -> list[Row]:
+    """The rows sorted by their tokens, so that neighbours share most."""
+    return sorted(group, key=lambda row: row.token_ids_T.astype(">i8").tobytes())
+
+
+def added_tokens(rows: Sequence[Row]) -> list[int]:
+    """Number of tokens that each row adds to a layout of the rows before it, in the order of `sorted_by_tokens`."""
+    shared = [0, *map(common_tokens, itertools.pairwise(rows))]
+    return [len(row) - common for row, common in zip(rows, shared, strict=False)]
+
+
+def _with_subtrees(segments: Sequence[Segment]) -> list[Segment]:
+    """The segments with the ends of their subtrees."""
+    ends: dict[int, int] = {}
+    for segment in segments:
+        for begin, _ in (*segment.ancestors, (segment.begin, segment.end)):
+            ends[begin] = segment.end
+    return [Segment(each.begin, each.end, ends[each.begin], each.ancestors) for each in segments]
+
 
 Groups = list[list[Row]]
 
@@ -26,7 +192,7 @@ def pack(groups: Sequence[Sequence[Row]], budget: int) -> list[Groups]:
     """
     if budget < 1:
         raise ValueError(f"a budget of {budget} tokens holds no row")
-    parts = [part for group in groups for part in _cut(sorted_categories(group), budget)]
+    parts = [part for group in groups for part in _cut(sorted_by_tokens(group), budget)]
     bins: list[Groups] = []
     filled: list[int] = []
     for tokens, rows in sorted(parts, key=lambda part: -part[0]):
@@ -48,7 +214,7 @@ def shard(groups: Sequence[Sequence[Row]], shards: int) -> list[Groups]:
     """
     if shards < 1:
         raise ValueError(f"{shards} shards")
-    ordered = [sorted_categories(group) for group in groups]
+    ordered = [sorted_by_tokens(group) for group in groups]
     total = sum(sum(added_tokens(rows)) for rows in ordered)
     parts: list[Groups] = [[] for _ in range(shards)]
     done = 0

@@ -3,13 +3,11 @@
 Statistics belong to the id of an arm, so that an arm that is played again continues them.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -68,7 +66,7 @@ class CuratorWindow:
         }
 
     @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> CuratorWindow:
+    def from_dict(cls, value: Mapping[str, Any]) -> Self:
         """The inverse of `to_dict`."""
         measured: dict[str, dict[int, float]] = defaultdict(dict)
         measured |= {arm: dict(map(tuple, values)) for arm, values in value["measured"]}

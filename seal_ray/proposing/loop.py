@@ -1,7 +1,5 @@
 """`ProposalLoop`: windows in which a proposer writes, its proposals get rewards, and its model learns from them."""
 
-from __future__ import annotations
-
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -13,7 +11,7 @@ from policies.proposer import Proposal, Proposer
 from policies.sample import Sample
 from seal_ray.agent import Agent
 from seal_ray.grpo.advantages import Floats
-from seal_ray.grpo.rows import Row, row_of
+from seal_ray.grpo.packing import Row, row_of
 from seal_ray.rollout.dispatch import while_healing
 from seal_ray.rollout.types import Group
 

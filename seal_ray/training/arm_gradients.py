@@ -5,22 +5,16 @@ b by −η·⟨g(a), g(b)⟩ + O(η²). Gradients cover the adapter, or else the
 forward passes of the update, each row's at its own gradient step.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from functools import cached_property
 from time import perf_counter
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-from seal_ray.grpo.packing import Packed
-from seal_ray.grpo.rows import Row
-
-if TYPE_CHECKING:
-    from seal_ray.training.module import LMModule
+from seal_ray.grpo.packing import Packed, Row
+from seal_ray.training.module import LMModule
 
 _MLP = re.compile(r"\.layers\.(\d+)\.mlp\.")
 

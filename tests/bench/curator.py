@@ -4,8 +4,6 @@ Some windows of the tiny preset with a curator that learns. What it adds is aski
 update; all else is the same round.
 """
 
-from __future__ import annotations
-
 import time
 
 from seal_ray.algorithm.config import make_config

@@ -4,8 +4,6 @@ Prints, for each pair, bytes above what the process held before: eight rows, for
 its own. `OPENING,REST,checkpoints` is with checkpoints of activations.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path
@@ -17,8 +15,7 @@ from transformers import AutoModelForCausalLM
 from policies.models import open_model
 from seal_ray.grpo.attention import choose_attention
 from seal_ray.grpo.forward import token_logprobs
-from seal_ray.grpo.packing import collate
-from seal_ray.grpo.rows import make_row
+from seal_ray.grpo.packing import collate, make_row
 
 GROUP = 8
 

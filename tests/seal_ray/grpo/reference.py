@@ -1,7 +1,5 @@
 """The whole loss again, as plainly as can be: one sequence and one token at a time, nothing packed, in float64."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 
@@ -9,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from seal_ray.grpo.losses import GRPOLoss
-from seal_ray.grpo.rows import Row
+from seal_ray.grpo.packing import Row
 
 
 def scores(model: nn.Module, row: Row, temperature: float) -> list[Tensor]:

@@ -1,7 +1,5 @@
 """What is known of arms: windows, the cells that the posterior compares, and what each reward makes of them."""
 
-from __future__ import annotations
-
 import json
 import math
 

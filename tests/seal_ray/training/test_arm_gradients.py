@@ -1,7 +1,5 @@
 """Inner products of policy gradients: those of a plain reference, and what a real step does, to first order."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,9 +11,9 @@ import torch
 from torch import Tensor
 
 from envs.roles import SOLVER
-from seal_ray.grpo.rows import Minibatch, Row, make_row
+from seal_ray.grpo.packing import Minibatch, Row, make_row
 from seal_ray.training.learner_group import SealLearnerGroup
-from tests.policies.models import VOCABULARY
+from tests.seal_ray.grpo.models import random_rows
 from tests.seal_ray.grpo.reference import scores
 from tests.seal_ray.training.learners import (
     PREFIX,
@@ -35,6 +33,9 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
+LENGTHS = (9, 21, 28, 12, 17)
+
+
 def compared(weights: dict[str, Tensor]) -> list[str]:
     """What gradients are compared on: the adapter, or the MLP of the second of two layers."""
     return [name for name in weights if "lora_" in name] or [name for name in weights if ".layers.1.mlp." in name]
@@ -47,18 +48,6 @@ def alignments(group: SealLearnerGroup, *arms: Sequence[Row]) -> list[list[float
     found, seconds = group.alignments(SOLVER, [f"arm {place}" for place in range(len(arms))])
     assert seconds > 0
     return found
-
-
-def random_rows(seed: int, count: int = 5) -> list[Row]:
-    numbers = np.random.default_rng(seed)
-    rows = []
-    for _ in range(count):
-        length = int(numbers.integers(8, 30))
-        mask_T = numbers.random(length) < 0.5
-        mask_T[0], mask_T[-1] = False, True
-        tokens = numbers.integers(0, VOCABULARY, length)
-        rows.append(make_row(tokens, mask_T, np.full(length, -1.0), float(numbers.normal())))
-    return rows
 
 
 def plain_loss(plain: PlainLearner, rows: Sequence[Row]) -> Tensor:
@@ -81,7 +70,7 @@ def test_cosines_are_those_of_a_plain_reference(learners: int, kind: str, model:
     weights = dict(group.module_weights(SOLVER))
     begun = group.get_state()
     plain = PlainLearner(config, model, weights)
-    arms = [random_rows(seed) for seed in range(3)]
+    arms = [random_rows(seed, LENGTHS) for seed in range(3)]
     found = torch.tensor(alignments(group, *arms, []), dtype=torch.float64)
     gradients = torch.stack([plain_gradient(plain, rows) for rows in arms])
     directions = gradients / gradients.norm(dim=1, keepdim=True)
@@ -104,7 +93,7 @@ def test_a_small_step_changes_the_plain_loss_as_estimated(kind: str, model: Path
     disturb(group)
     weights = dict(group.module_weights(SOLVER))
     plain = PlainLearner(config, model, weights)
-    shown, hidden = random_rows(1), random_rows(2)
+    shown, hidden = random_rows(1, LENGTHS), random_rows(5, LENGTHS)
     along, across = plain_gradient(plain, shown), plain_gradient(plain, hidden)
     ((_, cosine), _) = alignments(group, shown, hidden)
     before = plain_loss(plain, hidden).item()

@@ -1,7 +1,5 @@
 """Hint-stripped rows in the learner: ratios begin at 1, and a pair's gradient is that of a computation by hand."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,8 +12,8 @@ import torch
 
 from envs.roles import SOLVER
 from seal_ray.grpo.advantages import group_advantages
-from seal_ray.grpo.off_policy import OFF_POLICY_WEIGHTS
-from seal_ray.grpo.rows import Minibatch, Row, make_row
+from seal_ray.grpo.losses import OFF_POLICY_WEIGHTS
+from seal_ray.grpo.packing import Minibatch, Row, make_row
 from seal_ray.training.hint_stripped import Internalisation, internalisation, internalisation_metrics
 from seal_ray.training.learner_group import SealLearnerGroup
 from tests.policies.models import VOCABULARY

@@ -1,7 +1,5 @@
 """From played groups to rows: pairs, plain views, weights, minibatches; and what a round's rollouts count."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,7 +9,6 @@ import pytest
 from envs.diagnosis import Label
 from policies.plain_view import NoView, PlainView
 from policies.rollouts import Fault
-from policies.trajectory import Trajectory
 from seal_ray.config.schema import ReweightingSection, TrainingSection
 from seal_ray.grpo.advantages import dr_grpo
 from seal_ray.grpo.rewards import success
@@ -44,14 +41,7 @@ def played(plan: GroupPlan, outcomes: Sequence[Played]) -> Group:
         skill = outcome if isinstance(outcome, float) else 1.0
         (group,) = Solver(lambda _, skill=skill: skill).play([replace(plan, seeds=(seed,), plain_members=0)])  # type: ignore[misc]
         # The view has another token to read, and the same one sampled.
-        view = PlainView(
-            seed=seed,
-            token_ids_T=(7, 2),
-            mask_T=(False, True),
-            sampled_logprobs_T=(0.0, -1.0),
-            versions_T=(-1, 0),
-            sampled=(),
-        )
+        view = PlainView(seed, (7, 2), (False, True), (0.0, -1.0), (-1, 0), sampled=())
         shown = outcome if isinstance(outcome, NoView) else view
         members.append(Member(arm, group.trajectories[0], None if arm.plain else shown))
     return Group(plan, tuple(members)).scored(success)
@@ -177,23 +167,6 @@ def test_rollouts_are_counted_by_labels_tokens_and_reward() -> None:
     for label in Label:
         assert metrics[f"diagnosis/share/{label}"] == pytest.approx(turns[label] / turns.total())
     assert metrics["diagnosis/share/state_mismatch"] == pytest.approx(4 / 6)
-
-
-def test_a_reward_is_computed_once_for_each_rollout() -> None:
-    """Comparing, planning, learning and counting read what the group keeps."""
-    calls: Counter[int] = Counter()
-
-    def counting(trajectory: Trajectory) -> float:
-        calls[trajectory.seed] += 1
-        return trajectory.reward
-
-    plans = [pair(), replace(pair(1), seeds=(91, 92, 93, 94))]
-    groups = [played(plan, [1.0, None, 0.0, 1.0]).scored(counting) for plan in plans]
-    SCORE.is_equal(groups[0])
-    rows_of(groups)
-    rollout_metrics(groups, ["base"])
-    seeds = [seed for plan in plans for place, seed in enumerate(plan.seeds) if place != 1]
-    assert calls == Counter(seeds)
 
 
 def test_minibatches_are_as_few_and_as_even_as_can_be() -> None:
