@@ -1,7 +1,5 @@
 """The house rules that a machine can check: imports go downward, importing the world is quick, rooms stay small."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The language of the code: banned wordings, names, and one definition for each class name."""
 
-from __future__ import annotations
-
 import ast
 import io
 import re
@@ -45,7 +43,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("policies/watchdog.py", "over"): "`with watch.over(task)` reads as a sentence",
     ("seal_ray/config/earlier.py", "division"): "the name of a setting of an earlier version",
     ("seal_ray/grpo/packing.py", "to"): "PyTorch's name for a copy on a device",
-    ("seal_ray/grpo/rows.py", "of"): "an alternative constructor",
+    ("seal_ray/grpo/packing.py", "of"): "an alternative constructor",
     ("seal_ray/proposing/task_pool.py", "tells"): "a rejection, which runs record",
 }
 """File and text → the reason why it stays."""

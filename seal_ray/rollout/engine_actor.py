@@ -3,8 +3,6 @@
 This file does not import RLlib, which would slow down every engine's start by seconds.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import os
@@ -34,7 +32,7 @@ class EngineSpec:
     cache_share: float = 1.0
     gpu_memory_share: float = 0.9
     threads: int | None = None
-    factory: Callable[[EngineSpec], Awaitable[Engine]] | None = None
+    factory: Callable[["EngineSpec"], Awaitable[Engine]] | None = None
     agent: str = "solver"
 
 
